@@ -24,7 +24,7 @@ _HELP: Final = "help"
 _FIRST: Final = "Begin with: dra-kit new NAME. A command tells more of itself: dra-kit COMMAND --help."
 
 COMMANDS = {
-    "chart": "print where the helm chart is",
+    "chart": "print where the helm chart is, or write the chart of one driver",
     "check": "check whether a cluster and its nodes are as drivers need them",
     "completion": "print what makes a shell complete commands, options and files",
     "controller": "run the controller role: Events on the life of claims",
@@ -36,6 +36,7 @@ COMMANDS = {
     "node": "run the node role: serve the kubelet, publish devices",
     "policy": "write a ValidatingAdmissionPolicy that checks opaque configuration, in place of the webhook",
     "sandbox": "run a driver in a cluster of one process, and watch pods get its devices",
+    "sbom": "print what is installed, as an SBOM: CycloneDX",
     "snapshot": "save what explain needs of a cluster, to be looked at elsewhere",
     "status": "tell how the drivers of this node are",
     "support-bundle": "gather what somebody elsewhere needs to help, without secrets",
@@ -49,7 +50,7 @@ COMMANDS = {
 
 _FOLDERS: Final = {
     "cluster": ("check", "drain", "explain", "snapshot", "status", "support-bundle", "who"),
-    "project": ("chart", "lint", "new", "policy", "template", "update"),
+    "project": ("chart", "lint", "new", "policy", "sbom", "template", "update"),
     "roles": ("controller", "node", "undertake", "webhook"),
     "sandbox": ("dev", "sandbox"),
 }

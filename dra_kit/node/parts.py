@@ -59,7 +59,7 @@ class KubeletConnection:
         self._service = service
 
     def verdict(self) -> RegistrationStatus | None:
-        """The kubelet's last word on the registration; None before the first."""
+        """Return the kubelet's last word on the registration; None before the first."""
         return self._registration.status
 
     async def run(self, ready: asyncio.Event) -> None:
@@ -162,7 +162,7 @@ class Operator:
         self._thread: OperatorThread | None = None
 
     def restarts(self) -> int:
-        """How often kopf was started again; from any thread."""
+        """Return how often kopf was started again; from any thread."""
         return self._thread.restarts if self._thread is not None else 0
 
     async def run(self, ready: asyncio.Event) -> None:
@@ -177,7 +177,7 @@ class Operator:
         self._thread = thread = thread_class(
             self._credentials,
             lambda: build(self._driver, self._node_name, self._publisher.look_again, loop),
-            # whatever happened to slices between the publisher's list and kopf's is told by nobody
+            # whatever happened to slices between the publisher's list and kopf's is reported by nobody
             watching=look_again,
         )
         await thread.run(ready)

@@ -21,7 +21,7 @@ from dra_kit.resource.gates import FeatureGates
 from dra_kit.sandbox.driver.drivers import SandboxDriver, device_classes, project_settings, require_distinct, successors
 from dra_kit.sandbox.driver.settings.named_settings import by_driver
 from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
-from dra_kit.sandbox.stories.facts import Cluster
+from dra_kit.sandbox.stories.expectations.facts import Cluster
 from dra_kit.sandbox.stories.objects import apply
 from dra_kit.testing.background import Background
 from dra_kit.testing.harness import Harness

@@ -40,5 +40,5 @@ def register(registry: kopf.OperatorRegistry, driver: Driver[Any, Any], versions
 
 
 def _without_refusals(record: logging.LogRecord) -> bool:
-    """To kopf a refusal is an ERROR of the handler; here it is daily work. A handler that breaks is still told."""
+    """To kopf a refusal is an ERROR of the handler; here it is daily work. A handler that breaks is still reported."""
     return " failed permanently: " not in record.getMessage()

@@ -51,7 +51,7 @@ class TaintRule(AuthorModel):
         return self
 
     def to_v1(self, driver: str) -> v1.DeviceTaintRule:
-        """The rule as it is published, without labels and owner."""
+        """Return the rule as it is published, without labels and owner."""
         time = self.taint.time_added
         taint = v1.DeviceTaint(
             key=self.taint.key,

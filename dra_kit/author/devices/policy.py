@@ -53,7 +53,7 @@ class WatchedObject:
                 )
 
     def rules(self) -> list[dict[str, list[str]]]:
-        """What the node's ServiceAccount must be allowed, as PolicyRules of rbac.authorization.k8s.io/v1."""
+        """Return what the node's ServiceAccount must be allowed, as PolicyRules of rbac.authorization.k8s.io/v1."""
         return [{"apiGroups": [self.group], "resources": [self.plural], "verbs": ["list", "watch"]}]
 
 

@@ -20,7 +20,9 @@ AttributeValue: TypeAlias = (
 
 
 def _scalar(value: object) -> bool | int | str | Version | None:
-    """The value without the class an author may have derived, for example of an enum; None when it is no scalar."""
+    """Return the value without the class an author may have derived, for example of an enum; None when it is
+    no scalar.
+    """
     if isinstance(value, bool | Version):
         return value
     if isinstance(value, int):

@@ -13,7 +13,7 @@ _VALUES: Final = frozenset({"default", "metadata", "expected", "config", "serial
 
 
 def with_lax_containers(source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-    """The schema of a strict model whose lists, tuples and dicts are made of any sequence or mapping.
+    """Return the schema of a strict model whose lists, tuples and dicts are made of any sequence or mapping.
 
     What is in them stays as strict as it was, and so does everything that is validated with ``strict=True``.
 

@@ -21,7 +21,7 @@ _DEEPEST = 100
 
 
 def json_value(value: object) -> JsonValue:
-    """A copy of the value in lists and dicts, so that it cannot change after it was handed over.
+    """Return a copy of the value in lists and dicts, so that it cannot change after it was handed over.
 
     Raises:
         ValueError: naming the place inside it that is no JSON: null, bool, int, finite float, str, a sequence, or a
@@ -51,7 +51,7 @@ def _copy(value: object, path: str, depth: int) -> JsonValue:
 
 
 def _named(value: object) -> str:
-    """An infinite number tells nothing else; of everything else that is no JSON the type is told."""
+    """An infinite number tells nothing else; of everything else that is no JSON the type is reported."""
     return str(value) if isinstance(value, float) else kind_of(value)
 
 

@@ -1,4 +1,4 @@
-"""The base of everything an author constructs: immutable, and wrong input is told where it was written."""
+"""The base of everything an author constructs: immutable, and wrong input is reported where it was written."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHOWN_MAX = 80
 
 
 def as_quantity(value: object) -> Quantity:
-    """A quantity from what an author may write.
+    """Return a quantity from what an author may write.
 
     Raises:
         ValueError: when it is none.
@@ -32,13 +32,13 @@ QuantityLike: TypeAlias = Annotated[Quantity | str | int, PlainValidator(as_quan
 
 
 def shown(value: object) -> str:
-    """A value as Python writes it, on one line and cut when it is long."""
+    """Return a value as Python writes it, on one line and cut when it is long."""
     text = " ".join(repr(value).split())
     return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}..."
 
 
 def kind_of(value: object) -> str:
-    """The type of a value that may be a secret, or large: what a text for others says instead of the value."""
+    """Return the type of a value that may be a secret, or large: what a text for others says instead of the value."""
     if isinstance(value, type):
         return f"class {value.__name__}"
     return "None" if value is None else type(value).__name__
@@ -79,7 +79,7 @@ def _title(cls: type[BaseModel], data: dict[str, Any]) -> str:
 
 
 def _rule_error(error: ValidationError) -> DraKitError | None:
-    """The error of a rule across fields, or of an object inside, which is whole already."""
+    """Return the error of a rule across fields, or of an object inside, which is whole already."""
     for problem in error.errors(include_url=False):
         cause = problem.get("ctx", {}).get("error")
         if isinstance(cause, DraKitError):
@@ -108,5 +108,5 @@ def _text(cls: type[AuthorModel], field: str, problem: dict[str, Any]) -> str:
         case "value_error":
             return str(problem["msg"]).removeprefix("Value error, ")
     value = problem["input"]
-    chosen = problem["type"] == "literal_error" and isinstance(value, str)  # a misspelt word of a few
-    return f"{rule(problem['msg'])}, not {shown(value) if cls.tells_values_ or chosen else kind_of(value)}"
+    selected = problem["type"] == "literal_error" and isinstance(value, str)  # a misspelt word of a few
+    return f"{rule(problem['msg'])}, not {shown(value) if cls.tells_values_ or selected else kind_of(value)}"

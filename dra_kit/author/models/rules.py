@@ -1,4 +1,4 @@
-"""The API server's rules told to an author: same rules, in the names that the author writes."""
+"""The API server's rules reported to an author: same rules, in the names that the author writes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SHOWN_MAX: Final = 8
 """Problems that one error tells in full; thirty-three misspelt names would not be read anyway."""
 
 _WHICH: Final = re.compile(r'\[\d+\]|(?<=device )"[^"]*"')
-"""What tells apart the problems of seven devices that have one cause."""
+"""What distinguishes the problems of seven devices that have one cause."""
 
 _CAMEL: Final = re.compile(r"\b[a-z]+(?:[A-Z][a-z0-9]*)+\b")
 _ATTRIBUTE_MEMBER: Final = re.compile(r"(^|[.])(attributes\[[^\]]*\])\.(?:string|version|int|bool)s?")
@@ -36,7 +36,9 @@ _COUNTED: Final = {
 
 
 def invalid(what: str, errors: Sequence[FieldError]) -> InvalidDevice:
-    """The error of an author's object that breaks rules of the API: object, field, value and rule in one line."""
+    """Return the error of an author's object that breaks rules of the API: object, field, value and rule in
+    one line.
+    """
     alike: dict[str, list[str]] = {}
     for line in dict.fromkeys(_line(error) for error in errors):
         alike.setdefault(_WHICH.sub("", line), []).append(line)
@@ -47,7 +49,7 @@ def invalid(what: str, errors: Sequence[FieldError]) -> InvalidDevice:
 
 
 def author_path(path: str) -> str:
-    """A field path of the API in the names an author wrote; what stands in brackets (map keys) is left alone."""
+    """Return a field path of the API in the names an author wrote; what stands in brackets (map keys) is left alone."""
     parts = re.findall(r"\[[^\]]*\]|[^\[]+", path.lstrip("."))
     snake = "".join(part if part.startswith("[") else _words(part) for part in parts)
     return _ATTRIBUTE_MEMBER.sub(r"\1\2", snake)
@@ -75,7 +77,7 @@ def _cut(text: str) -> str:
 
 
 def _words(text: str) -> str:
-    """Names of API fields in a text as the author writes them; other words in camelCase are left alone."""
+    """Return names of API fields in a text as the author writes them; other words in camelCase are left alone."""
     return _CAMEL.sub(lambda word: _field_names().get(word.group(), word.group()), text)
 
 

@@ -18,7 +18,7 @@ _WORDS: Final = (
 
 
 def rule(message: str) -> str:
-    """The rule that a value breaks, on one line, for a text that goes on with ``, not <the value>``.
+    """Return the rule that a value breaks, on one line, for a text that goes on with ``, not <the value>``.
 
     Args:
         message: ``msg`` of one of pydantic's errors (pydantic 2); an author's own text is left as it is.

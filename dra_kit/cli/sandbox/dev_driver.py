@@ -20,7 +20,7 @@ import dra_kit.webhook.agent  # noqa: F401 - all that takes long to load is load
 from dra_kit.cli.sandbox.dev import command
 from dra_kit.cli.sandbox.driver import sandbox_driver
 from dra_kit.dev.driver.roles import TAKE_OVER, Orders, Roles, Word
-from dra_kit.errors import DraKitError
+from dra_kit.errors import DraKitError, TargetError
 from dra_kit.process import logging as process_logging
 
 
@@ -54,7 +54,8 @@ def _serve(orders: Orders, tell: Callable[[Word], None]) -> None:
         driver = sandbox_driver(ctx.params["target"], ctx.meta["driver"], given, len(orders.nodes))
         asyncio.run(_run(Roles(driver, orders, tell)))
     except DraKitError as error:
-        tell(Word(state="failed", text=f"{' '.join(str(error).split())} [{error.code}]"))
+        text = error.cause if isinstance(error, TargetError) else str(error)  # there is no other TARGET
+        tell(Word(state="failed", text=f"{' '.join(text.split())} [{error.code}]"))
     except click.UsageError as error:
         tell(Word(state="failed", text=error.format_message()))
 

@@ -7,7 +7,8 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,7 +24,7 @@ from dra_kit.cli.sandbox.interruptible import run_interruptibly
 from dra_kit.cli.sandbox.list import list_command
 from dra_kit.cli.sandbox.schema import schema_command
 from dra_kit.cli.sandbox.targets import Loaded, load_stories, load_targets
-from dra_kit.errors import ConfigurationError, TargetError
+from dra_kit.errors import ConfigurationError, DraKitError, TargetError
 from dra_kit.process import logging as process_logging
 from dra_kit.values.nearest import did_you_mean
 
@@ -49,12 +50,18 @@ class SandboxCommand(RoleCommand):
             args.remove(target)
             return COMMANDS[target].make_context(f"{info_name} {target}", args, parent, **extra)
         try:
-            return super().make_context(info_name, args, parent, **extra)
+            with _announced():
+                return super().make_context(info_name, args, parent, **extra)
         except TargetError as error:
             hint = did_you_mean(target, COMMANDS)
             if not hint or Path(str(target)).exists():
                 raise
             raise TargetError(f"{error}{hint}", code=error.code) from None
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run; in the background, whoever has started it learns of an error."""
+        with _announced():
+            return super().invoke(ctx)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Keep the arguments as they came: a sandbox in the background gets them again.
@@ -67,6 +74,18 @@ class SandboxCommand(RoleCommand):
         if not ctx.resilient_parsing:
             ctx.meta["drivers"], ctx.meta["driver_options"] = load_targets(self.params, args, "--story")
         return click.Command.parse_args(self, ctx, args)
+
+
+@contextmanager
+def _announced() -> Iterator[None]:
+    """Let whoever has started this process in the background know of an error."""
+    try:
+        yield
+    except DraKitError as error:
+        from dra_kit.sandbox.run.detached import announce_failure
+
+        announce_failure(error)
+        raise
 
 
 def _is_project_here() -> bool:

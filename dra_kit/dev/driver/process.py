@@ -44,7 +44,7 @@ class DriverProcess:
 
     @classmethod
     async def spawn(cls, log: Callable[[str], None]) -> Self:
-        """A process that waits for its orders; it has read no file of the author's."""
+        """Return a process that waits for its orders; it has read no file of the author's."""
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-P", "-m", MODULE,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
@@ -59,7 +59,7 @@ class DriverProcess:
 
         Args:
             orders: what to do.
-            waiting: told why it takes long.
+            waiting: notified why it takes long.
 
         Raises:
             SandboxError: it cannot be used; the text says why.
@@ -132,7 +132,7 @@ class DriverProcess:
 
 
 async def _lines(stream: asyncio.StreamReader | None) -> AsyncIterator[str]:
-    """The lines of a stream, however long, to its end."""
+    """Yield the lines of a stream, however long, to its end."""
     if stream is None:
         return
     decoder, rest = codecs.getincrementaldecoder("utf-8")("replace"), ""

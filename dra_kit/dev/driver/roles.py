@@ -3,7 +3,7 @@
 Each state of the author's files gets a fresh process, as each image in a cluster does: no module, thread, native
 library or registry of the code before is left in it, and whatever it does to itself, the cluster lives on.
 
-The process is told what to do by a line of JSON on its standard input (:class:`Orders`), later by :data:`TAKE_OVER`;
+The process gets its orders by a line of JSON on its standard input (:class:`Orders`), later by :data:`TAKE_OVER`;
 the end of that input is its end. It answers with lines of JSON on its standard output (:class:`Word`).
 """
 
@@ -43,7 +43,7 @@ class Orders(BaseModel):
 
     Attributes:
         arguments: of ``dra-kit dev``, which name the driver and its settings.
-        number: of the process, from 1; tells it apart from those before it.
+        number: of the process, from 1; distinguishes it from those before it.
         nodes: the directory of each node, by name.
         kubeconfig: of the API server.
         directory: for files of this process.
@@ -93,7 +93,7 @@ class Roles:
     def __init__(self, driver: SandboxDriver, orders: Orders, tell: Callable[[Word], None]) -> None:
         self._driver = driver
         self._orders = orders
-        self._tell = tell
+        self._report = tell
         self._agents: dict[str, Agent] = {}
         self._log = DriverLog()
         self._roles: list[RoleThread] = []
@@ -103,21 +103,21 @@ class Roles:
         """Start the roles, say what becomes of them, and go on until one of them ends."""
         logging.getLogger().addHandler(self._log)
         self._start()
-        begin, told = time.monotonic(), False
+        begin, reported = time.monotonic(), False
         while waiting := [*self._waiting(), *await self._unheard()]:
             seconds = time.monotonic() - begin
             if failure := self._failure(seconds):
-                self._tell(Word(state="failed", text=failure))
+                self._report(Word(state="failed", text=failure))
                 return
-            if not told and seconds > PATIENCE:
-                told = True
-                self._tell(Word(state="waiting", text="; ".join(self._hanging() or waiting)))
+            if not reported and seconds > PATIENCE:
+                reported = True
+                self._report(Word(state="waiting", text="; ".join(self._hanging() or waiting)))
             await asyncio.sleep(_POLL)
         configuration = dict(self._webhook.configuration) if self._webhook else None
-        self._tell(Word(state="ready", driver=self._driver.name, webhook=configuration))
+        self._report(Word(state="ready", driver=self._driver.name, webhook=configuration))
         while not (failure := self._ended()):  # noqa: ASYNC110 - threads end it
             await asyncio.sleep(_POLL)
-        self._tell(Word(state="failed", text=failure))
+        self._report(Word(state="failed", text=failure))
 
     def take_over(self) -> None:
         """Do also what only one process may do."""
@@ -153,7 +153,7 @@ class Roles:
         return await self._agents[name].run()
 
     def _waiting(self) -> list[str]:
-        """What is not ready on the nodes."""
+        """Return what is not ready on the nodes."""
         found = []
         for name in self._orders.nodes:
             agent = self._agents.get(name)
@@ -162,7 +162,7 @@ class Roles:
         return found
 
     async def _unheard(self) -> list[str]:
-        """The webhook role, as long as it does not listen."""
+        """Return the webhook role, as long as it does not listen."""
         if self._webhook is None:
             return []
         try:
@@ -173,7 +173,9 @@ class Roles:
         return []
 
     def _failure(self, seconds: float) -> str:
-        """Why the driver cannot be used, so many seconds after its start; empty as long as it may still come up."""
+        """Return why the driver cannot be used, so many seconds after its start; empty as long as it may still
+        come up.
+        """
         if failure := self._ended():
             return failure
         discover = self._log.problems_of(DISCOVER_FAILED)
@@ -185,7 +187,7 @@ class Roles:
         return ""
 
     def _ended(self) -> str:
-        """Why a role has ended by itself; empty while all run."""
+        """Return why a role has ended by itself; empty while all run."""
         for role in self._roles:
             if role.failure:
                 problems = self._log.problems

@@ -28,7 +28,7 @@ class RollingUpdates:
         webhook: run the driver's webhook role.
         log_level: least level that the driver logs.
         log: takes each line that the driver logs or prints.
-        waiting: told why a start takes long.
+        waiting: notified why a start takes long.
     """
 
     def __init__(

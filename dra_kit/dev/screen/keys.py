@@ -24,7 +24,7 @@ def keys(stream: TextIO, pressed: Callable[[str], None]) -> Iterator[bool]:
 
     Args:
         stream: the input.
-        pressed: told each key in the event loop: its letter, or :data:`UP`, :data:`DOWN` or :data:`ESCAPE`.
+        pressed: gets each key in the event loop: its letter, or :data:`UP`, :data:`DOWN` or :data:`ESCAPE`.
     """
     if not stream.isatty():
         yield False

@@ -47,7 +47,7 @@ class Focus:
 def layout(
     headline: Headline, panes: Sequence[Pane], footer: str, *, width: int, height: int, focus: Focus
 ) -> list[Text]:
-    """The lines of the screen, ``height`` of them, none wider than ``width``.
+    """Return the lines of the screen, ``height`` of them, none wider than ``width``.
 
     Args:
         headline: above.

@@ -52,7 +52,7 @@ class Pane:
 
 
 def devices_pane(driver: str, slices: Iterable[ObjectView], claims: Iterable[ObjectView]) -> Pane:
-    """The devices of the driver, pool by pool, each with the claims that have it."""
+    """Return the devices of the driver, pool by pool, each with the claims that have it."""
     own = sorted((item for item in slices if item["spec"]["driver"] == driver), key=_place)
     pools: dict[tuple[str, str], list[ObjectView]] = {}
     for item in own:
@@ -93,9 +93,9 @@ def _device(device: Mapping[str, Any], holders: Sequence[str]) -> Row:
         f"{taint['key']}{'=' if taint.get('value') else ''}{taint.get('value', '')}:{taint['effect']}"
         for taint in device.get("taints", [])
     ]
-    told = [*(f"taint {text}" for text in taints), " ".join(values)]
+    reported = [*(f"taint {text}" for text in taints), " ".join(values)]
     style = _NO_SCHEDULE if taints else _GOOD if holders else ""
-    return Row((device["name"], ", ".join(holders) or "free", "; ".join(filter(None, told))), style)
+    return Row((device["name"], ", ".join(holders) or "free", "; ".join(filter(None, reported))), style)
 
 
 def _value(value: Mapping[str, Any]) -> str:
@@ -106,7 +106,7 @@ def _value(value: Mapping[str, Any]) -> str:
 
 
 def _holders(driver: str, claims: Iterable[ObjectView]) -> dict[tuple[str, str], list[str]]:
-    """The claims that have each device, by pool and name."""
+    """Return the claims that have each device, by pool and name."""
     found: dict[tuple[str, str], list[str]] = {}
     for claim in claims:
         for result in _results(claim):
@@ -124,7 +124,7 @@ def _results(claim: ObjectView) -> Sequence[Mapping[str, Any]]:
 
 
 def claims_pane(claims: Iterable[ObjectView], reasons: Mapping[Key, str], prepared: Mapping[str, Call]) -> Pane:
-    """The claims: where they stand, and what they have, or why they have nothing.
+    """Return the claims: where they stand, and what they have, or why they have nothing.
 
     Args:
         claims: all of them.
@@ -153,7 +153,7 @@ def _claim(claim: ObjectView, reasons: Mapping[Key, str], prepared: Mapping[str,
 def pods_pane(
     pods: Iterable[ObjectView], got: Mapping[str, Iterable[ContainerEdits]], reasons: Mapping[str, str]
 ) -> Pane:
-    """The pods: where they stand, and what they got from their claims, or what stands in their way.
+    """Return the pods: where they stand, and what they got from their claims, or what stands in their way.
 
     Args:
         pods: all of them.
@@ -176,14 +176,14 @@ def _pod(pod: ObjectView, got: Mapping[str, Iterable[ContainerEdits]], reasons: 
 
 
 def edits_in_brief(edits: ContainerEdits) -> Iterator[str]:
-    """What a container gets, in few words each."""
+    """Yield what a container gets, in few words each."""
     yield from edits.env
     yield from (node.path for node in edits.device_nodes)
     yield from (f"mount {mount.container_path}" for mount in edits.mounts)
 
 
 def calls_pane(calls: Sequence[Call]) -> Pane:
-    """The calls of the kubelets, newest first."""
+    """Return the calls of the kubelets, newest first."""
     rows = [_call(call) for call in calls]
     return Pane("Calls", tuple(rows) or (Row(("none",), _FAINT),))
 
@@ -201,7 +201,7 @@ def _call(call: Call) -> Row:
 
 
 def log_pane(lines: Iterable[str]) -> Pane:
-    """The driver's log, and what it printed."""
+    """Return the driver's log, and what it printed."""
     rows = tuple(Row((line,), _level(line)) for line in lines)
     return Pane("Log", rows or (Row(("nothing",), _FAINT),), newest_last=True)
 

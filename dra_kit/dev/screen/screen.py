@@ -143,7 +143,7 @@ class Screen:
             focus.offset += 1 if (key == DOWN) is not newest_last else -1
 
     def lines(self, width: int, height: int) -> list[Text]:
-        """All of it, in a size."""
+        """Return all of it, in a size."""
         kubeconfig = self._sandbox.kubeconfig if self._sandbox else ""
         title = f" dra-kit dev  {self._driver}   KUBECONFIG={kubeconfig}"
         footer = (_FOOTER if self._focus.pane is None else _FOCUSED) if self._has_keys else _NO_KEYS
@@ -168,7 +168,7 @@ class Screen:
         ]
 
     def _reasons(self, pods: Sequence[ObjectView]) -> Mapping[Key, str]:
-        """Why claims of waiting pods have nothing."""
+        """Return why claims of waiting pods have nothing."""
         found: dict[Key, str] = {}  # a claim that a pod asks for is in it, also before anything is known
         for pod in pods:
             causes = self._causes.get(pod["metadata"]["uid"], ())
@@ -205,7 +205,7 @@ class Screen:
 
 
 def screen_session(development: Development) -> DevSession:
-    """A run on the screen of this process's terminal, where what the cluster logs is shown, too."""
+    """Return a run on the screen of this process's terminal, where what the cluster logs is shown, too."""
     screen = Screen(Console(), development.driver.name)
     session = DevSession(development, screen)
     screen.submit = session.submit

@@ -104,7 +104,8 @@ def error_from_status(call: Call, code: int, status: Mapping[str, Any]) -> KubeE
         )
     if code in _COME_BACK or code >= 500:
         return Unavailable(message, status=code, reason=reason, text=text)
-    return _PLAIN.get(code, KubeError)(message, status=code, reason=reason, text=text)
+    about = str(_details(status).get("kind") or "")
+    return _PLAIN.get(code, KubeError)(message, status=code, reason=reason, text=text, about=about)
 
 
 def warning_text(header: str) -> str | None:
@@ -127,8 +128,8 @@ def _rbac_remedy(call: Call, message: str) -> str:
 
 def _about_object(call: Call, status: Mapping[str, Any]) -> bool:
     """Whether a NotFound tells something of the object: its name, or that of its namespace, stands in the details."""
-    details = status.get("details")
-    if not isinstance(details, dict):
+    details = _details(status)
+    if not details:
         return False
     missing = details.get("name")
     in_namespace = f"/namespaces/{missing}/" in call.path
@@ -136,13 +137,17 @@ def _about_object(call: Call, status: Mapping[str, Any]) -> bool:
 
 
 def _causes(status: Mapping[str, Any]) -> list[tuple[str, str]]:
-    details = status.get("details")
-    causes = details.get("causes") if isinstance(details, dict) else None
+    causes = _details(status).get("causes")
     return [
         (str(cause.get("field") or ""), str(cause.get("message") or cause.get("reason") or ""))
         for cause in causes or []
         if isinstance(cause, dict)
     ]
+
+
+def _details(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    details = status.get("details")
+    return details if isinstance(details, dict) else {}
 
 
 def _one_line(text: str) -> str:

@@ -77,6 +77,12 @@ async def test_the_first_one_takes_the_lease_and_writes_client_gos_fields(api: C
     assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("one", 15, 0)
 
 
+async def test_an_empty_lease_as_the_chart_makes_it_is_taken_at_once(api: ClusterApi, client: Client) -> None:
+    await client.create(LEASES, {"metadata": {"name": "oven", "namespace": "default"}})
+    assert await Candidate(client, "one", Clock()).attempt()
+    assert stored(api)["holderIdentity"] == "one"
+
+
 async def test_the_second_one_stands_by(api: ClusterApi, client: Client) -> None:
     clock = Clock()
     one, two = Candidate(client, "one", clock), Candidate(client, "two", clock)

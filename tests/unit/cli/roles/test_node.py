@@ -242,5 +242,5 @@ def test_what_its_objects_need_of_the_api_is_printed_for_the_chart(target: Path)
 def test_what_they_need_with_these_settings_is_printed_by_namespace(target: Path) -> None:
     printed = yaml.safe_load(dra_kit("node", target, "--print-rules", "--slices", "9", code=0).stdout)
     assert printed["node"]["namespacedRules"] == {
-        "kitchen": [{"apiGroups": [""], "resources": ["pods"], "verbs": VERBS}]
+        "kitchen": [{"apiGroups": [""], "resources": ["pods"], "verbs": [*VERBS, "list"]}]
     }

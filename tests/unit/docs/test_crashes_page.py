@@ -1,4 +1,4 @@
-"""What docs/how-to/test-a-driver.md says of crashes, upgrades and reboots is so: its tests, in a driver's project."""
+"""What docs/how-to/test-crashes-and-upgrades.md says is so: its tests, in a driver's project."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from tests.unit.testing.test_plugin import report
 
 pytestmark = pytest.mark.processes
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "test-a-driver.md"
-SECTIONS = PAGE.read_text(encoding="utf-8").partition("## Killed at any moment")[2].partition("## Settings")[0]
-*TESTS, NEXT_RELEASE, REBOOTED = re.findall(r"```python\n(.*?)```", SECTIONS, re.DOTALL)
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "test-crashes-and-upgrades.md"
+*TESTS, NEXT_RELEASE, REBOOTED = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 NOT_REACHED = """
 @pytest.mark.dra_killed("EFFECT_APPLIED", "EFFECT_LOST")
 def test_killed_after_steps(dra):

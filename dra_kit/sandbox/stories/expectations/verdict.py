@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from dra_kit.sandbox.stories.facts import ClaimFacts, ContainerFacts, Facts, PodFacts, PublishedDevice
+from dra_kit.sandbox.stories.expectations.facts import ClaimFacts, ContainerFacts, Facts, PodFacts, PublishedDevice
 from dra_kit.sandbox.stories.story_model import (
     ClaimExpectation,
     ContainerExpectation,
