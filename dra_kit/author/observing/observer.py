@@ -14,7 +14,7 @@ class ClaimObserver(ControllerBound[AuthorSettingsT]):
     """Learns what becomes of claims that hold devices of this driver; each method may be ``def`` or ``async def``.
 
     The hooks run in the active replica of the controller, far from the node: they can neither hinder nor delay a pod.
-    ``self.context`` has the driver's settings, whose type ``ClaimObserver[Settings]`` gives, and numbers for ``/metrics``.
+    ``self.context`` has the driver's settings, of the type that ``ClaimObserver[Settings]`` says, and ``metrics``.
 
     - Each is called **at least once**: again when the controller is started again or another replica takes over. Make
       them idempotent, by ``claim.uid``.

@@ -108,11 +108,11 @@ def _of_controller(driven: Driven) -> Iterator[Right]:
     yield from _events()
     yield from _rights(_RESOURCE, "resourceslices", "list delete", "removing slices of nodes that are gone")
     yield from _rights("", "nodes", "list", "removing slices of nodes that are gone")
-    election, namespace = "the election of the active replica", driven.namespace
-    yield from _rights("coordination.k8s.io", "leases", "create", election, namespace=namespace)
     if driven.name:
-        lease = f"{driven.name}-controller"
-        yield from _rights("coordination.k8s.io", "leases", "get update", election, name=lease, namespace=namespace)
+        # not to create it: the chart brings it along
+        election, lease = "the election of the active replica", f"{driven.name}-controller"
+        group, namespace = "coordination.k8s.io", driven.namespace
+        yield from _rights(group, "leases", "get update", election, name=lease, namespace=namespace)
     code = driven.code
     if code is None:
         return
