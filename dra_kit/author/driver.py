@@ -12,11 +12,11 @@ from pydantic import BaseModel
 from typing_extensions import TypeVar
 
 from dra_kit.author.cluster.binder import DeviceBinder
-from dra_kit.author.cluster.bound import ControllerBound
 from dra_kit.author.cluster.taint_rules import TaintRuleSource
 from dra_kit.author.config.decoding import ConfigDecoder
 from dra_kit.author.config.opaque import NoConfig, OpaqueConfig
 from dra_kit.author.context import Context
+from dra_kit.author.controller_bound import ControllerBound
 from dra_kit.author.devices.device import Device, own_fields
 from dra_kit.author.devices.health import HealthSource, check_health
 from dra_kit.author.devices.policy import DevicePolicy
@@ -85,7 +85,7 @@ class Driver(Generic[ConfigT, DeviceT]):
         rescan_every: float | None = None,
         invalid_devices: InvalidDevices = "refuse",
         health: HealthSource[DeviceT, HardwareT, AuthorSettingsT] | None = None,
-        observer: ClaimObserver | None = None,
+        observer: ClaimObserver[AuthorSettingsT] | None = None,
         handlers: str | None = None,
         policy: DevicePolicy[DeviceT, HardwareT, AuthorSettingsT] | None = None,
         cluster_provider: DeviceProvider[DeviceT, Any, AuthorSettingsT] | None = None,
@@ -137,7 +137,7 @@ class Driver(Generic[ConfigT, DeviceT]):
         self.invalid_devices: InvalidDevices = invalid_devices
         self.health: HealthSource[Any, Any, Any] | None = health
         self.policy: DevicePolicy[Any, Any, Any] | None = policy
-        self.observer: ClaimObserver | None = observer
+        self.observer: ClaimObserver[Any] | None = observer
         self.handler_module: HandlerModule = HandlerModule(name, handlers)
         self.cluster_provider: DeviceProvider[Any, Any, Any] | None = cluster_provider
         self.binder: DeviceBinder[Any] | None = binder
@@ -164,7 +164,7 @@ class Driver(Generic[ConfigT, DeviceT]):
     @property
     def controller_bound(self) -> tuple[ControllerBound[Any] | DeviceProvider[Any, Any, Any], ...]:
         """What runs in the controller and gets its context."""
-        parts = (self.cluster_provider, self.binder, self.taint_rules)
+        parts = (self.cluster_provider, self.binder, self.taint_rules, self.observer)
         return tuple(part for part in parts if part is not None)
 
     def for_another_node(self) -> Driver[ConfigT, DeviceT]:
@@ -173,17 +173,15 @@ class Driver(Generic[ConfigT, DeviceT]):
         Raises:
             Exception: whatever an object of the author's raises that cannot be copied.
         """
+        bound = [part for part in (*self.node_bound, *self.controller_bound) if part is not self.observer]
         # what a node, or the controller, has given them is not copied: another one gives its own
-        given = [
-            vars(part).get(name)
-            for part in (*self.node_bound, *self.controller_bound)
-            for name in ("hardware", "context")
-        ]
-        # and what the controller calls is of no node
+        given = [vars(part).get(name) for part in bound for name in ("hardware", "context")]
+        # and the observer is of no node: all of them have the same one
         copied = copy.deepcopy(self, {id(item): item for item in (*given, self.observer) if item is not None})
         for part in (*copied.node_bound, *copied.controller_bound):
-            for name in ("hardware", "context"):
-                vars(part).pop(name, None)
+            if part is not self.observer:
+                for name in ("hardware", "context"):
+                    vars(part).pop(name, None)
         return copied
 
 

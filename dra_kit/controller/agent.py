@@ -67,7 +67,7 @@ class ControllerSettings:
         lease_name: its name; None for ``<driver>-controller``.
         timing: of the election.
         hang_timeout: seconds after which a call of the author's code that has not returned makes liveness fail.
-        author: the author's settings, already filled; None where the driver has none.
+        author: the author's settings, already filled; None where nothing in the controller may ask for them.
         cluster_role: name of the ClusterRole that owns what the controller makes in the cluster, so that it goes with
             that; None: it stays.
     """
@@ -127,11 +127,17 @@ def _wired(
     follower = ClaimFollower(client, driver.name, resync_seconds=settings.resync_seconds, backlog=backlog)
     loop = asyncio.get_running_loop()
 
-    supervisor, watchdog = Supervisor(), Watchdog()
+    lease = settings.lease_name or lease_name(driver.name)
+    supervisor, watchdog, metrics = Supervisor(), Watchdog(), Metrics()
     if settings.probe_address:
         live: list[Check] = [watchdog.blocked, HangingCalls(loop, settings.hang_timeout)]
-        metrics = Metrics()
-        metrics.read(lambda: _readings(client, supervisor, watchdog, follower), driver=driver.name)
+
+        def readings() -> Iterator[Reading]:
+            yield families.LEADER.of(int(leadership.leading), lease)
+            yield families.CLAIMS.of(follower.claims)
+            yield from process_readings("controller", client, supervisor, watchdog)
+
+        metrics.read(readings, driver=driver.name)
         ready = [partial(parts_not_ready, supervisor)]
         supervisor.add(Probes(settings.probe_address, live=live, ready=ready, metrics=metrics))
     supervisor.add(watchdog)
@@ -139,7 +145,7 @@ def _wired(
     supervisor.add(follower)
     watch = ClaimWatch(credentials, follower)
     supervisor.add(watch, after=follower)  # after the first list, so that its claims are known and not announced
-    context = ControllerContext(driver.name, settings.author)
+    context = ControllerContext(driver.name, settings.author, metrics)
     startup = Startup(driver, context, supervisor.stopping)
     supervisor.add(startup, after=watch)
     elected: Part = startup
@@ -150,7 +156,7 @@ def _wired(
             leadership,
             identity=f"{settings.instance or socket.gethostname()}_{secrets.token_hex(8)}",
             namespace=settings.lease_namespace or credentials.namespace or "default",
-            lease=settings.lease_name or lease_name(driver.name),
+            lease=lease,
             timing=settings.timing,
         )
         supervisor.add(elected, after=startup)  # who takes over has missed nothing
@@ -161,8 +167,11 @@ def _wired(
         active.add(part)
     if (registry := load(driver)) is not None:
         active.add(
-            AuthorHandlers(driver, registry, credentials=credentials, client=client, user_agent=_user_agent(driver))
-        )
+            AuthorHandlers(
+                driver, registry, context,
+                credentials=credentials, client=client, user_agent=_user_agent(driver),
+            )
+        )  # fmt: skip
     supervisor.add(active, after=elected)
     return supervisor
 
@@ -197,9 +206,3 @@ def lease_name(driver: str) -> str:
 
 def _user_agent(driver: Driver[Any, Any]) -> str:
     return f"dra-kit/{__version__} {driver.name} controller"
-
-
-def _readings(client: Client, supervisor: Supervisor, watchdog: Watchdog, follower: ClaimFollower) -> Iterator[Reading]:
-    """The controller's numbers of now; called in the thread that scrapes."""
-    yield families.CLAIMS.of(follower.claims)
-    yield from process_readings("controller", client, supervisor, watchdog)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
@@ -12,7 +12,11 @@ from dra_kit.author.context import Context, PreparedClaim
 from dra_kit.author.preparing.prepared import DeviceMetadata, DeviceStatus
 from dra_kit.author.stopping import Stopping
 from dra_kit.errors import ConfigurationError
+from dra_kit.process.metrics.registry import Metrics
 from dra_kit.resource.reference import ClaimReference
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
 
 
 class ControllerContext(Context[Any]):
@@ -21,16 +25,18 @@ class ControllerContext(Context[Any]):
     Args:
         driver: the driver's name.
         settings: the author's settings, already filled; None where the driver has none.
+        metrics: of the process.
 
     Raises:
         ConfigurationError: what only a node has is read.
     """
 
-    def __init__(self, driver: str, settings: Any) -> None:
+    def __init__(self, driver: str, settings: Any, metrics: Metrics) -> None:
         self.driver = driver
         if settings is not None:
             self.settings = settings
         self._stopping = Stopping()
+        self._metrics = metrics
         self._rescans: list[Callable[[], None]] = []
 
     def __getattr__(self, name: str) -> Any:
@@ -42,6 +48,11 @@ class ControllerContext(Context[Any]):
     @override
     def stopping(self) -> Stopping:
         return self._stopping
+
+    @property
+    @override
+    def metrics(self) -> CollectorRegistry:
+        return self._metrics.registry
 
     @contextmanager
     def rescanning(self, restart: Callable[[], None]) -> Iterator[None]:

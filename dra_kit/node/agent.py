@@ -118,10 +118,8 @@ class Agent:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._driver = driver
-        self._settings = settings
-        self._undertaking = undertaking
-        self._clock = clock
+        self._driver, self._settings = driver, settings
+        self._undertaking, self._clock = undertaking, clock
         self.supervisor: Supervisor = Supervisor(drain=DRAIN)
         self._stopping = Stopping()
         self._client = Client(credentials, user_agent=f"{driver.name} dra-kit/node")
@@ -165,8 +163,7 @@ class Agent:
         started = asyncio.Event()
         metadata_dir = settings.state(name) / "device-metadata"
         metadata = MetadataFiles(metadata_dir, name)
-        status = StatusWriter(self._client, name, self._store)
-        files = ClaimFiles(cdi, metadata)
+        status, files = StatusWriter(self._client, name, self._store), ClaimFiles(cdi, metadata)
         preparation = Preparation(
             driver, driver.configs.with_settings(settings.author), inventory, effects, boot_id, started,
             metadata, hardware, holding, looks_for_nodes=settings.check_device_nodes,
@@ -215,7 +212,9 @@ class Agent:
         self._add_parts(Operator(credentials, name, node, publisher), kubelet, startup, status)
         if self._undertaking is not None:
             inventory.replace(Inventory(pools=[]), {})
-            self.supervisor.add(Remaining(self._store, self._classes.title, self._nothing_left), after=startup)
+            title, ended = self._classes.title, self._nothing_left
+            end = Remaining(name, self._store, checkpoint, publisher, title=title, ended=ended)
+            self.supervisor.add(end, after=startup)
 
     def _add_parts(self, kopf: Operator, kubelet: KubeletConnection, startup: Startup, status: StatusWriter) -> None:
         self._add_probes()

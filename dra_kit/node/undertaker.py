@@ -8,6 +8,7 @@ force for it, withdraws the node's devices, and ends when nothing is left.
 from __future__ import annotations
 
 import logging
+from collections.abc import Set as AbstractSet
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -18,11 +19,14 @@ from dra_kit.kube.connection.credentials import load_credentials
 from dra_kit.node.agent import Agent
 from dra_kit.node.effects.without_class import title_without_class, without_class
 from dra_kit.node.settings import NodeSettings
+from dra_kit.node.state.salvage import needs_salvage
 from dra_kit.node.state.store import Store
 from dra_kit.node.undertaking.driver import driver_without_code
 from dra_kit.node.undertaking.effects import REMEDY, EffectsWithoutCode
 from dra_kit.node.undertaking.mode import Undertaking
-from dra_kit.node.undertaking.remaining import remove_state
+from dra_kit.node.undertaking.remaining import is_emptied, remove_state
+from dra_kit.plugin.kubelet_checkpoint import KubeletCheckpoint
+from dra_kit.resource.reference import ClaimReference
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -48,6 +52,9 @@ async def run_undertaker(
     Returns:
         The exit code of the process: 0 when nothing is left or it was asked to end, else 1.
     """
+    if not stays and is_emptied(settings.state(name)) and not _of_kubelet(settings, name):
+        _remove_state(settings, name)
+        return 0
     agent = await undertaker(name, settings, driver, abandon=abandon, stays=stays)
     code = await agent.run()
     if agent.nothing_left:
@@ -74,14 +81,15 @@ async def undertaker(
     if driver is not None and driver.name != name:
         raise ConfigurationError(f"TARGET is driver {driver.name}, --driver says {name}; correct one of them")
     database = settings.database(name)
-    if not database.exists() and not stays:
+    is_there = database.exists() or needs_salvage(database)
+    if not (is_there or stays or _of_kubelet(settings, name)):
         raise ConfigurationError(
-            f"there is no state of a driver in {database.parent}: it has left nothing there; if it should, correct "
-            "STATE_DIR"
+            f"there is no state of a driver in {database.parent}, and no claim of {name} that the kubelet has to "
+            "release: it has left nothing here; if it should, correct STATE_DIR"
         )
     classes = None
     if driver is None:
-        left = estate(settings, name) if database.exists() else Estate(claims={}, effects=[])
+        left = estate(settings, name) if is_there else Estate(claims={}, effects=[])
         if left.claims or left.effects:
             told = {"claims": list(left.claims.values()), "effects": left.effects}
             if abandon:
@@ -105,6 +113,11 @@ def estate(settings: NodeSettings, name: str) -> Estate:
             claims={record.uid: str(record.reference) for record in store.claims() if record.imperative},
             effects=[title_without_class(effect) for effect in store.effects() if without_class(effect) is None],
         )
+
+
+def _of_kubelet(settings: NodeSettings, name: str) -> AbstractSet[ClaimReference]:
+    """Claims that the kubelet will ask for: it may not have had an answer, or the state was lost."""
+    return KubeletCheckpoint(settings.kubelet_dir).claims(name)
 
 
 def _remove_state(settings: NodeSettings, name: str) -> None:

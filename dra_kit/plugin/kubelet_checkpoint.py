@@ -10,13 +10,19 @@ from __future__ import annotations
 import json
 import logging
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypedDict
+from typing import Any, Final, TypedDict, TypeVar
+
+from dra_kit.resource.reference import ClaimReference
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 FILE_NAME: Final = "dra_manager_state"
+
+_T = TypeVar("_T")
 
 _KIND: Final = "DRACheckpoint"
 _API_VERSION: Final = "checkpoint.dra.kubelet.k8s.io/v1"
@@ -88,6 +94,27 @@ def pods_of_kubelet(kubelet_dir: Path) -> dict[str, frozenset[str]]:
         raise ValueError(f"{type(error).__name__}: {error}") from error
 
 
+def claims_of_kubelet(kubelet_dir: Path, driver: str) -> set[ClaimReference]:
+    """Claims that the kubelet will ask a driver to release: those with an entry of it in ``DriverState``.
+
+    Args:
+        kubelet_dir: the kubelet's root directory.
+        driver: its name.
+
+    Raises:
+        OSError: the file is not there, or cannot be read from here.
+        ValueError: it is damaged, or of another form.
+    """
+    try:
+        return {
+            ClaimReference(entry["Namespace"], entry["ClaimName"], entry["ClaimUID"])
+            for entry in decode((kubelet_dir / FILE_NAME).read_bytes())
+            if driver in (entry.get("DriverState") or ())
+        }
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
 class KubeletCheckpoint:
     """What can be read of it now; reading blocks for the moment of one small file.
 
@@ -101,10 +128,23 @@ class KubeletCheckpoint:
 
     def pods(self) -> Mapping[str, frozenset[str]]:
         """As :func:`pods_of_kubelet`; nothing where it cannot be read, which is logged."""
+        return self._read(
+            partial(pods_of_kubelet, self._kubelet_dir), {}, "checkpoint of the kubelet not read, time alone decides"
+        )
+
+    def claims(self, driver: str) -> AbstractSet[ClaimReference]:
+        """As :func:`claims_of_kubelet`; none where it cannot be read, which is logged."""
+        return self._read(
+            partial(claims_of_kubelet, self._kubelet_dir, driver),
+            set(),
+            "checkpoint of the kubelet not read, the state alone tells",
+        )
+
+    def _read(self, read: Callable[[], _T], otherwise: _T, message: str) -> _T:
         try:
-            return pods_of_kubelet(self._kubelet_dir)
+            return read()
         except (OSError, ValueError) as error:
             if str(error) != self._logged:
                 self._logged = str(error)
-                logger.info("checkpoint of the kubelet not read, time alone decides", extra={"error": str(error)})
-            return {}
+                logger.info(message, extra={"error": str(error)})
+            return otherwise

@@ -95,6 +95,11 @@ class Publisher:
         self._renewed.set()
         self._changed.set()
 
+    @property
+    def is_up_to_date(self) -> bool:
+        """Whether what is wanted has been published; from any thread."""
+        return self._up_to_date.is_set()
+
     async def published(self) -> None:
         """Wait until what is wanted is published."""
         await self._up_to_date.wait()

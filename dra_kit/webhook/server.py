@@ -34,6 +34,7 @@ from dra_kit.webhook.request import NotAReview, read
 
 logger: logging.Logger = logging.getLogger(__name__)
 
+_REFUSED: Final = "refused"  # key of the audit annotation
 _REVIEW_SECONDS: Final = 5.0  # timeoutSeconds of the configuration: then nobody waits for the answer any more
 
 
@@ -162,8 +163,9 @@ class ReviewServer:
         if isinstance(response, web.Response):
             result = "error"
         else:
-            result = "allowed" if response.get("response", {}).get("allowed") else "refused"
-            response = web.json_response(response)
+            allowed = bool(response.get("response", {}).get("allowed"))
+            result = "allowed" if allowed else "refused"
+            response = web.json_response(response if allowed else _audited(response))
         self._seconds[result].add(time.monotonic() - began)
         return response
 
@@ -186,6 +188,16 @@ class ReviewServer:
         except Exception as error:  # no answer at all is worse: the API server would wait for its time-out
             logger.exception("review failed")
             return web.Response(status=500, text=f"the review failed: {' '.join(str(error).split())}\n")
+
+
+def _audited(review: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A refusal with its reason as an audit annotation, ``<the webhook's name>/refused``.
+
+    The API server's audit log has that at every level of its policy but None (admission.k8s.io/v1, auditAnnotations).
+    """
+    response = review["response"]
+    annotations = {_REFUSED: str((response.get("status") or {}).get("message") or "")}
+    return {**review, "response": {**response, "auditAnnotations": annotations}}
 
 
 def _bad_request(text: str) -> web.Response:

@@ -9,8 +9,9 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from dra_kit.node.steps import Step
-from tests.crash.invariants import check, check_stopped
+from tests.crash.invariants import check, check_stopped, check_undertaken
 from tests.crash.launch import FILE_CHANGE, Crash, NodeProcess
+from tests.crash.undertaking import undertaken
 from tests.crash.world import NODE, Claim, World
 from tests.support.api import eventually
 
@@ -54,10 +55,14 @@ class Chaos:
                 )
             await self._settled()
         self._arm()
-        await world.unprepare(*world.claims.values())
-        await self._settled()
-        await self._ended()
-        check_stopped(world)
+        if self._random.random() < 0.7:
+            await world.unprepare(*world.claims.values())
+            await self._settled()
+            await self._ended()
+            check_stopped(world)
+        else:
+            await self._removed()
+            check_undertaken(world)
 
     async def _settled(self) -> None:
         """Nothing is planned any more, and all is as it must be."""
@@ -68,6 +73,26 @@ class Chaos:
     async def _ended(self) -> None:
         for process in list(self._world.processes):
             await self._world.stop(process)
+
+    async def _removed(self) -> None:
+        """The driver is uninstalled under the pods, which end one after the other."""
+        world = self._world
+        world.remove_driver(stays=self._random.random() < 0.5)
+        for process in list(world.processes):
+            if self._random.random() < 0.5:
+                process.send(signal.SIGKILL)
+            else:
+                await world.stop(process, self._crash())
+        await world.running(self._crash())
+        claims = list(world.claims.values())
+        self._random.shuffle(claims)
+        while claims:
+            self._arm()
+            number = self._random.randint(1, 3)
+            await world.unprepare(*claims[:number])
+            claims = claims[number:]
+        self._arm()
+        await undertaken(world, iter([self._crash() for _ in range(3)]))
 
     # -- crashes
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dra_kit.cdi.names import spec_file_name
+from dra_kit.plugin.kubelet_checkpoint import FILE_NAME
 from dra_kit.plugin.sockets import operation_link, operation_socket, plugin_socket, registration_socket
 from tests.crash.world import DRIVER, Claim, World
 
@@ -99,6 +100,19 @@ def check_stopped(world: World) -> None:
     assert not world.processes
     problems = [*_of_state(world, {}, {}), *_of_files(world, {}), *_of_slices(world), *_of_hardware(world, {})]
     problems += _of_dough(world, {})
+    assert not problems, "\n".join([*problems, world.logs()])
+
+
+def check_undertaken(world: World) -> None:
+    """The driver was removed, and its undertaker has ended: nothing is left of it on the node, nor in the cluster."""
+    assert not world.claims
+    assert not [process for process in world.processes if process.alive]
+    problems = [*_of_hardware(world, {}), *_of_dough(world, {})]
+    found = {path for path in world.files() if ".damaged-" not in path.name and path.name != FILE_NAME}
+    problems += [f"left over {path}" for path in sorted(found)]
+    if world.state.exists() and not any(world.state.iterdir()):
+        problems.append(f"left over {world.state}, empty")
+    problems += [f"left over ResourceSlice {item['metadata']['name']}" for item in world.objects("resourceslices")]
     assert not problems, "\n".join([*problems, world.logs()])
 
 

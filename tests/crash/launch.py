@@ -1,4 +1,4 @@
-"""``dra-kit node`` in a process that kills itself where it is told to: after a step, or before a change of a file."""
+"""``dra-kit node`` or ``undertake`` in a process that kills itself where it is told to: at a step, or at a file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class NodeProcess(KillableProcess):
 
     Args:
         directory: where its log, its plan and its last words are.
-        arguments: of ``dra-kit node``.
+        arguments: of ``dra-kit``, first of all the command.
         pod_uid: its pod's.
         environment: further variables.
         watched: the directory in which changes of files count.
@@ -59,5 +59,5 @@ def _node(log: Path, arguments: Sequence[str], environment: Mapping[str, str], f
     os.environ.update(environment)
     # no flags: nobody but a test has another kernel than the one that runs, or another kubelet's patience
     vars(node_options)["NodeSettings"] = lambda **given: settings.NodeSettings(**{**given, **further})
-    sys.argv = ["dra-kit", "node", *arguments]
+    sys.argv = ["dra-kit", *arguments]
     cli.main()

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from dra_kit.errors import KubeletError
 from dra_kit.node.state.dump import dump_state
@@ -71,6 +71,8 @@ class World:
 
     Attributes:
         claims: those that are prepared, or that the kubelet is about to prepare, by UID.
+        removed: what the driver's processes are since it was removed: undertakers, and of which kind.
+        ended: an undertaker has found that nothing is left, and is not started again.
         menu: pools, their devices and what each is made of.
         counts: what happened.
     """
@@ -95,6 +97,8 @@ class World:
         self.claims: dict[str, Claim] = {}
         self.menu: dict[str, dict[str, str]] = {}
         self.counts = Counts()
+        self.removed: Literal["", "ends", "stays"] = ""
+        self.ended = False
         self.processes: list[NodeProcess] = []
         self.past: list[NodeProcess] = []
         self._names = itertools.count(1)
@@ -192,9 +196,8 @@ class World:
         process = NodeProcess(
             self.directory / "processes" / str(number),
             [
-                str(BAKERY), "--node-name", NODE, "--kubeconfig", str(self._kubeconfig), "--kubelet-dir",
-                str(self.root), "--cdi-dir", str(self.cdi), "--state-dir", str(self.state),
-                "--log-format", "json",
+                *self._command(), "--node-name", NODE, "--kubeconfig", str(self._kubeconfig), "--kubelet-dir",
+                str(self.root), "--cdi-dir", str(self.cdi), "--log-format", "json",
             ],
             {"BAKERY": str(self.bakery), "BAKERY_STYLE": self.style},
             pod_uid=self._pod_uid,
@@ -212,23 +215,42 @@ class World:
         await eventually(lambda: called() or not process.alive, PATIENCE)
         return process
 
+    def _command(self) -> list[str]:
+        if self.removed:
+            return ["undertake", str(self.state), str(BAKERY), *(["--stay"] if self.removed == "stays" else [])]
+        return ["node", str(BAKERY), "--state-dir", str(self.state)]
+
     async def running(self, crash: Crash | None = None) -> None:
-        """Sees to it that a process runs, as the kubelet restarts a container."""
+        """Sees to it that a process runs, as the kubelet restarts a container; an undertaker may have ended."""
         async with self._starting:
             for process in [item for item in self.processes if not item.alive]:
-                self._buried(process)
-            while not any(process.alive for process in self.processes):
+                self.bury(process)
+            while not self.ended and not any(process.alive for process in self.processes):
                 process = await self.start(crash)
                 crash = None
                 if not process.alive:
-                    self._buried(process)
+                    self.bury(process)
 
-    def _buried(self, process: NodeProcess) -> None:
+    def bury(self, process: NodeProcess) -> None:
+        """It was killed; an undertaker may also have ended, for nothing is left."""
         self.processes.remove(process)
         self.past.append(process)
-        assert process.exit_code == -signal.SIGKILL, f"ended with {process.exit_code}\n{process.log()}"
+        self.ended = bool(self.removed) and process.exit_code == 0
+        assert self.ended or process.exit_code == -signal.SIGKILL, f"ended with {process.exit_code}\n{process.log()}"
         if process.crashed_at:
             self.counts.crashes.append(process.crashed_at)
+
+    def remove_driver(self, *, stays: bool) -> None:
+        """From now on the driver's processes are undertakers; the kubelet's checkpoint has what it must ask for.
+
+        Args:
+            stays: they go on when nothing is left, as the pod of a DaemonSet does.
+        """
+        self.removed = "stays" if stays else "ends"
+        self.new_pod()
+        for claim in self.claims.values():
+            self._remembered[claim.uid] = ClaimInfo(claim.reference, {"uid-pod"}, {DRIVER: ()})
+        self._checkpoint.store(self._remembered.values())
 
     async def stop(self, process: NodeProcess, crash: Crash | None = None) -> None:
         """SIGTERM; with a crash on the way, perhaps."""
@@ -308,6 +330,13 @@ class World:
         claim.answer = answers[claim.uid].devices
         return True
 
+    async def unprepare_once(self, claim: Claim) -> bool:
+        """One call, with no repetition; whether it was answered."""
+        try:
+            return not (await _asked(self.kubelet.plugin(DRIVER).unprepare([claim.reference])))[claim.uid]
+        except KubeletError:
+            return False
+
     async def unprepare(self, *claims: Claim) -> None:
         """One call for all, repeated until each is released."""
         references = [claim.reference for claim in claims]
@@ -319,6 +348,9 @@ class World:
         for claim in claims:
             self.claims.pop(claim.uid, None)
             claim.answer = None
+            if self.removed:
+                self._remembered.pop(claim.uid, None)
+                self._checkpoint.store(self._remembered.values())
 
     async def _until_answered(self, ask: Callable[[PluginClient], Coroutine[Any, Any, str]]) -> None:
         error = ""

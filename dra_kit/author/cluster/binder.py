@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Sequence
 
-from dra_kit.author.cluster.bound import ControllerBound
+from dra_kit.author.controller_bound import ControllerBound
 from dra_kit.author.observing.observed import ObservedClaim, ObservedDevice
 from dra_kit.author.type_parameters import AuthorSettingsT
 

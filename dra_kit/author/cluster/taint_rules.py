@@ -10,7 +10,7 @@ from typing import Self
 
 from pydantic import model_validator
 
-from dra_kit.author.cluster.bound import ControllerBound
+from dra_kit.author.controller_bound import ControllerBound
 from dra_kit.author.devices.vocabulary import DeviceTaint
 from dra_kit.author.models.model import AuthorModel, shown
 from dra_kit.author.models.rules import invalid

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
 
+from dra_kit.author.controller_bound import ControllerBound
 from dra_kit.author.observing.observed import ObservedClaim
 from dra_kit.author.preparing.claim import ConsumerReference
+from dra_kit.author.type_parameters import AuthorSettingsT
 
 
-class ClaimObserver:
+class ClaimObserver(ControllerBound[AuthorSettingsT]):
     """Learns what becomes of claims that hold devices of this driver; each method may be ``def`` or ``async def``.
 
     The hooks run in the active replica of the controller, far from the node: they can neither hinder nor delay a pod.
+    ``self.context`` has the driver's settings, of the type that ``ClaimObserver[Settings]`` says, and ``metrics``.
 
     - Each is called **at least once**: again when the controller is started again or another replica takes over. Make
       them idempotent, by ``claim.uid``.

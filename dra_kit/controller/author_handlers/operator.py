@@ -7,6 +7,7 @@ import itertools
 import logging
 from typing import Any, Final
 
+from dra_kit.author.context import Context
 from dra_kit.author.driver import Driver
 from dra_kit.controller.author_handlers.cluster import HandlersCluster
 from dra_kit.controller.author_handlers.loading import fresh
@@ -28,6 +29,7 @@ class AuthorHandlers:
     Args:
         driver: whose handlers they are.
         registry: with them.
+        context: of the controller, for the handlers.
         credentials: of the controller.
         client: of the part's loop.
         user_agent: for the requests of handlers.
@@ -39,6 +41,7 @@ class AuthorHandlers:
         self,
         driver: Driver[Any, Any],
         registry: kopf.OperatorRegistry,
+        context: Context[Any],
         *,
         credentials: Credentials,
         client: Client,
@@ -46,6 +49,7 @@ class AuthorHandlers:
     ) -> None:
         self._driver = driver
         self._registry = registry
+        self._context = context
         self._credentials = credentials
         self._client = client
         self._user_agent = user_agent
@@ -96,7 +100,7 @@ class AuthorHandlers:
             await cluster.close()
 
         kopf.on.cleanup(id="close-cluster", registry=registry)(close)
-        return kopf.Memo(cluster=cluster)
+        return kopf.Memo(cluster=cluster, context=self._context)
 
 
 def _custom_kinds(registry: kopf.OperatorRegistry) -> set[tuple[str, str]]:

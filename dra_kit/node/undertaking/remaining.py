@@ -6,39 +6,75 @@ import asyncio
 import logging
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from dra_kit.errors import DraKitError
 from dra_kit.node.state.records import EffectRecord
 from dra_kit.node.state.store import Store
+from dra_kit.plugin.kubelet_checkpoint import KubeletCheckpoint
+from dra_kit.publishing.publisher import Publisher
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 LOOK_EVERY: Final = 0.5
 """Seconds between two looks at the state, which is a file."""
 _DATABASE: Final = "state.sqlite"
-_OURS: Final = (_DATABASE, *(f"{_DATABASE}-{of}" for of in ("wal", "shm", "lock", "transactions")), "health.json")
+_BESIDE_IT: Final = (*(f"{_DATABASE}-{of}" for of in ("lock", "transactions")), "health.json")
+_LOGS: Final = tuple(f"{_DATABASE}-{of}" for of in ("wal", "shm"))
+_UNFINISHED: Final = tuple(f"{_DATABASE}.{of}-*" for of in ("new", "rebuilt"))
 _OUR_FOLDERS: Final = ("locks", "children", "device-metadata")
 _AUTHORS: Final = "author"
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What is left of a driver; nothing by default.
+
+    Attributes:
+        claims: that are not released, and those that the kubelet will ask for still: it may not have had an answer.
+        effects: that no claim needs, and that are not undone.
+        slices: are to be withdrawn still, and that has not failed. What stays, the kubelet removes 30 s after it has
+            lost the driver (``wipingDelay`` of its DRA manager).
+    """
+
+    claims: list[str] = field(default_factory=list)
+    effects: list[str] = field(default_factory=list)
+    slices: bool = False
 
 
 class Remaining:
     """A part of the process: tells what is left, and when nothing is.
 
     Args:
+        driver: whose end it is.
         store: the records.
+        checkpoint: the claims that the kubelet knows.
+        publisher: withdraws the devices.
         title: what people read of an effect.
         ended: called once when nothing is left.
     """
 
     name = "remaining"
 
-    def __init__(self, store: Store, title: Callable[[EffectRecord], str], ended: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        driver: str,
+        store: Store,
+        checkpoint: KubeletCheckpoint,
+        publisher: Publisher,
+        *,
+        title: Callable[[EffectRecord], str],
+        ended: Callable[[], None],
+    ) -> None:
+        self._driver = driver
         self._store = store
+        self._checkpoint = checkpoint
+        self._publisher = publisher
         self._title = title
         self._ended = ended
-        self._told: tuple[list[str], list[str]] | None = None
+        self._told: Left | None = None
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`."""
@@ -49,34 +85,49 @@ class Remaining:
             except DraKitError as error:  # a disk that does not work now is no reason to end
                 logger.error("what is left is not known", extra={"error": str(error), "code": error.code})
             else:
-                self._tell(*left)
-                if left == ([], []):
+                self._tell(left)
+                if left == Left():
                     self._ended()
                     await asyncio.Event().wait()
             await asyncio.sleep(LOOK_EVERY)
 
-    def left(self) -> tuple[list[str], list[str]]:
-        """Claims that are not released, and effects that no claim needs and that are not undone.
+    def left(self) -> Left:
+        """What is left now.
 
         Raises:
             StoreError: the state cannot be read.
         """
-        claims = {*(record.reference for record in self._store.claims()), *self._store.lost(), *self._store.needing()}
-        effects = [self._title(effect) for effect in self._store.effects() if not effect.claims]
-        return sorted(map(str, claims)), effects
+        store = self._store
+        claims = {*(record.reference for record in store.claims()), *store.lost(), *store.needing()}
+        claims |= self._checkpoint.claims(self._driver)
+        effects = [self._title(effect) for effect in store.effects() if not effect.claims]
+        slices = not (self._publisher.is_up_to_date or self._publisher.last_error)
+        return Left(sorted(set(map(str, claims))), effects, slices=slices)
 
-    def _tell(self, claims: list[str], effects: list[str]) -> None:
-        if self._told == (claims, effects):
+    def _tell(self, left: Left) -> None:
+        if self._told == left:
             return
-        self._told = claims, effects
-        if claims or effects:
-            logger.info("left", extra={"claims": claims, "effects": effects})
-        else:
+        self._told = left
+        if left == Left():
             logger.info("nothing is left")
+        else:
+            logger.info("left", extra={"claims": left.claims, "effects": left.effects, "slices": left.slices})
+
+
+def is_emptied(directory: Path) -> bool:
+    """Whether nothing is in the directory of a driver's state any more: who removed it was killed just before the end.
+
+    Args:
+        directory: of the durable state.
+    """
+    return directory.is_dir() and not [path for path in directory.rglob("*") if path != directory / _AUTHORS]
 
 
 def remove_state(directory: Path) -> bool:
     """Remove the state of a driver that has ended: what the framework keeps there, and nothing else.
+
+    The database goes last: after a crash it tells the next undertaker that there is something to remove. Without it,
+    what it had beside it would tell the driver's next release that its state was lost.
 
     Args:
         directory: of the durable state. Files of the author's own, and databases that were set aside, stay.
@@ -87,11 +138,12 @@ def remove_state(directory: Path) -> bool:
     Raises:
         OSError: something cannot be removed.
     """
-    for name in _OURS:
-        (directory / name).unlink(missing_ok=True)
     for name in _OUR_FOLDERS:
         if (directory / name).is_dir():
             shutil.rmtree(directory / name)
+    unfinished = (path.name for pattern in _UNFINISHED for path in directory.glob(pattern))
+    for name in (*unfinished, *_BESIDE_IT, _DATABASE, *_LOGS):
+        (directory / name).unlink(missing_ok=True)
     for folder in (directory / _AUTHORS, directory):
         if folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()

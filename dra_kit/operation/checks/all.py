@@ -7,19 +7,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from dra_kit import __version__
+from dra_kit.author.driver import Driver
 from dra_kit.errors import KubeError
 from dra_kit.kube.client import Client
 from dra_kit.kube.connection.credentials import Credentials
 from dra_kit.kube.resources import NODES
 from dra_kit.kube.versions import ServerFeatures
+from dra_kit.operation.checks.cri import check_runtime
 from dra_kit.operation.checks.driver import check_driver
 from dra_kit.operation.checks.finding import Finding, has_failed, warn
 from dra_kit.operation.checks.gates import check_gates
-from dra_kit.operation.checks.kubelet import check_kubelet
+from dra_kit.operation.checks.kubelet import check_kubelets
+from dra_kit.operation.checks.needed import Account, Driven
 from dra_kit.operation.checks.node import node_findings
-from dra_kit.operation.checks.rights import Account, check_rights
-from dra_kit.operation.checks.runtime import containerd_findings, runtime_findings
+from dra_kit.operation.checks.rights import check_rights
+from dra_kit.operation.checks.runtime import containerd_findings, is_of_sandbox, runtime_findings
 from dra_kit.operation.checks.versions import check_server, kubelet_findings
 
 _KUBELETS_ASKED = 5
@@ -31,17 +36,25 @@ class Wanted:
 
     Attributes:
         driver: its name; None for no driver in particular.
+        code: the driver itself; None where it is not at hand.
+        settings: of its own, already filled; None where it has none, or they are not needed.
         account: what the account of the credentials is for.
+        certificate: name of the Secret of a certificate that the webhook makes itself; empty where it is given one.
         nodes: names of the nodes whose kubelets are asked; none for the first few.
         kubelet_dir: the kubelet's root directory on this machine; None where it is no node.
         cdi_dir: where CDI files are on this machine.
+        cri_socket: of this machine's container runtime; None for where it usually is.
     """
 
     driver: str | None = None
+    code: Driver[Any, Any] | None = None
+    settings: BaseModel | None = None
     account: Account = "user"
+    certificate: str = ""
     nodes: Sequence[str] = ()
     kubelet_dir: Path | None = None
     cdi_dir: Path = Path("/var/run/cdi")
+    cri_socket: Path | None = None
 
 
 async def findings(wanted: Wanted, credentials: Credentials | None, why: str = "") -> list[Finding]:
@@ -57,27 +70,36 @@ async def findings(wanted: Wanted, credentials: Credentials | None, why: str = "
         found.append(warn("API server", f"not asked: {why}", "give --kubeconfig"))
     else:
         async with Client(credentials, user_agent=f"dra-kit/{__version__} check") as client:
-            found += await _of_cluster(client, wanted)
+            found += await _of_cluster(client, wanted, credentials.namespace or "default")
     if wanted.kubelet_dir is not None:
         found += node_findings(wanted.kubelet_dir, wanted.cdi_dir, wanted.driver)
-        found += containerd_findings(wanted.cdi_dir)
+        # its own word where it can be asked, else its file
+        found += await check_runtime(wanted.cri_socket, wanted.cdi_dir) or containerd_findings(wanted.cdi_dir)
     return found
 
 
-async def _of_cluster(client: Client, wanted: Wanted) -> list[Finding]:
+async def _of_cluster(client: Client, wanted: Wanted, namespace: str) -> list[Finding]:
     server = await check_server(client)
     if has_failed([server]):
         return [server]  # nothing else would be answered, or mean anything
-    found = [server, *await check_rights(client, wanted.account)]
     features = ServerFeatures.from_version(await client.get_path("/version"))
+    driven = Driven(
+        name=wanted.driver or "",
+        code=wanted.code,
+        settings=wanted.settings,
+        namespace=namespace,
+        release=(features.major, features.minor),
+        certificate=wanted.certificate,
+    )
+    found = [server, *await check_rights(client, wanted.account, driven)]
     found.append(await check_gates(client, separate_counters=features.separate_counter_slices))
     nodes, gap = await _nodes(client, wanted)
     found += gap
     if nodes:
         found += [*kubelet_findings(nodes), *runtime_findings(nodes)]
-    for node in nodes[:_KUBELETS_ASKED] if not wanted.nodes else nodes:
-        found += await check_kubelet(client, node["metadata"]["name"])
-    if wanted.driver is not None:
+    kubelets = [node["metadata"]["name"] for node in nodes if not is_of_sandbox(node)]
+    found += await check_kubelets(client, kubelets if wanted.nodes else kubelets[:_KUBELETS_ASKED])
+    if wanted.driver is not None and wanted.account == "user":  # the roles may not look at classes
         found += await check_driver(client, wanted.driver)
     return found
 

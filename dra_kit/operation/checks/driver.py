@@ -36,8 +36,7 @@ def driver_findings(
         remedy = f"does its node role run (dra-kit status on the node), and is {driver} its name?"
         return [fail(_WHAT, f"{driver} has published no slice", remedy)]
     devices = sum(len(item["spec"].get("devices") or ()) for item in slices)
-    nodes = {item["spec"]["nodeName"] for item in slices if item["spec"].get("nodeName")}
-    found = [ok(_WHAT, f"{driver}: {devices} devices on {len(nodes)} nodes")]
+    found = [ok(_WHAT, f"{driver}: {_count(devices, 'device')}{_where(slices)}")]
     naming = [item["metadata"]["name"] for item in classes if driver in str((item.get("spec") or {}).get("selectors"))]
     if naming:
         found.append(ok("DeviceClass", f"{', '.join(sorted(naming))} for {driver}"))
@@ -45,3 +44,16 @@ def driver_findings(
         remedy = "a class may choose by attributes alone; if none does, apply the driver's DeviceClasses"
         found.append(warn("DeviceClass", f"no selector names {driver}", remedy))
     return found
+
+
+def _where(slices: Sequence[Mapping[str, Any]]) -> str:
+    """On how many nodes, and of how many pools that belong to none."""
+    nodes = {item["spec"]["nodeName"] for item in slices if item["spec"].get("nodeName")}
+    pools = {item["spec"]["pool"]["name"] for item in slices if not item["spec"].get("nodeName")}
+    parts = [f"on {_count(len(nodes), 'node')}"] if nodes else []
+    parts += [f"in {_count(len(pools), 'pool')} of no node"] if pools else []
+    return f" {' and '.join(parts)}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -13,21 +13,25 @@ from dra_kit.operation.checks.finding import Finding, fail, ok, warn
 _WHAT: Final = "kubelet configuration"
 
 
-async def check_kubelet(client: Client, node: str) -> list[Finding]:
-    """The kubelet of one node.
+async def check_kubelets(client: Client, nodes: Sequence[str]) -> list[Finding]:
+    """The kubelets of some nodes; who may not ask the first may ask none.
 
     Args:
-        client: of the API server, which asks the kubelet.
-        node: its Node object's name.
+        client: of the API server, which asks the kubelets.
+        nodes: names of their Node objects.
     """
-    try:
-        answer = await client.get_path(f"/api/v1/nodes/{quote(node, safe='')}/proxy/configz")
-    except Forbidden:
-        remedy = "run this as somebody who may get nodes/proxy, or look for cpuManagerPolicy in the kubelet's file"
-        return [warn(_WHAT, f"that of node {node} may not be read", remedy)]
-    except KubeError as error:
-        return [warn(_WHAT, f"that of node {node} cannot be read: {error}", "look at the kubelet")]
-    return kubelet_findings(node, answer.get("kubeletconfig") or {})
+    found: list[Finding] = []
+    for node in nodes:
+        try:
+            answer = await client.get_path(f"/api/v1/nodes/{quote(node, safe='')}/proxy/configz")
+        except Forbidden:
+            remedy = "run this as somebody who may get nodes/proxy, or look for cpuManagerPolicy in the kubelet's file"
+            return [*found, warn(_WHAT, f"that of node {node} may not be read", remedy)]
+        except KubeError as error:
+            found.append(warn(_WHAT, f"that of node {node} cannot be read: {error}", "look at the kubelet"))
+        else:
+            found += kubelet_findings(node, answer.get("kubeletconfig") or {})
+    return found
 
 
 def kubelet_findings(node: str, config: Mapping[str, Any]) -> list[Finding]:

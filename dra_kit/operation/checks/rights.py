@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
 from dra_kit.errors import KubeError
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import Resource
 from dra_kit.operation.checks.finding import Finding, fail, ok, warn
-
-Account: TypeAlias = Literal["node", "controller", "user"]
+from dra_kit.operation.checks.needed import Account, Driven, Right, needed
 
 _ACCESS_REVIEWS: Final = Resource(
     "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False
@@ -22,61 +19,15 @@ _SUBJECT_REVIEWS: Final = Resource(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Right:
-    """One that is needed, as in RBAC rules.
-
-    Attributes:
-        verb: such as ``get``.
-        group: API group, empty for the core group.
-        resource: with its subresource: ``resourceclaims/status``.
-        needed_for: what does not work without it.
-    """
-
-    verb: str
-    group: str
-    resource: str
-    needed_for: str
-
-    def __str__(self) -> str:
-        return f"{self.verb} {self.resource}{'.' if self.group else ''}{self.group}"
-
-
-def _rights(group: str, resource: str, verbs: str, needed_for: str) -> list[Right]:
-    return [Right(verb, group, resource, needed_for) for verb in verbs.split()]
-
-
-RIGHTS: Final[dict[Account, Sequence[Right]]] = {
-    "node": [
-        *_rights("resource.k8s.io", "resourceclaims", "get", "preparing claims"),
-        *_rights("resource.k8s.io", "resourceslices", "list watch create update delete", "publishing devices"),
-        *_rights("", "nodes", "get", "publishing devices"),
-        *_rights("resource.k8s.io", "resourceclaims/status", "patch", "the status of devices"),
-        *_rights("events.k8s.io", "events", "create patch", "Events"),
-    ],
-    "controller": [
-        *_rights("resource.k8s.io", "resourceclaims", "list watch", "following claims"),
-        *_rights("events.k8s.io", "events", "create patch", "Events"),
-    ],
-    "user": [
-        *_rights("resource.k8s.io", "resourceslices", "list", "dra-kit explain"),
-        *_rights("resource.k8s.io", "deviceclasses", "list", "dra-kit explain"),
-        *_rights("resource.k8s.io", "resourceclaims", "list", "dra-kit explain and who"),
-        *_rights("", "pods", "list", "dra-kit explain and who"),
-        *_rights("", "nodes", "list", "dra-kit explain and check"),
-    ],
-}
-"""What an account must be allowed; those of the roles are rules of the chart, which a test compares."""
-
-
-async def check_rights(client: Client, account: Account) -> list[Finding]:
+async def check_rights(client: Client, account: Account, driven: Driven) -> list[Finding]:
     """A line for each right that is missing, one for all when none is.
 
     Args:
         client: of the account.
         account: what it is for.
+        driven: whose it is.
     """
-    rights = RIGHTS[account]
+    rights = needed(account, driven)
     try:
         name = await _name(client)
         answers = await asyncio.gather(*(_may(client, right) for right in rights))
@@ -84,19 +35,36 @@ async def check_rights(client: Client, account: Account) -> list[Finding]:
         return [warn("rights", f"not known: {error}", "look at the API server")]
     missing = [right for right, may in zip(rights, answers, strict=True) if not may]
     if not missing:
-        return [ok("rights", f"{name} may do all that {_title(account)} needs")]
+        return [ok("rights", f"{name} may do all that {_title(account, driven)} needs{_but(account, driven)}")]
     make = warn if account == "user" else fail
     return [
         make(
             "rights", f"{name} may not {right}, which {right.needed_for} needs",
-            "let a ClusterRole allow it" if account == "user" else "install the chart's ClusterRole, or its rule",
+            "let a ClusterRole allow it" if account == "user" else _remedy(right, account),
         )
         for right in missing
     ]  # fmt: skip
 
 
-def _title(account: Account) -> str:
-    return "a user of dra-kit" if account == "user" else f"the {account}"
+def _title(account: Account, driven: Driven) -> str:
+    if account == "user":
+        return "a user of dra-kit"
+    return f"the {account}{f' of {driven.name}' if driven.name else ''}"
+
+
+def _but(account: Account, driven: Driven) -> str:
+    """What was not asked for."""
+    if account == "user" or driven.code is not None:
+        return ""
+    return "; give a TARGET for what its code needs beside that"
+
+
+def _remedy(right: Right, account: Account) -> str:
+    if right.needed_for.split(" ", 1)[0] in {"policy", "effects"}:
+        return f"put the rules of dra-kit {account} TARGET --print-rules into the chart's values"
+    if right.needed_for.startswith(("cluster provider", "binder", "taint rules")):
+        return f"set the chart's values that dra-kit {account} TARGET --print-rules prints"
+    return "install the chart's roles, or that rule"
 
 
 async def _name(client: Client) -> str:
@@ -108,9 +76,9 @@ async def _name(client: Client) -> str:
 
 async def _may(client: Client, right: Right) -> bool:
     resource, _, subresource = right.resource.partition("/")
+    given = {"subresource": subresource, "name": right.name, "namespace": right.namespace}
     attributes: dict[str, Any] = {"verb": right.verb, "group": right.group, "resource": resource}
-    if subresource:
-        attributes["subresource"] = subresource
+    attributes |= {key: value for key, value in given.items() if value}
     review = await client.create(
         _ACCESS_REVIEWS,
         {

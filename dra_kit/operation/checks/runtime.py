@@ -16,6 +16,7 @@ _WHAT: Final = "CDI in the runtime"
 _DEFAULT_DIRECTORIES: Final = ("/etc/cdi", "/var/run/cdi")
 _ENABLED_SINCE: Final = {"containerd": (2, 0), "cri-o": (1, 28)}
 _KNOWN_SINCE: Final = {"containerd": (1, 7), "cri-o": (1, 23)}
+_SANDBOX: Final = "local-process://"
 _PLUGINS: Final = ("io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri")
 
 
@@ -28,10 +29,11 @@ def runtime_findings(nodes: Iterable[Mapping[str, Any]]) -> list[Finding]:
     found: list[Finding] = []
     well: dict[str, int] = {}
     for node in nodes:
-        name = node["metadata"]["name"]
-        version = str(node["status"]["nodeInfo"].get("containerRuntimeVersion", ""))
+        name, version = node["metadata"]["name"], _version(node)
         kind, number = _parsed(version)
-        if kind not in _ENABLED_SINCE:
+        if is_of_sandbox(node):
+            well[version] = well.get(version, 0) + 1
+        elif kind not in _ENABLED_SINCE:
             remedy = "look into its documentation whether CDI is on"
             found.append(warn(_WHAT, f"node {name} has {version or 'an unknown runtime'}", remedy))
         elif number < _KNOWN_SINCE[kind]:
@@ -45,6 +47,19 @@ def runtime_findings(nodes: Iterable[Mapping[str, Any]]) -> list[Finding]:
     if well:
         found.append(ok(_WHAT, ", ".join(f"{count} x {version}" for version, count in sorted(well.items()))))
     return found
+
+
+def is_of_sandbox(node: Mapping[str, Any]) -> bool:
+    """Whether it is one of ``dra-kit sandbox``: its runtime knows CDI, its kubelet cannot be asked for its settings.
+
+    Args:
+        node: a Node object.
+    """
+    return _version(node).startswith(_SANDBOX)
+
+
+def _version(node: Mapping[str, Any]) -> str:
+    return str(node["status"]["nodeInfo"].get("containerRuntimeVersion", ""))
 
 
 def containerd_findings(cdi_dir: Path, config: Path = CONTAINERD_CONFIG) -> Iterator[Finding]:

@@ -39,7 +39,7 @@ def _lines(document: Document) -> Iterator[str]:
     ill = [item for item in listed(document, "health") if item.get("health") != "Healthy"]
     if ill:
         rows = [[item["pool"], item["device"], item["health"], item["message"]] for item in ill]
-        yield from _section("Unhealthy devices", [table(("POOL", "DEVICE", "HEALTH", "MESSAGE"), rows)])
+        yield from _section("Devices not known to be healthy", [table(("POOL", "DEVICE", "HEALTH", "MESSAGE"), rows)])
     failures = listed(document, "failures")
     if failures:
         yield from _section("Last failures", list(_failures(failures)))
@@ -84,7 +84,7 @@ def _devices(uses: Sequence[DeviceUse]) -> str:
             use.pool, use.device, use.share, ",".join(use.hardware_ids), f"{use.namespace}/{use.claim}", use.pod,
             use.container,
         ]
-        for use in uses
+        for use in sorted(uses)
     ]  # fmt: skip
     return table(headings, rows)
 

@@ -113,6 +113,11 @@ CLAIMS: Final = Family(
 REVIEW_DURATION: Final = Family(
     "dra_driver_review_duration_seconds", "histogram", "Time of an admission review.", ("result",), ("webhook",)
 )
+LEADER: Final = Family(
+    "leader_election_master_status", "gauge",
+    "1 in the replica that holds the Lease of that name, 0 in those that stand by; named as Kubernetes' own.",
+    ("name",), ("controller",),
+)  # fmt: skip
 
 FAMILIES: Final = tuple(value for value in list(globals().values()) if isinstance(value, Family))
 """All of them."""

@@ -1,7 +1,7 @@
-"""What an author does for the whole cluster: pools of no node, binding, taint rules."""
+"""What an author does for the whole cluster: pools of no node, binding, taint rules, hooks on claims, a policy."""
 
-from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import assert_type
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import Any, assert_type
 
 from pydantic import BaseModel
 
@@ -18,6 +18,11 @@ class Gpu(dra.Device):
 
 class Oven(dra.DeviceProvider[Gpu]):
     def discover(self) -> Iterator[Sequence[Gpu]]:
+        yield []
+
+
+class Plain(dra.DeviceProvider):
+    def discover(self) -> Iterator[Sequence[dra.Device]]:
         yield []
 
 
@@ -44,6 +49,35 @@ class Recall(dra.TaintRuleSource[Settings]):
         yield [dra.TaintRule(name="all", taint="recalled")]  # error: arg-type reportArgumentType
 
 
+class Till(dra.ClaimObserver[Settings]):
+    async def startup(self, context: dra.Context[Settings]) -> None:
+        assert_type(context.settings.url, str)
+
+    async def allocated(self, claim: dra.ObservedClaim) -> None:
+        assert_type(self.context.settings.url, str)
+        print(self.context.settings.uri)  # error: attr-defined reportAttributeAccessIssue
+
+    def released(self, claim: dra.ObservedClaim, consumers: Sequence[dra.ConsumerReference]) -> None:
+        assert_type(consumers[0].name, str)
+
+
+class Scale(dra.ClaimObserver):
+    def reserved(self, claim: dra.ObservedClaim) -> None:  # error: override reportIncompatibleMethodOverride
+        print(self.hardware)  # error: attr-defined reportAttributeAccessIssue
+
+
+class Menu(dra.DevicePolicy[dra.Device, None, Settings]):
+    def advertise(self, device: dra.Device, watched: Mapping[str, Any] | None) -> dra.Device | None:
+        assert_type(self.context.settings.url, str)
+        return None if watched else device
+
+
+class GpuMenu(dra.DevicePolicy[Gpu]):
+    def advertise(self, device: Gpu, watched: Mapping[str, Any] | None) -> dra.Device | None:
+        assert_type(device.uuid, str)
+        return device
+
+
 class Takes(dra.Preparer[dra.NoConfig, dra.Device]):
     def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice[dra.NoConfig, dra.Device]) -> dra.Prepared:
         return dra.Prepared()
@@ -61,7 +95,11 @@ both = dra.Driver(
     cluster_provider=Warehouse(),
     binder=Courier(),
     taint_rules=Recall(),
+    observer=Till(),
+    policy=Menu(),
     settings=Settings,
 )
+untyped = dra.Driver("a.example", provider=Oven(), preparer=TakesGpus(), observer=Scale(), policy=GpuMenu())
+mixed = dra.Driver("a.b", provider=Plain(), preparer=Takes(), policy=GpuMenu())  # error: misc reportArgumentType
 alone = dra.Driver("a.example", preparer=Takes(), cluster_provider=Warehouse())
 wrong = dra.Driver("a.b", preparer=TakesGpus(), cluster_provider=Warehouse())  # error: misc reportArgumentType

@@ -1,24 +1,52 @@
-"""``dra-kit check`` asks for rights that the chart gives the roles; of the node, which pods need, for all of them."""
+"""``dra-kit check`` asks for the rights that the chart gives the roles, for those and no others."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from dra_kit.operation.checks.rights import RIGHTS, Account
-from tests.unit.charts.rendering import DEPLOYED, RELEASE, Helm
+import dra_kit as dra
+from dra_kit.operation.checks.needed import Account, Driven, needed
+from tests.unit.charts.rendering import DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm, Manifests
+from tests.unit.operation.parts import whole
+
+Asked = tuple[str, str, str, str, str]
+
+PARTS = {"clusterPools": True, "binding": True, "taintRules": True}
 
 
-@pytest.mark.parametrize("account", ["node", "controller"])
-def test_the_rights_of_a_role_are_those_of_its_cluster_role(helm: Helm, account: Account) -> None:
-    role = helm.render(DEPLOYED).named("ClusterRole", f"{RELEASE}-{account}")
-    given = {
-        (verb, group, resource)
-        for rule in role["rules"]
-        if not rule.get("resourceNames")
+def given(manifests: Manifests, account: str) -> set[Asked]:
+    """Verb, group, resource, name and namespace of what the chart allows an account."""
+    return {
+        (verb, group, resource, name, item["metadata"].get("namespace", ""))
+        for item in manifests.objects
+        if item["kind"] in {"ClusterRole", "Role"} and item["metadata"]["name"] == f"{RELEASE}-{account}"
+        for rule in item["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
+        for name in rule.get("resourceNames") or [""]
     }
-    asked = {(right.verb, right.group, right.resource) for right in RIGHTS[account]}
-    assert asked <= given
-    assert account != "node" or asked == given
+
+
+@pytest.mark.parametrize(
+    ("account", "values", "code", "certificate"),
+    [
+        ("node", {}, None, ""),
+        ("controller", {}, None, ""),
+        ("controller", {"controller": PARTS}, whole(DRIVER), ""),
+        ("webhook", {"webhook": {"certificate": {"selfMade": True}}}, None, f"{RELEASE}-webhook"),
+        ("webhook", {"webhook": {"certificate": {"secretName": "given"}}}, None, ""),
+    ],
+)
+def test_the_rights_of_a_role_are_those_of_its_roles(
+    helm: Helm, account: Account, values: dict[str, Any], code: dra.Driver[Any, Any] | None, certificate: str
+) -> None:
+    driven = Driven(name=DRIVER, code=code, namespace=NAMESPACE, certificate=certificate)
+    asked = {
+        (right.verb, right.group, right.resource, right.name, right.namespace) for right in needed(account, driven)
+    }
+    # the owner of what is made in the cluster, which only the chart names
+    owner = {("get", "rbac.authorization.k8s.io", "clusterroles", f"{RELEASE}-controller", "")} if code else set()
+    assert asked | owner == given(helm.render({**DEPLOYED, **values}), account)

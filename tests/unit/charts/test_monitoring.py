@@ -105,7 +105,7 @@ def test_every_metric_that_is_named_is_told_by_a_role(monitored: Manifests) -> N
     found = list(expressions(monitored))
     assert len(found) > 20
     for expression in found:
-        names = re.findall(r"\b(?:dra|process)_\w+", expression)
+        names = re.findall(r"\b(?:dra|process|leader)_\w+", expression)
         assert names, expression
         for name in names:
             assert family_of(name) is not None or name in OF_PROCESSES, f"{name} in {expression}"
@@ -113,14 +113,13 @@ def test_every_metric_that_is_named_is_told_by_a_role(monitored: Manifests) -> N
 
 def test_every_label_that_is_named_is_one_of_its_metric(monitored: Manifests) -> None:
     for expression in expressions(monitored):
-        for name, selectors in re.findall(r"\b(dra_\w+)\{([^}]*)\}", expression):
+        for name, selectors in re.findall(r"\b((?:dra|leader)_\w+)\{([^}]*)\}", expression):
             family = family_of(name)
             assert family is not None
             labels = {selector.split("=")[0].rstrip("!~ ").strip() for selector in selectors.split(",")}
             assert labels <= OF_TARGETS | set(family.labels), expression
-        known = {
-            label for name in re.findall(r"\bdra_\w+", expression) if (of := family_of(name)) for label in of.labels
-        }
+        named = (family_of(name) for name in re.findall(r"\b(?:dra|leader)_\w+", expression))
+        known = {label for family in named if family for label in family.labels}
         for group in re.findall(r"\b(?:by|on) \(([^)]*)\)", expression):
             assert {label.strip() for label in group.split(",")} <= OF_TARGETS | known, expression
 
@@ -129,7 +128,7 @@ def test_alerts_are_of_this_driver_alone_and_the_page_explains_them(monitored: M
     explained = set(re.findall(r"^\| `(DRADriver\w+)` \|", PAGE.read_text(), re.MULTILINE))
     assert {rule["alert"] for rule in rules(monitored)} == explained
     for rule in rules(monitored):
-        selectors = re.findall(r"\bdra_\w+\{([^}]*)\}", rule["expr"])
+        selectors = re.findall(r"\b(?:dra|leader)_\w+\{([^}]*)\}", rule["expr"])
         assert selectors
         assert all(f'driver="{DRIVER}"' in selector for selector in selectors)
         assert set(rule["annotations"]) == {"summary", "description"}

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Self
 
 import pytest
+from prometheus_client import Gauge
+from pydantic import BaseModel
 
 import dra_kit as dra
 from dra_kit.controller.agent import ControllerSettings, run_controller
@@ -61,6 +63,20 @@ class Running:
         self.task.cancel()
         with suppress(asyncio.CancelledError):
             await self.task
+
+
+class Prices(BaseModel):
+    currency: str = "EUR"
+
+
+class Till(dra.ClaimObserver[Prices]):
+    """Has the driver's settings, and a number of its own."""
+
+    def startup(self, context: dra.Context[Prices]) -> None:
+        self.served = Gauge("pizzas_served", "Allocated since the start.", ["currency"], registry=context.metrics)
+
+    def allocated(self, claim: dra.ObservedClaim) -> None:
+        self.served.labels(self.context.settings.currency).inc(len(claim.devices))
 
 
 def told(api: ClusterApi) -> list[tuple[str, str, str]]:
@@ -176,6 +192,33 @@ async def test_a_cluster_without_dra_is_a_configuration_error(driver: dra.Driver
         settings = ControllerSettings(kubeconfig=api.kubeconfig(tmp_path / "config"))
         with pytest.raises(ConfigurationError, match="v1 is needed"):
             await run_controller(driver, settings)
+
+
+async def test_an_observer_has_settings_and_numbers_and_one_replica_leads(api: ClusterApi, tmp_path: Path) -> None:
+    driver = dra.Driver(DRIVER, provider=Oven(), preparer=Waiter(), observer=Till(), settings=Prices)
+    with kept_free() as port:
+        settings = ControllerSettings(
+            kubeconfig=api.kubeconfig(tmp_path / "config"),
+            probe_address=f"127.0.0.1:{port}",
+            author=Prices(currency="CHF"),
+        )
+        task = asyncio.create_task(run_controller(driver, settings))
+        try:
+            await eventually(lambda: api.watched)
+            api.apply(claim(devices=["pizza-0"]))
+
+            async def scraped() -> list[str]:
+                return (await asyncio.to_thread(ask, port, "/metrics"))[1].splitlines()
+
+            async with asyncio.timeout(60):
+                while 'pizzas_served{currency="CHF"} 1.0' not in await scraped():  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+            leads = f'leader_election_master_status{{driver="{DRIVER}",name="{DRIVER}-controller"}} 1.0'
+            assert leads in await scraped()
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
 
 
 async def test_probes_tell_when_it_follows_the_claims(driver: dra.Driver, api: ClusterApi, tmp_path: Path) -> None:

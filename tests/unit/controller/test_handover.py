@@ -70,6 +70,12 @@ class Replica:
 
         await reached(asked)
 
+    async def leads(self) -> bool:
+        """Its own word, to whoever scrapes it."""
+        numbers = (await asyncio.to_thread(ask, self.port, "/metrics"))[1]
+        [line] = [line for line in numbers.splitlines() if line.startswith("leader_election_master_status{")]
+        return line.endswith(" 1.0")
+
     async def stop(self) -> None:
         self.task.cancel()
         with suppress(asyncio.CancelledError):
@@ -178,8 +184,10 @@ async def test_what_happens_while_nobody_is_active_is_told_by_the_next_one(
     api.apply(claim("claim-1", devices=["pizza-0"]))
     await eventually(lambda: ("allocated", "claim-1", []) in first.till.told)
     assert second.till.told == []
+    assert (await first.leads(), await second.leads()) == (True, False)
     api.hold_leases = True  # nobody can take it for now
     await first.stop()
+    assert not await second.leads()
     api.delete("claim-1")
     api.apply(claim("claim-2", devices=["pizza-0"]))
     api.hold_leases = False

@@ -16,6 +16,7 @@ from dra_kit.controller.pools.pools import ClusterPools
 from dra_kit.errors import ConfigurationError
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import CLUSTER_ROLES, RESOURCE_SLICES
+from dra_kit.process.metrics.registry import Metrics
 from dra_kit.publishing.scope import cluster_source
 from tests.support.api import eventually
 from tests.unit.controller.cluster import DRIVER, connected, running
@@ -60,7 +61,7 @@ async def client() -> AsyncIterator[Client]:
 def part(client: Client, warehouse: dra.DeviceProvider[Any, Any, Any], role: str | None = None) -> ClusterPools:
     source = cluster_source(dra.Driver(DRIVER, preparer=Giver(), cluster_provider=warehouse))
     assert source is not None
-    context = ControllerContext(DRIVER, None)
+    context = ControllerContext(DRIVER, None, Metrics())
     warehouse.context = context
     return ClusterPools(DRIVER, source, client, context, Owner(client, role))
 
@@ -236,7 +237,7 @@ async def test_what_is_of_no_use_without_a_node_is_refused(
 
 def test_what_only_a_node_has_is_not_there() -> None:
     warehouse = Warehouse()
-    warehouse.context = ControllerContext(DRIVER, None)
+    warehouse.context = ControllerContext(DRIVER, None, Metrics())
     for read in (lambda: warehouse.context.node, lambda: warehouse.context.state_dir, lambda: warehouse.hardware):
         with pytest.raises(ConfigurationError, match="controller"):
             read()

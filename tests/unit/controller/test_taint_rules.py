@@ -19,6 +19,7 @@ from dra_kit.controller.taint_rules.served import served
 from dra_kit.errors import ConfigurationError, InvalidDevice, NotFound
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import CLUSTER_ROLES, DEVICE_TAINT_RULES
+from dra_kit.process.metrics.registry import Metrics
 from dra_kit.resource import v1
 from tests.support.api import eventually
 from tests.unit.controller.cluster import DRIVER, connected, running
@@ -47,7 +48,7 @@ async def client() -> AsyncIterator[Client]:
 
 
 def part(client: Client, source: dra.TaintRuleSource, role: str | None = None) -> TaintRules:
-    context = ControllerContext(DRIVER, None)
+    context = ControllerContext(DRIVER, None, Metrics())
     source.context = context
     return TaintRules(DRIVER, source, client, context, Owner(client, role))
 

@@ -141,7 +141,7 @@ async def test_no_planted_secret_is_in_the_bundle(tmp_path: Path, monkeypatch: p
     assert stored["spec"]["devices"]["config"][0]["opaque"]["parameters"] == REMOVED
     assert stored["status"]["allocation"]["devices"]["results"][0]["device"] == "pizza-0"
     assert [use["device"] for use in json.loads(files["who.json"])] == ["pizza-0"]
-    assert "ok   driver: dra.pizza: 1 devices on 1 nodes" in files["check.txt"]
+    assert "ok   driver: dra.pizza: 1 device on 1 node" in files["check.txt"]
     index = json.loads(files["index.json"])
     assert [line.split(":")[0] for line in index["missing"]] == ["status"]
     assert not {"objects/secrets.json", "objects/configmaps.json"} & set(files)

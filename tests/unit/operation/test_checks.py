@@ -24,12 +24,15 @@ from dra_kit.operation.checks.driver import driver_findings
 from dra_kit.operation.checks.finding import Finding
 from dra_kit.operation.checks.gates import check_gates
 from dra_kit.operation.checks.kubelet import kubelet_findings
+from dra_kit.operation.checks.needed import Driven, needed
 from dra_kit.operation.checks.node import kubelet_root_findings, node_findings
-from dra_kit.operation.checks.rights import RIGHTS, check_rights
+from dra_kit.operation.checks.rights import check_rights
+from dra_kit.operation.checks.role_process import RoleProcess, role_process
 from dra_kit.operation.checks.runtime import containerd_findings, runtime_findings
 from dra_kit.operation.checks.versions import check_server
 from dra_kit.operation.checks.versions import kubelet_findings as kubelet_versions
 from dra_kit.resource.gates import FeatureGates
+from tests.unit.operation.parts import whole
 
 
 def told(findings: Sequence[Finding] | Iterator[Finding]) -> list[str]:
@@ -130,27 +133,97 @@ async def test_an_api_server_that_does_not_answer(tmp_path: Path) -> None:
 
 
 async def test_each_right_that_is_missing_is_told_with_what_needs_it(tmp_path: Path) -> None:
-    allowed = [(right.verb, right.resource) for right in RIGHTS["node"] if right.resource != "resourceclaims/status"]
-    with server(allowed=allowed) as address:
+    allowed = [(right.verb, right.resource) for right in needed("node", Driven())]
+    with server(allowed=[item for item in allowed if item[1] != "resourceclaims/status"]) as address:
         async with await client_of(address, tmp_path) as client:
-            [missing] = await check_rights(client, "node")
-            several = await check_rights(client, "controller")
+            [missing] = await check_rights(client, "node", Driven())
+            several = await check_rights(client, "controller", Driven(name="dra.pizza", namespace="pizza"))
     assert str(missing) == (
         "FAIL rights: system:serviceaccount:a:b may not patch resourceclaims/status.resource.k8s.io, which the status "
-        "of devices needs; install the chart's ClusterRole, or its rule"
+        "of devices needs; install the chart's roles, or that rule"
     )
-    assert [(item.verdict, item.text.split(" may not ")[1].split(",")[0]) for item in several] == [
+    assert [(item.verdict, item.text.split(" may not ")[1].split(", which")[0]) for item in several] == [
         ("FAIL", "list resourceclaims.resource.k8s.io"),
         ("FAIL", "watch resourceclaims.resource.k8s.io"),
+        ("FAIL", "list nodes"),
+        ("FAIL", "get leases.coordination.k8s.io dra.pizza-controller in pizza"),
+        ("FAIL", "update leases.coordination.k8s.io dra.pizza-controller in pizza"),
     ]
+
+
+async def test_each_part_of_the_code_needs_rights_of_its_own(tmp_path: Path) -> None:
+    basic = {account: needed(account, Driven(name="dra.pizza")) for account in ("node", "controller")}
+    allowed = [(right.verb, right.resource) for rights in basic.values() for right in rights]
+    allowed = [
+        item for item in allowed if item[1] in {"nodes", "resourceclaims/driver"} or item[0] in {"list", "watch"}
+    ]
+    driven = Driven(name="dra.pizza", code=whole("dra.pizza"))
+    with server(allowed=allowed) as address:
+        async with await client_of(address, tmp_path) as client:
+            lines = [str(item) for item in await check_rights(client, "controller", driven)]
+            of_node = [str(item) for item in await check_rights(client, "node", driven)]
+    told = [line.split(" may not ")[1] for line in lines if "--print-rules" in line]
+    remedy = "set the chart's values that dra-kit controller TARGET --print-rules prints"
+    assert told == [
+        *(f"{verb} resourceslices.resource.k8s.io, which cluster provider Warehouse needs; {remedy}"
+          for verb in ("create", "update")),
+        f"get resourceclaims.resource.k8s.io, which binder Courier needs; {remedy}",
+        f"patch resourceclaims/status.resource.k8s.io, which binder Courier needs; {remedy}",
+        "arbitrary-node:patch resourceclaims/driver.resource.k8s.io dra.pizza, which binder Courier needs; " + remedy,
+        *(f"{verb} devicetaintrules.resource.k8s.io, which taint rules Recall needs; {remedy}"
+          for verb in ("list", "watch", "create", "update", "delete")),
+    ]  # fmt: skip
+    assert [line.split(" may not ")[1] for line in of_node if "--print-rules" in line] == [
+        f"{right}; put the rules of dra-kit node TARGET --print-rules into the chart's values"
+        for right in (
+            "list nodemenus.kitchen.example, which policy Menu needs",
+            "watch nodemenus.kitchen.example, which policy Menu needs",
+            "get bells.kitchen.example in kitchen, which effects Bell needs",
+            "list bells.kitchen.example in kitchen, which effects Bell needs",
+        )
+    ]
+
+
+async def test_the_webhook_needs_rights_for_a_certificate_of_its_own_alone(tmp_path: Path) -> None:
+    with server(allowed=[]) as address:
+        async with await client_of(address, tmp_path) as client:
+            [given] = await check_rights(client, "webhook", Driven(name="dra.pizza"))
+            own = await check_rights(
+                client, "webhook", Driven(name="dra.pizza", namespace="pizza", certificate="pizza-webhook")
+            )
+    assert given.verdict == "ok"
+    assert [item.text.split(" may not ")[1].split(", which")[0] for item in own] == [
+        "get secrets pizza-webhook in pizza",
+        "update secrets pizza-webhook in pizza",
+        "get validatingwebhookconfigurations.admissionregistration.k8s.io opaque-config.dra.pizza",
+        "patch validatingwebhookconfigurations.admissionregistration.k8s.io opaque-config.dra.pizza",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["/usr/bin/python3", "/bin/dra-kit", "controller", "pizza:driver"], RoleProcess("controller", "pizza:driver")),
+        (["dra-kit", "node", "--globs", "x"], RoleProcess("node", "")),
+        (["dra-kit", "webhook"], RoleProcess("webhook", "")),
+        (["dra-kit", "check"], None),
+        (["/sbin/init"], None),
+        ([], None),
+    ],
+)  # fmt: skip
+def test_the_pod_of_a_role_is_known_by_its_first_process(tmp_path: Path, words: list[str], found: Any) -> None:
+    assert role_process(tmp_path) is None
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "cmdline").write_text("".join(f"{word}\0" for word in words))
+    assert role_process(tmp_path) == found
 
 
 async def test_a_user_who_may_not_look_is_warned(tmp_path: Path) -> None:
     with server(allowed=[("list", "resourceslices")]) as address:
         async with await client_of(address, tmp_path) as client:
-            findings = await check_rights(client, "user")
+            findings = await check_rights(client, "user", Driven())
     assert {item.verdict for item in findings} == {"warn"}
-    assert len(findings) == len(RIGHTS["user"]) - 1
+    assert len(findings) == len(needed("user", Driven())) - 1
 
 
 @pytest.mark.parametrize("gate", ["DRADeviceTaints", "DRAConsumableCapacity", "DRAPartitionableDevices"])
@@ -184,12 +257,13 @@ def test_runtimes_without_cdi() -> None:
     nodes = [
         node("a", "containerd://2.4.2"), node("b", "containerd://1.7.20"), node("c", "containerd://1.6.1"),
         node("d", "cri-o://1.34.0"), node("e", "docker://27.0"), node("f", "containerd://2.4.2"),
+        node("g", "local-process://1"),
     ]  # fmt: skip
     assert [(item.verdict, item.text) for item in runtime_findings(nodes)] == [
         ("warn", "node b has containerd://1.7.20, where CDI is off by default"),
         ("FAIL", "node c has containerd://1.6.1, which knows no CDI"),
         ("warn", "node e has docker://27.0"),
-        ("ok", "2 x containerd://2.4.2, 1 x cri-o://1.34.0"),
+        ("ok", "2 x containerd://2.4.2, 1 x cri-o://1.34.0, 1 x local-process://1"),
     ]
 
 
@@ -280,9 +354,15 @@ def test_sockets_of_drivers(tmp_path: Path) -> None:
 def test_a_driver_without_slices_or_class() -> None:
     [none] = driver_findings("dra.pizza", [], [])
     assert none.verdict == "FAIL"
-    slices = [{"spec": {"nodeName": name, "devices": [{"name": "a"}, {"name": "b"}]}} for name in ("n1", "n2")]
+    slices: list[dict[str, Any]] = [
+        {"spec": {"nodeName": name, "devices": [{"name": "a"}, {"name": "b"}]}} for name in ("n1", "n2")
+    ]
     found, unnamed = driver_findings("dra.pizza", slices, [{"metadata": {"name": "other"}, "spec": {}}])
     assert found.text == "dra.pizza: 4 devices on 2 nodes"
+    of_none = {"spec": {"allNodes": True, "pool": {"name": "fabric"}, "devices": [{"name": "c"}]}}
+    assert driver_findings("dra.pizza", [slices[0], of_none], [])[0].text == (
+        "dra.pizza: 3 devices on 1 node and in 1 pool of no node"
+    )
     assert unnamed.verdict == "warn"
     selectors = [{"cel": {"expression": 'device.driver == "dra.pizza"'}}]
     classes = [{"metadata": {"name": "pizza"}, "spec": {"selectors": selectors}}]

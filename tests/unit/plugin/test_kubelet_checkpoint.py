@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dra_kit.plugin.kubelet_checkpoint import FILE_NAME, pods_of_kubelet
+from dra_kit.plugin.kubelet_checkpoint import FILE_NAME, claims_of_kubelet, pods_of_kubelet
+from dra_kit.resource.reference import ClaimReference
 
 
 def written(directory: Path, data: object) -> Path:
@@ -26,6 +27,15 @@ def state(claims: object) -> dict[str, object]:
 def test_it_tells_the_pods_of_all_claims(tmp_path: Path) -> None:
     written(tmp_path, state([{"ClaimUID": "uid-1", "PodUIDs": {"p": {}}}, {"ClaimUID": "uid-2", "New": 1}]))
     assert pods_of_kubelet(tmp_path) == {"uid-1": {"p"}, "uid-2": frozenset()}
+
+
+def test_it_tells_the_claims_that_a_driver_has_to_release(tmp_path: Path) -> None:
+    lunch = {"ClaimUID": "uid-1", "ClaimName": "lunch", "Namespace": "default"}
+    other = {"ClaimUID": "uid-2", "ClaimName": "dinner", "Namespace": "default", "DriverState": {"dra.pasta": {}}}
+    unprepared = {"ClaimUID": "uid-3", "ClaimName": "tea", "Namespace": "default", "DriverState": None}
+    both = {**lunch, "DriverState": {"dra.pizza": {}, "dra.pasta": {}}}
+    written(tmp_path, state([both, other, unprepared]))
+    assert claims_of_kubelet(tmp_path, "dra.pizza") == {ClaimReference("default", "lunch", "uid-1")}
 
 
 def test_go_writes_no_claims_as_null(tmp_path: Path) -> None:

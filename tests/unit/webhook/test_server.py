@@ -35,6 +35,11 @@ async def allow(request: Any, **_: object) -> dict[str, Any]:
     return {"response": {"uid": request["request"]["uid"], "allowed": True}}
 
 
+async def refuse(request: Any, **_: object) -> dict[str, Any]:
+    status = {"message": "ResourceClaim lunch: no such topping", "code": 422}
+    return {"response": {"uid": request["request"]["uid"], "allowed": False, "status": status}}
+
+
 async def fail(request: Any, **_: object) -> dict[str, Any]:
     raise RuntimeError("out of\ndough")
 
@@ -101,6 +106,12 @@ async def test_a_review_on_the_known_path_is_answered(pair: Pair) -> None:
     async with serving(pair) as url:
         status, text = await ask(pair, url + PATH)
     assert (status, json.loads(text)) == (200, {"response": {"uid": "review-1", "allowed": True}})
+
+
+async def test_a_refusal_tells_the_audit_log_why(pair: Pair) -> None:
+    async with serving(pair, refuse) as url:
+        _, text = await ask(pair, url + PATH)
+    assert json.loads(text)["response"]["auditAnnotations"] == {"refused": "ResourceClaim lunch: no such topping"}
 
 
 @pytest.mark.parametrize("path", ["/", "/validate", f"{PATH}/", f"{PATH}/more", "/validate-opaque-confi%67s", "//"])

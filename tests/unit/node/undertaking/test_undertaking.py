@@ -14,6 +14,7 @@ import dra_kit as dra
 from dra_kit.errors import ConfigurationError
 from dra_kit.node.agent import Agent
 from dra_kit.node.undertaker import run_undertaker, undertaker
+from dra_kit.sandbox.cluster.kubelet.dra.checkpoint import Checkpoint, ClaimInfo
 from tests.support.api import eventually
 from tests.unit.node.drivers import Waiter, driver
 from tests.unit.node.hardware import Heat, kitchen
@@ -227,6 +228,30 @@ async def test_one_that_stays_goes_on_when_nothing_is_left(node: Node) -> None:
         await node.unprepare(claim)
         await eventually(lambda: agent.nothing_left)
         assert "is being removed from this node" in await node.error(node.claim("dinner", ["pizza-1"]))
+
+
+async def test_slices_are_withdrawn_before_it_ends_where_no_claim_is_left(node: Node) -> None:
+    async with node.running(kitchen()):
+        await eventually(node.published)
+    assert node.slices()
+    assert await asyncio.wait_for(run_undertaker(DRIVER, node.settings(), kitchen()), PLENTY) == 0
+    assert not node.slices()
+
+
+async def test_where_the_state_is_lost_the_kubelet_is_answered_for_the_claims_that_it_knows(node: Node) -> None:
+    claim, checkpoint = node.claim(), Checkpoint(node.root)
+    checkpoint.store([ClaimInfo(claim, {"pod"}, {DRIVER: ()})])
+    async with undertaking(node, kitchen()) as task:
+        await node.unprepare(claim)
+        assert not task.done()
+        checkpoint.store([])
+
+
+async def test_what_a_killed_one_has_left_is_removed(node: Node) -> None:
+    directory = node.settings().state(DRIVER)
+    (directory / "author").mkdir(parents=True)
+    assert await run_undertaker(DRIVER, node.settings(), None) == 0
+    assert not directory.exists()
 
 
 async def test_where_nothing_is_there_is_nothing_to_do(node: Node) -> None:

@@ -131,7 +131,7 @@ class SandboxCluster:
         process = NodeProcess(
             self.directory / "processes" / str(len(self._processes)),
             [
-                *arguments, "--node-name", NODE, "--kubeconfig", str(self._kubeconfig),
+                "node", *arguments, "--node-name", NODE, "--kubeconfig", str(self._kubeconfig),
                 "--kubelet-dir", str(self.kubelet_dir), "--cdi-dir", str(self.cdi_dir),
             ],
             environment,

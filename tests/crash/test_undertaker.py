@@ -1,0 +1,114 @@
+"""kill -9 of the undertaker at each step, one after the other in one life: all is undone, and no pod hangs."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+import pytest
+
+from dra_kit.node.steps import Step
+from tests.crash.invariants import check, check_undertaken
+from tests.crash.launch import FILE_CHANGE, Crash
+from tests.crash.undertaking import nothing_left, undertaken
+from tests.crash.world import NODE, Counts, World, world
+from tests.support.api import eventually
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.processes]  # longer than all waits of a busy machine
+
+STARTING: Final = (
+    Step.SLICE_DELETED,
+    Step.STATE_REBUILT,
+    Step.STATE_SET_ASIDE,
+    Step.STATE_OPENED,
+    Step.FILES_SWEPT,
+    Step.SERVICE_BOUND,
+    Step.SERVING,
+    Step.REGISTRATION_BOUND,
+    Step.REGISTERED,
+    Step.RESUMED,
+)
+RELEASING: Final = (
+    Step.RELEASE_BEGUN,
+    Step.FILES_REMOVED,
+    Step.EFFECT_RELEASED,
+    Step.EFFECT_REVERTED,
+    Step.EFFECT_FORGOTTEN,
+    Step.AUTHOR_UNPREPARED,
+    Step.CLAIM_FORGOTTEN,
+)
+STOPPING: Final = (Step.DRAINING, Step.UNREGISTERED, Step.DRAINED)
+
+
+async def _starting(world: World, steps: Sequence[Step]) -> None:
+    for step in steps:
+        if step is Step.STATE_REBUILT:
+            world.damage()
+        process = await world.start(Crash(step))
+        await eventually(lambda process=process: not process.alive)  # type: ignore[misc]
+        world.bury(process)
+
+
+async def test_killed_after_each_step(counted: Callable[[Counts], None]) -> None:
+    async with world() as made:
+        made.publish({NODE: {f"pan-{number}": "iron" for number in range(len(RELEASING) + 1)}})
+        await made.start()
+        claims = [made.allocate([pan], oven=pan, coating="teflon") for pan in made.menu[NODE]]
+        await made.prepare(*claims)
+        await check(made)
+        made.remove_driver(stays=False)
+        for process in list(made.processes):
+            await made.stop(process)
+        await _starting(made, STARTING)
+        for step, claim in zip(RELEASING, claims, strict=False):
+            await made.running()
+            made.processes[0].arm(Crash(step))
+            await made.unprepare(claim)
+        made.processes[0].arm(Crash(STOPPING[0]))
+        await made.unprepare(claims[-1])
+        await undertaken(made, map(Crash, STOPPING[1:]))
+        check_undertaken(made)
+        assert made.counts.crashes == [*STARTING, *RELEASING, *STOPPING], "a step that is in the list is reached"
+        counted(made.counts)
+
+
+async def test_the_kubelet_that_was_not_answered_is_answered_by_the_next(counted: Callable[[Counts], None]) -> None:
+    """Nothing is left when the undertaker is killed before it answers; its successor does not end before it has."""
+    async with world("effects") as made:
+        await made.start()
+        claim = made.allocate(["pan-0"])
+        await made.prepare(claim)
+        made.remove_driver(stays=False)
+        await made.stop(made.processes[0])
+        await made.start(Crash(Step.CLAIM_FORGOTTEN))
+        assert not await made.unprepare_once(claim)
+        await made.running()
+        successor = made.processes[0]
+        await eventually(lambda: '"message": "left"' in successor.log())
+        await made.unprepare(claim)
+        await undertaken(made, iter(()))
+        check_undertaken(made)
+        counted(made.counts)
+
+
+async def test_killed_before_each_change_of_a_file_at_the_end(counted: Callable[[Counts], None]) -> None:
+    """Whatever of its sockets and of the state is gone by then, the next one removes the rest."""
+    async with world("effects") as made:
+        await made.start()
+        await made.prepare(claim := made.allocate(["pan-0"]))
+        made.remove_driver(stays=True)
+        await made.stop(made.processes[0])
+        await made.running()
+        await made.unprepare(claim)
+        while not made.ended:
+            [process] = made.processes
+            await eventually(partial(nothing_left, process))
+            process.arm(Crash(FILE_CHANGE, len(made.past)))
+            process.send(signal.SIGTERM)
+            await eventually(lambda process=process: not process.alive)  # type: ignore[misc]
+            await made.running()
+        assert len(made.counts.crashes) > len(("three sockets", "a link", "a lock", "transactions", "database"))
+        check_undertaken(made)
+        counted(made.counts)

@@ -1,0 +1,59 @@
+"""A driver that has every part which needs rights of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import dra_kit as dra
+
+
+class Warehouse(dra.DeviceProvider, scope="cluster"):
+    def discover(self) -> Iterator[Sequence[dra.Device]]:
+        yield []
+
+
+class Courier(dra.DeviceBinder):
+    def bind(self, claim: dra.ObservedClaim, device: dra.ObservedDevice) -> None:
+        """Bound at once."""
+
+
+class Recall(dra.TaintRuleSource):
+    def rules(self) -> Iterator[Sequence[dra.TaintRule]]:
+        yield []
+
+
+class Menu(dra.DevicePolicy, watches=dra.WatchedObject(group="kitchen.example", version="v1", plural="nodemenus")):
+    def advertise(self, device: dra.Device, watched: Mapping[str, Any] | None) -> dra.Device:
+        return device
+
+
+class Waiter(dra.Preparer):
+    def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        return dra.Prepared()
+
+
+class Bell(dra.ClusterObject, id="bell", api_version="kitchen.example/v1", kind="Bell", plural="bells"):
+    def body(self) -> Mapping[str, Any]:
+        return {"spec": {"rings": 1}}
+
+    @classmethod
+    def rules(cls) -> list[dict[str, list[str]]]:
+        return [{"apiGroups": ["kitchen.example"], "resources": ["bells"], "verbs": ["get"]}]
+
+    @classmethod
+    def namespaces(cls, settings: Any) -> list[str]:
+        return ["kitchen"]
+
+
+def whole(name: str) -> dra.Driver[Any, Any]:
+    """With all of them."""
+    return dra.Driver(
+        name,
+        preparer=Waiter(),
+        cluster_provider=Warehouse(),
+        binder=Courier(),
+        taint_rules=Recall(),
+        policy=Menu(),
+        effects=[Bell],
+    )
