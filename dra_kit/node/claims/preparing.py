@@ -95,7 +95,7 @@ class Preparing:
         if before is not None and (before.phase == "releasing" or before.allocation != claim.allocation):
             self.reallocated.check(before, claim)
             await self.releases.of_record(before)
-            before, needed = None, self.durable.store.needs(before.uid)
+            before, needed = None, self.durable.store.needs(claim.reference.uid)
         self.reallocated.forget(claim.reference)
         if before is not None and await self._is_true(before):
             self.preparation.check_device_nodes(before.spec)
