@@ -139,9 +139,9 @@ def claim_uid_of(driver: str, file_name: str) -> str | None:
     return uid if uid and _encode(driver, uid) == file_name else None
 
 
-def temporary_file_name(driver: str, claim_uid: str, token: str) -> str:
-    """A name beside the spec file that runtimes ignore: they load only ``.json`` and ``.yaml``."""
-    return f".{spec_file_name(driver, claim_uid)}.{token}.tmp"
+def temporary_file_name(spec_file: str, token: str) -> str:
+    """A name beside the spec file of that name that runtimes ignore: they load only ``.json`` and ``.yaml``."""
+    return f".{spec_file}.{token}.tmp"
 
 
 def is_temporary_file(driver: str, file_name: str) -> bool:

@@ -200,6 +200,9 @@ class Requirement(NamedTuple):
     feature: str
 
 
+_DIGITS: Final = frozenset("0123456789")
+
+
 def requirements(spec: Spec) -> Iterator[Requirement]:
     """All features of a spec that are newer than CDI 0.3.0, as the specification's version table lists them."""
     if spec.annotations:
@@ -209,7 +212,7 @@ def requirements(spec: Spec) -> Iterator[Requirement]:
     yield from _edits_requirements(spec.container_edits, "containerEdits")
     for i, device in enumerate(spec.devices):
         path = f"devices[{i}]"
-        if device.name[:1] in set("0123456789"):
+        if device.name[:1] in _DIGITS:
             yield Requirement("0.5.0", f"{path}.name", "a name that starts with a digit")
         if device.annotations:
             yield Requirement("0.6.0", f"{path}.annotations", "annotations")

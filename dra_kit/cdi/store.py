@@ -110,7 +110,7 @@ class SpecStore:
         content = spec.to_json().encode()
         try:
             with self._lock:
-                signature = _same(path, content) or self._replace(claim_uid, path, content)
+                signature = _same(path, content) or self._replace(name, content)
                 self._written[claim_uid] = signature
         except OSError as error:
             raise _store_error(f"CDI spec file {path} of claim {claim_uid} cannot be written", error) from error
@@ -123,15 +123,15 @@ class SpecStore:
             return False
         return self._written.get(claim_uid) == _signature(found)
 
-    def _replace(self, claim_uid: str, path: str, content: bytes) -> _Signature:
+    def _replace(self, name: str, content: bytes) -> _Signature:
         for attempt in range(1, _ATTEMPTS + 1):
             # Renamed inside the directory, because runtimes watch it: a file linked in from elsewhere is an event that
             # older ones do not act upon.
             token = f"{self._token}-{next(self._number)}"
-            temporary = f"{self._directory}/{temporary_file_name(self.driver, claim_uid, token)}"
+            temporary = f"{self._directory}/{temporary_file_name(name, token)}"
             try:
                 signature = _write_new(temporary, content)
-                os.replace(temporary, path)  # noqa: PTH105 - with each claim
+                os.replace(temporary, f"{self._directory}/{name}")  # noqa: PTH105 - with each claim
             except BaseException as error:
                 with contextlib.suppress(OSError):
                     os.unlink(temporary)  # noqa: PTH108 - as above

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 
 from dra_kit.node.locks.named import Locks
 from dra_kit.node.state.store import Store
@@ -28,16 +27,16 @@ class Epochs:
         """UIDs of the claims that this process prepares now."""
         return set(self._preparing)
 
-    @asynccontextmanager
-    async def begun(self, uid: str) -> AsyncIterator[int]:
-        """Yield the epoch of the preparing that begins here; as long as it goes on, a release finds it."""
+    def begin(self, uid: str) -> int:
+        """Return the epoch of the preparing that begins here; until :meth:`over` is called, a release finds it."""
         epoch = self._store.epoch()
         self._preparing[uid] = self._preparing.get(uid, 0) + 1
-        try:
-            yield epoch
-        finally:
-            self._preparing[uid] -= 1
-            await self._forget(uid)
+        return epoch
+
+    async def over(self, uid: str) -> None:
+        """A preparing has ended, however that went."""
+        self._preparing[uid] -= 1
+        await self._forget(uid)
 
     async def end(self, uid: str) -> None:
         """The claim is to be released: whatever prepares it now comes to nothing."""

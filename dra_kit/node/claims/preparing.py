@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -71,27 +71,31 @@ class Preparing:
             DraKitError: with a text for the user.
         """
         self.durable.files.check(reference.uid)
-        async with self.epochs.begun(reference.uid) as epoch, self.claims.hold(reference.uid):
-            if again and not self._is_prepared(reference.uid):
-                return None  # released meanwhile, and the kubelet has not asked for it
-            # asked for when nothing else can happen to the claim here any more: never an older state than ours
-            claim = await self.reader.fetch(reference)
-            reached(Step.CLAIM_FETCHED)
-            with log_context(pod=claim.pods):
-                record = await self._prepare_alone(claim, epoch, again=again)
-            reached(Step.PREPARED)
-            return record
+        epoch = self.epochs.begin(reference.uid)
+        try:
+            async with self.claims.hold(reference.uid):
+                if again and not self._is_prepared(reference.uid):
+                    return None  # released meanwhile, and the kubelet has not asked for it
+                # asked for when nothing else can happen to the claim here any more: never an older state than ours
+                claim = await self.reader.fetch(reference)
+                reached(Step.CLAIM_FETCHED)
+                with log_context(pod=claim.pods):
+                    record = await self._prepare_alone(claim, epoch, again=again)
+                reached(Step.PREPARED)
+                return record
+        finally:
+            await self.epochs.over(reference.uid)
 
     def _is_prepared(self, uid: str) -> bool:
         record = self.durable.store.claim(uid)
         return record is not None and record.phase == "prepared"
 
     async def _prepare_alone(self, claim: AllocatedClaim, epoch: int, *, again: bool) -> ClaimRecord:
-        before = self.durable.store.claim(claim.reference.uid)
+        before, needed = self.durable.store.claim_and_needs(claim.reference.uid)
         if before is not None and (before.phase == "releasing" or before.allocation != claim.allocation):
             self.reallocated.check(before, claim)
             await self.releases.of_record(before)
-            before = None
+            before, needed = None, self.durable.store.needs(claim.reference.uid)
         self.reallocated.forget(claim.reference)
         if before is not None and await self._is_true(before):
             self.preparation.check_device_nodes(before.spec)
@@ -101,7 +105,7 @@ class Preparing:
             self.turns.taken((result.pool, result.device) for result in claim.results),
         ):
             if before is None:
-                return await self._finish(await self._prepare_first(claim, epoch))
+                return await self._finish(await self._prepare_first(claim, epoch, needed))
             before = self.durable.store.claim(before.uid) or before  # an effect of it may have been replaced meanwhile
             try:
                 return await self._finish(await self._prepare_again(claim, before, epoch))
@@ -134,9 +138,10 @@ class Preparing:
         self.news.prepared.tell(record)
         return record
 
-    async def _prepare_first(self, claim: AllocatedClaim, epoch: int) -> ClaimRecord:
+    async def _prepare_first(self, claim: AllocatedClaim, epoch: int, needed: Collection[int]) -> ClaimRecord:
+        """Prepare a claim that is not prepared; ``needed`` are the effects that it needed before all the same."""
         store, uid = self.durable.store, claim.reference.uid
-        needed, begun, returned = store.needs(uid), None, list[Prepared]()
+        begun, returned = None, list[Prepared]()
         if self.preparation.is_imperative and not self._may_run(uid):
             begun = self.preparation.begun(claim)
             await self.durable.begin(begun, epoch=epoch)

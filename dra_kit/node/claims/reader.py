@@ -24,6 +24,7 @@ from dra_kit.resource.reference import ClaimReference
 POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 
 _REMEMBERED: Final = 256  # claims; more than a node has
+_sorted_json: Final = json.JSONEncoder(sort_keys=True).encode
 
 
 class Getter(Protocol):
@@ -46,6 +47,8 @@ class AllocatedClaim:
         results: this driver's results, in the API's order.
         configs: for each result the entries with opaque parameters for this driver, weakest first.
         allocation: fingerprint of results and configs: equal means that the same is to be prepared.
+        pod_names: the names of the pods that the claim is reserved for.
+        pod_claim_name: the name in the pod's ``resourceClaims``, for claims made from a template.
     """
 
     reference: ClaimReference
@@ -54,31 +57,13 @@ class AllocatedClaim:
     results: tuple[v1.DeviceRequestAllocationResult, ...]
     configs: tuple[tuple[v1.DeviceAllocationConfiguration, ...], ...]
     allocation: str
+    pod_names: tuple[str, ...]
+    pod_claim_name: str | None
 
     @property
     def pods(self) -> str | None:
         """The pods that the claim is reserved for, as logs name them: ``namespace/name``, several by comma."""
-        return ",".join(f"{self.reference.namespace}/{name}" for name in self.pod_names) or None
-
-    @property
-    def pod_names(self) -> tuple[str, ...]:
-        """The names of the pods that the claim is reserved for."""
-        return tuple(item.name for item in self.status.reserved_for if item.resource == "pods" and not item.api_group)
-
-    @property
-    def pod_claim_name(self) -> str | None:
-        """The name in the pod's ``resourceClaims``, for claims made from a template.
-
-        Whoever makes a claim writes its annotations; so the one that tells the name counts only where a pod controls
-        the claim, as it does one that was generated for it, and where it is a name that a pod can give (a DNS label).
-        """
-        metadata = self.raw["metadata"]
-        name = (metadata.get("annotations") or {}).get(POD_CLAIM_NAME)
-        generated = any(
-            owner.get("controller") is True and owner.get("kind") == "Pod" and owner.get("apiVersion") == "v1"
-            for owner in metadata.get("ownerReferences") or ()
-        )
-        return name if generated and isinstance(name, str) and not dns_label(name) else None
+        return ",".join([f"{self.reference.namespace}/{name}" for name in self.pod_names]) or None
 
     def for_author(self, effects: Effects | None) -> Claim:
         """Return the claim as a preparer sees it."""
@@ -192,7 +177,25 @@ def allocated(raw: dict[str, Any], reference: ClaimReference, driver: str) -> Al
             code="claim-of-other-driver",
         )
     configs = tuple(tuple(configs_for_driver(allocation.devices.config, result.request, driver)) for result in results)
-    return AllocatedClaim(reference, status, raw, results, configs, _fingerprint(results, configs))
+    pods = tuple([item.name for item in status.reserved_for if item.resource == "pods" and not item.api_group])
+    fingerprint = _fingerprint(results, configs)
+    return AllocatedClaim(reference, status, raw, results, configs, fingerprint, pods, _pod_claim_name(raw["metadata"]))
+
+
+def _pod_claim_name(metadata: dict[str, Any]) -> str | None:
+    """The name in the pod's ``resourceClaims``.
+
+    Whoever makes a claim writes its annotations; so the one that tells the name counts only where a pod controls the
+    claim, as it does one that was generated for it, and where it is a name that a pod can give (a DNS label).
+    """
+    name = (metadata.get("annotations") or {}).get(POD_CLAIM_NAME)
+    if not isinstance(name, str) or dns_label(name):
+        return None
+    generated = any(
+        owner.get("controller") is True and owner.get("kind") == "Pod" and owner.get("apiVersion") == "v1"
+        for owner in metadata.get("ownerReferences") or ()
+    )
+    return name if generated else None
 
 
 def _fingerprint(
@@ -208,7 +211,7 @@ def _fingerprint(
         ]
         for result, entries in zip(results, configs, strict=True)
     ]  # fmt: skip
-    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(_sorted_json(data).encode()).hexdigest()
 
 
 def is_over(raw: dict[str, Any], reference: ClaimReference, driver: str) -> bool:

@@ -117,8 +117,10 @@ class ClaimService:
         return self._begin_prepare(reference, again=True)
 
     def _begin_prepare(self, reference: ClaimReference, *, again: bool = False) -> asyncio.Future[Answer | Exception]:
+        name = str(reference)
+
         async def prepare() -> Answer | Exception:
-            with span("prepare claim", claim=str(reference), claim_uid=reference.uid):
+            with span("prepare claim", claim=name, claim_uid=reference.uid):
                 record = await self._preparing.prepare(reference, again=again)
             return record.answer() if record is not None else []
 
@@ -131,7 +133,7 @@ class ClaimService:
             why = self._preparation.lacking(reference) or "what is still running is rolled back when it ends"
             return f"not prepared within {self._calls.deadline:g} s: {why}; the kubelet tries again"
 
-        with log_context(claim=str(reference), claim_uid=reference.uid):
+        with log_context(claim=name, claim_uid=reference.uid):
             return self._calls.begin(prepare(), failed=failed, late=late)
 
     async def unprepare(self, claims: Sequence[ClaimReference]) -> dict[str, Exception | None]:
@@ -140,15 +142,17 @@ class ClaimService:
         return {claim.uid: await call for claim, call in zip(claims, calls, strict=True)}
 
     def _begin_unprepare(self, reference: ClaimReference) -> asyncio.Future[Exception | None]:
+        name = str(reference)
+
         async def unprepare() -> None:
-            with span("release claim", claim=str(reference), claim_uid=reference.uid):
+            with span("release claim", claim=name, claim_uid=reference.uid):
                 await self._release(reference)
 
         def failed(error: Exception) -> Exception:
             return self._failed(error, "claim not released")
 
         late = f"not released within {self._calls.deadline:g} s; what holds it up goes on; the kubelet tries again"
-        with log_context(claim=str(reference), claim_uid=reference.uid):
+        with log_context(claim=name, claim_uid=reference.uid):
             return self._calls.begin(unprepare(), failed=failed, late=lambda: late)
 
     async def _release(self, reference: ClaimReference) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dra_kit.cdi.names import DEVICE_RULE, valid_device_name
+from dra_kit.cdi.names import DEVICE_RULE, spec_file_name, valid_device_name
 from dra_kit.cdi.store import SpecStore
 from dra_kit.errors import PermanentError
 from dra_kit.node.files.metadata import MetadataFiles
@@ -66,7 +66,7 @@ class ClaimFiles:
         Raises:
             PermanentError: its UID is no part of a file name or of a CDI name (code ``invalid-claim-uid``).
         """
-        self._cdi.path(uid)
+        spec_file_name(self._cdi.driver, uid)
         if not valid_device_name(uid):
             raise PermanentError(
                 f"claim UID {uid!r} cannot be part of a CDI name: {DEVICE_RULE}; API servers make no such UIDs, look "

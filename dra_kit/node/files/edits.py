@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from dra_kit.author.preparing.prepared import ContainerEdits, Hook, Mount, Prepared
+from dra_kit.author.preparing.prepared import ContainerEdits, DeviceNode, Hook, Mount, NetDevice, Prepared
 from dra_kit.cdi import spec as cdi
 from dra_kit.cdi.names import QualifiedName, claim_device_name, claim_kind
 from dra_kit.cdi.validation import validate
@@ -59,13 +59,21 @@ def claim_spec(
 
 def _edits(edits: ContainerEdits) -> cdi.ContainerEdits:
     return cdi.ContainerEdits(
-        env=tuple(f"{name}={value}" for name, value in edits.env.items()),
-        device_nodes=tuple(cdi.DeviceNode(**node.model_dump(exclude_none=True)) for node in edits.device_nodes),
-        net_devices=tuple(cdi.NetDevice(**item.model_dump()) for item in edits.net_devices),
-        hooks=tuple(_hook(hook) for hook in edits.hooks),
-        mounts=tuple(_mount(mount) for mount in edits.mounts),
+        env=tuple([f"{name}={value}" for name, value in edits.env.items()]),
+        device_nodes=tuple(map(_device_node, edits.device_nodes)),
+        net_devices=tuple(map(_net_device, edits.net_devices)),
+        hooks=tuple(map(_hook, edits.hooks)),
+        mounts=tuple(map(_mount, edits.mounts)),
         additional_gids=tuple(edits.additional_gids),
     )
+
+
+def _device_node(node: DeviceNode) -> cdi.DeviceNode:
+    return cdi.DeviceNode(**node.model_dump(exclude_none=True))
+
+
+def _net_device(device: NetDevice) -> cdi.NetDevice:
+    return cdi.NetDevice(**device.model_dump())
 
 
 def _mount(mount: Mount) -> cdi.Mount:

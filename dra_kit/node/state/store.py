@@ -40,6 +40,12 @@ _PUT: Final = (
 )
 
 
+_CLAIM_AND_NEEDS: Final = (
+    f"SELECT {CLAIM}, NULL FROM claims WHERE uid = ?1 "  # noqa: S608 - a constant
+    f"UNION ALL SELECT {', '.join(['NULL'] * len(CLAIM.split(',')))}, effect FROM effect_claims WHERE uid = ?1"
+)
+
+
 class Store(EffectStore):
     """Claims and effects in one sqlite database, shared by the processes of a rolling update.
 
@@ -124,6 +130,16 @@ class Store(EffectStore):
         """
         rows = self._db.read(f"SELECT {CLAIM} FROM claims WHERE uid = ?", uid)  # noqa: S608 - a constant
         return self._claim(rows[0]) if rows else None
+
+    def claim_and_needs(self, uid: str) -> tuple[ClaimRecord | None, set[int]]:
+        """What :meth:`claim` and :meth:`needs` tell, by one look at the database.
+
+        Raises:
+            StoreError: another release wrote a record that this one does not understand.
+        """
+        rows = self._db.read(_CLAIM_AND_NEEDS, uid)
+        records = [self._claim(row[:-1]) for row in rows if row[0] is not None]
+        return (records[0] if records else None), {row[-1] for row in rows if row[0] is None}
 
     def claims(self) -> list[ClaimRecord]:
         """Return all records that are understood, by namespace and name; of the others each is reported once."""
@@ -210,7 +226,7 @@ class Store(EffectStore):
         """
         misspelt = self.misspelt(record.uid)
 
-        def write(db: sqlite3.Connection) -> ClaimRecord:
+        def write(db: sqlite3.Connection) -> tuple[Row, ClaimRecord]:
             stored = record
             if outcomes and _are_replaced(db, outcomes):
                 stored = record.model_copy(update={"outdated": True})
@@ -223,10 +239,9 @@ class Store(EffectStore):
                 )
             _forget_claims(db, misspelt)
             put_devices(db, record)
-            return stored
+            return row, stored
 
-        stored = await self._db.write(write, lambda: then(record))
-        return self._remember(claim_row(stored), stored)
+        return self._remember(*await self._db.write(write, lambda: then(record)))
 
     def _claim(self, row: Row) -> ClaimRecord | None:
         """A claim that is asked for again has the same row, and records are immutable."""

@@ -97,7 +97,7 @@ def test_a_file_name_is_safe_and_gives_the_uid_back(driver: str, uid: str) -> No
 
 @given(drivers, st.text(min_size=1, max_size=12))
 def test_runtimes_ignore_temporary_files(driver: str, uid: str) -> None:
-    name = temporary_file_name(driver, uid, "0a1b")
+    name = temporary_file_name(spec_file_name(driver, uid), "0a1b")
     assert not name.endswith((".json", ".yaml"))
     assert is_temporary_file(driver, name)
     assert claim_uid_of(driver, name) is None
@@ -107,7 +107,7 @@ def test_runtimes_ignore_temporary_files(driver: str, uid: str) -> None:
 def test_no_driver_takes_a_file_of_another_for_its_own(mine: str, other: str, uid: str) -> None:
     name = spec_file_name(other, uid)
     assert (claim_uid_of(mine, name) is not None) == (mine == other)
-    assert is_temporary_file(mine, temporary_file_name(other, uid, "0a")) == (mine == other)
+    assert is_temporary_file(mine, temporary_file_name(name, "0a")) == (mine == other)
 
 
 @given(st.text(max_size=40))
@@ -125,5 +125,5 @@ def test_a_uid_that_is_empty_or_too_long_is_refused(uid: str) -> None:
 
 
 def test_the_longest_driver_name_leaves_room_for_an_api_servers_uid() -> None:
-    name = temporary_file_name("d" * 63, "c9f6f2f5-5c0e-4d60-8a86-8d1a6a4e0a59", "01234567")
+    name = temporary_file_name(spec_file_name("d" * 63, "c9f6f2f5-5c0e-4d60-8a86-8d1a6a4e0a59"), "01234567")
     assert len(name) <= 255

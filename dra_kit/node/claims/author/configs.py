@@ -17,6 +17,8 @@ def decoded_configs(claim: AllocatedClaim, decoder: ConfigDecoder[Any]) -> list[
     Raises:
         InvalidConfig: naming request, source and every field.
     """
+    if not any(claim.configs):
+        return [()] * len(claim.configs)
     allocation = claim.status.allocation
     assert allocation is not None  # noqa: S101 - the reader has seen to it
     index_of = {id(entry): index for index, entry in enumerate(allocation.devices.config)}

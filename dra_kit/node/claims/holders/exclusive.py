@@ -62,34 +62,41 @@ class ExclusiveDevices:
         self._release = release
         self._taken: dict[Device, ClaimReference] = {}
 
-    @asynccontextmanager
-    async def hold(self, claim: AllocatedClaim) -> AsyncIterator[None]:
-        """Hold the claim's devices for it while it is being prepared; its lock is held by the caller.
+    def hold(self, claim: AllocatedClaim) -> HeldDevices:
+        """``async with`` holds the claim's devices while it is being prepared; its lock is held by the caller.
 
         Raises:
             TransientError: when another claim has one of them, naming both claims.
         """
-        devices = {(item.pool, item.device) for item in claim.results if not item.admin_access and not item.share_id}
-        held: list[tuple[Device, Holding]] = []
+        return HeldDevices(self, claim)
+
+    async def take(self, device: Device, claim: ClaimReference) -> Holding:
+        """Hold one device, which nobody else has; to be given back to :meth:`give_up`.
+
+        Raises:
+            TransientError: another claim has it, naming both claims.
+        """
+        holding = self._devices.try_hold("/".join(device))
+        if not await holding.take():
+            other = self._taken.get(device, "by the driver's other process on this node")
+            raise _double_allocation(device, claim, f"being prepared for claim {other}")
+        self._taken[device] = claim
         try:
-            for device in sorted(devices):
-                holding = self._devices.try_hold("/".join(device))
-                if not await holding.take():
-                    other = self._taken.get(device, "by the driver's other process on this node")
-                    raise _double_allocation(device, claim.reference, f"being prepared for claim {other}")
-                held.append((device, holding))
-                self._taken[device] = claim.reference
-                holders = self._store.holders(*device)  # first: damage is found by who reads
-                for damaged in self._store.damaged_claims():
-                    await self._refuse_damaged(device, damaged, claim.reference)
-                for holder in holders:
-                    if holder.uid != claim.reference.uid:
-                        await self._free(device, holder, claim.reference)
-            yield
-        finally:
-            for device, holding in held:
-                del self._taken[device]
-                holding.give_up()
+            holders = self._store.holders(*device)  # first: damage is found by who reads
+            for damaged in self._store.damaged_claims():
+                await self._refuse_damaged(device, damaged, claim)
+            for holder in holders:
+                if holder.uid != claim.uid:
+                    await self._free(device, holder, claim)
+        except BaseException:
+            self.give_up(device, holding)
+            raise
+        return holding
+
+    def give_up(self, device: Device, holding: Holding) -> None:
+        """Let others have a device."""
+        del self._taken[device]
+        holding.give_up()
 
     async def _free(self, device: Device, holder: ClaimRecord, claim: ClaimReference) -> None:
         if holder.phase != "releasing" and await self._is_live(holder.reference, device, claim):
@@ -159,6 +166,41 @@ class ExclusiveDevices:
                 code=error.code,
             ) from error
         return still_holds(raw, holder.uid, self._driver, *device)
+
+
+class HeldDevices:
+    """The devices that a claim has to itself, held.
+
+    It is a class, not a generator, because each claim that is prepared needs one.
+
+    Args:
+        exclusive: takes each of them.
+        claim: whose devices they are.
+    """
+
+    __slots__ = ("_claim", "_exclusive", "_held")
+
+    def __init__(self, exclusive: ExclusiveDevices, claim: AllocatedClaim) -> None:
+        self._exclusive = exclusive
+        self._claim = claim
+        self._held: list[tuple[Device, Holding]] = []
+
+    async def __aenter__(self) -> None:
+        results = self._claim.results
+        devices = {(item.pool, item.device) for item in results if not item.admin_access and not item.share_id}
+        try:
+            for device in sorted(devices):
+                self._held.append((device, await self._exclusive.take(device, self._claim.reference)))
+        except BaseException:
+            self._give_up()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._give_up()
+
+    def _give_up(self) -> None:
+        for device, holding in self._held:
+            self._exclusive.give_up(device, holding)
 
 
 def _double_allocation(device: Device, claim: ClaimReference, state: str) -> TransientError:

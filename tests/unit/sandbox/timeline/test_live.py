@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import yaml
 
 import dra_kit as dra
-from dra_kit.cdi.names import temporary_file_name
+from dra_kit.cdi.names import spec_file_name, temporary_file_name
 from dra_kit.kube.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from dra_kit.process.target import load_driver
 from dra_kit.resource.gates import FeatureGates
@@ -59,7 +59,7 @@ async def test_a_cdi_file_that_is_being_written_is_not_told() -> None:
     ) as sandbox:
         for resource, item in ((DEVICE_CLASSES, CLASS), (RESOURCE_CLAIMS, claim("lunch"))):
             await sandbox.client.create(resource, item)
-        half = sandbox.nodes[0].cdi_dir / temporary_file_name("dra.pizza", "of-another-claim", "1")
+        half = sandbox.nodes[0].cdi_dir / temporary_file_name(spec_file_name("dra.pizza", "of-another-claim"), "1")
         half.write_text('{"cdiVersion"')
         await sandbox.client.create(PODS, pod("guest", "lunch", "true"))
         await until(lambda: phase(sandbox, "guest") == "Succeeded")
