@@ -10,7 +10,7 @@ from dra_kit.author.driver import Driver
 from dra_kit.errors import ConfigurationError, NotFound
 from dra_kit.kube.resources import PODS, RESOURCE_CLAIMS
 from dra_kit.sandbox.sandbox import Sandbox
-from dra_kit.sandbox.stories.facts import Cluster, DriverControl, PodFacts, PublishedDevice
+from dra_kit.sandbox.stories.expectations.facts import Cluster, DriverControl, PodFacts, PublishedDevice
 from dra_kit.sandbox.stories.manifests import Manifest, load_manifests, parse_manifests
 from dra_kit.sandbox.stories.stage import Stage
 from dra_kit.testing.background import Background

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_kit.cli.lint import command
+from dra_kit.cli.project.lint import command
 from dra_kit.lint.findings.report import as_text, fixed_as_text
 from dra_kit.lint.findings.rules import GROUPS, RULES
 from dra_kit.lint.fixes.mending import mend
