@@ -25,8 +25,12 @@ $(STAMP): requirements/dev.txt pyproject.toml
 	@touch $@
 
 .PHONY: test
-test: install ## unit, property, golden and role tests (no cluster, no network)
-	$(BIN)/python -m pytest $(PARALLEL) -m 'not processes'
+test: install ## unit, property and role tests (no cluster, no network); EXAMPLES=n for each property
+	EXAMPLES=$(or $(EXAMPLES),40) $(BIN)/python -m pytest $(PARALLEL) -m 'not processes'
+
+.PHONY: test-golden
+test-golden: install ## 13,000 verdicts recorded from Kubernetes: ours are the same
+	$(BIN)/python -m pytest $(PARALLEL) tests/golden
 
 .PHONY: test-processes
 test-processes: install ## commands and drivers as processes of their own: dev, sandbox, kill -9, pages of the documentation
@@ -35,6 +39,10 @@ test-processes: install ## commands and drivers as processes of their own: dev, 
 .PHONY: test-examples
 test-examples: install ## tests of examples/gpu-driver, without a GPU
 	cd examples/gpu-driver && PYTHONPATH=src $(abspath $(BIN))/python -m pytest $(PARALLEL)
+
+.PHONY: test-gpu
+test-gpu: install ## of examples/gpu-driver, on a machine with a GPU: NVML tells what nvidia-smi shows; no setting is changed
+	cd examples/gpu-driver && PYTHONPATH=src $(abspath $(BIN))/python -m pytest -m gpu -rs tests/gpu
 
 .PHONY: test-crash
 test-crash: install ## kill -9 at every durable step, a thousand random runs (SEEDS=n), 300 damaged bytes
@@ -54,7 +62,7 @@ first-hour: install ## a transcript, timed: from nothing but the wheel to a driv
 
 .PHONY: test-cluster
 test-cluster: install ## real kubelet, scheduler and containers (STORY=name for one story, REPORT=junit.xml)
-	$(BIN)/python -m pytest -rs -m 'not long' $(if $(STORY),'tests/cluster/test_stories.py::test_story[$(STORY)]',tests/cluster) \
+	$(BIN)/python -m pytest -rs -m 'not long' --durations 20 $(if $(STORY),'tests/cluster/test_stories.py::test_story[$(STORY)]',tests/cluster) \
 	  $(if $(REPORT),--junit-xml="$(REPORT)")
 
 .PHONY: test-cluster-long
@@ -70,11 +78,13 @@ demo-gpu: export PYTHONPATH := $(CURDIR)/examples/gpu-driver/src
 demo-gpu: SHELL := /bin/bash
 demo-gpu: .SHELLFLAGS := -o pipefail -c
 demo-gpu: install ## watch a pretended GPU being divided for claims, and made whole again
-	@folder="$$(mktemp -d)"; $(BIN)/python -m gpu_driver.show "$$folder" h100 & shown=$$!; \
+	@folder="$$(mktemp -d)"; mkdir "$$folder/gpus"; : > "$$folder/gpus/gpu-0"; \
+	tail --pid=$$$$ -F "$$folder/gpus/gpu-0" 2>/dev/null \
+	  | sed -un 's/^\(MIG mode: off\|memory slices.*\|partition.*\)/    GPU 0 | \1/p' & \
 	$(BIN)/dra-kit sandbox examples/gpu-driver --story examples/gpu-driver/stories/10-dynamic-mig --fake-gpus h100 \
 	  --dynamic-mig --fake-folder "$$folder" | grep --line-buffered \
 	  -E 's (Pod|scheduler|kubelet .* calls|left|story)|^ +GPU_.*_MIG_.*_UUID=|FAIL|failed'; \
-	code=$$?; kill $$shown; rm -rf "$$folder"; exit $$code
+	code=$$?; rm -rf "$$folder"; exit $$code
 
 EXAMPLE := $(MAKE) --directory examples/pizza-driver VIRTUAL_ENV=$(abspath $(VENV))
 
@@ -148,6 +158,11 @@ golden-projects: install ## after a change of templates/: the projects below tes
 	$(BIN)/dra-kit update --force examples/pizza-driver
 	$(BIN)/dra-kit update --force examples/gpu-driver
 
+.PHONY: chart
+chart: install ## the chart's values.schema.json, the tables of its README, and what is kept of helm template anew
+	$(BIN)/python -m dra_kit.chart.generate
+	$(BIN)/python -m tests.unit.charts.snapshots
+
 .PHONY: schema
 schema: install ## the API server's schema table: SERVER (kubectl proxy), API and APIMACHINERY (the Go modules)
 	$(BIN)/python -m dra_kit.resource.schema.generate --server "$(SERVER)" --api "$(API)" --apimachinery "$(APIMACHINERY)"
@@ -159,6 +174,7 @@ PIN := uv pip compile --quiet --universal --python-version 3.11 --generate-hashe
 lock: ## pin the development environment again, and what images are built of (needs uv on the PATH)
 	$(PIN) --group dev --extra otel --output-file requirements/dev.txt pyproject.toml
 	$(PIN) --constraints requirements/dev.txt --output-file requirements/runtime.txt pyproject.toml
+	$(BIN)/python -m dra_kit.sbom.generate
 	$(PIN) --extra otel --constraints requirements/dev.txt --output-file requirements/otel.txt pyproject.toml
 	$(PIN) --group docs --constraints requirements/dev.txt --output-file requirements/docs.txt pyproject.toml
 	echo hatchling | $(PIN) --constraints requirements/dev.txt --output-file requirements/build.txt -

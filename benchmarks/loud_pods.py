@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks.table import Row, part
 from benchmarks.world import DRA_KIT, cpu_seconds, memory_mib
 from dra_kit.kube.client import Client
-from dra_kit.kube.credentials import load_credentials
+from dra_kit.kube.connection.credentials import load_credentials
 from dra_kit.kube.resources import PODS
 
 BUDGET_GET = 20.0  # ms

@@ -17,7 +17,7 @@ from benchmarks.table import Row, by_module, show, show_shares
 from benchmarks.turns import RIVAL_FSYNC, RIVAL_GET, Scale
 from benchmarks.world import DRIVER, world
 from dra_kit.kube.client import Client
-from dra_kit.kube.credentials import load_credentials
+from dra_kit.kube.connection.credentials import load_credentials
 from dra_kit.kube.resources import RESOURCE_CLAIMS
 from tests.cluster.find import NotFound, find
 from tests.cluster.plane import PlaneError, start

@@ -17,9 +17,13 @@ import grimp
 
 ROOT = Path(__file__).parents[1]
 MEGABYTE = 1_000_000
-ROLES = {"node": "dra_kit.cli.node", "controller": "dra_kit.cli.controller", "webhook": "dra_kit.cli.webhook"}
+ROLES = {
+    "node": "dra_kit.cli.roles.node",
+    "controller": "dra_kit.cli.roles.controller",
+    "webhook": "dra_kit.cli.roles.webhook",
+}
 WITHOUT_IMPORT = {"kubernetes_asyncio"}
-"""Its configuration is loaded by the path of its files (dra_kit/kube/credentials.py), by every role."""
+"""Its configuration is loaded by the path of its files (dra_kit/kube/connection/credentials.py), by every role."""
 
 
 @dataclass(frozen=True)

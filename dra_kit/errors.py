@@ -66,9 +66,18 @@ class InvalidDevice(ConfigurationError, ValueError):
 
 
 class TargetError(ConfigurationError):
-    """The TARGET of a command does not import or is no driver."""
+    """The TARGET of a command does not import or is no driver.
+
+    Args:
+        message: one line: the TARGET, the cause and the remedy.
+        cause: the same without the TARGET, for those who run only one; empty for the message.
+    """
 
     default_code = "invalid-target"
+
+    def __init__(self, message: str, *, cause: str = "", code: str | None = None) -> None:
+        super().__init__(message, code=code)
+        self.cause: str = cause or message
 
 
 class PrepareError(DraKitError):
@@ -134,17 +143,27 @@ class KubeError(DraKitError):
         status: HTTP status, 0 when there was no answer.
         reason: ``reason`` of the Kubernetes Status object, empty when there was none.
         text: what the API server said; without an answer that is the message.
+        about: the plural of what the answer is about (``details.kind`` of the Status object), such as ``namespaces``
+            where the object's namespace does not exist; empty when there was none.
     """
 
     default_code = "kube"
 
     def __init__(
-        self, message: str, *, status: int = 0, reason: str = "", text: str = "", code: str | None = None
+        self,
+        message: str,
+        *,
+        status: int = 0,
+        reason: str = "",
+        text: str = "",
+        about: str = "",
+        code: str | None = None,
     ) -> None:
         super().__init__(message, code=code)
         self.status = status
         self.reason = reason
         self.text: str = text or message
+        self.about = about
 
 
 class Unavailable(KubeError):

@@ -21,8 +21,14 @@ for role in ("node", "controller", "webhook"):
 for variable in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS"):
     os.environ.pop(variable, None)
 
-# machines are shared: how long an example takes says nothing
-settings.register_profile("dra-kit", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# Machines are shared: how long an example takes says nothing. Each run draws other examples, so that a few of them in
+# each run find what many in one would; `make test EXAMPLES=1000` looks closer.
+settings.register_profile(
+    "dra-kit",
+    deadline=None,
+    max_examples=int(os.environ.get("EXAMPLES", "40")),
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("dra-kit")
 # gRPC has one poller for all event loops of a process, and may still call into that of a test which has ended
 logging.getLogger("asyncio").addFilter(lambda record: "PollerCompletionQueue._handle_events" not in record.getMessage())

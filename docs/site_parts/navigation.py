@@ -6,24 +6,29 @@ from pathlib import Path
 
 # in the order of reading; pages that are not named here follow by name
 SECTIONS = {
-    "tutorial": ("Tutorial", ["first-driver"]),
+    "tutorial": ("Tutorial", ["first-driver", "first-hour"]),
     "how-to": (
         "How to",
         [
-            "write-a-driver", "develop", "test-a-driver", "sandbox", "hot-plug", "partitions", "sharing", "taints",
-            "health", "several-pools", "effects", "programs-and-objects", "status", "config-versions", "upgrade",
-            "no-code", "any-driver", "kind", "real-cluster", "config-policy", "monitor", "who-has-what", "explain",
-            "migrate-from-a-device-plugin",
+            "write-a-driver", "develop", "sandbox", "test-a-driver", "test-crashes-and-upgrades", "hot-plug",
+            "partitions", "sharing", "several-pools", "taints", "health", "what-a-container-gets", "effects",
+            "programs-and-objects",
+            "status", "config-versions", "upgrade", "controller", "network-attached", "binding", "taint-rules",
+            "no-code", "any-driver", "migrate-from-a-device-plugin", "kind", "real-cluster", "config-policy", "monitor",
+            "who-has-what", "explain", "autoscalers", "remove-a-driver",
         ],
     ),
     "explanation": (
         "Explanation",
-        ["why-dra", "claim-to-device", "anatomy", "best-practices", "guarantees", "why-effects", "security"],
+        ["why-dra", "claim-to-device", "anatomy", "best-practices", "guarantees", "why-effects", "security", "faults",
+         "faults-of-hardware", "faults-of-state", "node-life"],
     ),
     "reference": (
         "Reference",
-        ["troubleshooting", "commands", "metrics", "roles", "chart", "lint", "cel", "story-format", "timeline",
-         "packaging", "measured"],
+        ["troubleshooting", "commands", "sandbox", "sandbox-output", "sandbox-fidelity", "story-format",
+         "story-expectations", "story-driver", "timeline", "lint", "lint-rules", "explain", "reading-files", "cel",
+         "globs", "roles", "role-controller", "role-webhook", "sockets-and-files", "chart", "metrics", "packaging",
+         "measured"],
     ),
 }  # fmt: skip
 

@@ -15,8 +15,8 @@ from dra_kit.apiserver.authorization.users import ADMIN, User
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.kinds.registry import Registry
 from dra_kit.apiserver.kinds.strategy import Context
-from dra_kit.apiserver.pod_log import LogSource
-from dra_kit.apiserver.requests import Query, Target, verb
+from dra_kit.apiserver.requests.pod_log import LogSource
+from dra_kit.apiserver.requests.requests import Query, Target, verb
 from dra_kit.apiserver.storage import Storage, Stored
 from dra_kit.resource.gates import FeatureGates
 from dra_kit.resource.schema.decode import decode, prune

@@ -14,9 +14,9 @@ from dra_kit.apiserver.api import Answer, Api, Request
 from dra_kit.apiserver.authorization.attributes import Attributes
 from dra_kit.apiserver.authorization.rules import Rule
 from dra_kit.apiserver.authorization.users import User
-from dra_kit.apiserver.discovery import REVIEWS
+from dra_kit.apiserver.documents.discovery import REVIEWS
 from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.requests import WriteOptions
+from dra_kit.apiserver.requests.requests import WriteOptions
 from dra_kit.apiserver.verbs.bodies import read_object
 from dra_kit.resource.fielderror import FieldError
 from dra_kit.resource.fielderror import invalid as invalid_field

@@ -8,8 +8,8 @@ from typing import Final
 from dra_kit.apiserver import metadata
 from dra_kit.apiserver.api import Api, now
 from dra_kit.apiserver.authorization.builtin import builtin
-from dra_kit.apiserver.kinds.definitions import PLURAL as DEFINITIONS
-from dra_kit.apiserver.kinds.definitions import kind_of
+from dra_kit.apiserver.kinds.registration.definitions import PLURAL as DEFINITIONS
+from dra_kit.apiserver.kinds.registration.definitions import kind_of
 from dra_kit.apiserver.storage import Change
 from dra_kit.values.json import Object
 

@@ -24,13 +24,13 @@ from dra_kit.apiserver.api import Api
 from dra_kit.apiserver.authentication.tokens import DEFAULT_SECONDS
 from dra_kit.apiserver.authorization import aggregation
 from dra_kit.apiserver.controllers import NAMESPACE_SECONDS, Controllers
-from dra_kit.apiserver.door import NAMES, Door
-from dra_kit.apiserver.http import Endpoint
+from dra_kit.apiserver.http.door import NAMES, Door
+from dra_kit.apiserver.http.serving import Endpoint
 from dra_kit.apiserver.kinds.builtin import KINDS
 from dra_kit.apiserver.kinds.registry import Registry
-from dra_kit.apiserver.pod_log import LogSource
+from dra_kit.apiserver.requests.pod_log import LogSource
 from dra_kit.apiserver.verbs.bodies import BODY_MAX
-from dra_kit.kube.connection import Connection
+from dra_kit.kube.connection.connection import Connection
 from dra_kit.resource.gates import FeatureGates
 from dra_kit.values.json import Object
 

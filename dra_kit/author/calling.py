@@ -36,12 +36,12 @@ _under_way: dict[UnderWay, None] = {}
 
 
 def under_way(loop: asyncio.AbstractEventLoop) -> list[UnderWay]:
-    """The calls made from a loop that have not returned, oldest first; may be asked from any thread."""
+    """Return the calls made from a loop that have not returned, oldest first; may be asked from any thread."""
     return [item for item in list(_under_way) if item.loop is loop]
 
 
 async def call(function: Callable[P, T | Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-    """The result of an author's method; ``def`` methods run in a thread of their own.
+    """Return the result of an author's method; ``def`` methods run in a thread of their own.
 
     The thread is a daemon: a call that hangs for ever keeps neither other calls nor the end of the process. Until it
     has returned, :func:`under_way` tells of it.
@@ -73,18 +73,26 @@ async def call(function: Callable[P, T | Awaitable[T]], *args: P.args, **kwargs:
 
 
 class Escaped(RuntimeError):
-    """Stands for what may not leave an author's call; its text begins with ``raised``."""
+    """Stands for what may not leave an author's call.
+
+    Args:
+        what: was raised, such as ``SystemExit(1)``.
+    """
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"raised {what}")
+        self.what = what
 
 
 def as_error(error: BaseException) -> Exception:
-    """What an author's code raised, as an error that ends nothing but the call.
+    """Return what an author's code raised, as an error that ends nothing but the call.
 
     SystemExit and the like would end the process, CancelledError would look as if the caller had been cancelled, and
     StopIteration cannot pass through a future.
     """
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
-    return Escaped(f"raised {type(error).__name__}({error})").with_traceback(error.__traceback__)
+    return Escaped(f"{type(error).__name__}({error})").with_traceback(error.__traceback__)
 
 
 def _title(function: Callable[..., object]) -> str:

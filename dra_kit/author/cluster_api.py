@@ -10,9 +10,9 @@ from typing import Any
 class ClusterApi(ABC):
     """Given to handlers as ``memo.cluster``, with the rights of the controller: ``controller.extraRules`` adds some.
 
-    An object is told by its ``apiVersion``, the plural of its kind as in RBAC rules, and its name; ``namespace`` is for
-    namespaced kinds. Every method raises a :class:`~dra_kit.DraKitError` where the API server refuses or does not
-    answer.
+    An object is identified by its ``apiVersion``, the plural of its kind as in RBAC rules, and its name; ``namespace``
+    is for namespaced kinds. Every method raises a :class:`~dra_kit.DraKitError` where the API server refuses or does
+    not answer.
     """
 
     @abstractmethod
@@ -25,7 +25,7 @@ class ClusterApi(ABC):
     async def list(
         self, api_version: str, plural: str, namespace: str | None = None, *, label_selector: str = ""
     ) -> Sequence[Mapping[str, Any]]:
-        """All objects of a kind, of one namespace or of all."""
+        """Return all objects of a kind, of one namespace or of all."""
 
     @abstractmethod
     async def apply(self, plural: str, manifest: Mapping[str, Any]) -> Mapping[str, Any]:

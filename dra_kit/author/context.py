@@ -105,10 +105,10 @@ class Context(ABC, Generic[SettingsT]):
 
     @abstractmethod
     def prepared(self) -> Mapping[str, PreparedClaim]:
-        """All claims that are prepared now, by UID."""
+        """Return all claims that are prepared now, by UID."""
 
     def effects(self) -> Sequence[EffectInForce]:
-        """All effects of this driver on this node, oldest first: what is its own of what ``discover`` finds.
+        """Return all effects of this driver on this node, oldest first: what is its own of what ``discover`` finds.
 
         Those that another release of the driver made, and this one does not understand, are missing. Where nothing is
         prepared, as in a context of a test's own, there are none.
@@ -137,16 +137,16 @@ class Context(ABC, Generic[SettingsT]):
         status: DeviceStatus | None = None,
         metadata: DeviceMetadata | None = None,
     ) -> None:
-        """Tell facts of a prepared device that became known after ``prepare``; written in the background.
+        """Report facts of a prepared device that became known after ``prepare``; written in the background.
 
-        What is told last is what stays, also where a claim is just being prepared or released, and cannot be written
-        until that has ended; facts of claims that are not prepared are dropped, with a warning in the log.
+        What is reported last stays, also where a claim is just being prepared or released, and cannot be written until
+        that has ended; facts of claims that are not prepared are dropped, with a warning in the log.
 
         Args:
             device: the device's name.
             pool: its pool; None means the pool that is named after the node.
-            claim: the claim that is meant, itself or by UID; None means every claim that has the device.
-            share: the share that is meant, where several claims share the device (``AllocatedDevice.share_id``); None
+            claim: the claim concerned, itself or by UID; None means every claim that has the device.
+            share: the share concerned, where several claims share the device (``AllocatedDevice.share_id``); None
                 means all. What belongs to one container, an address for example, needs ``claim`` or ``share``.
             status: replaces what the claim's ``status.devices`` says of it.
             metadata: replaces what the container can read of it.

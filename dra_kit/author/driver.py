@@ -24,7 +24,7 @@ from dra_kit.author.devices.provider import DeviceProvider, NoDevices
 from dra_kit.author.devices.unserved import Serving, device_class
 from dra_kit.author.effects.effect import Effect
 from dra_kit.author.handler_module import HandlerModule
-from dra_kit.author.model import shown
+from dra_kit.author.models.model import shown
 from dra_kit.author.node_bound import NodeBound
 from dra_kit.author.observing.observer import ClaimObserver
 from dra_kit.author.preparing.preparer import Preparer, check_preparer, config_kinds
@@ -60,7 +60,7 @@ class Driver(Generic[ConfigT, DeviceT]):
         invalid_devices: what becomes of a device that breaks a rule of the API after all: "refuse" the inventory
             and keep the last good one, or "drop" that device and publish the rest. A Pool or Inventory that
             ``discover`` makes of invalid devices is refused where it is made.
-        health: how the devices are; without one nobody is told of health.
+        health: how the devices are; without one nobody learns of health.
         observer: hooks on the life of claims, run in the controller.
         policy: which of the devices are advertised, and as what.
         handlers: name of a module with kopf handlers of the author's own; the controller imports it, nobody else.
@@ -168,7 +168,7 @@ class Driver(Generic[ConfigT, DeviceT]):
         return tuple(part for part in parts if part is not None)
 
     def for_another_node(self) -> Driver[ConfigT, DeviceT]:
-        """A copy for another node in the same process, which shares no state and no hardware with this one.
+        """Return a copy for another node in the same process, which shares no state and no hardware with this one.
 
         Raises:
             Exception: whatever an object of the author's raises that cannot be copied.
@@ -204,7 +204,7 @@ def _checked_providers(
     *,
     binds: bool,
 ) -> DeviceProvider[Any, Any, Any]:
-    """The provider of nodes, which finds nothing where the driver has none."""
+    """Return the provider of nodes, which finds nothing where the driver has none."""
     if provider is None and cluster_provider is None:
         raise ConfigurationError(f"driver {driver}: it has no devices; give it provider=…, or cluster_provider=…")
     of_node: DeviceProvider[Any, Any, Any] = NoDevices() if provider is None else provider

@@ -12,7 +12,7 @@ from dra_kit.errors import ConfigurationError
 
 
 def type_arguments(cls: type, base: type) -> tuple[Any, ...]:
-    """The arguments that ``cls`` gives for the parameters of its generic ``base``, () where it gives none.
+    """Return the arguments that ``cls`` gives for the parameters of its generic ``base``, () where it gives none.
 
     Works through intermediate generic classes. A parameter that stays open is given as its TypeVar.
     """
@@ -32,7 +32,7 @@ def type_arguments(cls: type, base: type) -> tuple[Any, ...]:
 
 
 def config_classes(name: str, arguments: tuple[Any, ...]) -> tuple[type[OpaqueConfig], ...]:
-    """The config classes that a preparer class was given: none, one, or those of ``Preparer[A | B]``.
+    """Return the config classes that a preparer class was given: none, one, or those of ``Preparer[A | B]``.
 
     A TypeVar that a generic preparer left open stands for its default.
 
@@ -56,7 +56,7 @@ def config_classes(name: str, arguments: tuple[Any, ...]) -> tuple[type[OpaqueCo
 
 
 def _open(argument: Any) -> Any:
-    """What stands behind a ``type X = A | B`` statement, or a TypeVar with a default."""
+    """Return what stands behind a ``type X = A | B`` statement, or a TypeVar with a default."""
     if isinstance(argument, TypeVar):
         default = getattr(argument, "__default__", NoDefault)
         return argument if default is NoDefault else default

@@ -46,6 +46,6 @@ class HandlerModule:
         """Made when it is first asked for: kopf takes memory that no node needs."""
         if self._registry is None:
             # in a layer above: kopf is imported there, without the Kubernetes clients that it would load
-            found = importlib.import_module("dra_kit.kube.operator").kopf
+            found = importlib.import_module("dra_kit.kube.operator.operator").kopf
             self._registry = cast("kopf.OperatorRegistry", found.OperatorRegistry())
         return self._registry

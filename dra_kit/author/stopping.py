@@ -43,7 +43,7 @@ class Stopping:
         return bool(self)
 
     def blocking_sleep(self, seconds: float) -> bool:
-        """The same in a thread of its own, where ``def`` methods run."""
+        """Return the same in a thread of its own, where ``def`` methods run."""
         return self._event.wait(seconds)
 
     def set(self) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from dra_kit.cel.cost.meter import Frame, spend
 from dra_kit.cel.failure import Failure, no_such_overload
-from dra_kit.cel.meter import Frame, spend
 from dra_kit.cel.values import (
     MAPS,
     Computed,

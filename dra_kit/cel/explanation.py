@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dra_kit.cel.code import Run
+from dra_kit.cel.cost.meter import Frame, Meter
 from dra_kit.cel.device import Device
-from dra_kit.cel.evaluator import Evaluator
+from dra_kit.cel.evaluation.code import Run
+from dra_kit.cel.evaluation.evaluator import Evaluator
+from dra_kit.cel.evaluation.paths import is_path
 from dra_kit.cel.failure import Failure
 from dra_kit.cel.functions.semvers import Semver
-from dra_kit.cel.meter import Frame, Meter
-from dra_kit.cel.paths import is_path
 from dra_kit.cel.program import Selector, place_of
-from dra_kit.cel.syntax import Call, Comprehension, Ident, Literal, Node
+from dra_kit.cel.syntax.tree import Call, Comprehension, Ident, Literal, Node
 from dra_kit.cel.values import Duration, Map, Optional, Timestamp, TypeValue, type_name
 from dra_kit.errors import CelRuntimeError
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import Any, Final, TypeAlias
 
 from dra_kit.cel import types
-from dra_kit.cel.checker import check
-from dra_kit.cel.cost import estimate
+from dra_kit.cel.checking.checker import check
+from dra_kit.cel.checking.literals import check_literals
+from dra_kit.cel.cost.estimator import estimate
+from dra_kit.cel.cost.meter import Meter
 from dra_kit.cel.device import Device
 from dra_kit.cel.environment import STORED, Environment
-from dra_kit.cel.evaluator import Evaluator
+from dra_kit.cel.evaluation.evaluator import Evaluator
 from dra_kit.cel.failure import Failure, Refusal
 from dra_kit.cel.functions.semvers import Semver
-from dra_kit.cel.literals import check_literals
-from dra_kit.cel.meter import Meter
-from dra_kit.cel.parser import parse
-from dra_kit.cel.reads import Read, reads_of
-from dra_kit.cel.syntax import Node
+from dra_kit.cel.syntax.parser import parse
+from dra_kit.cel.syntax.reads import Read, reads_of
+from dra_kit.cel.syntax.tree import Node
 from dra_kit.cel.values import type_name
 from dra_kit.errors import CelCompileError, CelRuntimeError
 from dra_kit.values.semver import Version

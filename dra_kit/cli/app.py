@@ -24,7 +24,7 @@ _HELP: Final = "help"
 _FIRST: Final = "Begin with: dra-kit new NAME. A command tells more of itself: dra-kit COMMAND --help."
 
 COMMANDS = {
-    "chart": "print where the helm chart is",
+    "chart": "print where the helm chart is, or write the chart of one driver",
     "check": "check whether a cluster and its nodes are as drivers need them",
     "completion": "print what makes a shell complete commands, options and files",
     "controller": "run the controller role: Events on the life of claims",
@@ -36,6 +36,7 @@ COMMANDS = {
     "node": "run the node role: serve the kubelet, publish devices",
     "policy": "write a ValidatingAdmissionPolicy that checks opaque configuration, in place of the webhook",
     "sandbox": "run a driver in a cluster of one process, and watch pods get its devices",
+    "sbom": "print what is installed, as an SBOM: CycloneDX",
     "snapshot": "save what explain needs of a cluster, to be looked at elsewhere",
     "status": "tell how the drivers of this node are",
     "support-bundle": "gather what somebody elsewhere needs to help, without secrets",
@@ -45,6 +46,20 @@ COMMANDS = {
     "webhook": "run the webhook role: check opaque configuration",
     "who": "tell who has which device: hardware, claim, pod, container",
 }
+"""The first line of each command's help, by the command's name."""
+
+_FOLDERS: Final = {
+    "cluster": ("check", "drain", "explain", "snapshot", "status", "support-bundle", "who"),
+    "project": ("chart", "lint", "new", "policy", "sbom", "template", "update"),
+    "roles": ("controller", "node", "undertake", "webhook"),
+    "sandbox": ("dev", "sandbox"),
+}
+_FOLDER_OF: Final = {name: folder for folder, names in _FOLDERS.items() for name in names}
+
+
+def module_of(name: str) -> str:
+    """Return the dotted name of the module whose ``command`` is the command of that name."""
+    return ".".join(["dra_kit.cli", *filter(None, [_FOLDER_OF.get(name)]), name.replace("-", "_")])
 
 
 class LazyGroup(click.Group):
@@ -59,7 +74,7 @@ class LazyGroup(click.Group):
         """The command of that name."""
         if cmd_name not in COMMANDS:
             return super().get_command(ctx, cmd_name)
-        module = importlib.import_module(f"dra_kit.cli.{cmd_name.replace('-', '_')}")
+        module = importlib.import_module(module_of(cmd_name))
         command: click.Command = module.command
         return command
 

@@ -35,7 +35,7 @@ from dra_kit.controller.startup import Startup
 from dra_kit.controller.taint_rules.keeping import TaintRules
 from dra_kit.controller.upkeep.orphan_slices import OrphanSlices
 from dra_kit.kube.client import Client
-from dra_kit.kube.credentials import Credentials, load_credentials
+from dra_kit.kube.connection.credentials import Credentials, load_credentials
 from dra_kit.kube.events import EventRecorder
 from dra_kit.kube.versions import discover
 from dra_kit.process.hanging import HangingCalls

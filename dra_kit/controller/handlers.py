@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from dra_kit.controller.claims.follower import ClaimFollower
-from dra_kit.kube.operator import kopf, on_event
+from dra_kit.kube.operator.operator import kopf, on_event
 from dra_kit.kube.resources import RESOURCE_CLAIMS
 
 

@@ -39,7 +39,7 @@ class GivenManifests:
         self._applied: dict[_Key, AppliedObject] = {}
 
     def of(self, changed: Iterable[Path]) -> list[Path]:
-        """Those of changed files that are manifests of these."""
+        """Return those of changed files that are manifests of these."""
         given = {path.resolve() for path in self.paths}
         return [path for path in changed if given & {path.resolve(), path.resolve().parent}]
 
@@ -88,7 +88,7 @@ class GivenManifests:
                 self._applied[key] = AppliedObject(resource, found)
 
     def _read(self) -> dict[_Key, tuple[str, Mapping[str, Any]]]:
-        """The objects, and where they stand."""
+        """Return the objects, and where they stand."""
         found: dict[_Key, tuple[str, Mapping[str, Any]]] = {}
         for path in self.paths:
             if not path.exists():

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from dra_kit.dev.display import Display, named
+from dra_kit.dev.driver.update import RollingUpdates
 from dra_kit.dev.manifests import GivenManifests
-from dra_kit.dev.update import RollingUpdates
 from dra_kit.dev.watch import Watch
 from dra_kit.errors import ConfigurationError, KubeError, SandboxError
 from dra_kit.sandbox.driver.drivers import SandboxDriver
@@ -229,7 +229,7 @@ class DevSession:
                         pass
 
     async def _next(self, updates: RollingUpdates) -> list[Event]:
-        """What is to be done; all that came while something else was done, a burst of changes as one."""
+        """Return what is to be done; all that came while something else was done, a burst of changes as one."""
         get = asyncio.create_task(self._events.get())
         end = asyncio.create_task(updates.ended())
         try:
@@ -259,7 +259,7 @@ class DevSession:
             await self._apply(sandbox)
 
     def _is_written_by_driver(self, path: Path) -> bool:
-        """Whether a file changes by itself after each start, which would never end."""
+        """Return whether a file changes by itself after each start, which would never end."""
         if path.suffix == ".py":
             return False
         if self._at_once[path] < _OF_ITSELF:

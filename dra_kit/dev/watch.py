@@ -1,6 +1,6 @@
 """Which files have changed: those below folders, without what tools keep there, and single files wherever they are.
 
-It looks again and again, at intervals. inotify would have to be told every folder by itself, too, so as not to watch a
+It looks again and again, at intervals. inotify would have to be given every folder by itself, too, so as not to watch a
 virtual environment, and says nothing of files on network file systems and of folders mounted into WSL or containers.
 """
 
@@ -54,7 +54,7 @@ class Watch:
         self._known = self.look()
 
     def look(self) -> Snapshot:
-        """All files as they are."""
+        """Return all files as they are."""
         found: dict[Path, Identity] = {}
         for folder in self._folders:
             found.update(_below(folder))
@@ -95,7 +95,7 @@ def _below(folder: Path) -> Iterator[tuple[Path, Identity]]:
 
 
 def _is_own(folder: Path) -> bool:
-    """Whether a folder is the author's."""
+    """Return whether a folder is the author's."""
     name = folder.name
     if name.startswith(".") or name in _FOLDERS or name.endswith(".egg-info"):
         return False

@@ -9,7 +9,7 @@ from typing import Any, Final
 from dra_kit import __version__
 from dra_kit.drain.holders import Holders, holders
 from dra_kit.kube.client import Client
-from dra_kit.kube.credentials import Credentials
+from dra_kit.kube.connection.credentials import Credentials
 from dra_kit.kube.resources import RESOURCE_CLAIMS
 from dra_kit.kube.versions import discover
 

@@ -117,7 +117,7 @@ def load_globs(file: Path) -> Driver[NoConfig, GlobDevice]:
     """The driver that a file is.
 
     Args:
-        file: of globs; see docs/how-to/no-code.md.
+        file: of globs; see docs/reference/globs.md.
 
     Raises:
         ConfigurationError: it cannot be read or is wrong; the text begins with the file and the line (code

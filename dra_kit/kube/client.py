@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from dra_kit.errors import Gone, Invalid
-from dra_kit.kube.call import Call
-from dra_kit.kube.credentials import Credentials
+from dra_kit.kube.connection.credentials import Credentials
+from dra_kit.kube.http.call import Call
+from dra_kit.kube.http.status import Answer, decode
+from dra_kit.kube.http.transport import Transport
+from dra_kit.kube.http.watching import WatchEvent, event_from_line, lines
 from dra_kit.kube.resources import PODS, Resource
-from dra_kit.kube.status import Answer, decode
-from dra_kit.kube.transport import Transport
-from dra_kit.kube.watching import WatchEvent, event_from_line, lines
 
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from dra_kit.cel.failure import Refusal
-from dra_kit.cel.parser import parse
-from dra_kit.lint.devices.classes import class_problems, drivers_meant, known_classes, selector_mistakes
+from dra_kit.cel.syntax.parser import parse
+from dra_kit.lint.devices.classes import class_problems, drivers_intended, known_classes, selector_mistakes
 from dra_kit.lint.devices.constraints import constraint_problems
 from dra_kit.lint.devices.counts import capacity_problems, count_problems
 from dra_kit.lint.devices.expressions import expressions
@@ -47,7 +47,7 @@ class Outcome:
 
 
 def check(files: Iterable[SourceFile], surroundings: Surroundings | None = None) -> Outcome:
-    """Everything that is wrong with some files, which may refer to each other.
+    """Return everything that is wrong with some files, which may refer to each other.
 
     Args:
         files: manifests as YAML or JSON.
@@ -92,7 +92,7 @@ def _findings(manifests: Sequence[Manifest], surroundings: Surroundings) -> Iter
             *(constraint_problems(made, surroundings.advertised) if surroundings.advertised else ()),
             *opaque_problems(made, surroundings),
         ):
-            # a name that leads nowhere is told once, with what it may be
+            # a name that leads nowhere is reported once, with what it may be
             if problem.rule != "invalid-value" or (id(made), problem.path) not in led_nowhere:
                 yield _at_field(made, problem)
         yield from _of_expressions(made, classes, surroundings)
@@ -104,14 +104,14 @@ def _of_expressions(
     made: Manifest, classes: dict[str, v1.DeviceClass | None], surroundings: Surroundings
 ) -> Iterator[Finding]:
     found = list(expressions(made, surroundings.gates))
-    drivers = drivers_meant(made, found, classes)
+    drivers = drivers_intended(made, found, classes)
     wrong: set[str] = set()
     for expression in found:
         for mistake in mistakes(expression, surroundings.advertised, drivers.get(expression.path, "")):
             wrong.add(expression.path)
             yield _in_expression(made, expression, mistake)
     for expression, mistake in selector_mistakes(made, found, classes, surroundings):
-        # what is wrong with an expression is told once, and as precisely as can be
+        # what is wrong with an expression is reported once, and as precisely as can be
         if expression.path not in wrong:
             yield _in_expression(made, expression, mistake)
 
@@ -142,7 +142,7 @@ def _in_expression(made: Manifest, expression: Expression, mistake: Mistake) -> 
 
 
 def _parses(text: str, fix: Sequence[Replacement]) -> bool:
-    """Whether an expression is one after its mistake is mended."""
+    """Return whether an expression is one after its mistake is mended."""
     for one in sorted(fix, key=lambda one: one.start, reverse=True):
         text = text[: one.start] + one.text + text[one.end :]
     try:

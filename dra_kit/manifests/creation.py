@@ -10,11 +10,11 @@ from typing import Final
 
 from dra_kit.manifests.kinds import KnownKind
 from dra_kit.resource.conversion import to_v1
-from dra_kit.resource.defaults import fill_in_defaults
-from dra_kit.resource.dropping import drop_disabled_fields
+from dra_kit.resource.defaulting.defaults import fill_in_defaults
+from dra_kit.resource.defaulting.dropping import drop_disabled_fields
+from dra_kit.resource.defaulting.pod_defaults import default_pull_policies
 from dra_kit.resource.fielderror import FieldError
 from dra_kit.resource.gates import FeatureGates
-from dra_kit.resource.pod_defaults import default_pull_policies
 from dra_kit.resource.schema.defaults import apply_defaults
 from dra_kit.resource.validation.fields.metadata import subdomain_problems, validate_object_meta
 from dra_kit.resource.validation.new_objects import validate_new

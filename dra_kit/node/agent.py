@@ -19,7 +19,7 @@ from dra_kit.author.stopping import Stopping
 from dra_kit.cdi.store import SpecStore
 from dra_kit.errors import ConfigurationError
 from dra_kit.kube.client import Client
-from dra_kit.kube.credentials import Credentials, load_credentials
+from dra_kit.kube.connection.credentials import Credentials, load_credentials
 from dra_kit.node.claims.author.preparation import Preparation
 from dra_kit.node.claims.holders.reallocated import Reallocated
 from dra_kit.node.claims.reports.events import ClaimEvents
@@ -185,7 +185,7 @@ class Agent:
             deadline=settings.deadline,
         )
         self._replugging = Replugging(self._store, node_locks.claims, preparation, self._service.prepare_again)
-        self._tell(news, status)
+        self._report(news, status)
         self._processes = Processes(locks / "processes")
         self._leftovers = Leftovers(
             name, settings.kubelet_dir, self._processes, StrayFiles(self._store, files, node_locks.claims),
@@ -228,8 +228,8 @@ class Agent:
         self.supervisor.add(self._replugging, after=startup)
         self.supervisor.add(self._leftovers, after=startup)
         self.supervisor.add(self._mending, after=startup)
-        if self._driver.effects:
-            self.supervisor.add(self._reapplying, after=startup)
+        for of_effects in (self._reapplying, self._unrecorded) if self._driver.effects else ():
+            self.supervisor.add(of_effects, after=startup)
         self.supervisor.add(self.orphans, after=startup)
         if self._undertaking is None:
             self.supervisor.add(self._discovery, after=startup)
@@ -246,14 +246,14 @@ class Agent:
             store=self._store, client=self._client, facts=facts, locks=locks,
             boot_id=boot_id, replaced=self._effect_replaced,
         )  # fmt: skip
-        self._classes, self._engine = wired.classes, wired.engine
+        self._classes, self._engine, self._unrecorded = wired.classes, wired.engine, wired.unrecorded
         self._reapplying = Reapplying(wired.holding, every=self._settings.effects_interval)
         if wired.runner is not None:
             self.supervisor.add(wired.runner)  # stopped when no claim needs a program any more
             wired.runner.listen(self._reapplying.look_again)
         return wired.hardware, wired.engine, wired.holding
 
-    def _tell(self, news: ClaimNews, status: StatusWriter) -> None:
+    def _report(self, news: ClaimNews, status: StatusWriter) -> None:
         news.prepared.listen(status.submit)
         news.prepared.listen(self._replugging.prepared)
         news.resumed.listen(status.resume)
@@ -340,11 +340,13 @@ class Agent:
 
     @property
     def probe_port(self) -> int:
-        """The port where liveness and readiness are told; 0 for none."""
+        """The port where liveness and readiness are reported; 0 for none."""
         return self._probes.port if self._probes is not None else 0
 
     def hanging(self, patience: float) -> list[str]:
-        """A line for each call of the author's code that has not returned for so many seconds; from any thread."""
+        """Return a line for each call of the author's code that has not returned for so many seconds; from
+        any thread.
+        """
         health = [] if self._health is None else self._health.hanging(patience)
         return [*HangingCalls(self._loop, patience)(), *self._discovery.hanging(patience), *health]
 

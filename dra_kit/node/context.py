@@ -22,7 +22,7 @@ Update = Callable[[DeviceFacts], None]
 
 
 class NodeContext(Context[Any]):
-    """What an author's code is told, and what it may ask, from any thread.
+    """What an author's code gets, and what it may ask, from any thread.
 
     Args:
         driver: the driver's name.

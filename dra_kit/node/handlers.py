@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dra_kit.kube.operator import EventType, kopf, on_event, quiet_settings
+from dra_kit.kube.operator.operator import EventType, kopf, on_event, quiet_settings
 from dra_kit.kube.resources import RESOURCE_SLICES
 from dra_kit.node.slices.scope import field_selector
 

@@ -61,13 +61,13 @@ class Hardware:
         self._made.set()
 
     async def bound(self, effect: EffectT) -> EffectT:
-        """The effect as it may be called: with the handle, if the driver has one, and what runs or keeps it."""
+        """Return the effect as it may be called: with the handle, if the driver has one, and what runs or keeps it."""
         if self._driver.hardware is not None:
             await self._made.wait()
         return self.bound_now(effect)
 
     def bound_now(self, effect: EffectT) -> EffectT:
-        """The same for whoever only looks at it, from any thread; without the handle before that is there."""
+        """Return the same for whoever only looks at it, from any thread; without the handle before that is there."""
         if self._handle is not None:
             effect = effect.with_hardware(self._handle)
         if isinstance(effect, ChildProcess) and self._runner is not None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dra_kit.author.calling import call
 from dra_kit.author.driver import Driver
 from dra_kit.errors import DraKitError, Unavailable
-from dra_kit.kube.credentials import Credentials
+from dra_kit.kube.connection.credentials import Credentials
 from dra_kit.node.claims.service import ClaimService
 from dra_kit.node.claims.unasked import Unasked
 from dra_kit.node.context import NodeContext
@@ -25,7 +25,7 @@ from dra_kit.plugin.server import PluginServer
 from dra_kit.publishing.publisher import Publisher
 
 if TYPE_CHECKING:
-    from dra_kit.kube.operator import OperatorThread
+    from dra_kit.kube.operator.operator import OperatorThread
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class KubeletConnection:
         self._service = service
 
     def verdict(self) -> RegistrationStatus | None:
-        """The kubelet's last word on the registration; None before the first."""
+        """Return the kubelet's last word on the registration; None before the first."""
         return self._registration.status
 
     async def run(self, ready: asyncio.Event) -> None:
@@ -162,7 +162,7 @@ class Operator:
         self._thread: OperatorThread | None = None
 
     def restarts(self) -> int:
-        """How often kopf was started again; from any thread."""
+        """Return how often kopf was started again; from any thread."""
         return self._thread.restarts if self._thread is not None else 0
 
     async def run(self, ready: asyncio.Event) -> None:
@@ -177,14 +177,14 @@ class Operator:
         self._thread = thread = thread_class(
             self._credentials,
             lambda: build(self._driver, self._node_name, self._publisher.look_again, loop),
-            # whatever happened to slices between the publisher's list and kopf's is told by nobody
+            # whatever happened to slices between the publisher's list and kopf's is reported by nobody
             watching=look_again,
         )
         await thread.run(ready)
 
 
 def _import_kopf() -> tuple[Any, Any]:
-    from dra_kit.kube.operator import OperatorThread
+    from dra_kit.kube.operator.operator import OperatorThread
     from dra_kit.node.handlers import build
 
     # all that is loaded now stays: without it each full collection costs a prepare some ten milliseconds (make bench)

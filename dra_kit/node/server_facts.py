@@ -14,12 +14,12 @@ from dra_kit.resource import v1
 
 
 class ServerFacts:
-    """Asks once, remembers what was answered until told to forget it; an error is not remembered.
+    """Asks once, remembers what was answered until asked to forget it; an error is not remembered.
 
     Args:
         client: to ask with.
         node_name: the Node object's name.
-        node_known: told of the Node each time it was read.
+        node_known: notified of the Node each time it was read.
     """
 
     def __init__(self, client: Client, node_name: str, node_known: Callable[[NodeInfo], None]) -> None:
@@ -30,11 +30,11 @@ class ServerFacts:
         self._facts: tuple[ServerFeatures, v1.OwnerReference] | None = None
 
     async def features(self) -> ServerFeatures:
-        """The release of the API server."""
+        """Return the release of the API server."""
         return (await self._all())[0]
 
     async def owner(self) -> v1.OwnerReference:
-        """The Node as the owner of its slices, so that they go when it goes."""
+        """Return the Node as the owner of its slices, so that they go when it goes."""
         return (await self._all())[1]
 
     def forget(self) -> None:

@@ -1,4 +1,4 @@
-"""What the node role is told by flags and environment."""
+"""What the node role gets by flags and environment."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class NodeSettings:
         effects_interval: seconds between two looks whether effects still hold.
         leftovers_interval: seconds between two looks for other processes of the driver that have ended.
         mending_interval: seconds between two looks for files of claims that somebody has removed or changed.
-        probe_address: where liveness and readiness are told, ``host:port`` or ``:port``; empty: nowhere.
+        probe_address: where liveness and readiness are reported, ``host:port`` or ``:port``; empty: nowhere.
         hang_timeout: seconds after which a call of the author's code that has not returned fails the liveness.
         child_environment: variables for the programs of ``ChildProcess`` effects, beside their own.
-        check_device_nodes: whether device files are looked for on the host before a claim is told prepared; not where
+        check_device_nodes: whether device files are looked for on the host before a claim counts as prepared; not where
             the process does not see the host's.
         author: the author's own settings, already filled.
     """
@@ -59,11 +59,11 @@ class NodeSettings:
     author: Any = field(default=None)
 
     def state(self, driver: str) -> Path:
-        """The directory of the durable state."""
+        """Return the directory of the durable state."""
         return self.state_dir or self.kubelet_dir / "plugins" / driver
 
     def read_boot_id(self) -> str:
-        """What tells this boot from every other.
+        """Return what tells this boot from every other.
 
         Raises:
             ConfigurationError: it cannot be read.
@@ -74,5 +74,5 @@ class NodeSettings:
             raise ConfigurationError(f"boot id {self.boot_id} cannot be read: {error}; is /proc mounted?") from error
 
     def database(self, driver: str) -> Path:
-        """The file of the durable state."""
+        """Return the file of the durable state."""
         return self.state(driver) / "state.sqlite"

@@ -14,7 +14,7 @@ from typing import Any
 
 from dra_kit.author.driver import Driver
 from dra_kit.errors import ConfigurationError, StoreError
-from dra_kit.kube.credentials import load_credentials
+from dra_kit.kube.connection.credentials import load_credentials
 from dra_kit.node.agent import Agent
 from dra_kit.node.effects.without_class import title_without_class, without_class
 from dra_kit.node.settings import NodeSettings

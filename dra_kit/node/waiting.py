@@ -36,7 +36,7 @@ class Unstoppable(asyncio.Future[T]):
 
 
 async def to_the_end(work: Unstoppable[T]) -> T:
-    """The outcome of the work.
+    """Return the outcome of the work.
 
     When the caller is cancelled, the work is waited for all the same, so that nothing is done behind the back of
     whoever undoes it next. Its error then comes before the cancellation.

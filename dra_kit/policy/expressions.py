@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from dra_kit.cel.lexer import RESERVED
+from dra_kit.cel.syntax.lexer import RESERVED
 from dra_kit.policy.literals import text
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*").fullmatch

@@ -21,6 +21,7 @@ from dra_kit.values.nearest import did_you_mean
 
 DEFAULT_ATTRIBUTE = "driver"
 GLOB_SUFFIXES = (".yaml", ".yml")
+_IMPORT = "does not import"
 """Of a TARGET that is a file of globs of device nodes."""
 _FORMS = "write module:attr, ./file.py, a project folder, or a file of globs (.yaml)"
 
@@ -165,7 +166,7 @@ def _import_places(places: list[Path]) -> Iterator[None]:
             sys.path += added
 
 
-def _author_failed(target: str, error: BaseException, doing: str = "does not import") -> TargetError:
+def _author_failed(target: str, error: BaseException, doing: str = _IMPORT) -> TargetError:
     text = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
     place = f" at {place_of(error) or _last(error)}"
     if isinstance(error, SyntaxError) and error.text:
@@ -173,9 +174,12 @@ def _author_failed(target: str, error: BaseException, doing: str = "does not imp
     if isinstance(error, ConfigurationError):
         return TargetError(f"TARGET {target}: {text}{place}", code=error.code)
     if isinstance(error, SystemExit):
-        return TargetError(f"TARGET {target} {doing}: it ends the process{place}; do that only under __main__")
-    remedy = "; install it beside dra-kit" if isinstance(error, ModuleNotFoundError) else ""
-    return TargetError(f"TARGET {target} {doing}: {type(error).__name__}: {text}{place}{remedy}")
+        cause = f"it ends the process{place}; do that only under __main__"
+    else:
+        remedy = "; install it beside dra-kit" if isinstance(error, ModuleNotFoundError) else ""
+        cause = f"{type(error).__name__}: {text}{place}{remedy}"
+    alone = cause if doing == _IMPORT else f"{doing}: {cause}"
+    return TargetError(f"TARGET {target} {doing}: {cause}", cause=alone)
 
 
 def _last(error: BaseException) -> str:

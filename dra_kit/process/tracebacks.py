@@ -42,9 +42,9 @@ def place_of(error: BaseException, module: str = "") -> str:
 
 def named(error: BaseException) -> str:
     """``KeyError: 'clock'``, on one line; of pydantic's errors without the values, which may be secrets."""
-    text = " ".join(_text(error).split())
     if isinstance(error, Escaped):
-        return text.removeprefix("raised ")
+        return " ".join(error.what.split())
+    text = " ".join(_text(error).split())
     return f"{type(error).__name__}{f': {text}' if text else ''}"
 
 
@@ -55,15 +55,20 @@ def _text(error: BaseException) -> str:
     return f"{error.title}: " + "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in problems)
 
 
-def raised(error: BaseException, module: str = "") -> str:
-    """``raised KeyError: 'clock' at file:line``, on one line, for a text that begins with the author's method.
+def located(error: BaseException, module: str = "") -> str:
+    """``KeyError: 'clock' at file:line``, on one line.
 
     Args:
         error: as it was caught.
         module: see :func:`place_of`.
     """
     place = place_of(error, module)
-    return f"raised {named(error)}{f' at {place}' if place else ''}"
+    return f"{named(error)}{f' at {place}' if place else ''}"
+
+
+def raised(error: BaseException, module: str = "") -> str:
+    """The same with ``raised`` before it, for a text that begins with the author's method."""
+    return f"raised {located(error, module)}"
 
 
 def from_author(

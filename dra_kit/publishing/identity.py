@@ -11,8 +11,8 @@ from pydantic import JsonValue
 
 from dra_kit.author.devices.device import Device
 from dra_kit.author.devices.identity import stable
-from dra_kit.author.json_values import json_value
-from dra_kit.author.model import shown
+from dra_kit.author.models.json_values import json_value
+from dra_kit.author.models.model import shown
 from dra_kit.errors import InvalidDevice
 
 _BYTES: Final = 6

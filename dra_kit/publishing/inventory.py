@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from dra_kit.author.devices.device import Device, valid_v1
 from dra_kit.author.devices.inventory import Inventory, Pool
 from dra_kit.author.devices.unserved import Serving
-from dra_kit.author.model import shown
-from dra_kit.author.rules import author_path, invalid
+from dra_kit.author.models.model import shown
+from dra_kit.author.models.rules import author_path, invalid
 from dra_kit.errors import InvalidDevice, TransientError
 from dra_kit.publishing.identity import Identity, differs
 from dra_kit.publishing.scope import Source

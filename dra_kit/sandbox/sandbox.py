@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from dra_kit.apiserver.pod_log import LogOptions, NoLog
+from dra_kit.apiserver.requests.pod_log import LogOptions, NoLog
 from dra_kit.errors import InternalError
 from dra_kit.kube.client import Client
 from dra_kit.resource.gates import FeatureGates
@@ -99,7 +99,7 @@ class SandboxObserver:
 class Sandbox:
     """An asynchronous context manager: a cluster whose drivers, if it has any, have published their devices.
 
-    It is a :class:`dra_kit.sandbox.stories.facts.Cluster`, so that stories run in it.
+    It is a :class:`dra_kit.sandbox.stories.expectations.facts.Cluster`, so that stories run in it.
 
     Args:
         drivers: to run; one, or several.
@@ -254,7 +254,7 @@ class Sandbox:
         found = (node.runtime.find(container_id) for node in self.nodes)
         return next(filter(None, found), None)
 
-    # --- dra_kit.sandbox.stories.facts.Cluster
+    # --- dra_kit.sandbox.stories.expectations.facts.Cluster
 
     @property
     def client(self) -> Client:
@@ -275,7 +275,7 @@ class Sandbox:
         return self._drivers.names
 
     def control(self, driver: str = "") -> SandboxControl:
-        """See :class:`dra_kit.sandbox.stories.facts.Cluster`."""
+        """See :class:`dra_kit.sandbox.stories.expectations.facts.Cluster`."""
         return self._drivers.control(driver)
 
     async def environment(self, namespace: str, pod: str, container: str) -> Mapping[str, str]:
@@ -289,12 +289,12 @@ class Sandbox:
         return report.log.text if report else ""
 
     async def device_nodes(self, namespace: str, pod: str, container: str) -> Mapping[str, str]:
-        """See :class:`dra_kit.sandbox.stories.facts.Cluster`."""
+        """See :class:`dra_kit.sandbox.stories.expectations.facts.Cluster`."""
         report = self._report(namespace, pod, container)
         return report.device_nodes if report else {}
 
     async def mounts(self, namespace: str, pod: str, container: str) -> Mapping[str, str]:
-        """See :class:`dra_kit.sandbox.stories.facts.Cluster`."""
+        """See :class:`dra_kit.sandbox.stories.expectations.facts.Cluster`."""
         report = self._report(namespace, pod, container)
         return report.mounts if report else {}
 
@@ -307,11 +307,11 @@ class Sandbox:
         return found
 
     def refusal(self, namespace: str, claim: str) -> str:
-        """See :class:`dra_kit.sandbox.stories.facts.Cluster`."""
+        """See :class:`dra_kit.sandbox.stories.expectations.facts.Cluster`."""
         return self._refusals.of(namespace, claim)
 
     def forget_refusals(self, namespace: str) -> None:
-        """See :class:`dra_kit.sandbox.stories.facts.Cluster`."""
+        """See :class:`dra_kit.sandbox.stories.expectations.facts.Cluster`."""
         self._refusals.forget(namespace)
 
     async def driver_log(self) -> Sequence[str]:

@@ -14,7 +14,7 @@ _PROJECT: Final = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?").fullmatch
 """As a helm release and a name of Python's package index: short enough for what is added to it."""
 
 _PACKAGE: Final = re.compile(r"[a-z][a-z0-9_]*").fullmatch
-_TAKEN: Final = frozenset(
+TAKEN_MODULES: Final = frozenset(
     """
     aiohappyeyeballs aiohttp aiosignal annotated_types ast_serialize attr attrs certifi cffi click cryptography dateutil
     dra_kit editables frozenlist google grpc hatchling idna iniconfig iso8601 jinja2 jsonpatch jsonpatch_cli jsonpointer
@@ -28,7 +28,7 @@ _TAKEN: Final = frozenset(
 
 TAKEN_PROJECTS: Final = frozenset(
     {
-        *(name.replace("_", "-") for name in _TAKEN),
+        *(name.replace("_", "-") for name in TAKEN_MODULES),
         *("google-re2", "grpcio", "markdown-it-py", "protobuf", "python-dateutil", "python-json-logger", "pyyaml"),
     }
 )
@@ -98,7 +98,7 @@ def check_package(name: str) -> str:
 
 
 def _is_taken(name: str) -> bool:
-    return keyword.iskeyword(name) or name in _TAKEN or name in sys.stdlib_module_names
+    return keyword.iskeyword(name) or name in TAKEN_MODULES or name in sys.stdlib_module_names
 
 
 def default_driver(project: str) -> str:

@@ -21,7 +21,7 @@ from dra_kit.manifests.limits import SNAPSHOTS
 from dra_kit.manifests.sources import source_files
 from dra_kit.resource import v1
 from dra_kit.resource.conversion import V1, to_v1
-from dra_kit.resource.defaults import fill_in_defaults
+from dra_kit.resource.defaulting.defaults import fill_in_defaults
 from dra_kit.resource.gates import FeatureGates
 from dra_kit.resource.schema.decode import Strictness, decode
 from dra_kit.resource.schema.scalars import WrongType

@@ -12,7 +12,7 @@ from dra_kit.errors import Forbidden, NotFound
 from dra_kit.explain.cluster.cluster import Gap, missing_rules
 from dra_kit.explain.cluster.objects import KINDS, Objects
 from dra_kit.kube.client import Client
-from dra_kit.kube.credentials import Credentials
+from dra_kit.kube.connection.credentials import Credentials
 from dra_kit.kube.resources import (
     DEVICE_CLASSES,
     DEVICE_TAINT_RULES,

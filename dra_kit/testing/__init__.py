@@ -20,7 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dra_kit.errors import Conflict, Invalid, KubeError, NotFound
-    from dra_kit.sandbox.stories.facts import ClaimFacts, Cluster, ContainerFacts, PodFacts, PublishedDevice
+    from dra_kit.sandbox.stories.expectations.facts import (
+        ClaimFacts,
+        Cluster,
+        ContainerFacts,
+        PodFacts,
+        PublishedDevice,
+    )
     from dra_kit.testing.bed import TestBed, deployed, sandbox
     from dra_kit.testing.bench import Bench, BlockingBench, unit
     from dra_kit.testing.harness import Harness
@@ -28,16 +34,16 @@ if TYPE_CHECKING:
 _HOME_OF = {
     "Bench": "testing.bench",
     "BlockingBench": "testing.bench",
-    "ClaimFacts": "sandbox.stories.facts",
-    "Cluster": "sandbox.stories.facts",
+    "ClaimFacts": "sandbox.stories.expectations.facts",
+    "Cluster": "sandbox.stories.expectations.facts",
     "Conflict": "errors",
-    "ContainerFacts": "sandbox.stories.facts",
+    "ContainerFacts": "sandbox.stories.expectations.facts",
     "Harness": "testing.harness",
     "Invalid": "errors",
     "KubeError": "errors",
     "NotFound": "errors",
-    "PodFacts": "sandbox.stories.facts",
-    "PublishedDevice": "sandbox.stories.facts",
+    "PodFacts": "sandbox.stories.expectations.facts",
+    "PublishedDevice": "sandbox.stories.expectations.facts",
     "TestBed": "testing.bed",
     "deployed": "testing.bed",
     "sandbox": "testing.bed",

@@ -10,7 +10,7 @@ from dra_kit.author.driver import Driver
 from dra_kit.errors import ConfigurationError, NotFound
 from dra_kit.kube.resources import PODS, RESOURCE_CLAIMS
 from dra_kit.sandbox.sandbox import Sandbox
-from dra_kit.sandbox.stories.facts import Cluster, DriverControl, PodFacts, PublishedDevice
+from dra_kit.sandbox.stories.expectations.facts import Cluster, DriverControl, PodFacts, PublishedDevice
 from dra_kit.sandbox.stories.manifests import Manifest, load_manifests, parse_manifests
 from dra_kit.sandbox.stories.stage import Stage
 from dra_kit.testing.background import Background
@@ -178,8 +178,8 @@ class Harness:
         kubelet restarts a container; nothing but its state is left. A kill now returns when it is up again.
 
         Args:
-            after: name of a step of the node role, such as ``EFFECT_APPLIED``; docs/how-to/test-a-driver.md tells what
-                there is. The next time that the driver comes to it, it is killed, with ``EFFECT_APPLIED:2`` the second
+            after: name of a step of the node role, such as ``EFFECT_APPLIED``; docs/reference/story-driver.md lists
+                them. The next time that the driver comes to it, it is killed, with ``EFFECT_APPLIED:2`` the second
                 time; the test fails when it never does.
             restart: start it again; without that :meth:`start` does, or the end of the test.
             driver: its name, which is needed where several run.

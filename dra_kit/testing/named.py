@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NoReturn, TypeVar
 
-from dra_kit.sandbox.stories.facts import PodFacts
+from dra_kit.sandbox.stories.expectations.facts import PodFacts
 from dra_kit.values.nearest import did_you_mean
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dra_kit.errors import ConfigurationError, KubeError
 from dra_kit.kube.client import Client
-from dra_kit.kube.credentials import load_credentials
+from dra_kit.kube.connection.credentials import load_credentials
 from dra_kit.testing import printed
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from dra_kit.sandbox.stories.facts import Cluster
+from dra_kit.sandbox.stories.expectations.facts import Cluster
 from dra_kit.sandbox.stories.stage import Stage, namespace_for
 from dra_kit.testing.background import Background
 from dra_kit.testing.harness import Harness

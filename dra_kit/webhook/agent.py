@@ -16,8 +16,8 @@ from dra_kit import __version__
 from dra_kit.author.driver import Driver
 from dra_kit.errors import ConfigurationError, Conflict
 from dra_kit.kube.client import Client
-from dra_kit.kube.credentials import load_credentials
-from dra_kit.kube.operator import OperatorThread, kopf, quiet_settings
+from dra_kit.kube.connection.credentials import load_credentials
+from dra_kit.kube.operator.operator import OperatorThread, kopf, quiet_settings
 from dra_kit.kube.versions import discover
 from dra_kit.process.metrics.process import process_readings
 from dra_kit.process.metrics.registry import Metrics
@@ -51,7 +51,7 @@ class WebhookSettings:
         port: to listen on; 0 for a free one, which is logged.
         kubeconfig: a kubeconfig; None for ``$KUBECONFIG``, the service account or ``~/.kube/config``.
         context: a context of the kubeconfig; None for its current one.
-        probe_address: where liveness and readiness are told, ``host:port`` or ``:port``; empty: nowhere.
+        probe_address: where liveness and readiness are reported, ``host:port`` or ``:port``; empty: nowhere.
         author: the author's own settings, already filled; validators of configs have them.
     """
 
@@ -82,7 +82,7 @@ async def run_webhook(driver: Driver[Any, Any], settings: WebhookSettings) -> in
     """
     driver = copy.copy(driver)  # in the sandbox it is a node's, too
     driver.configs = driver.configs.with_settings(settings.author)
-    given = _given(settings)  # what is wrong with it is told before anybody is asked
+    given = _given(settings)  # what is wrong with it is reported before anybody is asked
     credentials = await load_credentials(settings.kubeconfig, settings.context)
     async with Client(credentials, user_agent=f"dra-kit/{__version__} {driver.name} webhook") as client:
         own = None
@@ -129,7 +129,7 @@ async def run_webhook(driver: Driver[Any, Any], settings: WebhookSettings) -> in
 
 
 def _given(settings: WebhookSettings) -> ServerCertificate | None:
-    """The certificate of files; None where the webhook makes its own."""
+    """Return the certificate of files; None where the webhook makes its own."""
     if settings.own is not None:
         return None
     if settings.cert is None or settings.key is None:
@@ -138,7 +138,7 @@ def _given(settings: WebhookSettings) -> ServerCertificate | None:
 
 
 async def _made(own: OwnCertificates | None) -> CertificateSource:
-    """A certificate of the webhook's own, once it is there."""
+    """Return a certificate of the webhook's own, once it is there."""
     assert own is not None  # noqa: S101 - for type checkers: none was given
     while True:
         try:

@@ -26,7 +26,7 @@ class Bodies:
 
     @asynccontextmanager
     async def read(self, request: web.Request) -> AsyncIterator[bytes]:
-        """The body of a request, which is held until the block ends.
+        """Yield the body of a request, which is held until the block ends.
 
         Raises:
             HTTPUnsupportedMediaType: it is compressed, as nothing of the API server is; few bytes may become millions.

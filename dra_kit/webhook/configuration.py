@@ -34,7 +34,7 @@ class ServiceReference:
 
 
 def configuration_name(driver_name: str) -> str:
-    """The name of a driver's ValidatingWebhookConfiguration."""
+    """Return the name of a driver's ValidatingWebhookConfiguration."""
     return f"opaque-config.{driver_name}"
 
 
@@ -46,7 +46,7 @@ def validating_webhook_configuration(
     ca_bundle: bytes | None = None,
     versions: Sequence[str] = ("v1",),
 ) -> dict[str, Any]:
-    """The configuration object for one driver's webhook, of admissionregistration.k8s.io/v1.
+    """Return the configuration object for one driver's webhook, of admissionregistration.k8s.io/v1.
 
     The API server asks only about objects that carry config of this driver (``matchConditions``, beta and on since
     Kubernetes 1.28), and refuses them while the webhook cannot be reached.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from dra_kit.author.driver import Driver
-from dra_kit.kube.operator import kopf
+from dra_kit.kube.operator.operator import kopf
 from dra_kit.webhook.configuration import WEBHOOK_ID
 from dra_kit.webhook.lanes import Lanes
 from dra_kit.webhook.review import REVIEWED, refusal
@@ -40,5 +40,5 @@ def register(registry: kopf.OperatorRegistry, driver: Driver[Any, Any], versions
 
 
 def _without_refusals(record: logging.LogRecord) -> bool:
-    """To kopf a refusal is an ERROR of the handler; here it is daily work. A handler that breaks is still told."""
+    """To kopf a refusal is an ERROR of the handler; here it is daily work. A handler that breaks is still reported."""
     return " failed permanently: " not in record.getMessage()

@@ -31,7 +31,7 @@ class Lanes:
 
     @contextmanager
     def entered(self, size: int) -> Iterator[None]:
-        """Everything that is run inside the block belongs to a review of so many bytes."""
+        """Count everything that is run inside the block as of a review of so many bytes."""
         token = _large.set(size > ORDINARY_BYTES)
         try:
             yield

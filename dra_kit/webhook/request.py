@@ -25,7 +25,7 @@ class NotAReview(ValueError):
 
 
 def read(body: bytes, resources: Collection[Resource]) -> dict[str, Any]:
-    """The AdmissionReview in a body, with that part of its objects only that is looked at.
+    """Return the AdmissionReview in a body, with that part of its objects only that is looked at.
 
     The API server never sends what is refused here. Who else does must not be answered ``allowed: true``.
 
@@ -75,7 +75,7 @@ def _check(request: Mapping[str, Any], resources: Collection[Resource]) -> None:
 
 
 def _check_resource(request: Mapping[str, Any], resources: Collection[Resource]) -> Resource:
-    """What the review is about; ``request…`` is what the user asked for, which may be in another version."""
+    """Return what the review is about; ``request…`` is what the user asked for, which may be in another version."""
     asked = request.get("resource")
     for key in ("group", "version", "resource"):
         if not _text(asked, key):

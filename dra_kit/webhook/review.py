@@ -59,12 +59,12 @@ class Findings:
         more = [f"{self.omitted} more"] if self.omitted else []
         if self.unseen:
             more.append(f"{self.unseen} more config{'s' if self.unseen > 1 else ''} not looked at")
-        told = [*map(str, self.problems), *([f"… and {' and '.join(more)}"] if more else [])]
-        return "; ".join(told)
+        reported = [*map(str, self.problems), *([f"… and {' and '.join(more)}"] if more else [])]
+        return "; ".join(reported)
 
 
 def looked_at(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of an object that a review looks at: what it is called, and its configs."""
+    """Return the part of an object that a review looks at: what it is called, and its configs."""
     metadata = _mapping(obj.get("metadata"))
     result: dict[str, Any] = {"apiVersion": obj.get("apiVersion"), "kind": obj.get("kind")}
     result["metadata"] = {key: metadata[key] for key in ("name", "namespace", "generateName") if key in metadata}
@@ -76,11 +76,11 @@ def looked_at(obj: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def findings(obj: Mapping[str, Any], driver: Driver[Any, Any], *, stored: Mapping[str, Any] | None = None) -> Findings:
-    """What is wrong with the configs that an object carries for a driver.
+    """Return what is wrong with the configs that an object carries for a driver.
 
     Configs of other drivers are theirs, and what is no config at all is the API server's to refuse. An object that is
     stored already answers for nothing that it brings along: neither for configs that are as they were, nor for problems
-    that a config had before, unless that has more of them than are told.
+    that a config had before, unless that has more of them than are reported.
 
     Args:
         obj: a ResourceClaim, ResourceClaimTemplate or DeviceClass in any version, as parsed by
@@ -109,7 +109,7 @@ def findings(obj: Mapping[str, Any], driver: Driver[Any, Any], *, stored: Mappin
 def refusal(
     obj: Mapping[str, Any], old: Mapping[str, Any] | None, operation: str, driver: Driver[Any, Any]
 ) -> str | None:
-    """Why a request must be refused, in one line with the first problems; None when it may pass.
+    """Return why a request must be refused, in one line with the first problems; None when it may pass.
 
     An update answers only for what it brings in: an object that was stored before its config was checked (or before
     the model became stricter) can still lose its finalizers. Claims cannot change their spec, so their updates pass.
@@ -132,7 +132,7 @@ def refusal(
 
 
 def _problems(path: str, parameters: Any, driver: Driver[Any, Any]) -> tuple[list[Problem], int]:
-    """The first problems of one config, and how many more there are."""
+    """Return the first problems of one config, and how many more there are."""
     try:
         driver.configs.decode(parameters)
     except InvalidConfig as error:
@@ -143,7 +143,9 @@ def _problems(path: str, parameters: Any, driver: Driver[Any, Any]) -> tuple[lis
 
 
 def _exact(parameters: Any) -> tuple[object, ...] | None:
-    """What the decoder sees of a config, to be compared: ``1`` is not ``true``; None when it is nested too deeply."""
+    """Return what the decoder sees of a config, to be compared: ``1`` is not ``true``; None when it is nested too
+    deeply.
+    """
     try:
         return json.dumps(parameters), *duplicate_keys(parameters)
     except RecursionError:

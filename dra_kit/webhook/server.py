@@ -20,7 +20,7 @@ from typing import Any, Final, Self
 from aiohttp import web
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.kube.operator import kopf
+from dra_kit.kube.operator.operator import kopf
 from dra_kit.kube.resources import Resource
 from dra_kit.process.connections import ConnectionLimits, Connections, requests_logger
 from dra_kit.process.listening import bound_socket
@@ -87,11 +87,11 @@ class ReviewServer:
         return int(self._socket.getsockname()[1])
 
     def not_serving(self) -> list[str]:
-        """A line while no reviews are answered; may be asked from any thread."""
+        """Return a line while no reviews are answered; may be asked from any thread."""
         return [] if self._serving else ["no reviews are served"]
 
     def readings(self) -> Iterator[Reading]:
-        """How long reviews took, by what they came to; from any thread."""
+        """Yield how long reviews took, by what they came to; from any thread."""
         for result, durations in self._seconds.items():
             yield REVIEW_DURATION.of(durations, result)
 
@@ -142,17 +142,17 @@ class ReviewServer:
                 self._serving = False
 
     async def _follow_certificate(self) -> None:
-        told = ""
+        reported = ""
         while True:
             await asyncio.sleep(self._reread_seconds)
             try:
                 changed = await self._certificate.refresh()
             except ConfigurationError as error:
-                if str(error) != told:  # once, not every time it is looked at
+                if str(error) != reported:  # once, not every time it is looked at
                     logger.warning("keeping the last certificate", extra={"error": str(error)})
-                told = str(error)
+                reported = str(error)
             else:
-                told = ""
+                reported = ""
                 if changed:
                     logger.info("certificate renewed")
 
@@ -170,7 +170,7 @@ class ReviewServer:
     async def _reviewed(
         self, review: kopf.WebhookFn, request: web.Request, body: bytes
     ) -> web.Response | Mapping[str, Any]:
-        """The review's answer, or why there is none."""
+        """Return the review's answer, or why there is none."""
         webhook = request.path.removeprefix("/")
         try:
             async with asyncio.timeout(_REVIEW_SECONDS):

@@ -61,6 +61,7 @@ def _control_plane(assets: Path, directory: Path, etcd: int, peer: int, port: in
         f"--service-account-key-file={state}/service-accounts.key",
         f"--service-account-signing-key-file={state}/service-accounts.key",
         "--disable-admission-plugins=ServiceAccount", "--endpoint-reconciler-type=none",
+        "--allow-privileged=true",  # as every cluster has it whose nodes run drivers of networks, disks and devices
     ]  # fmt: skip
     context = ssl.create_default_context(cafile=str(state / "ca.crt"))
     context.load_cert_chain(state / "admin.pem")

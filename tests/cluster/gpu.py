@@ -100,7 +100,9 @@ class GpuNode:
         }
         repository, _, tag = self.image.rpartition(":")
         image = {"repository": repository, "tag": tag}
-        return {"image": image, "logging": {"format": "text"}, "node": node, "webhook": {"enabled": False}}
+        one = {"replicas": 1}  # of two a drain leaves one until the other is back, and there is no other node
+        none = {"enabled": False}
+        return {"image": image, "logging": {"format": "text"}, "node": node, "controller": one, "webhook": none}
 
     def pretend(self, told: Pretended) -> None:
         """Have the GPUs of a profile, if it has not yet."""
@@ -115,6 +117,20 @@ class GpuNode:
         self.release.rolled_out("daemonset", "node")
         wait_until("one pod of the driver", lambda: len(self.release.pods("node")) == 1)
         wait_until("GPUs", lambda: bool(self.slices()))
+
+    def lose_state(self) -> None:
+        """The driver's database goes, and its pod with it."""
+        (pod,) = self.release.pods("node")
+        for file in self.state_dir.glob("state.sqlite*"):
+            file.unlink()
+        self.plane.kubectl("delete", "pod", pod["metadata"]["name"], "--namespace", self.release.namespace)
+        self.release.rolled_out("daemonset", "node")
+
+    def log(self) -> str:
+        """What the node role has logged."""
+        (pod,) = self.release.pods("node")
+        place = ("--namespace", self.release.namespace)
+        return self.plane.kubectl("logs", pod["metadata"]["name"], *place, check=False).stdout
 
     def slices(self) -> list[Any]:
         """Its ResourceSlices."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.kube.client import Client
-from dra_kit.kube.credentials import load_credentials
+from dra_kit.kube.connection.credentials import load_credentials
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.state.dump import dump_state
 from dra_kit.testing import printed

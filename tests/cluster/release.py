@@ -72,6 +72,12 @@ class Release:
         items: list[Any] = self.plane.get("pods", "--namespace", self.namespace, "--selector", selector)["items"]
         return items
 
+    def contents(self) -> list[str]:
+        """Names of all objects in its namespace, of whatever kind; without Events, which go by themselves."""
+        kinds = self.plane.kubectl("api-resources", "--namespaced", "--verbs=list", "--output", "name").stdout.split()
+        wanted = ",".join(kind for kind in kinds if not kind.startswith("events"))
+        return self.plane.kubectl("get", wanted, "--namespace", self.namespace, "--output", "name").stdout.split()
+
     def uninstall(self, *, hooks: bool = True) -> None:
         """Remove it, and wait until its pods are gone; without hooks nobody is asked whether it is in use."""
         flags = ["--ignore-not-found", "--cascade", "foreground", "--wait", "--timeout", "120s"]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dra_kit.kube.client import Client
-from dra_kit.kube.credentials import load_credentials
+from dra_kit.kube.connection.credentials import load_credentials
 from tests.cluster.plane import Plane
-from tests.unit.policy.table import differences, install, refusals
+from tests.unit.policy.table import differences, installed, refusals
 
 
 async def test_policies_decide_as_the_node_but_for_what_they_leave_to_it(plane: Plane) -> None:
-    async with Client(await load_credentials(plane.kubeconfig), user_agent="tests/1") as client:
-        await install(client)
+    async with Client(await load_credentials(plane.kubeconfig), user_agent="tests/1") as client, installed(client):
         assert differences(await refusals(client)) == []

@@ -37,6 +37,8 @@ OF_OTHERS = (
     "no relationship found between node",  # the node authorizer does not know of a pod as soon as the kubelet does
 )
 """What warnings that are no driver's doing say."""
+WITHOUT_RELEASE = {"configmap/kitchen", "configmap/kube-root-ca.crt", "serviceaccount/default"}
+"""What is in the namespace before the chart is installed: Kubernetes' own, and the driver's code."""
 HOW_A_ROLLOUT_FAILS: Mapping[str, Mapping[str, Any]] = {
     "image-that-does-not-exist": {"image": {"repository": "localhost/pizza-driver", "tag": "of-tomorrow"}},
     "driver-that-does-not-start": {"target": "pizza_driver.driver:of_tomorrow"},
@@ -79,8 +81,7 @@ async def test_story(story: Path, cluster: RealCluster, tmp_path: Path) -> None:
     await tell(story, cluster, tmp_path)
 
 
-async def test_a_restart_with_claims_coming_and_going_loses_nothing(driver: Deployed, cluster: RealCluster) -> None:
-    node, place = f"daemonset/{driver.release.name}-node", ("--namespace", driver.release.namespace)
+async def test_an_upgrade_with_claims_coming_and_going_loses_nothing(driver: Deployed, cluster: RealCluster) -> None:
     (former,) = driver.release.pods("node")
     before, offered = set(await cluster.node_state()), set(await asyncio.to_thread(driver.devices))
     menu = await cluster.replace_file("menu", A_LOT)
@@ -92,8 +93,9 @@ async def test_a_restart_with_claims_coming_and_going_loses_nothing(driver: Depl
                 for number in range(GUESTS):
                     guests.create_task(restaurant.come_and_go(f"guest-{number}"))
                 await restaurant.everybody_was_served_again(GUESTS)
-                await asyncio.to_thread(driver.release.plane.kubectl, "rollout", "restart", node, *place)
+                await asyncio.to_thread(driver.release.apply, upgraded(driver))
                 await asyncio.to_thread(driver.release.rolled_out, "daemonset", "node")
+                await asyncio.to_thread(driver.release.rolled_out, "deployment", "controller")
                 await restaurant.everybody_was_served_again(GUESTS)
                 restaurant.last_orders.set()
             kept = set(await cluster.node_state()) - before
@@ -113,6 +115,13 @@ async def test_a_restart_with_claims_coming_and_going_loses_nothing(driver: Depl
     assert failures == []
     assert len(kept) == 2, f"the CDI file and the record of the regular, and nothing of those who left: {kept}"
     assert set(await cluster.node_state()) == before
+
+
+def upgraded(driver: Deployed) -> dict[str, Any]:
+    """Values with which every role gets new pods."""
+    return {
+        role: {**driver.release.values[role], "podAnnotations": {"upgraded": "yes"}} for role in ("node", "controller")
+    }
 
 
 @pytest.mark.parametrize("changes", HOW_A_ROLLOUT_FAILS.values(), ids=HOW_A_ROLLOUT_FAILS.keys())
@@ -165,6 +174,7 @@ async def test_uninstalling_leaves_nothing(node_plane: Plane, image: str, tmp_pa
         wait_until("the kubelet withdraws the slices", lambda: not driver.slices())
         assert made == [item for item in CLUSTER_SCOPED if item != "validatingwebhookconfigurations"]
         assert [item for item in CLUSTER_SCOPED if objects(driver, item)] == []
+        wait_until("the namespace is as it was", lambda: set(driver.release.contents()) <= WITHOUT_RELEASE)
         assert driver.release.pods("node") == driver.release.pods("controller") == []
         assert driver.sockets() == []
         assert driver.cdi_files() == []

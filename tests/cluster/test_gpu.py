@@ -123,6 +123,17 @@ def test_a_killed_daemon_comes_back_with_its_limits(clients: MpsClients) -> None
 
 
 @pytest.mark.long
+def test_a_daemon_whose_driver_has_lost_its_state_lives_on_and_goes_with_its_claim(clients: MpsClients) -> None:
+    before = clients.containers()
+    clients.node.lose_state()
+    wait_until("the daemon to be found again", lambda: "effect without a record found" in clients.node.log())
+
+    assert clients.containers() == before
+    assert clients.limited()
+    clients.release()
+
+
+@pytest.mark.long
 def test_a_drain_takes_the_client_first_and_leaves_no_daemon(clients: MpsClients) -> None:
     plane = clients.node.plane
     try:

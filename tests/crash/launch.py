@@ -50,7 +50,7 @@ class NodeProcess(KillableProcess):
 
 def _node(log: Path, arguments: Sequence[str], environment: Mapping[str, str], further: Mapping[str, Any]) -> None:
     from dra_kit import cli
-    from dra_kit.cli import node_options
+    from dra_kit.cli.roles import node_options
     from dra_kit.node import settings
 
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)

@@ -21,7 +21,7 @@ import pytest
 
 from tests.hostile.ledger import Ledger, peak_mebibytes
 from tests.hostile.victim import Outcome, dra_kit
-from tests.unit.cli.saved import KITCHEN, claim, pod, save
+from tests.unit.cli.cluster.saved import KITCHEN, claim, pod, save
 
 PART = "files"
 LIMIT = 60

@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 
 from benchmarks.loud_pods import gets, p95, pod, sandbox
-from dra_kit.kube.call import Call
-from dra_kit.kube.credentials import load_credentials
+from dra_kit.kube.connection.credentials import load_credentials
+from dra_kit.kube.http.call import Call
+from dra_kit.kube.http.transport import Transport
 from dra_kit.kube.resources import PODS
-from dra_kit.kube.transport import Transport
 from dra_kit.sandbox.cluster.workload.container_log import LIMIT
 from tests.hostile.ledger import Ledger, peak_mebibytes
 

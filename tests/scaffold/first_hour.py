@@ -1,13 +1,15 @@
 """``python -m tests.scaffold.first_hour``: from nothing but the wheel to a pod with a device, timed, as a transcript.
 
-The way is that of docs/tutorial/first-driver.md, edits and all. The image and what follows need a real cluster
-(CONTRIBUTING.md says which); without one the transcript says so and ends before.
+The way is that of docs/tutorial/first-driver.md, edits and all; docs/tutorial/first-hour.md shows what came of it. The
+image and what follows need a real cluster (CONTRIBUTING.md says which); without one the transcript says so and ends
+before.
 """
 
 from __future__ import annotations
 
 import difflib
 import json
+import resource
 import tempfile
 import time
 from collections.abc import Callable
@@ -35,6 +37,7 @@ class Transcript:
 
     def __init__(self) -> None:
         self.seconds = 0.0
+        self.processor = 0.0
 
     def title(self, text: str) -> None:
         print(f"\n# {text}", flush=True)
@@ -42,10 +45,11 @@ class Transcript:
     def run(self, command: str, work: Callable[[], str], *, since: str = "") -> None:
         """A command: when it began, its words, its output from some words on, how long it took."""
         print(f"{self.clock()} $ {command}", flush=True)
-        began = time.monotonic()
+        began, used = time.monotonic(), processor_seconds()
         output = work().splitlines()
-        took = time.monotonic() - began
+        took, used = time.monotonic() - began, processor_seconds() - used
         self.seconds += took
+        self.processor += used
         first = next((number for number, line in enumerate(output) if since in line), 0)
         if first:
             output[:first] = [f"… {first} lines"]
@@ -54,7 +58,7 @@ class Transcript:
             output[SHOWN // 2 : -(SHOWN // 2)] = [f"… {cut} lines"]
         for line in output:
             print(f"        {line[:150]}")
-        print(f"        ({took:.0f} s)", flush=True)
+        print(f"        ({took:.0f} s, {used:.0f} of a processor)", flush=True)
 
     def edit(self, file: Path, diff: str) -> None:
         print(f"{self.clock()} edit {file}")
@@ -63,6 +67,12 @@ class Transcript:
 
     def clock(self) -> str:
         return f"[{int(self.seconds) // 60:2}:{int(self.seconds) % 60:02}]"
+
+
+def processor_seconds() -> float:
+    """What all commands have used; on a busy machine they take longer, and use as much."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def develop(told: Transcript, directory: Path) -> tuple[Environment, Path]:
@@ -138,7 +148,7 @@ def main() -> None:
                 deploy(told, plane, environment, project)
         except (NotFound, CannotBuild) as error:
             print(f"\nNOT SHOWN: image, helm and pod: {error}")
-        told.title(f"files touched, {told.clock().strip('[] ')} minutes of commands in all")
+        told.title(f"files touched, {told.clock().strip('[] ')} minutes in all, {told.processor:.0f} s of a processor")
         print("\n".join(touched(project)))
 
 

@@ -32,6 +32,16 @@ def test_templates_and_chart_are_in_the_wheel(folder: str, wheel: Path) -> None:
     assert shared == below(folder)
 
 
+def test_what_images_are_pinned_to_is_in_the_wheel_and_told_in_its_sbom(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        found = {
+            name.partition(".dist-info/")[2]: archive.read(name) for name in archive.namelist() if "/sboms/" in name
+        }
+        pins = archive.read("dra_kit/share/requirements/runtime.txt")
+    assert pins == (REPOSITORY / "requirements" / "runtime.txt").read_bytes()
+    assert found == {"sboms/dra-kit.cdx.json": (REPOSITORY / "requirements" / "dra-kit.cdx.json").read_bytes()}
+
+
 def test_type_checkers_and_lawyers_find_what_they_look_for(wheel: Path) -> None:
     found = names(wheel)
     assert "dra_kit/py.typed" in found

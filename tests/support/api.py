@@ -23,7 +23,7 @@ from typing import Any, Self, TypeVar
 import yaml
 from aiohttp import web
 
-from dra_kit.resource.dropping import drop_disabled_fields
+from dra_kit.resource.defaulting.dropping import drop_disabled_fields
 from dra_kit.resource.gates import FeatureGates
 from tests.support.ports import kept_free
 
@@ -217,10 +217,12 @@ class Api:
             return await self._create(plural, namespace, await http.json(), dry_run="dryRun" in http.query)
         if http.method == "GET" and "watch" in http.query:
             return await self._watch(http, plural)
-        return self._list(plural, namespace, http.query.get("fieldSelector", ""))
+        return self._list(plural, namespace, http.query)
 
     async def _answer_object(self, http: web.Request, key: Key, subresource: str) -> web.Response:
         stored = self._state.objects.get(key)
+        if stored is None and http.method == "PATCH" and "apply-patch" in http.content_type:
+            return await self._create(key[0], key[1], await http.json(), dry_run=False)
         if stored is None:
             return _status(404, f"{key[0]} {key[2]!r} not found", key[2])
         match http.method:
@@ -270,11 +272,12 @@ class Api:
         _merge(changed, changes)
         return web.json_response(await self._put(key[0], changed))
 
-    def _list(self, plural: str, namespace: str, selector: str) -> web.Response:
+    def _list(self, plural: str, namespace: str, query: Mapping[str, str]) -> web.Response:
+        fields, labels = query.get("fieldSelector", ""), query.get("labelSelector", "")
         items = [
             {name: value for name, value in obj.items() if name not in {"apiVersion", "kind"}}
             for key, obj in sorted(self._state.objects.items())
-            if key[0] == plural and namespace in {"", key[1]} and _selected(obj, selector)
+            if key[0] == plural and namespace in {"", key[1]} and _selected(obj, fields) and _labelled(obj, labels)
         ]
         return web.json_response({"metadata": {"resourceVersion": str(self._state.version)}, "items": items})
 
@@ -367,6 +370,12 @@ def _selected(obj: Mapping[str, Any], selector: str) -> bool:
         if (value or "") != wanted:
             return False
     return True
+
+
+def _labelled(obj: Mapping[str, Any], selector: str) -> bool:
+    labels = obj["metadata"].get("labels") or {}
+    wanted = dict(part.split("=") for part in filter(None, selector.split(",")))
+    return wanted.items() <= labels.items()
 
 
 def _device_key(entry: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -16,7 +16,7 @@ from dra_kit.allocator.requests.requests import Choice
 from dra_kit.allocator.search.result import has_many_terms, is_pinned
 from dra_kit.allocator.selectors.expressions import Evaluator
 from dra_kit.allocator.selectors.likeness import likeness_of
-from dra_kit.cel.reads import Read
+from dra_kit.cel.syntax.reads import Read
 from dra_kit.resource.v1 import CapacityRequestPolicy, DeviceAttribute, DeviceConstraint, DeviceTaint, ResourceClaim
 from dra_kit.values.quantity import Quantity
 

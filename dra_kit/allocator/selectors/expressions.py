@@ -9,9 +9,9 @@ from weakref import WeakKeyDictionary
 from dra_kit import cel
 from dra_kit.allocator.cluster.devices import AdvertisedDevice
 from dra_kit.allocator.selectors.likeness import Likeness, glimpse_of, likeness_of
-from dra_kit.cel.meter import Meter
+from dra_kit.cel.cost.meter import Meter
 from dra_kit.cel.program import DerivedValue
-from dra_kit.cel.reads import Read
+from dra_kit.cel.syntax.reads import Read
 from dra_kit.errors import CelCompileError, CelRuntimeError
 from dra_kit.resource.v1 import Device, DeviceAttribute
 from dra_kit.values.semver import Version

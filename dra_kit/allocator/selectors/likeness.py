@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from dra_kit import cel
 from dra_kit.allocator.cluster.devices import AdvertisedDevice
-from dra_kit.cel.reads import Read
+from dra_kit.cel.syntax.reads import Read
 from dra_kit.resource.v1 import DeviceAttribute
 from dra_kit.values.quantity import Quantity
 

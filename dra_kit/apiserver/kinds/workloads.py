@@ -9,8 +9,8 @@ from typing_extensions import override
 from dra_kit.apiserver.kinds.columns import NONE, SELECTOR, TEMPLATE, labels, number
 from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind
 from dra_kit.apiserver.kinds.strategy import Context, StatusStrategy
+from dra_kit.resource.defaulting.pod_defaults import default_pull_policies
 from dra_kit.resource.fielderror import NOT_NEGATIVE, FieldError, invalid
-from dra_kit.resource.pod_defaults import default_pull_policies
 from dra_kit.values.json import Object
 
 SCALABLE: Final = ("deployments.apps", "replicasets.apps", "statefulsets.apps")

@@ -11,7 +11,7 @@ from dra_kit.apiserver.kinds.strategy import Context
 from dra_kit.apiserver.patches import json as json_patch
 from dra_kit.apiserver.patches import merge, strategic
 from dra_kit.apiserver.patches.gotext import go_text, restore_text
-from dra_kit.apiserver.requests import WriteOptions
+from dra_kit.apiserver.requests.requests import WriteOptions
 from dra_kit.apiserver.storage import Stored
 from dra_kit.apiserver.verbs.apply import apply
 from dra_kit.apiserver.verbs.bodies import NotOfKind, typed

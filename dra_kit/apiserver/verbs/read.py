@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from dra_kit.apiserver.answers import bad_request, expired, invalid, not_found
 from dra_kit.apiserver.api import Answer, Api, Request, encode
 from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.requests import Query
-from dra_kit.apiserver.resource_versions import CONTINUE_EXPIRED, EXPIRED, parse_version, too_large
+from dra_kit.apiserver.requests.requests import Query
+from dra_kit.apiserver.requests.resource_versions import CONTINUE_EXPIRED, EXPIRED, parse_version, too_large
 from dra_kit.apiserver.selectors import fields, labels
 from dra_kit.apiserver.selectors.fields import FieldSelector, reader
 from dra_kit.apiserver.storage import Compacted, Stored

@@ -11,7 +11,7 @@ from typing import Any, Final
 from dra_kit.apiserver.answers import Refusal, expired, invalid
 from dra_kit.apiserver.api import Api, Request, encode
 from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.resource_versions import parse_version, too_large
+from dra_kit.apiserver.requests.resource_versions import parse_version, too_large
 from dra_kit.apiserver.storage import Change, Compacted, Stored
 from dra_kit.apiserver.verbs.read import Selection
 from dra_kit.resource.fielderror import FieldError, forbidden, unsupported

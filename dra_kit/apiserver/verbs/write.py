@@ -20,7 +20,7 @@ from dra_kit.apiserver.authorization.attributes import require
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.kinds.strategy import Context
 from dra_kit.apiserver.managed import Manager, Operation
-from dra_kit.apiserver.requests import WriteOptions
+from dra_kit.apiserver.requests.requests import WriteOptions
 from dra_kit.apiserver.storage import Stored
 from dra_kit.apiserver.verbs.bodies import read_object
 from dra_kit.apiserver.verbs.tracking import tracked

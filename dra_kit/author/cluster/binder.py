@@ -27,7 +27,7 @@ class DeviceBinder(ControllerBound[AuthorSettingsT], ABC):
     def bind(self, claim: ObservedClaim, device: ObservedDevice) -> Awaitable[None] | None:
         """Make the device ready for the claim, on ``claim.node`` where the allocation is bound to one.
 
-        Must be repeatable: a controller that starts again asks again for all that is not told yet, and a claim that
+        Must be repeatable: a controller that starts again asks again for all that is not reported yet, and a claim that
         was released meanwhile may get the same device again. Returning means that all ``binding_conditions`` are true.
 
         Give devices ``binds_to_node=True`` when it matters which node that is.
@@ -41,11 +41,11 @@ class DeviceBinder(ControllerBound[AuthorSettingsT], ABC):
         """
 
     def release(self, claim: ObservedClaim, device: ObservedDevice) -> Awaitable[None] | None:
-        """The claim has the device no longer, whether or not :meth:`bind` had ended; nothing by default.
+        """Let go of a device that a claim has no longer, whether or not :meth:`bind` had ended; nothing by default.
 
         Must be repeatable. The device is not bound for another claim before this has returned. NotYet and other errors
-        are tried again; a PermanentError is logged and ends it. What is released while no controller runs is not told
-        by this, but by :meth:`resume`.
+        are tried again; a PermanentError is logged and ends it. What is released while no controller runs is reported
+        by :meth:`resume` alone.
         """
         del claim, device
         return None

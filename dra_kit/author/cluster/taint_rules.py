@@ -12,8 +12,8 @@ from pydantic import model_validator
 
 from dra_kit.author.cluster.bound import ControllerBound
 from dra_kit.author.devices.vocabulary import DeviceTaint
-from dra_kit.author.model import AuthorModel, shown
-from dra_kit.author.rules import invalid
+from dra_kit.author.models.model import AuthorModel, shown
+from dra_kit.author.models.rules import invalid
 from dra_kit.author.type_parameters import AuthorSettingsT
 from dra_kit.resource import v1
 from dra_kit.resource.validation.fields.formats import device_name
@@ -51,7 +51,7 @@ class TaintRule(AuthorModel):
         return self
 
     def to_v1(self, driver: str) -> v1.DeviceTaintRule:
-        """The rule as it is published, without labels and owner."""
+        """Return the rule as it is published, without labels and owner."""
         time = self.taint.time_added
         taint = v1.DeviceTaint(
             key=self.taint.key,

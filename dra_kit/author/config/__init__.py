@@ -1,1 +1,1 @@
-"""Opaque config: the model, its decoding, and problems told at their place."""
+"""Opaque config: the model, its decoding, and problems reported at their place."""

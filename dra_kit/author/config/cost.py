@@ -91,7 +91,7 @@ def _check_union(config: str, place: _Place, definitions: Mapping[str, Schema]) 
 
 
 def _places(place: _Place) -> Iterator[_Place]:
-    """A schema and all that stand in it; references are not followed."""
+    """Yield a schema and all that stand in it; references are not followed."""
     schema = place.schema
     model, field = place.model, place.field
     if isinstance(cls := schema.get("cls"), type):
@@ -103,7 +103,7 @@ def _places(place: _Place) -> Iterator[_Place]:
 
 
 def _inside(schema: Schema) -> Iterator[tuple[str, Schema]]:
-    """The schemas right in a schema, each with the name of the field whose it is."""
+    """Yield the schemas right in a schema, each with the name of the field whose it is."""
     for key, value in schema.items():
         if key in _NO_SCHEMAS:
             continue
@@ -127,7 +127,7 @@ def _resolved(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
 
 
 def _reachable(schema: Schema, definitions: Mapping[str, Schema]) -> Iterator[Schema]:
-    """A schema and all that validation of a value can come to from it."""
+    """Yield a schema and all that validation of a value can come to from it."""
     seen: set[int] = set()
     waiting = [schema]
     while waiting:
@@ -139,7 +139,7 @@ def _reachable(schema: Schema, definitions: Mapping[str, Schema]) -> Iterator[Sc
 
 
 def _shapes(schema: Schema, definitions: Mapping[str, Schema]) -> set[str]:
-    """What a schema accepts of JSON's objects and arrays, apart from what only wraps it."""
+    """Return what a schema accepts of JSON's objects and arrays, without what only wraps it."""
     found: set[str] = set()
     seen: set[int] = set()
     waiting = [schema]

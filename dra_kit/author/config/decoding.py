@@ -67,13 +67,15 @@ class ConfigDecoder(Generic[ConfigT]):
         return self._models
 
     def with_settings(self, settings: BaseModel | None) -> Self:
-        """A decoder whose validators have the driver's settings as ``info.context``; None where there are none."""
+        """Return a decoder whose validators have the driver's settings as ``info.context``; None where there
+        are none.
+        """
         other = copy.copy(self)
         other._settings = settings  # noqa: SLF001
         return other
 
     def decode(self, parameters: Any) -> ConfigT:
-        """The newest model's instance for these parameters.
+        """Return the newest model's instance for these parameters.
 
         Args:
             parameters: as :func:`dra_kit.values.json.loads` gives them.
@@ -96,7 +98,9 @@ class ConfigDecoder(Generic[ConfigT]):
         return self._upgraded(config)
 
     def _fields_of_others(self, model: type[OpaqueConfig]) -> dict[str, str]:
-        """The version that has a field, of the other versions of a model's kind; the newest one where several do."""
+        """Return the version that has a field, of the other versions of a model's kind; the newest one where several
+        do.
+        """
         return {
             field.alias or name: other.api_version_
             for other in reversed(self._models.values())
@@ -159,7 +163,7 @@ def _validated(
     validate: Callable[[], Any],
     elsewhere: Mapping[str, str],
 ) -> Any:
-    """What ``validate`` gives; ``elsewhere`` are fields that the model may be taken to have, and their version.
+    """Return what ``validate`` gives; ``elsewhere`` are fields that the model may be taken to have, and their version.
 
     Raises:
         InvalidConfig: with the problems that are known, and those that it finds.
@@ -182,14 +186,14 @@ def _invalid(what: str, problems: Sequence[Problem]) -> InvalidConfig:
 
 
 def _first_of(what: str, problems: Iterable[Problem], count: int) -> InvalidConfig:
-    """The error with the first of so many problems; the others are not even looked at."""
+    """Return the error with the first of so many problems; the others are not even looked at."""
     found = iter(problems)
-    told = list(islice(found, MOST_PROBLEMS))
-    omitted = count - len(told) if next(found, None) else 0
-    texts = [f"{path}: {text}" if path else text for path, text in told]
+    reported = list(islice(found, MOST_PROBLEMS))
+    omitted = count - len(reported) if next(found, None) else 0
+    texts = [f"{path}: {text}" if path else text for path, text in reported]
     if omitted:
         texts.append(f"… and {omitted} more")
-    return InvalidConfig(f"{what}: " + "; ".join(texts), problems=told, omitted=omitted)
+    return InvalidConfig(f"{what}: " + "; ".join(texts), problems=reported, omitted=omitted)
 
 
 def _raised(where: str, error: Exception) -> str:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
 from pydantic_core import CoreSchema
 from typing_extensions import TypeVar
 
-from dra_kit.author.containers import with_lax_containers
+from dra_kit.author.models.containers import with_lax_containers
 from dra_kit.errors import ConfigurationError
 
 

@@ -16,7 +16,7 @@ _UNIONS: Final = (Union, types.UnionType)
 
 
 def place_of(loc: Loc, model: type[BaseModel], body: Any) -> tuple[list[str | int], list[type[BaseModel]]]:
-    """The keys and indexes of ``loc``, and the models that its last part may be an object of.
+    """Return the keys and indexes of ``loc``, and the models that its last part may be an object of.
 
     pydantic puts the names of a union's members between the keys. They lead nowhere in the input, and an input may
     have keys of the same names: only the model tells which is which.
@@ -48,7 +48,7 @@ def _leads(part: str | int, current: Any) -> bool:
 
 
 def _members(annotation: Any) -> list[Any]:
-    """The alternatives of a union apart from None; of anything else itself, without what only wraps it."""
+    """Return the alternatives of a union other than None; of anything else itself, without what only wraps it."""
     origin = get_origin(annotation)
     if origin is Annotated:
         return _members(get_args(annotation)[0])
@@ -62,14 +62,16 @@ def _members(annotation: Any) -> list[Any]:
 
 
 def _named(members: Sequence[Any], label: str | int) -> list[Any]:
-    """The members that pydantic calls so: ``Inner``, ``list[Inner]``; all, where it uses another name (a tag)."""
+    """Return the members that pydantic calls so: ``Inner``, ``list[Inner]``; all, where it uses another name
+    (a tag).
+    """
     name = str(label).partition("[")[0]
     named = [item for item in members if getattr(get_origin(item) or item, "__name__", "") in {label, name}]
     return named or list(members)
 
 
 def _below(annotation: Any, part: str | int) -> Iterator[Any]:
-    """What stands under a key or index of a value of this type; Any where the type does not tell."""
+    """Yield what stands under a key or index of a value of this type; Any where the type does not tell."""
     if _is_model(annotation):
         fields = annotation.model_fields.items()
         yield from (field.annotation for name, field in fields if part in {name, *_aliases(field)})
@@ -89,7 +91,7 @@ def _below(annotation: Any, part: str | int) -> Iterator[Any]:
 
 
 def _aliases(field: FieldInfo) -> Iterator[str | int]:
-    """The keys, beside its name, under which pydantic looks for a field."""
+    """Yield the keys, beside its name, under which pydantic looks for a field."""
     alias = field.validation_alias
     for choice in alias.choices if isinstance(alias, AliasChoices) else (alias, field.alias):
         if isinstance(choice, AliasPath):

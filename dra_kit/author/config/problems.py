@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 from pydantic import BaseModel, ValidationError
 
 from dra_kit.author.config.places import place_of
-from dra_kit.author.wording import rule
+from dra_kit.author.models.wording import rule
 from dra_kit.values.cutting import cut
 from dra_kit.values.json import DuplicateKeysObject
 from dra_kit.values.nearest import did_you_mean
@@ -19,7 +19,7 @@ Problem: TypeAlias = tuple[str, str]
 """Path below ``parameters``, empty for the whole, and text."""
 
 MOST_PROBLEMS: Final = 20
-"""How many problems of one config are told; nobody reads more at once."""
+"""How many problems of one config are reported; nobody reads more at once."""
 
 TEXT_BYTES: Final = 400
 """Bytes of a problem's text, most of which may be a validator's."""
@@ -34,7 +34,7 @@ _LITERALS: Final = re.compile(r"""'(?P<single>[^']*)'|"(?P<double>[^"]*)"|(?P<ba
 
 
 def problems_of(error: ValidationError, model: type[BaseModel], body: Mapping[str, Any]) -> Iterator[Problem]:
-    """Each problem once, in pydantic's order; made one by one, for nobody may want them all."""
+    """Yield each problem once, in pydantic's order; made one by one, for nobody may want them all."""
     if error.error_count() > _MOST_ERRORS:
         yield "", f"does not fit {model.__name__} in {error.error_count()} places; write a smaller one, step by step"
         return
@@ -79,25 +79,25 @@ def path_text(loc: Iterable[str | int]) -> str:
 
 
 def instead_of(value: object, accepted: Iterable[object]) -> str:
-    """What to write instead of a value that is not accepted: the nearest first, then all."""
+    """Return what to write instead of a value that is not accepted: the nearest first, then all."""
     accepted = list(accepted)
     near = did_you_mean(value, accepted) if len(accepted) > 1 else ""
     return f"{near} {one_of(accepted)}" if near else f"; {one_of(accepted)}"
 
 
 def one_of(accepted: Iterable[object]) -> str:
-    """What to write instead."""
+    """Return what to write instead."""
     texts = sorted(json.dumps(item) for item in accepted)
     return f"use {texts[0]}" if len(texts) == 1 else f"use one of {', '.join(texts)}"
 
 
 def one_line(text: str) -> str:
-    """What a validator says, on one line; not much more of it is read than is told."""
+    """Return what a validator says, on one line; not much more of it is read than is reported."""
     return cut(" ".join(cut(text, 4 * TEXT_BYTES).split()), TEXT_BYTES)
 
 
 def short(value: object) -> str:
-    """A value as JSON, cut when it is long."""
+    """Return a value as JSON, cut when it is long."""
     try:
         text = json.dumps(value, default=repr)
     except RecursionError:
@@ -106,14 +106,14 @@ def short(value: object) -> str:
 
 
 def _located(loc: Sequence[str | int], model: type[BaseModel], body: Any, *, missing: bool) -> str:
-    """The path of a problem in the input; what is missing is not there, but the object it should be in is."""
+    """Return the path of a problem in the input; what is missing is not there, but the object it should be in is."""
     last = loc[-1:] if missing else ()
     path, _ = place_of(loc[: len(loc) - len(last)], model, body)
     return path_text((*path, *last))
 
 
 def _text(detail: dict[str, Any], beside: Sequence[type[BaseModel]]) -> str:
-    """What is wrong, for the manifest's writer; ``beside`` are the models that may be where the problem is."""
+    """Return what is wrong, for the manifest's writer; ``beside`` are the models that may be where the problem is."""
     value, context = detail["input"], detail.get("ctx", {})
     match detail["type"]:
         case "extra_forbidden":

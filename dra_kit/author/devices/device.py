@@ -23,8 +23,8 @@ from dra_kit.author.devices.vocabulary import (
     NodeAllocatableResource,
     NodeSelector,
 )
-from dra_kit.author.model import AuthorModel, shown
-from dra_kit.author.rules import invalid
+from dra_kit.author.models.model import AuthorModel, shown
+from dra_kit.author.models.rules import invalid
 from dra_kit.resource import v1
 from dra_kit.resource.validation.slices.devices import validate_device
 from dra_kit.values.quantity import Quantity
@@ -107,7 +107,7 @@ class Device(AuthorModel):
         return _unchecked(super().__deepcopy__(memo))
 
     def identity(self) -> Mapping[str, JsonValue]:
-        """What makes this the same device; when any of it changes, claims that have it are prepared again.
+        """Return what makes this the same device; when any of it changes, claims that have it are prepared again.
 
         By default the published attributes and capacity, what it takes from counters, and the fields of your subclass;
         not what is :func:`dra_kit.observed` or :data:`dra_kit.Observed`, and never taints, binding conditions or nodes.
@@ -127,7 +127,7 @@ class Device(AuthorModel):
         return {key: value for key, value in found.items() if key not in left_out}
 
     def to_v1(self) -> v1.Device:
-        """The device as it is published; fields of subclasses are left out."""
+        """Return the device as it is published; fields of subclasses are left out."""
         valid: _Valid | None = self.__dict__.get(_VALID)
         return valid.v1 if valid is not None else _to_v1(self)
 
@@ -156,7 +156,7 @@ _known: WeakValueDictionary[object, _Valid] = WeakValueDictionary()
 
 
 def valid_v1(device: Device) -> v1.Device:
-    """The device as it is published, by all rules that concern it alone.
+    """Return the device as it is published, by all rules that concern it alone.
 
     Raises:
         InvalidDevice: it breaks one. Other exceptions where something else passed by the constructor.
@@ -188,23 +188,23 @@ def _likeness(device: Device) -> tuple[object, ...]:
 
 
 def _undivided(device: Device) -> list[str]:
-    """The capacities of which a claim that asks for nothing takes all."""
+    """Return the capacities of which a claim that asks for nothing takes all."""
     capacities = device.capacity.items()
     return [name for name, item in capacities if isinstance(item, DeviceCapacity) and item.request_policy is None]
 
 
 def is_valid(device: Device) -> bool:
-    """Whether it was found valid already; what passed by the constructor was not."""
+    """Return whether it was found valid already; what passed by the constructor was not."""
     return _VALID in device.__dict__
 
 
 def is_scoped(device: Device) -> bool:
-    """Whether the device says for itself which nodes may use it."""
+    """Return whether the device says for itself which nodes may use it."""
     return device.node_name is not None or device.node_selector is not None or device.all_nodes is not None
 
 
 def same(device: Device, other: Device) -> bool:
-    """Whether two devices are alike in all that is published and in the author's own fields.
+    """Return whether two devices are alike in all that is published and in the author's own fields.
 
     Other than ``==``, which takes True for 1. ``other`` was found valid.
     """
@@ -221,7 +221,7 @@ def same(device: Device, other: Device) -> bool:
 
 @cache
 def own_fields(cls: type[Device]) -> tuple[str, ...]:
-    """The fields of an author's subclass, which are never published."""
+    """Return the fields of an author's subclass, which are never published."""
     return tuple(name for name in cls.model_fields if name not in Device.model_fields)
 
 
@@ -235,7 +235,7 @@ def _publishes(device: Device, valid: _Valid) -> bool:
 
 
 def _types(attributes: Mapping[str, AttributeValue]) -> list[object]:
-    """What ``==`` does not tell apart, with the names in their order."""
+    """Return what ``==`` does not distinguish, with the names in their order."""
     found: list[object] = [*attributes, *map(type, attributes.values())]
     if tuple in found:  # a list, whose items are of one type
         found += [type(value[0]) for value in attributes.values() if isinstance(value, tuple)]

@@ -11,9 +11,9 @@ from pydantic import Field, model_validator
 from typing_extensions import TypeVar
 
 from dra_kit.author.devices.device import Device
-from dra_kit.author.model import AuthorModel, shown
+from dra_kit.author.models.model import AuthorModel, shown
+from dra_kit.author.models.rules import invalid
 from dra_kit.author.node_bound import NodeBound
-from dra_kit.author.rules import invalid
 from dra_kit.author.type_parameters import AuthorSettingsT, HardwareT
 from dra_kit.errors import ConfigurationError, DraKitError, InvalidDevice
 from dra_kit.resource import v1
@@ -68,7 +68,7 @@ class Unhealthy:
 
 @dataclass(frozen=True, slots=True)
 class HealthUnknown:
-    """It cannot be told how a device is. What is known to be wrong with it stays wrong.
+    """It is not known how a device is. What is known to be wrong with it stays wrong.
 
     Attributes:
         device: one of :attr:`HealthSource.devices`.
@@ -95,7 +95,7 @@ class HealthRule(AuthorModel):
         key: of the taint; by default ``<driver>/<reason>``.
         value: of the taint.
         withdraw: the device is not published as long as it lasts; claims that have it keep it.
-        report: the kubelet is told, and shows it in the pod's status.
+        report: the kubelet gets it, and shows it in the pod's status.
         sticky: it lasts until :meth:`HealthSource.recovered` says that it is over, whatever is reported.
         unhealthy_after: seconds that it must last before anything follows.
         healthy_after: seconds that it must be over before anything is taken back.
@@ -129,7 +129,7 @@ class HealthRule(AuthorModel):
         return self
 
     def taint_key(self, driver: str, reason: str) -> str:
-        """The key of the rule's taint."""
+        """Return the key of the rule's taint."""
         return self.key or f"{driver}/{reason}"
 
 
@@ -140,8 +140,8 @@ class HealthSource(NodeBound[HardwareT, AuthorSettingsT], ABC, Generic[DeviceT_c
     withdrawal of devices, by :attr:`policy`.
 
     Attributes:
-        policy: by reason, what follows. A reason that is not in it is told to the kubelet alone, and to the log.
-        stale_after: seconds without any report of a device after which it is no longer told to be healthy, but unknown;
+        policy: by reason, what follows. A reason that is not in it is reported to the kubelet alone, and to the log.
+        stale_after: seconds without any report of a device after which it is reported unknown, no longer healthy;
             None: a source that is silent has nothing new to say.
         devices: what ``discover`` yielded last; kept up to date by the framework.
     """
@@ -155,13 +155,13 @@ class HealthSource(NodeBound[HardwareT, AuthorSettingsT], ABC, Generic[DeviceT_c
         """Yield a report whenever there is something to say; write it as an ``async def`` or ``def`` generator.
 
         It is started when the first devices are known, and runs in a thread of its own, so it may block. Begin with a
-        report of each device: those of which nothing was said are unknown. A report that says nothing new costs next to
+        report of each device: those of which nothing was reported are unknown. A report without news costs next to
         nothing. When it raises, the error is logged, everything stays as it was reported last, and it is started again
         after a while.
         """
 
     def recovered(self, device: DeviceT_contra, reason: str, /) -> bool | Awaitable[bool]:
-        """Whether what a sticky rule keeps is over: asked now and then, and when it was reported healthy.
+        """Return whether what a sticky rule keeps is over: asked now and then, and when it was reported healthy.
 
         May be ``def`` or ``async def``. An exception means no.
         """

@@ -11,7 +11,7 @@ from pydantic import BaseModel, JsonValue
 from pydantic_core import to_jsonable_python
 from typing_extensions import TypeVar
 
-from dra_kit.author.model import shown
+from dra_kit.author.models.model import shown
 
 ValueT = TypeVar("ValueT")
 
@@ -60,7 +60,7 @@ def observed(value: ValueT) -> ValueT:
 
 
 def plain_values(data: dict[str, Any]) -> tuple[dict[str, Any], frozenset[str]]:
-    """A device's arguments without the marks, and the keys of :func:`identity_of` that were marked."""
+    """Return a device's arguments without the marks, and the keys of :func:`identity_of` that were marked."""
     marked: list[str] = []
     for field in ("attributes", "capacity"):
         given = data.get(field)
@@ -73,7 +73,7 @@ def plain_values(data: dict[str, Any]) -> tuple[dict[str, Any], frozenset[str]]:
 
 
 def identity_of(published: Mapping[str, Any], own: Mapping[str, object]) -> dict[str, JsonValue]:
-    """Everything of a device that may belong to its identity, by the place where it was written.
+    """Return everything of a device that may belong to its identity, by the place where it was written.
 
     Args:
         published: the device as JSON of the API.
@@ -88,17 +88,19 @@ def identity_of(published: Mapping[str, Any], own: Mapping[str, object]) -> dict
 
 
 def observed_fields(model: type[BaseModel]) -> frozenset[str]:
-    """The names of the fields that are annotated as Observed."""
+    """Return the names of the fields that are annotated as Observed."""
     return frozenset(name for name, field in model.model_fields.items() if _OBSERVED in field.metadata)
 
 
 def stable(value: object) -> JsonValue:
-    """A value of the author's own as JSON that is the same in every process and release: hashes of it are stored."""
+    """Return a value of the author's own as JSON that is the same in every process and release: hashes of it are
+    stored.
+    """
     if isinstance(value, Mapping):
         return {str(key): stable(item) for key, item in value.items()}
     if isinstance(value, AbstractSet):
         return cast("JsonValue", sorted(json.dumps(stable(item), sort_keys=True) for item in value))
     if isinstance(value, list | tuple):
         return [stable(item) for item in value]
-    # what has no JSON form, such as an open handle, is told apart by its type alone
+    # what has no JSON form, such as an open handle, is distinguished by its type alone
     return cast("JsonValue", to_jsonable_python(value, fallback=lambda item: type(item).__qualname__))

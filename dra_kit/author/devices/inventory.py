@@ -14,8 +14,8 @@ from typing_extensions import TypeVar
 
 from dra_kit.author.devices.device import Device, counters_v1, is_scoped, is_valid
 from dra_kit.author.devices.vocabulary import CounterSet, NodeSelector
-from dra_kit.author.model import AuthorModel, shown
-from dra_kit.author.rules import invalid
+from dra_kit.author.models.model import AuthorModel, shown
+from dra_kit.author.models.rules import invalid
 from dra_kit.errors import InvalidDevice
 from dra_kit.resource import v1
 from dra_kit.resource.fielderror import FieldError, quote
@@ -35,7 +35,7 @@ class Pool(AuthorModel, Generic[DeviceT_co]):
     """Devices that are published and counted together.
 
     Args:
-        name: the pool's name; None means the node's name, which keeps the pools of different nodes apart.
+        name: the pool's name; None means the node's name, which distinguishes the pools of different nodes.
         devices: in the order in which the scheduler prefers them.
         counter_sets: amounts that devices of this pool share.
         node_selector: which nodes may use the pool; without one, and without ``all_nodes``, it is this node's. Only
@@ -99,12 +99,12 @@ class Pool(AuthorModel, Generic[DeviceT_co]):
             raise invalid(what, [self._as_written(error) for error in errors])
 
     def _as_written(self, error: FieldError) -> FieldError:
-        """An error in the slices that the pool was laid out in, as one in the pool."""
+        """Return an error in the slices that the pool was laid out in, as one in the pool."""
         detail = error.detail.replace(f"in pool {quote(self.name or _NODE)}", "in a pool")
         return replace(error, path=_pool_path(error.path, len(self.devices)), detail=detail)
 
     def _as_slices(self) -> list[v1.ResourceSlice]:
-        """The pool as slices that the API's rules can be tried on; names and numbers in them mean nothing."""
+        """Return the pool as slices that the API's rules can be tried on; names and numbers in them mean nothing."""
         devices = [device.to_v1() for device in self.devices]
         counters = self.counter_sets_v1()
         contents: list[dict[str, Any]] = [
@@ -145,19 +145,21 @@ class Pool(AuthorModel, Generic[DeviceT_co]):
         ]
 
     def counter_sets_v1(self) -> list[v1.CounterSet]:
-        """The counter sets as they are published."""
+        """Return the counter sets as they are published."""
         return [
             v1.CounterSet.model_validate({"name": item.name, "counters": counters_v1(item.counters)})
             for item in self.counter_sets
         ]
 
     def node_selector_v1(self) -> v1.NodeSelector | None:
-        """The node selector as it is published."""
+        """Return the node selector as it is published."""
         return v1.NodeSelector.model_validate(self.node_selector.model_dump()) if self.node_selector else None
 
 
 def publish_the_same(pool: Pool[Any], other: Pool[Any]) -> bool:
-    """Whether two valid pools look the same in slices; equal devices that are valid share their form in the API."""
+    """Return whether two valid pools look the same in slices; equal devices that are valid share their form in
+    the API.
+    """
     return (
         len(pool.devices) == len(other.devices)
         and bool(_beside_devices(pool.__dict__) == _beside_devices(other.__dict__))
@@ -171,7 +173,7 @@ _known: WeakValueDictionary[tuple[str | None, int], Pool[Any]] = WeakValueDictio
 
 
 def _pool_path(path: str, devices: int) -> str:
-    """A path in the slices that a pool was laid out in, as a path in the pool."""
+    """Return a path in the slices that a pool was laid out in, as a path in the pool."""
     match = re.fullmatch(r"slices\[(\d+)\]\.spec(?:\.(devices|sharedCounters)\[(\d+)\])?(.*)", path)
     if match is None:
         return path

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, Generic
 from typing_extensions import TypeVar
 
 from dra_kit.author.devices.device import Device
-from dra_kit.author.model import shown
+from dra_kit.author.models.model import shown
 from dra_kit.author.node_bound import NodeBound
 from dra_kit.author.type_parameters import AuthorSettingsT, HardwareT
 from dra_kit.errors import ConfigurationError
@@ -53,7 +53,7 @@ class WatchedObject:
                 )
 
     def rules(self) -> list[dict[str, list[str]]]:
-        """What the node's ServiceAccount must be allowed, as PolicyRules of rbac.authorization.k8s.io/v1."""
+        """Return what the node's ServiceAccount must be allowed, as PolicyRules of rbac.authorization.k8s.io/v1."""
         return [{"apiGroups": [self.group], "resources": [self.plural], "verbs": ["list", "watch"]}]
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, ge
 
 from dra_kit.author.context import Context
 from dra_kit.author.devices.inventory import DeviceT_co, Inventory
-from dra_kit.author.model import shown
+from dra_kit.author.models.model import shown
 from dra_kit.author.node_bound import NodeBound, NotBound
 from dra_kit.author.type_parameters import AuthorSettingsT, HardwareT
 from dra_kit.errors import ConfigurationError

@@ -14,7 +14,7 @@ DeviceT = TypeVar("DeviceT", bound=Device)
 
 
 def from_published(cls: type[DeviceT], device: v1.Device) -> DeviceT:
-    """The device in a class without fields of its own.
+    """Return the device in a class without fields of its own.
 
     Raises:
         ValueError: it has something that this release does not know.

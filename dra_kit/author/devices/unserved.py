@@ -43,7 +43,7 @@ class Serving:
     binds: bool = False
 
     def problem(self, item: Device | Pool[Any]) -> str:
-        """Why what a device or pool asks for is not served, with the remedy; empty when it is."""
+        """Return why what a device or pool asks for is not served, with the remedy; empty when it is."""
         from dra_kit.author.devices.inventory import Pool
 
         if self.scope == "cluster" and isinstance(item, Pool) and not any(getattr(item, each) for each in _POOL_SCOPES):
@@ -72,7 +72,7 @@ class Serving:
 
 
 def device_class(provider: DeviceProvider[Any, Any, Any]) -> type[Device]:
-    """The device class that a provider names: that of ``DeviceProvider[Gpu]``, else ``Device``."""
+    """Return the device class that a provider names: that of ``DeviceProvider[Gpu]``, else ``Device``."""
     from dra_kit.author.devices.device import Device
     from dra_kit.author.devices.provider import DeviceProvider
 

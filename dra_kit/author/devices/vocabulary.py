@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import PlainValidator
 
-from dra_kit.author.model import AuthorModel, QuantityLike, as_quantity, shown
+from dra_kit.author.models.model import AuthorModel, QuantityLike, as_quantity, shown
 from dra_kit.values.quantity import Quantity
 from dra_kit.values.semver import Version
 
@@ -20,7 +20,9 @@ AttributeValue: TypeAlias = (
 
 
 def _scalar(value: object) -> bool | int | str | Version | None:
-    """The value without the class an author may have derived, for example of an enum; None when it is no scalar."""
+    """Return the value without the class an author may have derived, for example of an enum; None when it is
+    no scalar.
+    """
     if isinstance(value, bool | Version):
         return value
     if isinstance(value, int):

@@ -22,5 +22,7 @@ def account_rules(effects: Iterable[type[ClusterObject]], settings: Any) -> dict
         if namespaces is None:
             anywhere += effect.rules()
         for namespace in namespaces or ():
-            namespaced.setdefault(namespace, []).extend(effect.rules())
+            # listed there, to find what no record knows
+            rules = [{**rule, "verbs": [*rule["verbs"], "list"]} for rule in effect.rules()]
+            namespaced.setdefault(namespace, []).extend(rules)
     return {"extraRules": anywhere} | ({"namespacedRules": namespaced} if namespaced else {})

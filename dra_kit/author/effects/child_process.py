@@ -41,7 +41,7 @@ class ChildRunner(Protocol):
         ...
 
     async def runs(self, child: ChildProcess[Any], process: RunningProcess) -> bool:
-        """Whether that very process still runs."""
+        """Return whether that very process still runs."""
         ...
 
     async def is_ready(self, child: ChildProcess[Any], *, ready: bool) -> str:
@@ -99,18 +99,18 @@ class ChildProcess(Effect[RunningProcess, HardwareT]):
 
     @abstractmethod
     def command(self) -> Sequence[str]:
-        """The program, by its path or its name on PATH, and its arguments; it must stay in the foreground."""
+        """Return the program, by its path or its name on PATH, and its arguments; it must stay in the foreground."""
 
     def environment(self) -> Mapping[str, str]:
         """Variables beside those of the driver's own environment."""
         return {}
 
     def ready(self) -> bool | Awaitable[bool]:
-        """Whether the program can be used; by default as soon as it runs. Asked again until it says yes."""
+        """Return whether the program can be used; by default as soon as it runs. Asked again until it says yes."""
         return True
 
     def alive(self) -> bool | Awaitable[bool]:
-        """Whether the program, which runs, still works; asked as ``holds`` is, and by default not doubted.
+        """Return whether the program, which runs, still works; asked as ``holds`` is, and by default not doubted.
 
         A program that hangs is a process like any other: ask it something. False: it is ended and started anew. An
         exception means that it is not known, and changes nothing.
@@ -132,7 +132,7 @@ class ChildProcess(Effect[RunningProcess, HardwareT]):
         """
 
     def with_runner(self, runner: ChildRunner) -> Self:
-        """The same effect run by this runner; the framework calls it."""
+        """Return the same effect run by this runner; the framework calls it."""
         bound = self.model_copy()
         bound._runner = runner  # noqa: SLF001 - of the same class
         return bound
@@ -153,7 +153,7 @@ class ChildProcess(Effect[RunningProcess, HardwareT]):
 
     @final
     async def holds(self, outcome: RunningProcess) -> bool:
-        """Whether it still is the process that was started, and works."""
+        """Return whether it still is the process that was started, and works."""
         return await self._run_by().runs(self, outcome) and await call(self.alive)
 
     @final

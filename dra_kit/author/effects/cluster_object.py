@@ -70,7 +70,7 @@ class ObjectKeeper(Protocol):
         ...
 
     async def get(self, address: ObjectAddress) -> Mapping[str, Any] | None:
-        """The object; None when there is none."""
+        """Return the object; None when there is none."""
         ...
 
     async def delete(self, address: ObjectAddress) -> None:
@@ -163,29 +163,31 @@ class ClusterObject(Effect[AppliedObject, HardwareT]):
 
     @abstractmethod
     def body(self) -> Mapping[str, Any]:
-        """The fields of the object that this effect owns, such as ``spec`` and ``metadata.labels``.
+        """Return the fields of the object that this effect owns, such as ``spec`` and ``metadata.labels``.
 
         ``apiVersion``, ``kind``, and the metadata's name, namespace and owner are set by the framework.
         """
 
     def ready(self, applied: Mapping[str, Any]) -> bool | Awaitable[bool]:
-        """Whether the object, as the API server has it, is what the claim needs; by default its condition says so."""
+        """Return whether the object, as the API server has it, is what the claim needs; by default its condition says
+        so.
+        """
         if self.object_condition is None:
             return True
         conditions: Sequence[Mapping[str, Any]] = (applied.get("status") or {}).get("conditions") or ()
         return any(item.get("type") == self.object_condition and item.get("status") == "True" for item in conditions)
 
     def keys(self) -> list[str]:
-        """The object itself."""
+        """Return the object itself."""
         address = self.address()
         return ["/".join(filter(None, (address.plural, address.namespace, address.name)))]
 
     def title(self) -> str:
-        """The object's kind, namespace and name."""
+        """Return the object's kind, namespace and name."""
         return str(self.address())
 
     def address(self) -> ObjectAddress:
-        """Where the object is.
+        """Return where the object is.
 
         Raises:
             ConfigurationError: the namespace is missing, or must not be given.
@@ -200,13 +202,15 @@ class ClusterObject(Effect[AppliedObject, HardwareT]):
 
     @classmethod
     def rules(cls) -> list[dict[str, list[str]]]:
-        """What the node's ServiceAccount must be allowed, as PolicyRules of rbac.authorization.k8s.io/v1."""
+        """Return what the node's ServiceAccount must be allowed, as PolicyRules of rbac.authorization.k8s.io/v1."""
         group = cls.object_api_version.rpartition("/")[0]
         return [{"apiGroups": [group], "resources": [cls.object_plural], "verbs": list(_VERBS)}]
 
     @classmethod
     def namespaces(cls, settings: Any) -> Sequence[str] | None:
         """Where the driver makes such objects with these settings: its account needs rights there and nowhere else.
+
+        There it also lists them, to find again what no record of its own knows any more.
 
         Args:
             settings: an instance of ``Driver(settings=…)``; None for a driver that has none.
@@ -228,7 +232,7 @@ class ClusterObject(Effect[AppliedObject, HardwareT]):
         return False
 
     def with_keeper(self, keeper: ObjectKeeper) -> Self:
-        """The same effect kept by this one; the framework calls it."""
+        """Return the same effect kept by this one; the framework calls it."""
         bound = self.model_copy()
         bound._keeper = keeper  # noqa: SLF001 - of the same class
         return bound
@@ -251,7 +255,7 @@ class ClusterObject(Effect[AppliedObject, HardwareT]):
 
     @final
     async def holds(self, outcome: AppliedObject) -> bool:
-        """Whether the object is there, has not ended, and nobody deletes it."""
+        """Return whether the object is there, has not ended, and nobody deletes it."""
         found = await self._needed_keeper().get(self.address())
         if found is None or found["metadata"].get("deletionTimestamp") or found["metadata"]["uid"] != outcome.uid:
             return False

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, PrivateAttr, PydanticUserError, Type
 from typing_extensions import TypeVar
 
 from dra_kit.author.type_parameters import HardwareT
-from dra_kit.errors import ConfigurationError
+from dra_kit.errors import ConfigurationError, InvalidPrepared
 
 OutcomeT = TypeVar("OutcomeT", default=None)
 ResultT = TypeVar("ResultT")
@@ -67,17 +67,17 @@ class Effect(BaseModel, ABC, Generic[OutcomeT, HardwareT]):  # noqa: PLW1641 - p
         return hardware
 
     def with_hardware(self, hardware: HardwareT) -> Self:
-        """The same effect with this handle as ``self.hardware``; the framework calls it, and so may tests."""
+        """Return the same effect with this handle as ``self.hardware``; the framework calls it, and so may tests."""
         bound = self.model_copy()
         bound._hardware = hardware  # noqa: SLF001 - of the same class
         return bound
 
     @abstractmethod
     def keys(self) -> Iterable[str]:
-        """What this effect touches, for example ``["gpu/GPU-6f2c"]``; one name space for the whole driver."""
+        """Return what this effect touches, for example ``["gpu/GPU-6f2c"]``; one name space for the whole driver."""
 
     def locks(self) -> Iterable[str]:
-        """What nobody else may change while this effect is applied, asked about or reverted; empty by default.
+        """Return what nobody else may change while this effect is applied, asked about or reverted; empty by default.
 
         In the name space of ``keys()``, but never a conflict: effects with a lock in common follow one after another
         and may all be in force. An effect that picks "any free function" locks the card and has the claim's UID among
@@ -86,7 +86,7 @@ class Effect(BaseModel, ABC, Generic[OutcomeT, HardwareT]):  # noqa: PLW1641 - p
         return ()
 
     def title(self) -> str:
-        """What people read of it in conflicts, Events and logs; by default its id and fields."""
+        """Return what people read of it in conflicts, Events and logs; by default its id and fields."""
         fields = f" {self.model_dump_json()}" if type(self).model_fields else ""
         return f"{self.effect_id or type(self).__name__}{fields}"
 
@@ -100,7 +100,7 @@ class Effect(BaseModel, ABC, Generic[OutcomeT, HardwareT]):  # noqa: PLW1641 - p
         """
 
     def holds(self, outcome: OutcomeT) -> bool | Awaitable[bool]:
-        """Whether what ``apply`` made is still in force; by default yes.
+        """Return whether what ``apply`` made is still in force; by default yes.
 
         Asked at start, when a claim is prepared again, and now and then between. False: ``apply`` is called again,
         with the outcome in ``previous``. An exception means that it is not known, and changes nothing.
@@ -117,7 +117,7 @@ class Effect(BaseModel, ABC, Generic[OutcomeT, HardwareT]):  # noqa: PLW1641 - p
 
     @classmethod
     def outcome_adapter(cls) -> TypeAdapter[OutcomeT]:
-        """How the outcome is stored.
+        """Return how the outcome is stored.
 
         Raises:
             ConfigurationError: when the outcome's type cannot be stored as JSON.
@@ -143,7 +143,7 @@ def _adapter(cls: type[Effect[Any, Any]]) -> TypeAdapter[Any]:
 
 
 def _outcome_type(cls: type[BaseModel], origin: type[BaseModel]) -> Any:
-    """What ``cls`` gives for the one parameter of ``Effect``, None where it gives nothing."""
+    """Return what ``cls`` gives for the one parameter of ``Effect``, None where it gives nothing."""
     for base in cls.__mro__:
         metadata = base.__dict__.get("__pydantic_generic_metadata__") or {}
         if metadata.get("origin") is origin:
@@ -202,3 +202,14 @@ class Ensuring(Awaitable[ResultT]):
 
     def _in_its_loop(self) -> Future[ResultT]:
         return asyncio.run_coroutine_threadsafe(self._scope.ensure(self._effect), self._scope.loop)
+
+
+def may_come_from_ensuring(error: Exception) -> bool:
+    """Return whether an error may come from an :class:`Ensuring` that stands where its outcome belongs.
+
+    Of Python's own errors only AttributeError says on which object; with the others it is asked next whether an effect
+    was never awaited, which is an error of its own.
+    """
+    if isinstance(error, AttributeError):
+        return isinstance(error.obj, Ensuring)
+    return isinstance(error, InvalidPrepared | TypeError)

@@ -1,1 +1,1 @@
-"""What an author's code in the controller is told of claims."""
+"""What an author's code in the controller learns of claims."""

@@ -18,7 +18,7 @@ class ObservedDevice:
         name: the device's name.
         pool: its pool.
         request: the request of the claim that it satisfies; ``gpu/small`` for an alternative of a request.
-        share_id: tells apart the shares of a device with ``allow_multiple_allocations``.
+        share_id: distinguishes the shares of a device with ``allow_multiple_allocations``.
         consumed_capacity: what this claim takes of such a device.
         admin_access: the claim may look at the device while others use it.
         binding_conditions: the conditions that must be true before the pod is bound (KEP-5007).

@@ -9,7 +9,7 @@ from dra_kit.author.preparing.claim import ConsumerReference
 
 
 class ClaimObserver:
-    """Told what becomes of claims that hold devices of this driver; each method may be ``def`` or ``async def``.
+    """Learns what becomes of claims that hold devices of this driver; each method may be ``def`` or ``async def``.
 
     The hooks run in the active replica of the controller, far from the node: they can neither hinder nor delay a pod.
 
@@ -17,14 +17,14 @@ class ClaimObserver:
       them idempotent, by ``claim.uid``.
     - When a replica becomes active, ``allocated`` and ``reserved`` are called for every claim that holds devices, old
       ones too; then what happened while the lease changed hands. What was released while no replica ran at all is not
-      told: compare with what ``allocated`` tells at the start.
+      reported: compare with what ``allocated`` tells at the start.
     - Those of one claim come one after the other, in order; those of different claims overlap.
     - A :class:`~dra_kit.TransientError` is tried again, after 1 s, 2 s, 5 s, 15 s and then every minute; later hooks of
       that claim wait for it, no other claim does. Any other exception is logged, and the hook is over.
     """
 
     def allocated(self, claim: ObservedClaim) -> Awaitable[None] | None:
-        """The scheduler gave the claim ``claim.devices``."""
+        """React to a claim to which the scheduler gave ``claim.devices``."""
         del claim
         return None
 
@@ -42,6 +42,6 @@ class ClaimObserver:
         return None
 
     def deleted(self, claim: ObservedClaim) -> Awaitable[None] | None:
-        """The claim is gone, and with it its hold on ``claim.devices``."""
+        """React to a claim that is gone, and with it its hold on ``claim.devices``."""
         del claim
         return None

@@ -14,7 +14,7 @@ from typing_extensions import TypeVar
 from dra_kit.author.config.opaque import ConfigEntry, ConfigT_co
 from dra_kit.author.devices.device import Device
 from dra_kit.author.effects.effect import Effect, EffectScope, Ensuring, ResultT
-from dra_kit.author.model import kind_of
+from dra_kit.author.models.model import kind_of
 from dra_kit.errors import ConfigurationError
 from dra_kit.resource.reference import ClaimReference
 from dra_kit.values.quantity import Quantity
@@ -23,7 +23,7 @@ AdvertisedT_co = TypeVar("AdvertisedT_co", bound=Device, default=Device, covaria
 
 
 class Effects:
-    """The effects that one prepare asks for; what was asked for and never awaited is told to the author."""
+    """The effects that one prepare asks for; what was asked for and never awaited is reported to the author."""
 
     def __init__(self, scope: EffectScope) -> None:
         self._scope = scope
@@ -37,7 +37,7 @@ class Effects:
         return Ensuring(self._scope, effect, lambda: self._unused.update({number: ""}))
 
     def never_awaited(self) -> list[str]:
-        """Names of the effects whose ``ensure`` was neither awaited nor asked for its result."""
+        """Return names of the effects whose ``ensure`` was neither awaited nor asked for its result."""
         return [name for name in self._unused.values() if name]
 
 
@@ -89,7 +89,7 @@ class AllocatedDevice(Generic[ConfigT_co, AdvertisedT_co]):
             one's config is ``config``.
         advertised: the device as ``discover`` yielded it last, of the author's own class.
         consumed_capacity: what this claim takes of a device with ``allow_multiple_allocations``.
-        share_id: tells apart the shares of such a device.
+        share_id: distinguishes the shares of such a device.
         admin_access: the claim may look at the device while others use it; it changes nothing.
         binding_conditions: conditions of the allocation (KEP-5007).
     """
@@ -131,7 +131,7 @@ class PreparedDevice:
     Attributes:
         pool: its pool.
         device: the device's name.
-        share_id: tells apart the shares of a device with ``allow_multiple_allocations``.
+        share_id: distinguishes the shares of a device with ``allow_multiple_allocations``.
         request: the request of the claim that it satisfied, without sub-request.
         state: what ``prepare`` returned as ``Prepared.state``; None as well where it failed or was killed before.
     """
@@ -144,7 +144,7 @@ class PreparedDevice:
 
 
 def env_name(device: str) -> str:
-    """The name of a device in the form of an environment variable."""
+    """Return the name of a device in the form of an environment variable."""
     name = re.sub(r"[^A-Z0-9]", "_", device.upper())
     return f"_{name}" if name[:1].isdigit() else name
 

@@ -10,8 +10,8 @@ from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 from pydantic import AfterValidator, PlainValidator
 
 from dra_kit.author.devices.vocabulary import Attribute
-from dra_kit.author.json_values import JsonLike, json_value
-from dra_kit.author.model import AuthorModel
+from dra_kit.author.models.json_values import JsonLike, json_value
+from dra_kit.author.models.model import AuthorModel
 from dra_kit.errors import DraKitError, InvalidPrepared
 
 

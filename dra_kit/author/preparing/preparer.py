@@ -16,13 +16,13 @@ from dra_kit.author.config.opaque import NoConfig, OpaqueConfig
 from dra_kit.author.context import Context
 from dra_kit.author.devices.device import Device
 from dra_kit.author.generics import config_classes, type_arguments
-from dra_kit.author.model import kind_of
+from dra_kit.author.models.model import kind_of
+from dra_kit.author.models.wording import rule
 from dra_kit.author.node_bound import NodeBound
 from dra_kit.author.preparing.claim import AllocatedDevice, Claim, PreparedDevice
 from dra_kit.author.preparing.prepared import Prepared
 from dra_kit.author.preparing.returned import check_all_prepared, check_prepared
 from dra_kit.author.type_parameters import AuthorSettingsT, HardwareT
-from dra_kit.author.wording import rule
 from dra_kit.errors import ConfigurationError, PermanentError
 from dra_kit.resource.reference import ClaimReference
 
@@ -47,7 +47,7 @@ class Preparer(
     """
 
     def prepare(self, claim: Claim, device: AllocatedDevice[ConfigT, AdvertisedT_contra]) -> PreparedResult:
-        """What a container gets with this device.
+        """Return what a container gets with this device.
 
         Apart from ``device.ensure(…)`` it is free of side effects and may be run again at any time. Raise a
         :class:`dra_kit.PermanentError` or :class:`dra_kit.TransientError` with a text for the user; any other
@@ -58,7 +58,7 @@ class Preparer(
     def prepare_claim(
         self, claim: Claim, devices: Sequence[AllocatedDevice[ConfigT, AdvertisedT_contra]]
     ) -> PreparedResults:
-        """What a container gets with each of the devices, in their order; by default ``prepare`` for each."""
+        """Return what a container gets with each of the devices, in their order; by default ``prepare`` for each."""
         return prepare_each(self, claim, devices)
 
     def unprepare(self, claim: ClaimReference, devices: Sequence[PreparedDevice]) -> Awaitable[None] | None:
@@ -80,13 +80,13 @@ class Preparer(
         return None
 
     def default_config(self, device: AdvertisedT_contra) -> ConfigT | Awaitable[ConfigT]:
-        """The config of a claim that has none; by default the (first) config class with its defaults."""
+        """Return the config of a claim that has none; by default the (first) config class with its defaults."""
         del device
         kinds = config_kinds(type(self))
         return (kinds[0] if kinds else NoConfig)()  # type: ignore[return-value]
 
     def admin_config(self, device: AdvertisedT_contra) -> ConfigT | Awaitable[ConfigT]:
-        """The config of a claim with admin access that has none; by default that of ``default_config``.
+        """Return the config of a claim with admin access that has none; by default that of ``default_config``.
 
         Override it where ``default_config`` refuses claims without config: who only looks at a device sets nothing.
         """
@@ -100,7 +100,7 @@ class Preparer(
 
 @cache
 def config_kinds(preparer: type) -> tuple[type[OpaqueConfig], ...]:
-    """The config classes of a preparer class: none, one, or those of ``Preparer[A | B]``.
+    """Return the config classes of a preparer class: none, one, or those of ``Preparer[A | B]``.
 
     Raises:
         ConfigurationError: when its argument is no OpaqueConfig.
@@ -113,7 +113,7 @@ async def prepare_each(
     claim: Claim,
     devices: Sequence[AllocatedDevice[ConfigT, AdvertisedT_contra]],
 ) -> Sequence[Prepared]:
-    """The default of ``prepare_claim``."""
+    """Return the default of ``prepare_claim``."""
     return [await _prepare_one(preparer, claim, device) for device in devices]
 
 
@@ -124,7 +124,7 @@ async def prepare_all(
     returned: list[Prepared],
     about: Callable[[Sequence[str]], AbstractContextManager[object]],
 ) -> Sequence[Prepared]:
-    """What the author's code makes of a claim; a default that would only start a thread for nothing is skipped.
+    """Return what the author's code makes of a claim; a default that would only start a thread for nothing is skipped.
 
     Args:
         preparer: the author's.
@@ -155,7 +155,7 @@ async def _prepare_one(
 def default_for(
     preparer: Preparer[ConfigT, AdvertisedT_contra], *, admin_access: bool = False
 ) -> Callable[[AdvertisedT_contra], ConfigT | Awaitable[ConfigT]]:
-    """The method that gives a config to a claim without one.
+    """Return the method that gives a config to a claim without one.
 
     Args:
         preparer: the author's.
@@ -168,7 +168,7 @@ def default_for(
 async def config_without_claim(
     preparer: Preparer[ConfigT, AdvertisedT_contra], device: AdvertisedT_contra, *, admin_access: bool = False
 ) -> ConfigT:
-    """The config for a claim that has none, from the author's ``default_config`` or ``admin_config``.
+    """Return the config for a claim that has none, from the author's ``default_config`` or ``admin_config``.
 
     Raises:
         PermanentError: when that gave something else than a config of the preparer's kinds.

@@ -1,17 +1,17 @@
-"""What an author's ``prepare`` returned, where it is no ``Prepared``: told with the place of the method."""
+"""What an author's ``prepare`` returned, where it is no ``Prepared``: reported with the place of the method."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
 
-from dra_kit.author.model import kind_of
+from dra_kit.author.models.model import kind_of
 from dra_kit.author.preparing.prepared import Prepared
 from dra_kit.errors import PermanentError
 
 
 def check_prepared(prepare: Callable[..., object], device: str, returned: object) -> Prepared:
-    """What ``prepare`` returned for one device.
+    """Return what ``prepare`` returned for one device.
 
     Args:
         prepare: the author's method.
@@ -30,7 +30,7 @@ def check_prepared(prepare: Callable[..., object], device: str, returned: object
 
 
 def check_all_prepared(prepare_claim: Callable[..., object], devices: int, returned: object) -> Sequence[Prepared]:
-    """What ``prepare_claim`` returned.
+    """Return what ``prepare_claim`` returned.
 
     Args:
         prepare_claim: the author's method.

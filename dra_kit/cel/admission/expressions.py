@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from dra_kit.cel.admission.environment import AdmissionEnvironment
-from dra_kit.cel.checker import check
-from dra_kit.cel.evaluator import Evaluator
+from dra_kit.cel.checking.checker import check
+from dra_kit.cel.checking.literals import check_literals
+from dra_kit.cel.cost.meter import Meter
+from dra_kit.cel.evaluation.evaluator import Evaluator
 from dra_kit.cel.failure import Failure, Refusal
-from dra_kit.cel.literals import check_literals
-from dra_kit.cel.meter import Meter
-from dra_kit.cel.parser import parse
 from dra_kit.cel.program import place_of
+from dra_kit.cel.syntax.parser import parse
 from dra_kit.cel.types import Type
 from dra_kit.cel.values import LazyMap
 from dra_kit.errors import CelCompileError, CelRuntimeError

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
+from dra_kit.cel.cost.meter import Frame, spend
 from dra_kit.cel.declarations import Library
 from dra_kit.cel.failure import Failure, no_such_overload
 from dra_kit.cel.functions.time import duration_in_range, timestamp_in_range
-from dra_kit.cel.meter import Frame, spend
 from dra_kit.cel.values import INT_MAX, INT_MIN, UINT_MAX, Duration, Timestamp, Uint
 
 LIBRARY: Final = Library()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from dra_kit.cel.cost.meter import Frame, spend
 from dra_kit.cel.declarations import Library
 from dra_kit.cel.equality import holds
 from dra_kit.cel.failure import Failure, no_such_overload
-from dra_kit.cel.meter import Frame, spend
 from dra_kit.cel.values import MAPS, Map, TypeValue, key_of, type_name
 
 LIBRARY: Final = Library()

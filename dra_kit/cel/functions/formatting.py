@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from decimal import ROUND_HALF_EVEN, Decimal, localcontext
 from typing import Any, Final, TypeAlias
 
+from dra_kit.cel.cost.meter import Frame, spend
 from dra_kit.cel.declarations import Library
 from dra_kit.cel.failure import Failure
 from dra_kit.cel.functions.conversions import format_double, parse_double
 from dra_kit.cel.functions.time import format_duration, format_timestamp
-from dra_kit.cel.meter import Frame, spend
 from dra_kit.cel.values import MAPS, Duration, Timestamp, TypeValue, Uint, type_name
 
 LIBRARY: Final = Library()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 from typing import Any, Final
 
+from dra_kit.cel.cost.meter import Frame, check_cost, spend
 from dra_kit.cel.declarations import Library
 from dra_kit.cel.equality import equal, holds
 from dra_kit.cel.failure import Failure, no_such_overload
 from dra_kit.cel.functions.arithmetic import add
 from dra_kit.cel.functions.comparison import compare, has_order
-from dra_kit.cel.meter import Frame, check_cost, spend
 from dra_kit.cel.values import Duration, Uint
 
 LIBRARY: Final = Library()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from dra_kit.cel.cost.meter import Frame, spend
 from dra_kit.cel.declarations import Library
 from dra_kit.cel.failure import Failure
-from dra_kit.cel.meter import Frame, spend
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from dra_kit.cel.cost.meter import Frame
 from dra_kit.cel.declarations import Library
 from dra_kit.cel.equality import holds
-from dra_kit.cel.meter import Frame
 
 LIBRARY: Final = Library()
 

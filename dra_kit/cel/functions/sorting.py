@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 from typing import Any, Final
 
+from dra_kit.cel.cost.meter import Frame, spend
 from dra_kit.cel.declarations import Library
 from dra_kit.cel.failure import Failure, no_such_overload
 from dra_kit.cel.functions.comparison import compare, has_order
 from dra_kit.cel.functions.lists import COMPARABLE
-from dra_kit.cel.meter import Frame, spend
 from dra_kit.cel.types import parse_type
 
 LIBRARY: Final = Library()

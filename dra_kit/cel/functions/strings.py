@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from dra_kit.cel.cost.meter import Frame, spend
 from dra_kit.cel.declarations import Library
 from dra_kit.cel.failure import Failure
-from dra_kit.cel.meter import Frame, spend
 
 LIBRARY: Final = Library()
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from dra_kit.author.driver import Driver
 from dra_kit.author.handler_module import HandlerModule
 from dra_kit.errors import ConfigurationError
-from dra_kit.kube.operator import kopf
+from dra_kit.kube.operator.operator import kopf
 from dra_kit.process.tracebacks import place_of
 
 _one_at_a_time: Final = threading.Lock()  # kopf's default registry is one for the process, a sandbox has several roles

@@ -12,8 +12,8 @@ from dra_kit.controller.author_handlers.cluster import HandlersCluster
 from dra_kit.controller.author_handlers.loading import fresh
 from dra_kit.errors import KubeError, NotFound
 from dra_kit.kube.client import Client
-from dra_kit.kube.credentials import Credentials
-from dra_kit.kube.operator import OperatorThread, kopf, quiet_settings
+from dra_kit.kube.connection.credentials import Credentials
+from dra_kit.kube.operator.operator import OperatorThread, kopf, quiet_settings
 
 logger: logging.Logger = logging.getLogger(__name__)
 

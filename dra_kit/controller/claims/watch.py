@@ -8,8 +8,8 @@ from typing import Final
 
 from dra_kit.controller import handlers
 from dra_kit.controller.claims.follower import ClaimFollower
-from dra_kit.kube.credentials import Credentials
-from dra_kit.kube.operator import OperatorThread, kopf, quiet_settings
+from dra_kit.kube.connection.credentials import Credentials
+from dra_kit.kube.operator.operator import OperatorThread, kopf, quiet_settings
 
 _PAGE: Final = 500  # objects per page of kopf's list
 # kopf has a task for each object of its initial list, for 5 s after its event: with 10,000 claims that is 80 MiB

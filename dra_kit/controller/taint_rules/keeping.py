@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from dra_kit.author.cluster.taint_rules import TaintRule, TaintRuleSource
-from dra_kit.author.model import shown
+from dra_kit.author.models.model import shown
 from dra_kit.controller.context import ControllerContext
 from dra_kit.controller.owner import Owner
 from dra_kit.controller.taint_rules.planning import LABEL, RulePlan, plan_rules

@@ -11,7 +11,7 @@ from dra_kit.allocator.cluster.devices import AdvertisedDevice
 from dra_kit.allocator.cluster.usage import Usage
 from dra_kit.allocator.requests.requests import Choice
 from dra_kit.allocator.selectors.likeness import likeness_of, published_names
-from dra_kit.cel.reads import Read
+from dra_kit.cel.syntax.reads import Read
 from dra_kit.errors import CelCompileError
 from dra_kit.resource.plain_attributes import PlainAttributes
 

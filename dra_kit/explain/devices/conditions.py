@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 
 from dra_kit.cel.explanation import Conjunct
 from dra_kit.cel.failure import Refusal
-from dra_kit.cel.parser import parse
-from dra_kit.cel.syntax import Call, Ident, Literal, Node, Select
+from dra_kit.cel.syntax.parser import parse
+from dra_kit.cel.syntax.tree import Call, Ident, Literal, Node, Select
 from dra_kit.explain.reasons import Check, Reason
 
 _SHOWN: Final = 100

@@ -34,7 +34,7 @@ class WrittenChoice:
 
 
 def known_classes(manifests: Sequence[Manifest], surroundings: Surroundings) -> dict[str, v1.DeviceClass | None]:
-    """The classes of the cluster and the files, those of the files first; None where the files have several."""
+    """Return the classes of the cluster and the files, those of the files first; None where the files have several."""
     found: dict[str, v1.DeviceClass | None] = {}
     for made in manifests:
         if isinstance(made.obj, v1.DeviceClass) and made.name:
@@ -55,8 +55,8 @@ def class_problems(
             wish = wish or (f"there are {', '.join(sorted(classes))}" if classes else "")
             text = f"no DeviceClass {body.asked.device_class_name} is known"
             # a cluster of which nothing is known may have that very class
-            meant = one_slip(body.asked.device_class_name, classes) if surroundings.complete else ""
-            sure = (Rewrite(f"{body.path}.deviceClassName", meant),) if meant else ()
+            intended = one_slip(body.asked.device_class_name, classes) if surroundings.complete else ""
+            sure = (Rewrite(f"{body.path}.deviceClassName", intended),) if intended else ()
             yield Problem(f"{body.path}.deviceClassName", "unknown-class", text, wish, remedies=sure)
 
 
@@ -66,7 +66,7 @@ def selector_mistakes(
     classes: Mapping[str, v1.DeviceClass | None],
     surroundings: Surroundings,
 ) -> Iterator[tuple[Expression, Mistake]]:
-    """What the selectors of a class or a claim's requests do when they are evaluated."""
+    """Yield what the selectors of a class or a claim's requests do when they are evaluated."""
     if isinstance(manifest.obj, v1.DeviceClass):
         own = [expression for expression in expressions if expression.path.startswith("spec.selectors[")]
         yield from _evaluated((), own, surroundings)
@@ -91,7 +91,7 @@ def selector_mistakes(
             yield expression, mistake
 
 
-def drivers_meant(
+def drivers_intended(
     manifest: Manifest, expressions: Sequence[Expression], classes: Mapping[str, v1.DeviceClass | None]
 ) -> dict[str, str]:
     """Whose devices expressions look at, by path, as far as the selectors beside them and of the class say it."""
@@ -113,7 +113,7 @@ def drivers_meant(
 
 
 def _flat(path: str) -> str:
-    """The same in v1beta1."""
+    """Return the same in v1beta1."""
     return f"{path.removesuffix('.exactly')}.selectors["
 
 
@@ -129,11 +129,11 @@ def _evaluated(
     foreign = list(foreign_devices(chain, drivers))
     yield from foreign
     if surroundings.advertised is not None and surroundings.advertised.total:
-        yield from evaluated(chain, surroundings.advertised, foreign_told=bool(foreign))
+        yield from evaluated(chain, surroundings.advertised, foreign_reported=bool(foreign))
 
 
 def _leaves_any(programs: Sequence[cel.Selector], surroundings: Surroundings) -> bool:
-    """Whether a class leaves any known device: what is wrong with the class is told of the class."""
+    """Return whether a class leaves any known device: what is wrong with the class is reported of the class."""
     advertised = surroundings.advertised
     if advertised is None or not advertised.total:
         return True
@@ -147,7 +147,7 @@ def _leaves_any(programs: Sequence[cel.Selector], surroundings: Surroundings) ->
 
 
 def selectors_of(selectors: Sequence[v1.DeviceSelector]) -> tuple[cel.Selector, ...] | None:
-    """The selectors of a class or request, compiled; None if one of them cannot be."""
+    """Return the selectors of a class or request, compiled; None if one of them cannot be."""
     made = []
     for selector in selectors:
         if selector.cel is None:
@@ -160,7 +160,7 @@ def selectors_of(selectors: Sequence[v1.DeviceSelector]) -> tuple[cel.Selector, 
 
 
 def written_choices(manifest: Manifest) -> Iterator[WrittenChoice]:
-    """The requests of a claim or template, and the ways to satisfy them."""
+    """Yield the requests of a claim or template, and the ways to satisfy them."""
     if manifest.claim is None:
         return
     path, spec = manifest.claim

@@ -47,8 +47,8 @@ def _attribute(path: str, name: str, advertised: Advertised) -> Iterator[Problem
     wish = did_you_mean(name, likely).removeprefix("; ")
     if wish or advertised.speaks_for(domain):
         text = f"no device has an attribute {name}, so that none meets the constraint"
-        meant = one_slip(name, everywhere)
-        sure = (Rewrite(path, meant),) if meant else ()
+        intended = one_slip(name, everywhere)
+        sure = (Rewrite(path, intended),) if intended else ()
         wish = wish or f"they have {', '.join(sorted(everywhere)[:8])}"
         yield Problem(path, "unknown-attribute", text, wish, remedies=sure)
 

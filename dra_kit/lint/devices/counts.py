@@ -63,7 +63,7 @@ def capacity_problems(
 def _matching(
     body: WrittenChoice, device_class: v1.DeviceClass, surroundings: Surroundings
 ) -> Sequence[tuple[KnownDevice, int]]:
-    """The known devices that a request means, with their numbers; none if there may be others."""
+    """Return the known devices that a request means, with their numbers; none if there may be others."""
     of_class, own = selectors_of(device_class.spec.selectors), selectors_of(body.asked.selectors)
     advertised = surroundings.advertised
     if advertised is None or of_class is None or own is None or not is_about((*of_class, *own), advertised):

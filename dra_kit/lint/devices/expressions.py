@@ -12,7 +12,7 @@ from dra_kit.resource.validation.fields.expressions import environment
 
 
 def expressions(manifest: Manifest, gates: FeatureGates) -> Iterator[Expression]:
-    """All expressions of a manifest that an API server with these gates looks at, in its order."""
+    """Yield all expressions of a manifest that an API server with these gates looks at, in its order."""
     if not manifest.api_version.startswith("resource.k8s.io/"):
         return
     declarations = environment(gates)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dra_kit import cel
-from dra_kit.cel.syntax import Literal, walk
+from dra_kit.cel.syntax.tree import Literal, walk
 from dra_kit.errors import CelRuntimeError
 from dra_kit.resource.mistakes.absence import ask_first, begin_with_driver, blamed, guarded, plain_reads
 from dra_kit.resource.mistakes.advertised import Advertised, KnownDevice
@@ -60,13 +60,13 @@ def foreign_devices(chain: Chain, drivers: Collection[str]) -> Iterator[tuple[Ex
     yield expression, Mistake("foreign-devices", *_span(read), message, begin_with_driver(expression, read), fix)
 
 
-def evaluated(chain: Chain, advertised: Advertised, *, foreign_told: bool) -> Iterator[tuple[Expression, Mistake]]:
-    """What becomes of the known devices.
+def evaluated(chain: Chain, advertised: Advertised, *, foreign_reported: bool) -> Iterator[tuple[Expression, Mistake]]:
+    """Yield what becomes of the known devices.
 
     Args:
         chain: the selectors; all of them compile.
         advertised: the devices.
-        foreign_told: whether it is told already that devices of other drivers make a selector fail.
+        foreign_reported: whether it is reported already that devices of other drivers make a selector fail.
     """
     matches, reached = 0, 0
     failures: dict[tuple[int, str, str], list[tuple[KnownDevice, int, CelRuntimeError]]] = {}
@@ -80,7 +80,7 @@ def evaluated(chain: Chain, advertised: Advertised, *, foreign_told: bool) -> It
             continue
         expression, error = failed
         read = blamed(expression, device.view)
-        if read is not None and foreign_told and read.domain != device.driver:
+        if read is not None and foreign_reported and read.domain != device.driver:
             continue
         key = (chain.expressions.index(expression), error.kind, _named(read) or error.message)
         failures.setdefault(key, []).append((device, number, error))
@@ -105,7 +105,7 @@ def _failed(
 
 
 def _unmatched(chain: Chain, advertised: Advertised) -> tuple[Expression, Mistake]:
-    """Which condition no device meets."""
+    """Return which condition no device meets."""
     devices = [device for device, _ in advertised.distinct if passes(chain.before, device.view)][:_EXPLAINED]
     many = f"none of the {advertised.total} known devices"
     for expression in chain.expressions:
@@ -130,7 +130,7 @@ def _unmatched(chain: Chain, advertised: Advertised) -> tuple[Expression, Mistak
 
 
 def _values(expression: Expression, start: int, end: int, advertised: Advertised) -> str:
-    """What devices have instead of what a condition asks for."""
+    """Return what devices have instead of what a condition asks for."""
     texts = []
     nodes = (
         [node for node in walk(expression.root) if start <= node.start and node.end <= end] if expression.root else []
@@ -146,7 +146,7 @@ def _values(expression: Expression, start: int, end: int, advertised: Advertised
 
 
 def passes(programs: Sequence[cel.Selector], device: cel.Device) -> bool:
-    """Whether a device passes all selectors; one that fails for it keeps it out, too."""
+    """Return whether a device passes all selectors; one that fails for it keeps it out, too."""
     try:
         return all(program.matches(device) for program in programs)
     except CelRuntimeError:
@@ -154,7 +154,7 @@ def passes(programs: Sequence[cel.Selector], device: cel.Device) -> bool:
 
 
 def _failure(chain: Chain, device: cel.Device) -> tuple[Expression, CelRuntimeError] | None:
-    """The first expression of its own that fails for a device, unless one before is false."""
+    """Return the first expression of its own that fails for a device, unless one before is false."""
     if not passes(chain.before, device):
         return None
     for expression, program in zip(chain.expressions, chain.programs[len(chain.before) :], strict=True):
@@ -171,7 +171,7 @@ def _named(read: Read | None) -> str:
 
 
 def is_about(programs: Sequence[cel.Selector], advertised: Advertised) -> bool:
-    """Whether devices that match must be among the known ones."""
+    """Return whether devices that match must be among the known ones."""
     if advertised.complete:
         return True
     for program in programs:

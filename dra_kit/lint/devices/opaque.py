@@ -19,7 +19,7 @@ _OF_KEYS = ("unknown field", "stands twice")
 
 
 def opaque_problems(manifest: Manifest, surroundings: Surroundings) -> Iterator[Problem]:
-    """What is wrong with the configurations of an object."""
+    """Yield what is wrong with the configurations of an object."""
     fields = CONFIG_FIELDS.get(manifest.kind, ())
     if manifest.obj is None or not fields:
         return
@@ -46,7 +46,7 @@ def opaque_problems(manifest: Manifest, surroundings: Surroundings) -> Iterator[
         elif decoder is None and surroundings.advertised is not None:
             wish = unknown_driver(driver, surroundings.advertised)
             if wish is not None:
-                meant = one_slip(driver, surroundings.advertised.drivers)
-                sure = (Rewrite(f"{path}.driver", meant),) if meant else ()
+                intended = one_slip(driver, surroundings.advertised.drivers)
+                sure = (Rewrite(f"{path}.driver", intended),) if intended else ()
                 text = f'no device is of a driver "{driver}"'
                 yield Problem(f"{path}.driver", "unknown-driver", text, wish, remedies=sure)

@@ -53,7 +53,7 @@ class Finding:
 def finding(
     rule: str, file: SourceFile, place: Place, message: str, *, help_: str = "", path: str = "", fix: Fix | None = None
 ) -> Finding:
-    """A finding at a place of a file."""
+    """Return a finding at a place of a file."""
     line, begin, end = file.line(place.start)
     column = place.start - begin + 1
     shown = max(begin, place.start - _AROUND)

@@ -21,7 +21,7 @@ _MARGIN: Final = 30
 
 
 def as_text(findings: Sequence[Finding], *, files: int, objects: int, colour: bool = False) -> str:
-    """All findings with the line of the file, the place in it and the remedy, and how many there are.
+    """Return all findings with the line of the file, the place in it and the remedy, and how many there are.
 
     Args:
         findings: what was found.
@@ -34,7 +34,7 @@ def as_text(findings: Sequence[Finding], *, files: int, objects: int, colour: bo
 
 
 def summary(findings: Sequence[Finding], *, files: int, objects: int) -> str:
-    """How many findings there are, and of how many ``--fix`` is sure; arguments as for ``as_text``."""
+    """Return how many findings there are, and of how many ``--fix`` is sure; arguments as for ``as_text``."""
     errors = sum(found.level == "error" for found in findings)
     counts = [_count(errors, "error"), _count(len(findings) - errors, "warning")]
     verdict = " and ".join(text for text in counts if text) or "no findings"
@@ -72,7 +72,7 @@ def _lines(found: Finding, *, colour: bool) -> Iterator[str]:
 
 
 def _window(found: Finding) -> tuple[str, int]:
-    """The part of the line that is shown, and the column of the place in it."""
+    """Return the part of the line that is shown, and the column of the place in it."""
     source = "".join(
         char if char.isprintable() or char == "\t" else "\N{REPLACEMENT CHARACTER}" for char in found.source
     )
@@ -112,7 +112,7 @@ def _property(text: str) -> str:
 
 
 def as_json(findings: Sequence[Finding]) -> str:
-    """A JSON list of objects."""
+    """Return a JSON list of objects."""
     return json.dumps([_object(found) for found in findings], indent=2)
 
 

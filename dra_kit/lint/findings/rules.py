@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 Level: TypeAlias = Literal["error", "warning"]
-"""``error``: the API server refuses it, or it cannot work. ``warning``: it is most likely not what is meant."""
+"""``error``: the API server refuses it, or it cannot work. ``warning``: it is most likely not what is intended."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Mappings of YAML in lines: taken apart into their entries with the comments before them, and put together again."""
+"""Mappings of YAML in lines: split into their entries with the comments before them, and put together again."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ class Block:
 
 
 def is_block(text: str, node: Node) -> bool:
-    """Whether a mapping or list is written in lines, and not in brackets."""
+    """Return whether a mapping or list is written in lines, and not in brackets."""
     return not isinstance(node, ScalarNode) and text[content_start(text, node) : node.end][:1] not in {"{", "["}
 
 
 def block(text: str, node: Node | None) -> Block | None:
-    """A mapping in lines; None if it is none, or one that is too strange to be taken apart."""
+    """Return a mapping in lines; None if it is none, or one that is too strange to be split."""
     if not isinstance(node, MappingNode) or not node.entries or not is_block(text, node):
         return None
     start = node.entries[0][1].start
@@ -97,7 +97,7 @@ def block(text: str, node: Node | None) -> Block | None:
 
 
 def last_index(text: str, node: Node, key: ScalarNode | None) -> int | None:
-    """The last character of a value, or one behind it in its line; None if that is not certain.
+    """Return the last character of a value, or one behind it in its line; None if that is not certain.
 
     Args:
         text: the file.

@@ -42,11 +42,11 @@ def _is_writable(path: Path) -> bool:
     try:
         return bool(path.stat().st_mode & _WRITABLE) and os.access(path, os.W_OK)
     except OSError:
-        return True  # what is wrong with it is told when it is written
+        return True  # what is wrong with it is reported when it is written
 
 
 def diff(before: SourceFile, after: SourceFile) -> Iterator[str]:
-    """The lines of a unified diff, each with its line break.
+    """Yield the lines of a unified diff, each with its line break.
 
     Args:
         before: a file.

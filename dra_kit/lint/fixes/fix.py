@@ -29,7 +29,7 @@ class Edit:
     text: str
 
     def overlaps(self, other: Edit) -> bool:
-        """Whether both change one character, or stand side by side, so that their order would matter."""
+        """Return whether both change one character, or stand side by side, so that their order would matter."""
         return self.start <= other.end and other.start <= self.end
 
 
@@ -48,7 +48,7 @@ class Change:
     part: tuple[int, int] | None = None
 
     def excludes(self, other: Change) -> bool:
-        """Whether the two cannot be carried out without regard to each other."""
+        """Return whether the two cannot be carried out without regard to each other."""
         shorter = min(len(self.keys), len(other.keys))
         if self.keys[:shorter] != other.keys[:shorter]:
             return False
@@ -72,7 +72,7 @@ class Fix:
     changes: tuple[Change, ...]
 
     def excludes(self, other: Fix) -> bool:
-        """Whether one of the two must wait until the other one is written."""
+        """Return whether one of the two must wait until the other one is written."""
         if any(mine.overlaps(its) for mine in self.edits for its in other.edits):
             return True
         same = self.document == other.document
@@ -80,14 +80,14 @@ class Fix:
 
 
 def written(text: str, fixes: Iterable[Fix]) -> str:
-    """A text with fixes that do not exclude each other."""
+    """Return a text with fixes that do not exclude each other."""
     for edit in sorted((edit for fix in fixes for edit in fix.edits), key=lambda edit: edit.start, reverse=True):
         text = text[: edit.start] + edit.text + text[edit.end :]
     return text
 
 
 def become(values: Sequence[Any], fixes: Iterable[Fix]) -> list[Any]:
-    """The values of a file's documents with fixes that do not exclude each other."""
+    """Return the values of a file's documents with fixes that do not exclude each other."""
     made = deepcopy(list(values))
     ordered = sorted(
         ((fix.document, change) for fix in fixes for change in fix.changes),
@@ -107,5 +107,5 @@ def become(values: Sequence[Any], fixes: Iterable[Fix]) -> list[Any]:
 
 
 def same(one: Sequence[Any], other: Sequence[Any]) -> bool:
-    """Whether two files say the same; 1 and true do not."""
+    """Return whether two files say the same; 1 and true do not."""
     return json.dumps(one, sort_keys=True, default=str) == json.dumps(other, sort_keys=True, default=str)

@@ -1,4 +1,4 @@
-"""Mappings in braces, which are those of JSON, too: taken apart into their entries, and put together again."""
+"""Mappings in braces, which are those of JSON, too: split into their entries, and put together again."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Flow:
         return indent.removeprefix(self.outer) if indent.startswith(self.outer) else ""
 
     def named(self, key: str, value: str) -> str:
-        """An entry."""
+        """Return an entry."""
         return f"{self.quote}{key}{self.quote}{self.colon}{value}"
 
     def braces(self, entries: list[str], *, deeper: int = 0) -> str:
@@ -65,7 +65,7 @@ class Flow:
 
 
 def flow(text: str, node: Node | None) -> Flow | None:
-    """A mapping in braces; None if it is none, or has comments or aliases between its entries."""
+    """Return a mapping in braces; None if it is none, or has comments or aliases between its entries."""
     if not isinstance(node, MappingNode) or not node.entries:
         return None
     start = content_start(text, node)

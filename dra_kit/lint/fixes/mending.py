@@ -67,26 +67,26 @@ def mend(files: Sequence[SourceFile], surroundings: Surroundings | None = None) 
 
 
 def _mended(file: SourceFile, found: Sequence[Finding]) -> tuple[str, list[Finding]]:
-    """The text with as many fixes as do not exclude each other, and what they are for."""
+    """Return the text with as many fixes as do not exclude each other, and what they are for."""
     values = _values(file.text)
     if values is None:
         return file.text, []
-    chosen: list[Fix] = []
+    selected: list[Fix] = []
     for fix in _together(found):
-        if not any(fix.excludes(other) for other in chosen):
-            chosen.append(fix)
-    if not _is_as_meant(file.text, values, chosen):
+        if not any(fix.excludes(other) for other in selected):
+            selected.append(fix)
+    if not _is_as_intended(file.text, values, selected):
         kept: list[Fix] = []
-        for fix in chosen:
-            if _is_as_meant(file.text, values, [*kept, fix]):
+        for fix in selected:
+            if _is_as_intended(file.text, values, [*kept, fix]):
                 kept.append(fix)
-        chosen = kept
-    edits = {fix.edits for fix in chosen}
-    return written(file.text, chosen), [one for one in found if one.fix is not None and one.fix.edits in edits]
+        selected = kept
+    edits = {fix.edits for fix in selected}
+    return written(file.text, selected), [one for one in found if one.fix is not None and one.fix.edits in edits]
 
 
 def _together(found: Sequence[Finding]) -> list[Fix]:
-    """The fixes, those that write the same as one: two findings may have one cause, or one place by an alias."""
+    """Return the fixes, those that write the same as one: two findings may have one cause, or one place by an alias."""
     made: dict[Any, Fix] = {}
     for fix in (finding.fix for finding in found if finding.fix is not None):
         other = made.get(fix.edits)
@@ -95,8 +95,8 @@ def _together(found: Sequence[Finding]) -> list[Fix]:
     return list(made.values())
 
 
-def _is_as_meant(text: str, values: Sequence[Any], fixes: Sequence[Fix]) -> bool:
-    """Whether a file says what it said before, but for what the fixes are to change."""
+def _is_as_intended(text: str, values: Sequence[Any], fixes: Sequence[Fix]) -> bool:
+    """Return whether a file says what it said before, but for what the fixes are to change."""
     after = _values(written(text, fixes))
     return after is not None and same(after, become(values, fixes))
 

@@ -102,7 +102,9 @@ def _value(node: Node, key: str) -> Node | None:
 
 
 def unwrapped(text: str, node: Node, key: str) -> Edit | None:
-    """A mapping with the entries of one of its values in the place of that; None if it is not certain how to write."""
+    """Return a mapping with the entries of one of its values in the place of that; None if it is not certain how to
+    write.
+    """
     lines, braces = block(text, node), flow(text, node)
     value = _value(node, key)
     if value is None or not node.start <= value.start < node.end:
@@ -162,7 +164,7 @@ def _without_key(text: str, whole: Block, entry: Entry, value: Node) -> list[str
 
 
 def enlisted(text: str, node: Node) -> Edit | None:
-    """A value as the only item of a list; None if it is not certain how to write that."""
+    """Return a value as the only item of a list; None if it is not certain how to write that."""
     whole = block(text, node)
     if whole is not None:
         deeper = [shifted(entry.lines, _ITEM) or "" for entry in whole.entries]
@@ -176,6 +178,6 @@ def enlisted(text: str, node: Node) -> Edit | None:
 
 
 def _newline(text: str) -> str:
-    """What ends the first line."""
+    """Return what ends the first line."""
     first = text.find("\n")
     return "\r\n" if first > 0 and text[first - 1] == "\r" else "\n"

@@ -15,7 +15,7 @@ _WORDS: Final = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", 
 
 
 def rewritten(text: str, node: ScalarNode, value: str | int | bool | None) -> Edit | None:
-    """A scalar with another value; None if it is not certain how to write it.
+    """Return a scalar with another value; None if it is not certain how to write it.
 
     Args:
         text: the file.
@@ -33,7 +33,7 @@ def rewritten(text: str, node: ScalarNode, value: str | int | bool | None) -> Ed
 
 
 def quoted(value: str, style: str) -> str:
-    """A text in quotes of some style; a plain one as it is, if that is a text."""
+    """Return a text in quotes of some style; a plain one as it is, if that is a text."""
     if style == "'":
         return "'" + value.replace("'", "''") + "'"
     plain = not style and _PLAIN.fullmatch(value) and value.lower() not in _WORDS

@@ -39,7 +39,7 @@ class _Entry:
 def pod_problems(
     pods: Sequence[Manifest], others: Sequence[Manifest], classes: Mapping[str, v1.DeviceClass | None]
 ) -> Iterator[tuple[Manifest, Problem]]:
-    """What is wrong with the claims of pods.
+    """Yield what is wrong with the claims of pods.
 
     Args:
         pods: what has a pod's spec.
@@ -100,7 +100,9 @@ def _uses(where: str, spec: Mapping[str, Any]) -> Iterator[_Use]:
 
 
 def _has_wrong_fields(pod: Manifest, path: str) -> bool:
-    """Whether what is below a field says something else than is meant: a name is misspelt, or a type is wrong."""
+    """Return whether what is below a field says something else than is intended: a name is misspelt, or a type
+    is wrong.
+    """
     return any(problem.path.startswith((f"{path}.", f"{path}[")) for problem in pod.problems)
 
 
@@ -111,20 +113,20 @@ def _unknown_claims(entries: Sequence[_Entry], uses: Sequence[_Use]) -> Iterator
             wish = did_you_mean(use.claim, names).removeprefix("; ")
             wish = wish or (f"it has {', '.join(names)}" if names else "add it to resourceClaims of the pod")
             text = f"the pod has no claim {use.claim} in resourceClaims"
-            meant = one_slip(use.claim, names)
-            sure = (Rewrite(f"{use.path}.name", meant),) if meant else ()
+            intended = one_slip(use.claim, names)
+            sure = (Rewrite(f"{use.path}.name", intended),) if intended else ()
             yield Problem(f"{use.path}.name", "unknown-claim", text, wish, remedies=sure)
 
 
 def _target(pod: Manifest, entry: _Entry, claims: Sequence[Manifest], problems: list[Problem]) -> Manifest | None:
-    """The claim or template that an entry names, if the files have it, and only one that may be meant."""
+    """Return the claim or template that an entry names, if the files have it, and only one that may be intended."""
     for field, name in entry.reference.items() if len(entry.reference) == 1 else ():
         kind, path = _REFERS[field], f"{entry.path}.{field}"
         here = [claim for claim in claims if _same_namespace(pod, claim)]
         named = _nearest(pod, [claim for claim in here if claim.name == name])
-        meant = [claim for claim in named if claim.kind == kind]
-        if meant:
-            return meant[0] if len(meant) == 1 else None
+        intended = [claim for claim in named if claim.kind == kind]
+        if intended:
+            return intended[0] if len(intended) == 1 else None
         if named:
             other = next(key for key, of in _REFERS.items() if of == named[0].kind)
             text = f"{name} is a {named[0].kind}, and no {kind}"
@@ -142,7 +144,9 @@ def _target(pod: Manifest, entry: _Entry, claims: Sequence[Manifest], problems: 
 
 
 def _nearest(pod: Manifest, candidates: Sequence[Manifest]) -> list[Manifest]:
-    """Those in the pod's own file, else in its folder, else all: files of different folders may be alternatives."""
+    """Return those in the pod's own file, else in its folder, else all: files of different folders may
+    be alternatives.
+    """
     least = min((_distance(pod, claim) for claim in candidates), default=0)
     return [claim for claim in candidates if _distance(pod, claim) == least]
 
@@ -155,7 +159,7 @@ def _distance(one: Manifest, other: Manifest) -> int:
 
 
 def _same_namespace(one: Manifest, other: Manifest) -> bool:
-    """Whether two objects are, or may be, in one namespace."""
+    """Return whether two objects are, or may be, in one namespace."""
     return not one.namespace or not other.namespace or one.namespace == other.namespace
 
 
@@ -164,12 +168,12 @@ def _requests(claim: Manifest, uses: Sequence[_Use]) -> Iterator[Problem]:
     for use in uses:
         if use.request and use.request not in names:
             wish = did_you_mean(use.request, names).removeprefix("; ") or f"it has {', '.join(sorted(names))}"
-            meant = one_slip(use.request, names)
+            intended = one_slip(use.request, names)
             if use.request.partition("/")[0] in names:
-                meant = use.request.partition("/")[0]
+                intended = use.request.partition("/")[0]
                 wish = f"write {use.request.partition('/')[0]}: a container names the request, whichever way is taken"
             text = f"{claim.kind} {claim.name} has no request {use.request}: the container gets no device"
-            sure = (Rewrite(f"{use.path}.request", meant),) if meant else ()
+            sure = (Rewrite(f"{use.path}.request", intended),) if intended else ()
             yield Problem(f"{use.path}.request", "unknown-request", text, wish, remedies=sure)
 
 
@@ -189,7 +193,7 @@ def _whole(claim: Manifest, uses: Sequence[_Use], classes: Mapping[str, v1.Devic
 
 
 def _names(claim: Manifest) -> Iterator[tuple[str, str]]:
-    """The paths of a claim's requests, and their names."""
+    """Yield the paths of a claim's requests, and their names."""
     assert claim.claim is not None  # noqa: S101 - the caller chose
     path, spec = claim.claim
     for index, request in enumerate(spec.devices.requests):

@@ -19,7 +19,7 @@ class Difference(NamedTuple):
 
 
 def difference(spec: v1.ResourceClaimSpec, classes: Mapping[str, v1.DeviceClass | None]) -> Difference | None:
-    """The first difference between the configs of a claim's requests, by the precedence of the API.
+    """Return the first difference between the configs of a claim's requests, by the precedence of the API.
 
     A request that a driver has no config for may be for a device of another driver, and is like all others.
 

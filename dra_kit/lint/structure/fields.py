@@ -49,7 +49,7 @@ class Problem:
         message: what is wrong.
         help: what to write instead; may be empty.
         key: whether the field's name is meant, and not its value.
-        instead: the path of the field that is likely meant; may be empty.
+        instead: the path of the field that is likely intended; may be empty.
         quoted: whether the remedy is to write the value in quotes.
         remedies: what mends it for certain; empty where that is not known.
     """
@@ -65,7 +65,7 @@ class Problem:
 
 
 def check_structure(value: Any, type_name: str, path: str = "") -> tuple[Any, list[Problem]]:
-    """A value without its nulls and all that its type cannot hold, and what is wrong with its structure.
+    """Return a value without its nulls and all that its type cannot hold, and what is wrong with its structure.
 
     Args:
         value: of the object, or of a part of it; a status is left out.
@@ -77,11 +77,11 @@ def check_structure(value: Any, type_name: str, path: str = "") -> tuple[Any, li
 
 
 def misspelt(problems: Iterable[Problem], path: str) -> bool:
-    """Whether a field that is missing is there under another name, or it or what it is in has a wrong type."""
+    """Return whether a field that is missing is there under another name, or it or what it is in has a wrong type."""
     for problem in problems:
         wrong = problem.rule == "wrong-type"
-        meant = problem.path if wrong else problem.instead
-        if meant.startswith(path) or (wrong and path.startswith(f"{meant}.")):
+        intended = problem.path if wrong else problem.instead
+        if intended.startswith(path) or (wrong and path.startswith(f"{intended}.")):
             return True
     return False
 
@@ -116,7 +116,7 @@ def _cleaned(value: Any, type_name: str, path: str, problems: list[Problem]) -> 
 
 
 def _item(value: Any, type_name: str, path: str, problems: list[Problem]) -> Any:
-    """An item of a list or map, which is never absent; others stay where they are when one is no good."""
+    """Return an item of a list or map, which is never absent; others stay where they are when one is no good."""
     cleaned = None if value is None else _cleaned(value, type_name, path, problems)
     return zero(type_name) if cleaned is None else cleaned
 
@@ -153,7 +153,7 @@ def _misfit(value: Any, type_name: str, path: str) -> Problem | None:
 
 
 def _plain(value: Any) -> int | bool | None:
-    """The number or truth value that a text is."""
+    """Return the number or truth value that a text is."""
     if not isinstance(value, str):
         return None
     if value in _TRUTH:
@@ -162,14 +162,14 @@ def _plain(value: Any) -> int | bool | None:
 
 
 def _fits(value: Any, type_name: str) -> bool:
-    """Whether a type holds a value, and all that is in it."""
+    """Return whether a type holds a value, and all that is in it."""
     problems: list[Problem] = []
     _cleaned(value, type_name, "", problems)
     return not problems
 
 
 def _may_be(value: Any, type_name: str) -> bool:
-    """Whether a type holds a value once what is certain in it is mended."""
+    """Return whether a type holds a value once what is certain in it is mended."""
     problems: list[Problem] = []
     _cleaned(value, type_name, "", problems)
     return all(problem.remedies for problem in problems)
@@ -196,13 +196,13 @@ def _unknown(key: str, path: str, known: Struct, holder: Mapping[str, Any]) -> P
 
 
 def _below(key: str, known: Struct) -> list[str]:
-    """The fields with a field of that name inside."""
+    """Return the fields with a field of that name inside."""
     inner = {name: struct(entry.type) for name, entry in known.fields.items() if name != _STATUS}
     return [name for name, found in inner.items() if found is not None and key in found.fields]
 
 
 def _enclosed(path: str, under: str, known: Struct, holder: Mapping[str, Any]) -> tuple[Remedy, ...]:
-    """What moves all fields down that belong into one of them, if they are what it takes."""
+    """Return what moves all fields down that belong into one of them, if they are what it takes."""
     moved = [key for key in holder if key not in known.fields and _below(key, known) == [under]]
     if any(one_slip(key, known.fields) == under for key in holder):
         return ()  # once it has its name

@@ -75,7 +75,7 @@ def _text(value: Any, *keys: str) -> str:
 
 
 def manifest(document: Document) -> Manifest:
-    """What a document is."""
+    """Return what a document is."""
     body = document.body
     if not document.file.explicit and not looks_like_object(body):
         return Manifest(document, "", "")
@@ -108,10 +108,9 @@ def _unknown_kind(made: Manifest) -> Iterator[Problem]:
         wish = f"write apiVersion: {next(iter(known.types))}"
         # a kind of that name may also be a custom resource of somebody's
         if group == "" or did_you_mean(group, [GROUP]):
-            meant = not group or one_slip(group, [GROUP])
-            sure = (
-                (Rewrite("apiVersion", f"{GROUP}/{version}"),) if meant and f"{GROUP}/{version}" in known.types else ()
-            )
+            right = f"{GROUP}/{version}"
+            certain = (not group or one_slip(group, [GROUP])) and right in known.types
+            sure = (Rewrite("apiVersion", right),) if certain else ()
             text = f"{made.api_version} has no kind {made.kind}"
             yield Problem("apiVersion", "unknown-kind", text, wish, remedies=sure)
     elif group == GROUP and (gone := withdrawn(made.kind, made.document.body)) is not None:
@@ -120,8 +119,8 @@ def _unknown_kind(made: Manifest) -> Iterator[Problem]:
         wish = (
             did_you_mean(made.kind, RESOURCE_KINDS).removeprefix("; ") or f"it has {', '.join(sorted(RESOURCE_KINDS))}"
         )
-        meant = one_slip(made.kind, RESOURCE_KINDS)
-        sure = (Rewrite("kind", meant),) if meant else ()
+        intended = one_slip(made.kind, RESOURCE_KINDS)
+        sure = (Rewrite("kind", intended),) if intended else ()
         yield Problem("kind", "unknown-kind", f"{GROUP} has no kind {made.kind}", wish, remedies=sure)
     elif known is not None and made.api_version not in known.types:
         wish = f"write apiVersion: {next(iter(known.types))}"

@@ -28,7 +28,7 @@ WITHDRAWN: Final = {
 
 
 def withdrawn(kind: str, body: Mapping[str, Any]) -> tuple[str, str] | None:
-    """What became of a kind of classic DRA, and what to write instead; None of other kinds.
+    """Return what became of a kind of classic DRA, and what to write instead; None of other kinds.
 
     Args:
         kind: as it is written.
@@ -47,7 +47,9 @@ def withdrawn(kind: str, body: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def classic_claim(kind: str, body: Mapping[str, Any]) -> str:
-    """The ``spec`` of v1 for a claim or template of v1alpha2, and what stays to do; empty if it cannot be told."""
+    """Return the ``spec`` of v1 for a claim or template of v1alpha2, and what stays to do; empty if it cannot
+    be reported.
+    """
     is_template = kind == "ResourceClaimTemplate"
     path = ("spec", *_IN_TEMPLATE.get(kind, ()))
     named = value_at(body, (*path, "resourceClassName"))
@@ -62,7 +64,7 @@ def classic_claim(kind: str, body: Mapping[str, Any]) -> str:
 
 
 def requests_of_v1(kind: str, content: Mapping[str, Any]) -> str:
-    """The requests of a claim or template as v1 has them; empty of other kinds, and when they are too long.
+    """Return the requests of a claim or template as v1 has them; empty of other kinds, and when they are too long.
 
     Args:
         kind: of the object.

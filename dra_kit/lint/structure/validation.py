@@ -21,7 +21,7 @@ _ENTRY: Final = re.compile(r"\.resourceClaims\[\d+\]$")
 
 
 def validate(manifest: Manifest, gates: FeatureGates) -> Iterator[Problem]:
-    """What an API server with these gates would refuse, or drop.
+    """Yield what an API server with these gates would refuse, or drop.
 
     What it says of CEL expressions, and of names that lead from pods to claims, is left out: those are looked at with
     more care elsewhere.
@@ -50,24 +50,26 @@ def _at_keys(errors: Iterable[FieldError], metadata: Mapping[str, Any]) -> Itera
 def _problems(manifest: Manifest, errors: Iterable[FieldError]) -> Iterator[Problem]:
     wrong = {problem.path for problem in manifest.problems if problem.rule == "wrong-type"}
     for error in errors:
-        if not _is_told(manifest, wrong, error):
+        if not _is_reported(manifest, wrong, error):
             yield Problem(error.path, "invalid-value", f"{error.path}: {error.body}", remedies=_remedies(error))
 
 
 def _remedies(error: FieldError) -> tuple[Remedy, ...]:
-    """The word of a closed list that must be meant by another one."""
+    """Return the word of a closed list that must be intended by another one."""
     if error.kind is not ErrorKind.UNSUPPORTED:
         return ()
-    meant = one_slip(error.value, _WORD.findall(error.detail))
-    return (Rewrite(error.path, meant),) if meant else ()
+    intended = one_slip(error.value, _WORD.findall(error.detail))
+    return (Rewrite(error.path, intended),) if intended else ()
 
 
 def _is_reference(error: FieldError) -> bool:
     return error.kind is ErrorKind.NOT_FOUND or bool(_ENTRY.search(error.path))
 
 
-def _is_told(manifest: Manifest, wrong: set[str], error: FieldError) -> bool:
-    """Whether a rule that knows more tells of the same: of an expression, a value of a wrong type, a misspelt field."""
+def _is_reported(manifest: Manifest, wrong: set[str], error: FieldError) -> bool:
+    """Return whether a rule that knows more tells of the same: of an expression, a value of a wrong type, a misspelt
+    field.
+    """
     written = manifest.document.positions.find(error.path)
     paths = {error.path, written.path} if written.exact else {error.path}
     if not wrong.isdisjoint(paths):
@@ -78,7 +80,7 @@ def _is_told(manifest: Manifest, wrong: set[str], error: FieldError) -> bool:
 
 
 def _keys(pairs: Any) -> dict[Any, str]:
-    """The keys of a map by what an error about them may show: the key or the value."""
+    """Return the keys of a map by what an error about them may show: the key or the value."""
     found: dict[Any, str] = {}
     for key, value in pairs.items() if isinstance(pairs, Mapping) else ():
         found.setdefault(key, key)
@@ -88,7 +90,7 @@ def _keys(pairs: Any) -> dict[Any, str]:
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[str]:
-    """The paths of all fields, those with objects and lists too."""
+    """Yield the paths of all fields, those with objects and lists too."""
     if path:
         yield path
     if isinstance(value, Mapping):
@@ -101,7 +103,7 @@ def _leaves(value: Any, path: str = "") -> Iterator[str]:
 
 
 def _topmost(paths: list[str]) -> Iterator[str]:
-    """The paths that are not below another one."""
+    """Yield the paths that are not below another one."""
     last = None
     for path in paths:
         if last is None or not path.startswith((f"{last}.", f"{last}[")):

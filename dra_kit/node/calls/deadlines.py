@@ -30,7 +30,7 @@ def try_until() -> float | None:
 
 @contextmanager
 def trying_for(seconds: float) -> Iterator[None]:
-    """What would try again says after so long how far it has come; 0: at once."""
+    """Yield what would try again says after so long how far it has come; 0: at once."""
     before = _try_until.set(asyncio.get_running_loop().time() + seconds)
     try:
         yield
@@ -69,7 +69,7 @@ class Calls:
             work: what is to be done.
             failed: makes an answer of an error of the work, or of the TransientError that the deadline passed (code
                 ``deadline``) or that the work was cut off; called once.
-            late: what is told when the deadline passes, with the remedy; asked then.
+            late: what is reported when the deadline passes, with the remedy; asked then.
 
         Returns:
             The answer, which is never an exception.

@@ -10,7 +10,7 @@ from dra_kit.process.tracebacks import from_author, place_of
 from dra_kit.values.cutting import cut
 
 MESSAGE_BYTES: Final = 4096
-"""Bytes of what is kept of an error; who is told of it may be told less."""
+"""Bytes of what is kept of an error; its readers may get less."""
 
 
 def log_failure(error: Exception, message: str, *, module: str, logger: logging.Logger) -> DraKitError:
@@ -25,7 +25,7 @@ def log_failure(error: Exception, message: str, *, module: str, logger: logging.
         logger: of whoever did the work.
 
     Returns:
-        The error in a form that users are told: in a text of bounded length, and without causes.
+        The error in a form that users read: in a text of bounded length, and without causes.
     """
     cause = error.__cause__
     bug = not isinstance(error, DraKitError) or isinstance(error, InternalError)

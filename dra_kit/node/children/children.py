@@ -9,7 +9,8 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -20,14 +21,17 @@ from dra_kit.errors import NotYet, StoreError, TransientError
 from dra_kit.node.children import process_table
 from dra_kit.node.children.output import Output
 from dra_kit.node.children.program import Program, start
+from dra_kit.node.effects.marks import Mark
 from dra_kit.node.effects.understanding import title_of
 from dra_kit.node.locks.named import Holding, Locks
+from dra_kit.node.state.records import EffectRecord
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 LOOK_EVERY: Final = 1.0
 """Seconds between two looks at what programs wrote, and whether another process wants one ended."""
 
+_EFFECT: Final = ".effect"  # end of the name of a file with a program's mark
 _ORDER_WAIT: Final = 5.0  # seconds that the other process gets beyond the time that it gives the program
 
 
@@ -38,6 +42,7 @@ class Children:
         directory: for output and orders; shared by the processes of a rolling update, and names the programs.
         locks: say which process owns a program.
         environment: variables for every program, beside its own.
+        records: what is stored of effects.
         calm: seconds that a program must have run to be started again at once; else it waits for the next look.
     """
 
@@ -49,14 +54,17 @@ class Children:
         locks: Locks,
         *,
         environment: Mapping[str, str] | None = None,
+        records: Callable[[], Sequence[EffectRecord]] = tuple,
         calm: float = 10.0,
     ) -> None:
         self._directory = directory
         self._locks = locks
         self._ended: Callable[[], None] | None = None
         self._environment = dict(environment or {})
+        self._records = records
         self._calm = calm
         self._programs: dict[str, Program] = {}
+        self._described: dict[str, str] = {}  # what is written down of each
         self._sessions: set[int] = set()  # of all programs ever owned here, as long as PID 1 may have to reap in them
 
     def listen(self, ended: Callable[[], None]) -> None:
@@ -95,6 +103,8 @@ class Children:
         name = _name(child)
         program = self._programs.get(name)
         if program is not None:
+            with suppress(OSError):  # of use where the records are lost only; it is tried again with the next look
+                self._describe(name, child)
             return program.process == process and program.runs
         holding = self._locks.try_hold(name)
         if not await holding.take():
@@ -141,8 +151,24 @@ class Children:
                 "kernel; it is tried again, and a reboot ends it",
                 code="child-hangs",
             )
-        for path in (self._output_path(name), self._order(name), self._secret(name)):
+        for path in (self._output_path(name), self._order(name), self._secret(name), self._effect(name)):
             path.unlink(missing_ok=True)
+        self._described.pop(name, None)
+
+    async def found(self) -> list[Mark]:
+        """See :class:`dra_kit.node.effects.marks.Finder`: of programs that run and bear the mark they were given."""
+        marks = []
+        for path in sorted(self._directory.glob(f"*{_EFFECT}")):
+            try:
+                mark, secret = Mark.read(path.read_bytes()), self._mark(path.name.removesuffix(_EFFECT))
+            except FileNotFoundError:  # it has just been ended
+                continue
+            except OSError as error:
+                raise StoreError(f"{path} cannot be read: {error.strerror}; check the disk (--state-dir)") from error
+            running = [] if secret is None else await asyncio.to_thread(process_table.marked, secret)
+            if mark is not None and running:
+                marks.append(mark)
+        return marks
 
     # -- as a part of the process
 
@@ -185,7 +211,7 @@ class Children:
             program.give_up()
 
     async def _find(self, child: ChildProcess[Any], holding: Holding) -> Program | None:
-        """The program that an earlier process started, by its mark; there may be no record of it."""
+        """Return the program that an earlier process started, by its mark; there may be no record of it."""
         mark = self._mark(_name(child))
         found = await asyncio.to_thread(process_table.marked, mark) if mark is not None else []
         if not found:
@@ -204,6 +230,7 @@ class Children:
             output = self._output(name, written=False)
             self._secret(name).touch(mode=0o600)
             self._secret(name).write_text(secret)
+            self._describe(name, child)
         except OSError as error:
             raise StoreError(
                 f"{title_of(child)}: {self._directory} cannot be written: {error}; check that the disk is writable and "
@@ -258,7 +285,7 @@ class Children:
         )
 
     async def _end(self, name: str, program: Program, *, hangs: bool = False) -> bool:
-        """Whether it is gone; else it stays ours."""
+        """Return whether it is gone; else it stays ours."""
         gone = False
         try:
             gone = await program.end(hangs=hangs)
@@ -302,7 +329,9 @@ class Children:
         return holding
 
     def _mark(self, name: str) -> Path | None:
-        """What the program that was started last bears; it has a secret, since anybody may give it to a process."""
+        """Return what the program that was started last bears; it has a secret, since anybody may give it to
+        a process.
+        """
         try:
             return self._directory / name / (self._secret(name).read_text() or "none")
         except FileNotFoundError:
@@ -310,6 +339,19 @@ class Children:
 
     def _secret(self, name: str) -> Path:
         return self._directory / f"{name}.mark"
+
+    def _effect(self, name: str) -> Path:
+        return self._directory / f"{name}{_EFFECT}"
+
+    def _describe(self, name: str, child: ChildProcess[Any]) -> None:
+        """Write down beside the program which effect it is of and who needs it, should its record be lost."""
+        wanted = (child.effect_id, {*child.keys()})
+        record = next((item for item in self._records() if (item.effect, {*item.keys}) == wanted), None)
+        text = "" if record is None else Mark.of(record).model_dump_json()
+        if self._described.get(name) != text:
+            self._effect(name).touch(mode=0o600)
+            self._effect(name).write_text(text)
+            self._described[name] = text
 
     def _output_path(self, name: str) -> Path:
         return self._directory / f"{name}.log"
@@ -319,6 +361,6 @@ class Children:
 
 
 def _name(child: ChildProcess[Any]) -> str:
-    """A name that every process finds: what the effect touches says which program is meant."""
+    """Return a name that every process finds: what the effect touches says which program it is."""
     digest = hashlib.blake2b("\n".join([child.effect_id, *sorted(child.keys())]).encode(), digest_size=8).hexdigest()
     return f"{re.sub(r'[^a-z0-9-]', '-', child.effect_id.lower())[:40]}-{digest}"

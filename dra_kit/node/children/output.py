@@ -36,7 +36,7 @@ class Output:
             self._last.extend(self._lines_of_old()[-1:])
 
     def open(self) -> _Appending:
-        """The file for a program to write to."""
+        """Return the file for a program to write to."""
         return _Appending(self._path)
 
     @property
@@ -45,7 +45,7 @@ class Output:
         return self._last[-1] if self._last else _text(self._rest)
 
     def lines(self) -> list[str]:
-        """The lines since the last look; a line that has no end yet is kept until it has, or is too long."""
+        """Return the lines since the last look; a line that has no end yet is kept until it has, or is too long."""
         with self.open() as file:
             descriptor = file.fileno()
             size = os.fstat(descriptor).st_size
@@ -73,7 +73,7 @@ class Output:
         return found
 
     def rest(self) -> list[str]:
-        """What is left when the program has ended, with a last line that has no end."""
+        """Return what is left when the program has ended, with a last line that has no end."""
         found = self.lines()
         if text := _text(self._rest):
             found.append(text)

@@ -1,4 +1,4 @@
-"""What /proc tells of processes: which one is meant, which belong together, which have ended and wait."""
+"""What /proc tells of processes: which one it is, which belong together, which have ended and wait."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _KERNEL_THREAD: Final = 0x00200000  # PF_KTHREAD of the kernel's sched.h: these 
 
 
 def identify(pid: int) -> RunningProcess | None:
-    """The process of that ID; None where there is none, or only its exit status waits to be read."""
+    """Return the process of that ID; None where there is none, or only its exit status waits to be read."""
     fields = _stat(pid)
     if fields is None or fields[0] in {"Z", "X"}:
         return None
@@ -31,12 +31,12 @@ def identify(pid: int) -> RunningProcess | None:
 
 
 def runs(process: RunningProcess) -> bool:
-    """Whether that very process runs: its ID may belong to another one by now."""
+    """Return whether that very process runs: its ID may belong to another one by now."""
     return identify(process.pid) == process
 
 
 def session_of(pid: int) -> list[int]:
-    """The processes of the session that a process leads or led, itself among them while it runs."""
+    """Return the processes of the session that a process leads or led, itself among them while it runs."""
     return [other for other in _all() if (fields := _stat(other)) and int(fields[3]) == pid and fields[0] != "Z"]
 
 

@@ -76,7 +76,7 @@ class Program:
         return self._output.last
 
     def exit_text(self) -> str:
-        """How it ended, as far as that is known."""
+        """Return how it ended, as far as that is known."""
         code = self._code
         if code is None:
             return "ended"

@@ -30,7 +30,7 @@ class Epochs:
 
     @asynccontextmanager
     async def begun(self, uid: str) -> AsyncIterator[int]:
-        """The epoch of the preparing that begins here; as long as it goes on, a release finds it."""
+        """Yield the epoch of the preparing that begins here; as long as it goes on, a release finds it."""
         epoch = self._store.epoch()
         self._preparing[uid] = self._preparing.get(uid, 0) + 1
         try:

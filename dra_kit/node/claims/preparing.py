@@ -43,7 +43,7 @@ class Preparing:
         turns: of the author's calls.
         reallocated: keeps what a claim was prepared with that was allocated anew.
         releases: releases what was prepared for another allocation.
-        news: is told what became of claims.
+        news: learns what became of claims.
     """
 
     reader: ClaimReader
@@ -115,7 +115,7 @@ class Preparing:
                 return await self._as_it_was(claim, before)
 
     async def _is_true(self, record: ClaimRecord) -> bool:
-        """Whether a record may be answered from as it is."""
+        """Return whether a record may be answered from as it is."""
         return self.preparation.is_current(record) and await self.preparation.effects_hold(record)
 
     async def _as_it_was(self, claim: AllocatedClaim, record: ClaimRecord) -> ClaimRecord:
@@ -200,7 +200,9 @@ class Preparing:
         return {(item.number, item.outcome) for item in found if item.outcome is not None}
 
     def _may_run(self, uid: str) -> bool:
-        """Whether containers of a claim may run although there is no record of it: it was lost, or is damaged."""
+        """Return whether containers of a claim may run although there is no record of it: it was lost, or
+        is damaged.
+        """
         store = self.durable.store
         return store.has_claim(uid) or store.may_lack_claims(self.durable.files.uids())
 
@@ -212,7 +214,7 @@ class Preparing:
 
 
 def _with_states(begun: ClaimRecord, returned: Sequence[Prepared]) -> ClaimRecord:
-    """What is to be undone, with the states of the devices that the author's code has prepared."""
+    """Return what is to be undone, with the states of the devices that the author's code has prepared."""
     states = [item.state if isinstance(item, Prepared) else None for item in returned]
     devices = [
         device.model_copy(update={"state": state})

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from dra_kit.author.preparing.claim import Claim, ConsumerReference, Effects
 from dra_kit.errors import InternalError, KubeError, NotFound, PermanentError, PrepareError, TransientError, Unavailable
+from dra_kit.kube.http.status import Answer
 from dra_kit.kube.resources import RESOURCE_CLAIMS, Resource
-from dra_kit.kube.status import Answer
 from dra_kit.node.calls.bursts import Bursts
 from dra_kit.process.tracing import span
 from dra_kit.resource import v1
@@ -81,7 +81,7 @@ class AllocatedClaim:
         return name if generated and isinstance(name, str) and not dns_label(name) else None
 
     def for_author(self, effects: Effects | None) -> Claim:
-        """The claim as a preparer sees it."""
+        """Return the claim as a preparer sees it."""
         metadata = self.raw["metadata"]
         return Claim(
             namespace=self.reference.namespace,
@@ -100,7 +100,7 @@ class AllocatedClaim:
 
 
 class ClaimReader:
-    """Reads claims for one driver; one that is still as it was read before is not taken apart again.
+    """Reads claims for one driver; one that is still as it was read before is not split again.
 
     Args:
         api: the API server.
@@ -143,7 +143,7 @@ class ClaimReader:
         return claim
 
     async def is_over(self, reference: ClaimReference) -> bool:
-        """Whether the API server knows that the claim is gone, or has no device of ours any more."""
+        """Return whether the API server knows that the claim is gone, or has no device of ours any more."""
         try:
             raw = await self._api.get(RESOURCE_CLAIMS, reference.name, reference.namespace)
         except NotFound:
@@ -212,7 +212,7 @@ def _fingerprint(
 
 
 def is_over(raw: dict[str, Any], reference: ClaimReference, driver: str) -> bool:
-    """Whether a claim object is another claim than ``reference``, or has no device of the driver any more."""
+    """Return whether a claim object is another claim than ``reference``, or has no device of the driver any more."""
     try:
         allocated(raw, reference, driver)
     except PrepareError:
@@ -223,7 +223,7 @@ def is_over(raw: dict[str, Any], reference: ClaimReference, driver: str) -> bool
 
 
 def still_holds(raw: dict[str, Any] | None, uid: str, driver: str, pool: str, device: str) -> bool:
-    """Whether a claim object, None when it is gone, is still the claim ``uid`` and still has the device.
+    """Return whether a claim object, None when it is gone, is still the claim ``uid`` and still has the device.
 
     One that is not understood has it: a newer API server may say what this release does not know.
     """

@@ -26,7 +26,7 @@ class Releases:
         preparation: runs the author's code.
         durable: records and files of claims.
         turns: of the author's calls.
-        news: is told of claims that are released.
+        news: is notified of claims that are released.
     """
 
     def __init__(self, preparation: Preparation, durable: DurableClaims, turns: Turns, news: ClaimNews) -> None:

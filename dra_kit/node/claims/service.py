@@ -48,7 +48,7 @@ class ClaimService:
         store: the durable records.
         files: the CDI and metadata files of claims.
         locks: hold across the driver's processes on this node.
-        news: is told what became of claims.
+        news: learns what became of claims.
         reallocated: keeps what claims were prepared with that were allocated anew.
         deadline: seconds after which the kubelet is answered, whatever still runs.
 

@@ -1,4 +1,4 @@
-"""Work for claims that the kubelet has not asked for: what fails is told, what hangs holds up nothing else."""
+"""Work for claims that the kubelet has not asked for: what fails is reported, what hangs holds up nothing else."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dra_kit.node.claims.reader import ClaimReader
 from dra_kit.node.claims.releases import Releases
 from dra_kit.node.claims.reports.news import ClaimNews
 from dra_kit.node.locks.named import Locks
-from dra_kit.node.state.records import ClaimRecord
+from dra_kit.node.state.records import UNKNOWN_BOOT, ClaimRecord
 from dra_kit.process.logging import log_context
 from dra_kit.resource.reference import ClaimReference
 
@@ -31,7 +31,7 @@ class Unasked:
         durable: records and files of claims.
         claims: the locks of all claims.
         calls: the work under way.
-        news: is told of claims that are prepared as they were before.
+        news: is notified of claims that are prepared as they were before.
     """
 
     def __init__(
@@ -81,13 +81,15 @@ class Unasked:
         # a claim whose files are kept has lost its record: its containers may run
         if self._store.has_claim(reference.uid) or reference.uid in self._files.uids():
             return
-        # the kubelet asks again for one that is allocated, and finds what was begun further on
-        begun = {item.number for item in self._store.effects_of(reference.uid) if item.phase != "reverting"}
-        keep = () if await self._reader.is_over(reference) else begun
+        begun = [item for item in self._store.effects_of(reference.uid) if item.phase != "reverting"]
+        over = await self._reader.is_over(reference)
+        # the kubelet asks again for one that is allocated, and finds what was begun further on; and containers may use
+        # what was found without a record: it stays until the kubelet, or two looks at an orphan, say that none does
+        keep = {item.number for item in begun if not over or item.boot_id == UNKNOWN_BOOT}
         await self._preparation.effects.undoing.release(reference, keep=keep)
 
     async def release_orphan(self, record: ClaimRecord, still: Callable[[ClaimRecord], Awaitable[bool]]) -> None:
-        """Release a claim that the kubelet will not release, if it still is so; what fails is told."""
+        """Release a claim that the kubelet will not release, if it still is so; what fails is reported."""
 
         async def release(claim: ClaimReference) -> None:
             if self._store.claim(claim.uid) == record and await still(record):

@@ -45,7 +45,7 @@ class EffectEngine:
         undoing: undoes what has to make way.
         boot_id: of this boot; effects of an earlier boot are applied again.
         locks: of what effects touch.
-        replaced: told of an effect that came to another outcome than before, and of the claims that were prepared
+        replaced: notified of an effect that came to another outcome than before, and of the claims that were prepared
             with that: what their containers were given is not true any more.
 
     Raises:
@@ -118,7 +118,7 @@ class EffectEngine:
     async def in_force(
         self, claim: ClaimReference, effect: Effect[ResultT, Any], outcomes: MutableMapping[int, str | None]
     ) -> ResultT:
-        """The outcome of an effect that is in force; what has admin access changes nothing.
+        """Return the outcome of an effect that is in force; what has admin access changes nothing.
 
         Args:
             claim: that has it.
@@ -142,7 +142,7 @@ class EffectEngine:
         )
 
     def known(self) -> list[EffectInForce]:
-        """What is stored of effects, for the author's code, from any thread; but what it does not understand."""
+        """Return what is stored of effects, for the author's code, from any thread; but what it does not understand."""
         found = []
         for record in self._store.effects():
             with suppress(DraKitError):
@@ -152,7 +152,7 @@ class EffectEngine:
         return found
 
     def is_in_force(self, record: EffectRecord) -> bool:
-        """Whether an effect is, as far as is known."""
+        """Return whether an effect is, as far as is known."""
         return record.phase == "applied" and record.boot_id == self._boot_id and record.outcome is not None
 
     async def _in_force_now(
@@ -179,7 +179,7 @@ class EffectEngine:
         await self._apply(await self._hardware.bound(effect), record)
 
     async def _apply(self, effect: Effect[Any, Any], record: EffectRecord) -> EffectRecord:
-        """The record of an effect that was applied; its keys and locks are held."""
+        """Return the record of an effect that was applied; its keys and locks are held."""
         cls = type(effect)
         previous, former = None, None
         if record.outcome is not None:

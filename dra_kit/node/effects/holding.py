@@ -35,7 +35,7 @@ class Holding:
     """The one place that calls ``holds``.
 
     Args:
-        store: what is said to be in force.
+        store: what counts as in force.
         known: the driver's effect classes by their stable id; of those that do not override it nobody asks.
         classes: make effects of what is stored.
         hardware: what effects are called with.
@@ -70,7 +70,7 @@ class Holding:
     # -- when a claim is prepared again
 
     async def hold(self, claim: ClaimReference) -> bool:
-        """Whether all effects of a prepared claim are in force, as far as is known."""
+        """Return whether all effects of a prepared claim are in force, as far as is known."""
         needed = self._store.effects_of(claim.uid)
         if not all(self._engine.is_in_force(record) for record in needed):
             return False
@@ -82,7 +82,7 @@ class Holding:
         return all([await self._ask_aside(record) for record in records])
 
     async def _ask_aside(self, record: EffectRecord) -> bool:
-        """Where somebody is at work on what the effect touches, the answer is what is written down."""
+        """Return where somebody is at work on what the effect touches, the answer is what is written down."""
         async with self._locks.try_hold_all(self._classes.touched(record)) as alone:
             current = self._current(record)
             if current is None:
@@ -123,7 +123,9 @@ class Holding:
         return record.phase == "prepared" and record.boot_id == self._boot_id
 
     def _concerns(self, record: EffectRecord) -> bool:
-        """Whether an effect was in force in this boot, and is to be; what was never applied is its prepare's affair."""
+        """Return whether an effect was in force in this boot, and is to be; what was never applied is its prepare's
+        affair.
+        """
         if record.boot_id != self._boot_id or record.outcome is None:
             return False
         return record.phase == "intent" or (record.phase == "applied" and record.effect in self._asked)
@@ -143,7 +145,7 @@ class Holding:
             try:
                 await self._mend_now(known)
             except Exception as error:  # noqa: BLE001 - it is tried again, at the next look at the latest
-                self._tell(known, error)
+                self._report(known, error)
                 if not isinstance(error, NotYet) or loop.time() + pause > until:
                     return
             else:
@@ -164,7 +166,7 @@ class Holding:
             await self._engine.apply_again(record)
             self._logged.pop(record.number, None)
 
-    def _tell(self, record: EffectRecord, error: Exception) -> None:
+    def _report(self, record: EffectRecord, error: Exception) -> None:
         text = str(error) if isinstance(error, DraKitError) else raised(error)
         if self._logged.get(record.number) == text:
             return
@@ -193,7 +195,7 @@ class Holding:
         return next((item for item in self._store.effects() if item.number == record.number), None)
 
     async def _holds(self, record: EffectRecord) -> bool:
-        """Whether it is not known that an effect does not hold; what is known is written down."""
+        """Return whether it is not known that an effect does not hold; what is known is written down."""
         if not self._engine.is_in_force(record) or record.number in self._unanswered:
             return record.phase == "applied"
         answer = await self._answer(record)

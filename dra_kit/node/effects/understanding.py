@@ -77,7 +77,7 @@ class EffectClasses:
                 ) from error
 
     def written(self, effect: Effect[Any, Any]) -> Written:
-        """An effect's fields as they are stored, from which it can be made again.
+        """Return an effect's fields as they are stored, from which it can be made again.
 
         Raises:
             ConfigurationError: it is none of the driver's, or what is read is not what was written.
@@ -101,11 +101,11 @@ class EffectClasses:
                 "give them types that pydantic writes and reads alike, without computed or excluded ones",
                 code="invalid-effect",
             )
-        chosen = from_json(effect.model_dump_json(by_alias=True, exclude_defaults=True))
-        return Written(text, tuple(name for name in from_json(text) if name not in chosen))
+        selected = from_json(effect.model_dump_json(by_alias=True, exclude_defaults=True))
+        return Written(text, tuple(name for name in from_json(text) if name not in selected))
 
     def understood(self, record: EffectRecord) -> tuple[Effect[Any, Any], Any]:
-        """An effect and its outcome, None where it has none.
+        """Return an effect and its outcome, None where it has none.
 
         Raises:
             TransientError: when another release of the driver made it, whose process may run beside this one.
@@ -132,7 +132,7 @@ class EffectClasses:
         return {*record.keys, *locks_of(effect)}
 
     def title(self, record: EffectRecord) -> str:
-        """What people read of a stored effect."""
+        """Return what people read of a stored effect."""
         with suppress(DraKitError):
             effect, _ = self.understood(record)
             if type(effect).title is not Effect.title:
@@ -171,7 +171,7 @@ class EffectClasses:
 
 
 def same(effect: Effect[Any, Any], spec: str, stored: Sequence[EffectRecord]) -> EffectRecord | None:
-    """What is stored of an effect, by whatever process and release; ``spec`` is its text here.
+    """Return what is stored of an effect, by whatever process and release; ``spec`` is its text here.
 
     Equal fields may have another text: the order of a set differs between processes, a field that a newer release added
     is missing, and one that an older release does not know is there with its default.
@@ -188,7 +188,7 @@ def same(effect: Effect[Any, Any], spec: str, stored: Sequence[EffectRecord]) ->
 
 
 def outcome_of(cls: type[Effect[ResultT, Any]], record: EffectRecord) -> ResultT:
-    """The outcome of an effect that has one.
+    """Return the outcome of an effect that has one.
 
     Raises:
         TransientError: another release of the driver stored it.
@@ -200,10 +200,10 @@ def outcome_of(cls: type[Effect[ResultT, Any]], record: EffectRecord) -> ResultT
 
 
 def write_outcome(cls: type[Effect[ResultT, Any]], outcome: ResultT) -> str:
-    """The JSON of what ``apply`` returned, from which it can be read again.
+    """Return the JSON of what ``apply`` returned, from which it can be read again.
 
     Raises:
-        ConfigurationError: it is not what the class declares. Its value may be secret and is not told.
+        ConfigurationError: it is not what the class declares. Its value may be secret and is not reported.
     """
     adapter = cls.outcome_adapter()
     try:
@@ -219,12 +219,12 @@ def write_outcome(cls: type[Effect[ResultT, Any]], outcome: ResultT) -> str:
 
 
 def read_outcome(cls: type[Effect[ResultT, Any]], text: str) -> ResultT:
-    """What was stored by :func:`write_outcome`, or by a release that wrote names instead of aliases."""
+    """Return what was stored by :func:`write_outcome`, or by a release that wrote names instead of aliases."""
     return cls.outcome_adapter().validate_json(text, by_alias=True, by_name=True)
 
 
 def keys_of(effect: Effect[Any, Any]) -> list[str]:
-    """What an effect touches.
+    """Return what an effect touches.
 
     Raises:
         ConfigurationError: that is nothing, or no names.
@@ -236,7 +236,7 @@ def keys_of(effect: Effect[Any, Any]) -> list[str]:
 
 
 def locks_of(effect: Effect[Any, Any]) -> list[str]:
-    """What is locked beside its keys while an effect is called.
+    """Return what is locked beside its keys while an effect is called.
 
     Raises:
         ConfigurationError: those are no names.
@@ -245,9 +245,9 @@ def locks_of(effect: Effect[Any, Any]) -> list[str]:
 
 
 def title_of(effect: Effect[Any, Any]) -> str:
-    """What people read of an effect, in one line; where its author's text fails, its id and fields."""
+    """Return what people read of an effect, in one line; where its author's text fails, its id and fields."""
     title: object = None
-    with suppress(Exception):  # of the author's code; it must not stand in the way of what is told with it
+    with suppress(Exception):  # of the author's code; it must not stand in the way of what is reported with it
         title = effect.title()
     text = " ".join(title.split()) if isinstance(title, str) else ""
     return cut(text or Effect.title(effect), _TITLE_BYTES)

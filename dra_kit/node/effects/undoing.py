@@ -14,7 +14,7 @@ from dra_kit.node.locks.named import Locks
 from dra_kit.node.state.records import EffectRecord
 from dra_kit.node.state.store import Store
 from dra_kit.node.steps import Step, reached
-from dra_kit.process.tracebacks import from_author, raised
+from dra_kit.process.tracebacks import from_author, located
 from dra_kit.resource.reference import ClaimReference
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class Undoing:
     async def release(self, claim: ClaimReference, *, keep: Collection[int] = ()) -> None:
         """Undo what only this claim needs, newest first, but for the effects whose numbers are in ``keep``.
 
-        What is damaged is not undone: nobody knows what it would undo. It is kept for people to look at, and told.
+        What is damaged is not undone: nobody knows what it would undo. It is kept for people to look at, and reported.
 
         Raises:
             TransientError: when something could not be undone; it is kept, and tried again with the next call.
@@ -76,7 +76,7 @@ class Undoing:
                 await self.revert(unneeded)
 
     async def undo_unneeded(self) -> None:
-        """Undo what no claim needs any more; what cannot be undone is told, and tried when its keys are wanted."""
+        """Undo what no claim needs any more; what cannot be undone is reported, and tried when its keys are wanted."""
         for unneeded in [record for record in self._store.effects() if not record.claims]:
             async with self._locks.hold_all(self._classes.touched(unneeded)):
                 await self._undo_if_unneeded(unneeded.number)
@@ -87,7 +87,7 @@ class Undoing:
                 try:
                     await self.revert(record)
                 except DraKitError as error:
-                    if error.code != "revert-failed":  # which is told with its traceback
+                    if error.code != "revert-failed":  # which is reported with its traceback
                         fields = {"effect": self._classes.title(record), "error": str(error), "code": error.code}
                         logger.warning("effect not undone", extra=fields)
 
@@ -112,16 +112,16 @@ class Undoing:
             await call(effect.revert, outcome)
             reached(Step.EFFECT_REVERTED)
         except Exception as error:
-            text = raised(error, cls.__module__)
-            await self._store.revert_failed(record.number, text.removeprefix("raised "))
+            text = located(error, cls.__module__)
+            await self._store.revert_failed(record.number, text)
             expected = isinstance(error, DraKitError)
             logger.warning(
                 "effect not undone",
-                extra={"effect": self._classes.title(record), "error": text.removeprefix("raised ")},
+                extra={"effect": self._classes.title(record), "error": text},
                 exc_info=None if expected else from_author(error, cls.__module__),
             )
             raise TransientError(
-                f"effect {self._classes.title(record)} could not be undone: {cls.__name__}.revert {text}; it is "
+                f"effect {self._classes.title(record)} could not be undone: {cls.__name__}.revert raised {text}; it is "
                 "tried again",
                 code="revert-failed",
             ) from error

@@ -10,11 +10,13 @@ from dra_kit.kube.client import Client
 from dra_kit.node.children.children import Children
 from dra_kit.node.effects.engine import EffectEngine, Replaced
 from dra_kit.node.effects.holding import Holding
+from dra_kit.node.effects.marks import Finder
 from dra_kit.node.effects.understanding import EffectClasses
 from dra_kit.node.effects.undoing import Undoing
+from dra_kit.node.effects.unrecorded import Unrecorded
 from dra_kit.node.hardware import Hardware
 from dra_kit.node.locks.named import NodeLocks
-from dra_kit.node.objects.keeper import ClusterObjects
+from dra_kit.node.objects.keeper import ClusterObjects, FoundObjects
 from dra_kit.node.server_facts import ServerFacts
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.state.store import Store
@@ -30,6 +32,7 @@ class NodeEffects:
         hardware: the author's handle.
         engine: makes effects true.
         holding: asks whether they still are.
+        unrecorded: finds what they have made and no record knows.
     """
 
     classes: EffectClasses
@@ -37,6 +40,7 @@ class NodeEffects:
     hardware: Hardware
     engine: EffectEngine
     holding: Holding
+    unrecorded: Unrecorded
 
 
 def wire_effects(
@@ -62,16 +66,23 @@ def wire_effects(
         facts: of the API server.
         locks: hold across the driver's processes.
         boot_id: of this boot.
-        replaced: is told of an effect whose outcome is another one now.
+        replaced: is notified of an effect whose outcome is another one now.
     """
     classes, runner = classes or EffectClasses(driver.effects), None
     if classes.runs_programs:
         directory = settings.state(driver.name) / "children"
-        runner = Children(directory, locks.children, environment=settings.child_environment)
-    hardware = Hardware(driver, runner, ClusterObjects(client, driver.name, facts))
+        runner = Children(
+            directory, locks.children, environment=settings.child_environment, records=store.effects
+        )  # fmt: skip
+    keeper = ClusterObjects(client, driver.name, facts, records=store.effects)
+    hardware = Hardware(driver, runner, keeper)
     undoing = Undoing(store, classes, hardware, locks.effects)
     engine = EffectEngine(
         store, classes, hardware, undoing, boot_id=boot_id, locks=locks.effects, replaced=replaced
     )  # fmt: skip
     holding = Holding(store, driver.effects, classes, hardware, engine, boot_id=boot_id, locks=locks.effects)
-    return NodeEffects(classes, runner, hardware, engine, holding)
+    finders: list[Finder] = [FoundObjects(keeper, driver.effects.values(), settings.author)]
+    if runner is not None:
+        finders.append(runner)
+    unrecorded = Unrecorded(store, classes, finders, locks.effects, every=settings.orphan_after)
+    return NodeEffects(classes, runner, hardware, engine, holding, unrecorded)

@@ -32,6 +32,10 @@ class _DeleteObject(BaseModel):
     namespace: str
     name: str
 
+    @property
+    def address(self) -> ObjectAddress:
+        return ObjectAddress(self.api_version, self.kind, self.plural, self.namespace, self.name)
+
 
 _UNDO: TypeAdapter[_EndProgram | _DeleteObject] = TypeAdapter(
     Annotated[_EndProgram | _DeleteObject, Field(discriminator="what")]
@@ -42,7 +46,7 @@ class _WithoutClass:
     """Only reverted; its keys are those that were stored."""
 
     def keys(self) -> list[str]:
-        """What the effect touches."""
+        """Return what the effect touches."""
         touched: list[str] = self.touched  # type: ignore[attr-defined] # a field of those below
         return touched
 
@@ -63,7 +67,7 @@ class _Object(_WithoutClass, ClusterObject[None]):
     at: ObjectAddress
 
     def address(self) -> ObjectAddress:
-        """Where it was applied."""
+        """Return where it was applied."""
         return self.at
 
     def body(self) -> NoReturn:
@@ -74,7 +78,7 @@ class _Object(_WithoutClass, ClusterObject[None]):
 
 
 def undo_of(effect: Effect[Any, Any]) -> str:
-    """What is written down of an effect, so that it can be undone without its class; empty where it cannot."""
+    """Return what is written down of an effect, so that it can be undone without its class; empty where it cannot."""
     if isinstance(effect, ChildProcess):
         return _EndProgram(end_within=effect.end_within).model_dump_json()
     if isinstance(effect, ClusterObject):
@@ -90,7 +94,7 @@ def undo_of(effect: Effect[Any, Any]) -> str:
 
 
 def without_class(record: EffectRecord) -> Effect[Any, Any] | None:
-    """An effect that can be reverted in place of a stored one; None where nothing but its class can.
+    """Return an effect that can be reverted in place of a stored one; None where nothing but its class can.
 
     A program's own ways to end (``stop``) and what it leaves (``clear``) are its author's code, too: it gets SIGTERM.
     """
@@ -101,8 +105,7 @@ def without_class(record: EffectRecord) -> Effect[Any, Any] | None:
             cls: Any = types.new_class("Program", (_Program,), {"id": record.effect}, _ends_within(undo.end_within))
             program: Effect[Any, Any] = cls(touched=list(record.keys))
             return program
-        address = ObjectAddress(undo.api_version, undo.kind, undo.plural, undo.namespace, undo.name)
-        return _Object(claim_uid="-", touched=list(record.keys), at=address)
+        return _Object(claim_uid="-", touched=list(record.keys), at=undo.address)
     return None
 
 
@@ -115,10 +118,14 @@ def _ends_within(seconds: float) -> Any:
     return fill
 
 
-def title_without_class(record: EffectRecord) -> str:
-    """What people read of it."""
+def object_of(record: EffectRecord) -> ObjectAddress | None:
+    """Return the object that an effect makes; None where it makes none, or nobody has written that down."""
     with suppress(ValidationError):
         undo = _UNDO.validate_json(record.undo)
-        if isinstance(undo, _DeleteObject):
-            return str(ObjectAddress(undo.api_version, undo.kind, undo.plural, undo.namespace, undo.name))
-    return f"{record.effect} on {', '.join(record.keys)}"
+        return undo.address if isinstance(undo, _DeleteObject) else None
+    return None
+
+
+def title_without_class(record: EffectRecord) -> str:
+    """Return what people read of it."""
+    return str(object_of(record) or f"{record.effect} on {', '.join(record.keys)}")

@@ -39,7 +39,7 @@ class ClaimFiles:
         reached(Step.FILES_WRITTEN)
 
     def wrote(self, record: ClaimRecord) -> bool:
-        """Whether :meth:`write` was called with this very record last, and did not fail."""
+        """Return whether :meth:`write` was called with this very record last, and did not fail."""
         return self._written.get(record.uid) is record
 
     def unwritten(self) -> set[str]:
@@ -51,7 +51,9 @@ class ClaimFiles:
         self._unwritten -= uids
 
     def intact(self, record: ClaimRecord) -> bool:
-        """Whether the files were written for this very record and are as they were written, as far as a look tells."""
+        """Return whether the files were written for this very record and are as they were written, as far as a look
+        tells.
+        """
         known = self._written.get(record.uid)  # the driver's other process may have stored another record since
         if known is None or (known is not record and known != record) or record.uid in self._unwritten:
             return False

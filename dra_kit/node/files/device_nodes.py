@@ -38,7 +38,7 @@ def check_device_nodes(spec: Spec | None) -> None:
 
 
 def _from_host(spec: Spec | None) -> Iterator[DeviceNode]:
-    """The nodes of which something is taken from the host's file."""
+    """Yield the nodes of which something is taken from the host's file."""
     if spec is None:
         return
     for edits in (spec.container_edits, *(device.container_edits for device in spec.devices)):

@@ -19,7 +19,7 @@ Result = v1.DeviceRequestAllocationResult
 def claim_spec(
     driver: str, uid: str, items: Sequence[tuple[Result, Prepared]], mounts: Sequence[Mount | None]
 ) -> tuple[cdi.Spec | None, list[tuple[str, ...]]]:
-    """The spec of a claim and, for each device, the CDI names that the kubelet is told.
+    """Return the spec of a claim and, for each device, the CDI names that the kubelet gets.
 
     Edits of a device go with its name, edits of the claim into the spec's own part, which a container gets once.
     A device without edits needs no CDI device. ``mounts`` are the framework's own, one for a device or None.
@@ -84,7 +84,7 @@ def _hook(hook: Hook) -> cdi.Hook:
 
 
 def _merged(parts: Sequence[ContainerEdits]) -> cdi.ContainerEdits:
-    """The claim's edits as each device gave them; what several devices gave alike stands once."""
+    """Return the claim's edits as each device gave them; what several devices gave alike stands once."""
     merged: dict[str, tuple[object, ...]] = {}
     for part in parts:
         edits = _edits(part)
@@ -149,7 +149,7 @@ def _agree(one: _Set, other: _Set, what: str) -> None:
 
 
 def _settings(edits: ContainerEdits | None) -> Iterator[tuple[tuple[str, ...], object]]:
-    """What is set, its name for people first, and to what."""
+    """Yield what is set, its name for people first, and to what."""
     if edits is None:
         return
     env: Mapping[str, str] = edits.env

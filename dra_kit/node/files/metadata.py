@@ -98,7 +98,7 @@ class MetadataFiles:
             ) from error
 
     def intact(self, record: ClaimRecord) -> bool:
-        """Whether every file is there."""
+        """Return whether every file is there."""
         return all(
             self._file(record.uid, device.request).exists() for device in record.devices if device.metadata is not None
         )

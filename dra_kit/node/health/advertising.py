@@ -16,7 +16,7 @@ TAINTS_MAX: Final = 16
 
 
 def advertised(inventory: Inventory[Device], verdicts: Mapping[Key, Verdict]) -> Inventory[Device]:
-    """The inventory without the devices that are withdrawn, and with taints beside the author's own.
+    """Return the inventory without the devices that are withdrawn, and with taints beside the author's own.
 
     Args:
         inventory: as ``discover`` yielded it.

@@ -14,7 +14,7 @@ from dra_kit.author.devices.health import HealthRule
 Status: TypeAlias = Literal["Healthy", "Unhealthy", "Unknown"]
 
 
-_TOLD_ALONE: Final = HealthRule()
+_REPORTED_ALONE: Final = HealthRule()
 """For a reason without a rule."""
 
 
@@ -59,7 +59,7 @@ class _Condition:
     turned: float | None = None  # since when the reports say the opposite of that
     message: str = ""  # of the last report, and its value
     value: str | None = None
-    unknown: str | None = None  # why it cannot be told
+    unknown: str | None = None  # why nothing is known of it
     injected: bool = False  # reports of the source do not count
 
 
@@ -75,7 +75,7 @@ class Conditions:
         self._policy = policy
         self._stale_after = stale_after
         self._heard: float | None = None  # when the source last spoke of it
-        self._unknown: str | None = None  # why nothing can be told
+        self._unknown: str | None = None  # why nothing can be known
         self._stale = False
         self._conditions: dict[str, _Condition] = {}
 
@@ -110,7 +110,7 @@ class Conditions:
         self.settle(now)
 
     def unknown(self, reason: str, message: str, now: Moment) -> None:
-        """A report that one thing, or anything, cannot be told; what is known to be wrong stays so."""
+        """A report that one thing, or anything, is not known; what is known to be wrong stays so."""
         self._listen(now)
         if reason:
             self._of(reason).unknown = message
@@ -126,7 +126,7 @@ class Conditions:
         self.settle(now)
 
     def asked(self, reason: str, now: Moment, *, recovered: bool) -> None:
-        """What the author's ``recovered`` said."""
+        """What the author's ``recovered`` returned."""
         condition = self._of(reason)
         if condition.problem is None or condition.injected:
             return
@@ -166,11 +166,11 @@ class Conditions:
         return min(times, default=None)
 
     def problems(self) -> Mapping[str, Problem]:
-        """What counts, by reason."""
+        """Return what counts, by reason."""
         return {reason: item.problem for reason, item in self._conditions.items() if item.problem is not None}
 
     def to_ask(self) -> list[str]:
-        """The reasons whose end only the author's ``recovered`` tells."""
+        """Return the reasons whose end only the author's ``recovered`` tells."""
         return [
             reason
             for reason, item in self._conditions.items()
@@ -178,7 +178,7 @@ class Conditions:
         ]
 
     def status(self) -> tuple[Status, str] | None:
-        """What the kubelet is to be told, with a text for people; None where nothing was said yet."""
+        """Return what the kubelet is to get, with a text for people; None where nothing was reported yet."""
         wrong = [item.problem for item in self._reported() if item.problem is not None]
         if wrong:
             texts = (f"{item.reason}: {item.message}" if item.message else item.reason for item in wrong)
@@ -206,7 +206,7 @@ class Conditions:
     def _of(self, reason: str) -> _Condition:
         known = self._conditions.get(reason)
         if known is None:
-            known = self._conditions[reason] = _Condition(self._policy.get(reason, _TOLD_ALONE))
+            known = self._conditions[reason] = _Condition(self._policy.get(reason, _REPORTED_ALONE))
         return known
 
 

@@ -17,10 +17,10 @@ Identity: TypeAlias = Mapping[str, str]
 
 
 def identity(current: CurrentInventory, key: Key) -> Identity:
-    """That of a device of the latest inventory; it was found out where the device was discovered."""
+    """Return that of a device of the latest inventory; it was found out where the device was discovered."""
     return current.identity(*key).hashes
 
 
 def identity_of(device: Device) -> Identity:
-    """That of a device that is in no inventory any more."""
+    """Return that of a device that is in no inventory any more."""
     return slices_identity.identity(device).hashes

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from dra_kit.author.devices.device import Device
 from dra_kit.author.devices.health import HealthReport, HealthSource, HealthUnknown, Healthy, Unhealthy
 from dra_kit.author.devices.vocabulary import DeviceTaint
-from dra_kit.author.model import shown
+from dra_kit.author.models.model import shown
 from dra_kit.errors import ConfigurationError
 from dra_kit.node.health.conditions import Conditions, Moment, Problem, Status
 from dra_kit.node.health.identity import Identity, Key
@@ -25,7 +25,7 @@ class Verdict:
     """What follows for a device.
 
     Attributes:
-        reported: what the kubelet is told, with a text for people; None for nothing.
+        reported: what the kubelet gets, with a text for people; None for nothing.
         taints: those that it has beside the author's own.
         withdrawn: it is not published.
     """
@@ -114,8 +114,8 @@ class Ledger:
         """A report of the source; one of a device that was replaced since says nothing.
 
         Raises:
-            ConfigurationError: it is none, or its device cannot be told; code ``invalid-health-report``, or
-                ``unknown-health-reason`` where the reason has no rule: the kubelet is told all the same.
+            ConfigurationError: it is none, or its device is unknown; code ``invalid-health-report``, or
+                ``unknown-health-reason`` where the reason has no rule: the kubelet gets it all the same.
         """
         if not (
             isinstance(report, Healthy | Unhealthy | HealthUnknown)
@@ -175,7 +175,7 @@ class Ledger:
             conditions.unhealthy(reason, *problem, now, injected=True)
 
     def asked(self, key: Key, reason: str, now: Moment, *, recovered: bool) -> None:
-        """What ``recovered`` said of a device."""
+        """What ``recovered`` returned of a device."""
         if key in self._entries:
             self._entries[key].conditions.asked(reason, now, recovered=recovered)
 
@@ -190,7 +190,7 @@ class Ledger:
         return min((time for time in times if time is not None), default=None)
 
     def to_ask(self) -> list[tuple[Key, Device, str]]:
-        """The devices that are there, with the reasons whose end only ``recovered`` tells."""
+        """Return the devices that are there, with the reasons whose end only ``recovered`` tells."""
         return [
             (key, device, reason)
             for key, device in self._devices.items()
@@ -198,12 +198,12 @@ class Ledger:
         ]
 
     def problems(self) -> dict[Key, Mapping[str, Problem]]:
-        """What is wrong, also with devices that are gone."""
+        """Return what is wrong, also with devices that are gone."""
         found = ((key, entry.conditions.problems()) for key, entry in self._entries.items())
         return {key: problems for key, problems in found if problems}
 
     def remembered(self) -> list[Remembered]:
-        """What the next process is to know."""
+        """Return what the next process is to know."""
         return [
             Remembered(key, entry.identity, tuple(problems.values()))
             for key, entry in self._entries.items()
@@ -211,7 +211,7 @@ class Ledger:
         ]
 
     def verdicts(self) -> dict[Key, Verdict]:
-        """What follows, for each device that is there."""
+        """Return what follows, for each device that is there."""
         return {key: self._verdict(self._entries[key].conditions) for key in self._devices}
 
     def _verdict(self, conditions: Conditions) -> Verdict:
@@ -230,7 +230,7 @@ class Ledger:
         return Verdict(conditions.status(), tuple(taints.values()), withdrawn)
 
     def _key(self, device: str, pool: str | None) -> Key | None:
-        """Where a device is; None for one that is gone.
+        """Return where a device is; None for one that is gone.
 
         Raises:
             ConfigurationError: several pools have one of that name.

@@ -45,7 +45,7 @@ class HealthMemory:
             unfinished.unlink(missing_ok=True)
 
     def read(self) -> list[Remembered]:
-        """What was written last; nothing where there is no file, or it is damaged, which is told."""
+        """Return what was written last; nothing where there is no file, or it is damaged, which is reported."""
         self._seen = self._signature()
         try:
             return [_remembered(item) for item in _stored(self._path)]
@@ -57,7 +57,7 @@ class HealthMemory:
             return []
 
     def of_another(self) -> list[Remembered]:
-        """What another process has written since this one read or wrote last; nothing where none has."""
+        """Return what another process has written since this one read or wrote last; nothing where none has."""
         return self.read() if self._signature() != self._seen else []
 
     def _signature(self) -> tuple[int, int] | None:

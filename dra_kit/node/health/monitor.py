@@ -36,7 +36,7 @@ _LINES_MAX: Final = 64
 
 
 class DeviceChanged(Protocol):
-    """Told of each problem that begins to count, or ends."""
+    """Is notified of each problem that begins to count, or ends."""
 
     def __call__(self, pool: str, device: str, text: str, *, healthy: bool) -> None:
         """A device with a text for people; ``healthy`` when it ends."""
@@ -52,7 +52,7 @@ def monitor_of(
     publish: Callable[[Inventory[Device]], None],
     changed: DeviceChanged,
 ) -> Monitor:
-    """The monitor of a node's driver, with what the process before has kept.
+    """Return the monitor of a node's driver, with what the process before has kept.
 
     Args:
         driver: its name.
@@ -60,7 +60,7 @@ def monitor_of(
         state_dir: where it is kept.
         current: knows the devices.
         publish: takes what is to be published from now on.
-        changed: told of each problem.
+        changed: notified of each problem.
     """
     memory = HealthMemory(state_dir / FILE)
     ledger = Ledger(driver, source, identity_of)
@@ -87,7 +87,7 @@ class Monitor:
         identity: of a device of the latest inventory.
         publish: takes what is to be published from now on.
         streams: see the attribute.
-        changed: told of each problem that begins to count, or ends.
+        changed: notified of each problem that begins to count, or ends.
         now: the present.
 
     Attributes:
@@ -140,7 +140,7 @@ class Monitor:
         self._wake()
 
     def shown(self) -> Sequence[DeviceHealth]:
-        """What the kubelet was told last of each device; from any thread."""
+        """Return what the kubelet got last of each device; from any thread."""
         return self._shown
 
     def process_ended(self) -> None:
@@ -166,7 +166,7 @@ class Monitor:
         await followed
 
     def hanging(self, patience: float) -> list[str]:
-        """A line while the source hangs, as far as that can be told; from any thread."""
+        """Return a line while the source hangs, as far as that can be known; from any thread."""
         return self._watching.hanging(patience)
 
     async def run(self, ready: asyncio.Event) -> None:
@@ -225,7 +225,7 @@ class Monitor:
     async def _follow(self, now: Moment) -> None:
         """Store, publish and tell what is different from before; stored first, so that no taint is lost by a crash."""
         before, self._problems = self._problems, self._ledger.problems()
-        self._tell(before, self._problems, now)
+        self._report(before, self._problems, now)
         await self._store(now)
         verdicts = self._ledger.verdicts()  # there may be another inventory meanwhile
         if self._inventory is not None and self._published != _for_slices(verdicts):
@@ -243,7 +243,7 @@ class Monitor:
         self._published = _for_slices(verdicts)
         self._publish(advertised(inventory, verdicts))
 
-    def _tell(
+    def _report(
         self, before: Mapping[Key, Mapping[str, Problem]], after: Mapping[Key, Mapping[str, Problem]], now: Moment
     ) -> None:
         for key in {**before, **after}:

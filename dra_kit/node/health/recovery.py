@@ -56,7 +56,7 @@ class Recovery:
         self._due[key, reason] = now.seconds + ASK_EVERY
 
     def soon(self, healthy: Collection[tuple[str, str]], now: Moment) -> None:
-        """Devices are said to be healthy: a good moment to ask.
+        """Devices are reported healthy: a good moment to ask.
 
         Args:
             healthy: names of devices, each with the reason for which it is healthy, empty for all.

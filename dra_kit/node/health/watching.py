@@ -52,7 +52,7 @@ class Watching:
             self._changed.notify_all()
 
     def take(self) -> list[HealthReport]:
-        """The reports that have come, in their order."""
+        """Return the reports that have come, in their order."""
         with self._changed:
             reports = list(self._reports)
             self._reports.clear()
@@ -78,7 +78,7 @@ class Watching:
             began = time.monotonic()
             try:
                 self._once(loop)
-            except BaseException as raised:  # noqa: BLE001 - the author's code may raise anything; told and tried again
+            except BaseException as raised:  # noqa: BLE001 - the author's code may raise anything; reported and tried again
                 error = as_error(raised)
             else:
                 return  # it has nothing more to say

@@ -57,7 +57,7 @@ class ByteLocks:
             os.close(taken)
 
     def is_taken(self, name: str) -> bool:
-        """Whether somebody has the lock now.
+        """Return whether somebody has the lock now.
 
         Raises:
             StoreError: when the file cannot be made.
@@ -91,7 +91,7 @@ class ByteLocks:
 
 
 def _flock(kind: int, name: str) -> bytes:
-    """``struct flock`` of the name's byte; 62 bits keep any two names apart."""
+    """``struct flock`` of the name's byte; 62 bits distinguish any two names."""
     digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return _FLOCK.pack(kind, os.SEEK_SET, int.from_bytes(digest, "little") >> 2, 1, 0)
 

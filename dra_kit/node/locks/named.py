@@ -61,7 +61,7 @@ class Locks:
             yield True
 
     def held_elsewhere(self, name: str) -> bool:
-        """Whether another process holds that lock now.
+        """Return whether another process holds that lock now.
 
         Raises:
             StoreError: when that cannot be found out.
@@ -90,7 +90,7 @@ class NodeLocks:
 
     @classmethod
     def below(cls, directory: Path) -> NodeLocks:
-        """The locks whose files are in a directory."""
+        """Return the locks whose files are in a directory."""
         names = ("claims", "devices", "calls", "effects", "children")
         return cls(*(Locks(directory / f"{name}.lock") for name in names))
 
@@ -118,7 +118,7 @@ class Holding:
         self.give_up()
 
     async def take(self) -> bool:
-        """Whether the lock is held now; False only where it was not to be waited for.
+        """Return whether the lock is held now; False only where it was not to be waited for.
 
         Raises:
             StoreError: when other processes cannot be kept out.

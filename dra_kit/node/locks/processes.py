@@ -67,7 +67,7 @@ class Processes:
         self._publishes = True
 
     def is_succeeded(self) -> bool:
-        """Whether a process that began later is there and publishes: this one leaves slices to it.
+        """Return whether a process that began later is there and publishes: this one leaves slices to it.
 
         Raises:
             StoreError: when a file cannot be opened.
@@ -75,7 +75,7 @@ class Processes:
         return any(_lives(path) and not _is_starting(path) for path in self._others() - self._elders)
 
     def _others(self) -> set[Path]:
-        """The files of other processes, dead ones too."""
+        """Return the files of other processes, dead ones too."""
         return set(self._directory.glob(f"*{_SUFFIX}")) - {self._own[0] if self._own is not None else None}
 
     @contextmanager
@@ -93,7 +93,7 @@ class Processes:
             os.close(file)
 
     def _made(self, path: Path) -> int:
-        """The descriptor of this process's file, which is made and locked."""
+        """Return the descriptor of this process's file, which is made and locked."""
         file = _made(path)
         if not self._publishes:
             os.write(file, _STARTING)
@@ -134,7 +134,7 @@ class Processes:
 
 
 def _made(path: Path) -> int:
-    """The descriptor of a new file that is locked."""
+    """Return the descriptor of a new file that is locked."""
     try:
         path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
         while (file := _locked(path, os.O_CREAT)) is None:
@@ -145,7 +145,7 @@ def _made(path: Path) -> int:
 
 
 def _locked(path: Path, flags: int) -> int | None:
-    """The descriptor of the locked file, None when another process has it, or has just removed it."""
+    """Return the descriptor of the locked file, None when another process has it, or has just removed it."""
     file = os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o600)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,16 +1,28 @@
-"""Objects of effects in the API: applied for the Node, read, deleted."""
+"""Objects of effects in the API: applied for the Node, read, deleted, and found again where no record knows them."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
-from dra_kit.author.effects.cluster_object import ObjectAddress
+from dra_kit.author.effects.cluster_object import ClusterObject, ObjectAddress
 from dra_kit.errors import NotFound, TransientError
 from dra_kit.kube.client import APPLY, Client
 from dra_kit.kube.resources import Resource
+from dra_kit.node.effects.marks import Mark
+from dra_kit.node.effects.without_class import object_of
 from dra_kit.node.server_facts import ServerFacts
+from dra_kit.node.state.records import EffectRecord
+
+DRIVER_LABEL: Final = "dra-kit/driver"
+NODE_LABEL: Final = "dra-kit/node"
+"""By these two labels a node finds its objects; a node's name that is too long for a label is cut, with a hash."""
+MARK: Final = "dra-kit/effect"
+"""The annotation with the object's :class:`dra_kit.node.effects.marks.Mark`."""
+_LONGEST_LABEL: Final = 63
 
 _LOOKS: Final = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # seconds between looks, the last one again and again
 
@@ -22,13 +34,23 @@ class ClusterObjects:
         client: needs the verbs of ``ClusterObject.rules``.
         driver: the driver's name, the field manager of what it applies.
         facts: know the Node that owns the objects.
+        records: what is stored of effects.
         patience: seconds that a release waits for a deleted object to go; the kubelet asks again.
     """
 
-    def __init__(self, client: Client, driver: str, facts: ServerFacts, *, patience: float = 20.0) -> None:
+    def __init__(
+        self,
+        client: Client,
+        driver: str,
+        facts: ServerFacts,
+        *,
+        records: Callable[[], Sequence[EffectRecord]] = tuple,
+        patience: float = 20.0,
+    ) -> None:
         self._client = client
         self._driver = driver
         self._facts = facts
+        self._records = records
         self._patience = patience
 
     async def apply(self, address: ObjectAddress, body: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -39,6 +61,10 @@ class ClusterObjects:
         # Other objects may have one of their own; the Node does not manage them, they only must not outlive it.
         controller = {"controller": True} if address.kind == "Pod" else {}
         metadata = {**(body.get("metadata") or {}), "name": address.name, "ownerReferences": [reference | controller]}
+        metadata["labels"] = {**(metadata.get("labels") or {}), **self._labels(owner.name)}
+        record = next((item for item in self._records() if object_of(item) == address), None)
+        if record is not None:
+            metadata["annotations"] = {**(metadata.get("annotations") or {}), MARK: Mark.of(record).model_dump_json()}
         if address.namespace:
             metadata["namespace"] = address.namespace
         whole = {**body, "apiVersion": address.api_version, "kind": address.kind, "metadata": metadata}
@@ -77,6 +103,56 @@ class ClusterObjects:
                     code="object-not-gone",
                 )
             await asyncio.sleep(next(looks, _LOOKS[-1]))
+
+    async def found(self, effect: type[ClusterObject], namespace: str) -> list[Mark]:
+        """The marks of this node's objects of an effect in a namespace that the driver has to itself.
+
+        Raises:
+            DraKitError: the API server refuses or cannot be reached.
+        """
+        owner = await self._facts.owner()
+        example = ObjectAddress(effect.object_api_version, effect.object_kind, effect.object_plural, namespace, name="")
+        selector = ",".join(f"{name}={value}" for name, value in self._labels(owner.name).items())
+        listed = await self._client.list(_resource(example), namespace, label_selector=selector)
+        marks = []
+        for item in listed.items:
+            metadata = item["metadata"]
+            mark = Mark.read((metadata.get("annotations") or {}).get(MARK, ""))
+            owners = {reference["uid"] for reference in metadata.get("ownerReferences") or ()}
+            is_this = mark is not None and object_of(mark.record()) == replace(example, name=metadata["name"])
+            if mark is not None and is_this and mark.effect == effect.effect_id and owner.uid in owners:
+                marks.append(mark)
+        return marks
+
+    def _labels(self, node: str) -> dict[str, str]:
+        digest = hashlib.blake2b(node.encode(), digest_size=8).hexdigest()
+        short = node if len(node) <= _LONGEST_LABEL else f"{node[: _LONGEST_LABEL - len(digest) - 1]}-{digest}"
+        return {DRIVER_LABEL: self._driver, NODE_LABEL: short}
+
+
+class FoundObjects:
+    """Objects of a driver's effects on this node, in the namespaces that it says it makes them in.
+
+    Where it may make them anywhere, nobody looks: others could put objects there that look like its own.
+
+    Args:
+        keeper: finds them.
+        effects: the driver's.
+        settings: its own.
+    """
+
+    def __init__(self, keeper: ClusterObjects, effects: Iterable[type[Any]], settings: Any) -> None:
+        self._keeper = keeper
+        self._where = [
+            (effect, namespace)
+            for effect in effects
+            if issubclass(effect, ClusterObject)
+            for namespace in effect.namespaces(settings) or ()
+        ]
+
+    async def found(self) -> list[Mark]:
+        """See :class:`dra_kit.node.effects.marks.Finder`."""
+        return [mark for effect, namespace in self._where for mark in await self._keeper.found(effect, namespace)]
 
 
 def _resource(address: ObjectAddress) -> Resource:

@@ -21,7 +21,7 @@ class Failure:
         at: when that was last.
         claim: which one.
         code: of the error.
-        message: what the kubelet was told.
+        message: what the kubelet got.
         times: how often in a row.
     """
 
@@ -32,7 +32,7 @@ class Failure:
     times: int = 1
 
     def to_json(self) -> dict[str, Any]:
-        """All of it."""
+        """Return all of it."""
         return {
             "at": self.at.isoformat(timespec="seconds"),
             "namespace": self.claim.namespace,
@@ -60,5 +60,5 @@ class LastFailures:
         self._kept.append(Failure(datetime.now(UTC), claim, error.code, str(error), times))
 
     def all(self) -> list[Failure]:
-        """Those that are kept."""
+        """Return those that are kept."""
         return list(self._kept)

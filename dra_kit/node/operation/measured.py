@@ -64,7 +64,7 @@ class MeasuredService:
         durations.add(time.monotonic() - began)
 
     def readings(self) -> Iterator[Reading]:
-        """What was counted."""
+        """Yield what was counted."""
         for key, durations in list(self._seconds.items()):
             yield KUBELET_CALL_SECONDS.of(durations, *key)
         for labels, count in list(self._claims.items()):

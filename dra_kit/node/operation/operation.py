@@ -26,7 +26,7 @@ def operation_of(
     kopf_restarts: Callable[[], int],
     metrics: Metrics,
 ) -> OperationServer:
-    """The operation socket of a node; its numbers are among the process's from now on.
+    """Return the operation socket of a node; its numbers are among the process's from now on.
 
     Args:
         view: what there is to look at.

@@ -50,7 +50,7 @@ class NodeReadings:
         self._kopf_restarts = kopf_restarts
 
     def __call__(self) -> Iterator[Reading]:
-        """All of them; those that cannot be read are missing."""
+        """Yield all of them; those that cannot be read are missing."""
         yield from self._calls.readings()
         status = self._view.registration()
         yield families.REGISTERED.of(int(status is not None and status.registered))

@@ -37,7 +37,7 @@ class OperationServer:
     Args:
         path: of the socket, this instance's own.
         link: where it is found; leads to the instance that began last among those that answer.
-        documents: what is told at which path.
+        documents: what is reported at which path.
         metrics: gives the text of ``/metrics``; called in a thread.
     """
 
@@ -86,7 +86,7 @@ class OperationServer:
         from dra_kit.process.connections import ConnectionLimits, Connections, requests_logger
 
         app = web.Application()
-        app.add_routes([web.get(path, self._tell) for path in self._documents])
+        app.add_routes([web.get(path, self._report) for path in self._documents])
         app.add_routes([web.get("/metrics", self._tell_metrics)])
         runner = web.AppRunner(app, handle_signals=False, access_log=None, shutdown_timeout=0.1, logger=requests_logger)
         await runner.setup()
@@ -99,7 +99,7 @@ class OperationServer:
         finally:
             await runner.cleanup()
 
-    async def _tell(self, request: web.Request) -> web.Response:
+    async def _report(self, request: web.Request) -> web.Response:
         from aiohttp import web
 
         try:

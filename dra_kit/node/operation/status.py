@@ -40,7 +40,7 @@ class NodeView:
         inventory: the latest one.
         client: of the API server.
         registration: the kubelet's last verdict; None before the first.
-        health: what the kubelet is told of devices; None where the driver tells nothing.
+        health: what the kubelet gets of devices; None where the driver tells nothing.
         supervisor: runs the parts of the process.
         failures: what failed last.
     """
@@ -69,7 +69,7 @@ class NodeStatus:
         self._began = datetime.now(UTC)
 
     async def document(self) -> dict[str, Any]:
-        """All of it; a part that cannot be read says why, and hides no other."""
+        """Return all of it; a part that cannot be read says why, and hides no other."""
         view = self._view
         document: dict[str, Any] = {
             "driver": view.prepared.driver,

@@ -32,7 +32,7 @@ class PreparedDevices:
         self.node = node
         self._store = store
         self._socket = pod_resources_socket(kubelet_dir)
-        self._told = ""
+        self._reported = ""
 
     def recorded(self) -> list[DeviceUse]:
         """As they are recorded: with the pods that claims were reserved for when they were prepared.
@@ -54,11 +54,11 @@ class PreparedDevices:
         try:
             held = await held_devices(self._socket)
         except DraKitError as error:
-            if str(error) != self._told:
+            if str(error) != self._reported:
                 logger.warning("containers of devices not known", extra={"error": str(error), "code": error.code})
-            self._told = str(error)
+            self._reported = str(error)
             return uses
-        self._told = ""
+        self._reported = ""
         own = {use.allocation for use in uses}
         # what the kubelet knows and no record does is being released, or was prepared by a release that is gone
         return with_users(uses, (user for user in map(held_use, held) if user.allocation in own))

@@ -61,7 +61,7 @@ class PolicyFilter:
         self._wanted: Inventory[Device] | None = None
         self._news = asyncio.Event()
         self._decided: dict[Key, Device] = {}
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
 
     def publish(self, inventory: Inventory[Device]) -> None:
         """Publish this from now on, as far as the policy lets it through."""
@@ -115,7 +115,7 @@ class PolicyFilter:
             self._report(("", ""), error)
             return True
         if not failed:
-            self._told.clear()
+            self._reported.clear()
         logger.info("policy asked", extra={"devices": len(shown), "withheld": len(shown) - len(decided)})
         self._publish(inventory.model_copy(update={"pools": tuple(pools)}))
         return failed
@@ -134,12 +134,12 @@ class PolicyFilter:
         return {key: await _of(answer) for key, answer in answers.items()}
 
     def _all(self, devices: Mapping[Key, Device], watched: Mapping[str, Any] | None) -> dict[Key, object]:
-        """A ``def`` in one thread for all devices: one for each would cost more than what it does."""
+        """Run a ``def`` in one thread for all devices: one for each would cost more than what it does."""
         answers: dict[Key, object] = {}
         for key, device in devices.items():
             try:
                 answers[key] = self._policy.advertise(device, watched)
-            except Exception as error:  # noqa: BLE001 - the author's code may raise anything; told by the caller
+            except Exception as error:  # noqa: BLE001 - the author's code may raise anything; reported by the caller
                 answers[key] = error
         return answers
 
@@ -152,9 +152,9 @@ class PolicyFilter:
     def _report(self, key: Key, error: Exception) -> None:
         text = str(error) if isinstance(error, InvalidDevice) else named(error)
         device = "/".join(key)
-        if self._told.get(device) == text:
+        if self._reported.get(device) == text:
             return
-        self._told[device] = text
+        self._reported[device] = text
         module = type(self._policy).__module__
         extra: dict[str, object] = {
             "device": device,
@@ -177,7 +177,7 @@ async def _of(answer: object) -> object:
 
 
 def _checked(device: Device, answer: object, serving: Serving) -> Device | Exception | None:
-    """What the policy returned, if it may be published; else why not."""
+    """Return what the policy returned, if it may be published; else why not."""
     if answer is None or answer is device:
         return device if answer is not None else None
     if isinstance(answer, Exception):

@@ -50,7 +50,7 @@ class Watched:
         self._node_name = node_name
         self._changed = changed
         self._again = again
-        self._told = ""
+        self._reported = ""
         self.known: bool = False
         self.object: Mapping[str, Any] | None = None
 
@@ -61,7 +61,7 @@ class Watched:
             synced = asyncio.ensure_future(self._when_synced(informer))
             try:
                 async for change in informer.changes():
-                    self._told = ""
+                    self._reported = ""
                     self._set(None if change.type == "DELETED" else change.object)
             except NotFound:
                 self._trouble("the kind does not exist in the cluster", "create its CustomResourceDefinition")
@@ -84,9 +84,9 @@ class Watched:
         self._changed()
 
     def _trouble(self, error: str, remedy: str) -> None:
-        if error != self._told:
+        if error != self._reported:
             logger.warning(
                 "what the policy watches is not there",
                 extra={"object": f"{self._resource.full_name} {self._node_name}", "error": error, "remedy": remedy},
             )
-        self._told = error
+        self._reported = error

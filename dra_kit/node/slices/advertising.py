@@ -36,7 +36,7 @@ def advertise(
     publisher: Publisher,
     changed: Callable[..., None],
 ) -> Advertising:
-    """Have the publisher told of each inventory.
+    """Notify the publisher of each inventory.
 
     Args:
         driver: with or without a health source and a policy.
@@ -45,7 +45,7 @@ def advertise(
         source: of the inventory.
         inventory: what is found.
         publisher: of what is advertised.
-        changed: told of devices whose health changes.
+        changed: notified of devices whose health changes.
     """
     publish: Callable[[Inventory[Device]], None] = publisher.publish
     policy: Policy | None = None

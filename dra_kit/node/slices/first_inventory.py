@@ -36,13 +36,13 @@ _REMEDY: Final = "run this where its devices are, or correct it"
 def first_inventory(
     driver: Driver[Any, Any], settings: Any, timeout: float, node: NodeInfo | None = None
 ) -> Inventory[Device]:
-    """The first complete inventory of a driver's provider.
+    """Return the first complete inventory of a driver's provider.
 
     Args:
         driver: the driver; its provider is started as the node role starts it.
         settings: the author's settings.
         timeout: seconds that the provider gets.
-        node: what the provider is told of its node; None: this machine, which is no node.
+        node: what the provider knows of its node; None: this machine, which is no node.
 
     Raises:
         ConfigurationError: the provider fails, or yields nothing in time.
@@ -129,4 +129,4 @@ class _OnceContext(Context[Any]):
         status: DeviceStatus | None = None,
         metadata: DeviceMetadata | None = None,
     ) -> None:
-        """Nobody can be told."""
+        """Nobody listens."""

@@ -52,7 +52,7 @@ class DevicesOfNoNode:
         self._read: dict[str, tuple[float, Sequence[v1.ResourceSlice]]] = {}
 
     async def device(self, pool: str, name: str) -> tuple[Device, Identity]:
-        """The device as it is published, and what makes it the same one.
+        """Return the device as it is published, and what makes it the same one.
 
         Raises:
             TransientError: it is not published (code ``device-gone``), or the API server cannot be asked.

@@ -28,12 +28,12 @@ _STEPS: Final = {
 
 
 def field_selector(driver: str, node_name: str) -> str:
-    """What selects this driver's slices of this node on the server."""
+    """Return what selects this driver's slices of this node on the server."""
     return f"spec.driver={driver},spec.nodeName={node_name}"
 
 
 def desired_pool(pool: Pool[Device], node_name: str) -> DesiredPool:
-    """An author's pool of this node as it is to be published."""
+    """Return an author's pool of this node as it is to be published."""
     return DesiredPool(
         name=pool.name or node_name,
         node_name=node_name,

@@ -1,4 +1,4 @@
-"""Which rows of the database are damaged: each is told once, and stays until its claim is prepared or released."""
+"""Which rows of the database are damaged: each is reported once, and stays until its claim is prepared or released."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Damages:
             for row in self._read(f"SELECT {columns} FROM {table}"):  # noqa: S608 - constants
                 try:
                     found = understand(row)
-                except StoreError:  # another release's, and sound; told where it is needed
+                except StoreError:  # another release's, and sound; reported where it is needed
                     continue
                 if isinstance(found, Damage):
                     self.found(found)
@@ -58,7 +58,7 @@ class Damages:
         return there
 
     def left(self) -> list[Damage]:
-        """Those met so far that are still there; costs nothing where none was met.
+        """Return those met so far that are still there; costs nothing where none was met.
 
         Raises:
             StoreError: when the file cannot be read.

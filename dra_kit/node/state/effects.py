@@ -31,7 +31,7 @@ class EffectStore:
 
     Args:
         database: that of the store.
-        damages: told of rows that are damaged.
+        damages: notified of rows that are damaged.
     """
 
     def __init__(self, database: Database, damages: Damages) -> None:
@@ -39,7 +39,9 @@ class EffectStore:
         self._damages = damages
 
     def effects(self) -> list[EffectRecord]:
-        """All effects with the claims that need them, oldest first; of those that are damaged each is told once."""
+        """Return all effects with the claims that need them, oldest first; of those that are damaged each is
+        reported once.
+        """
         found = []
         needed = self._needs()
         for row in self._db.read(f"SELECT {EFFECT} FROM effects ORDER BY number"):  # noqa: S608 - a constant
@@ -62,7 +64,7 @@ class EffectStore:
         return needs
 
     def needing(self) -> list[ClaimReference]:
-        """The claims that need effects, but those whose names may be damaged."""
+        """Return the claims that need effects, but those whose names may be damaged."""
         rows = self._db.read(f"SELECT {NEED} FROM effect_claims ORDER BY namespace, name, uid")  # noqa: S608 - a constant
         return list(dict.fromkeys(claim for claim in map(need_of, rows) if isinstance(claim, ClaimReference)))
 
@@ -71,7 +73,7 @@ class EffectStore:
         return {row[0] for row in self._db.read("SELECT effect FROM effect_claims WHERE uid = ?", uid)}
 
     def effects_of(self, uid: str) -> list[EffectRecord]:
-        """The effects that a claim needs, newest first: the order in which they are undone."""
+        """Return the effects that a claim needs, newest first: the order in which they are undone."""
         if not self.needs(uid):
             return []  # most drivers have none
         return [item for item in reversed(self.effects()) if any(claim.uid == uid for claim in item.claims)]
@@ -172,7 +174,7 @@ class EffectStore:
         return await self._db.write(write)
 
     async def begin_revert(self, effect: EffectRecord) -> EffectRecord:
-        """An effect is being undone, whoever needs it: from now on it does not count as in force."""
+        """Record that an effect is being undone, whoever needs it: from now on it does not count as in force."""
 
         def write(db: sqlite3.Connection) -> EffectRecord:
             found = _reverting(effect)

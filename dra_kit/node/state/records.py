@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
@@ -35,7 +35,7 @@ class DeviceRecord(BaseModel):
     """Hashes of what made it the same device then, by key; None in what those releases wrote."""
 
     def answer(self) -> PreparedDevice:
-        """What the kubelet is told."""
+        """Return what the kubelet gets."""
         return PreparedDevice((self.request,), self.pool, self.device, self.cdi_devices, self.share_id)
 
 
@@ -46,7 +46,7 @@ class ClaimRecord(BaseModel):
         allocation: fingerprint of our results and configs; another one means another preparation.
         boot_id: the boot it was prepared in; after a reboot it is prepared again.
         phase: ``prepared``, or ``releasing`` from the moment an unprepare was accepted until it is done.
-        preparing: it is being prepared for the first time, and nobody was told that it is prepared. Its phase is
+        preparing: it is being prepared for the first time, and nobody learnt that it is prepared. Its phase is
             ``releasing``: if that is all that is left of it, whatever has been done is to be undone, and a release that
             does not know this field does so, too.
         spec: the CDI spec, from which the file is made again whenever it is missing; None when nothing is edited.
@@ -77,11 +77,11 @@ class ClaimRecord(BaseModel):
     sees: tuple[int, ...] = ()
 
     def has(self, pool: str, device: str) -> bool:
-        """Whether the claim was prepared with that device."""
+        """Return whether the claim was prepared with that device."""
         return any((item.pool, item.device) == (pool, device) for item in self.devices)
 
     def to_json(self) -> str:
-        """The record as it is stored; what has its default is left out."""
+        """Return the record as it is stored; what has its default is left out."""
         return self.model_dump_json(exclude_defaults=True)
 
     @property
@@ -90,8 +90,12 @@ class ClaimRecord(BaseModel):
         return ClaimReference(self.namespace, self.name, self.uid)
 
     def answer(self) -> list[PreparedDevice]:
-        """What the kubelet is told, the same every time."""
+        """Return what the kubelet gets, the same every time."""
         return [device.answer() for device in self.devices]
+
+
+UNKNOWN_BOOT: Final = ""
+"""Boot id of an effect that was found without a record: when it was applied, nobody knows, nor who uses it."""
 
 
 class EffectRecord(BaseModel):

@@ -56,7 +56,7 @@ class Damage:
         return f"row {self.key} of table {self.table} is damaged: {self.why}"
 
     def error(self) -> StoreError:
-        """What is told of it."""
+        """Return what is reported of it."""
         return StoreError(f"{self}; it is kept until its claim is prepared or released", code="damaged-record")
 
 
@@ -64,13 +64,13 @@ class Damage:
 
 
 def claim_row(record: ClaimRecord) -> tuple[Any, ...]:
-    """What is stored of a record."""
+    """Return what is stored of a record."""
     values = (record.uid, record.namespace, record.name, record.phase, record.to_json())
     return (*values, checksum(values))
 
 
 def claim_of(row: Row) -> ClaimRecord | Damage:
-    """The record of a row.
+    """Return the record of a row.
 
     Raises:
         StoreError: it is sound, and another release wrote something that this one does not understand.
@@ -98,7 +98,7 @@ def _damaged_claim(row: Row, why: str) -> Damage:
 
 
 def _named(text: str) -> ClaimReference | None:
-    """The claim that a record names; its JSON begins with that, and what comes after it may be damaged."""
+    """Return the claim that a record names; its JSON begins with that, and what comes after it may be damaged."""
     found = {}
     for key in ("namespace", "name", "uid"):
         match = re.search(rf'[{{,]"{key}":"([^"\\]*)"', text)
@@ -134,13 +134,13 @@ def _device_key(device: DeviceRecord) -> tuple[str, str, str, int]:
 
 
 def need_row(effect: int, claim: ClaimReference) -> tuple[Any, ...]:
-    """What is stored of a claim that needs an effect."""
+    """Return what is stored of a claim that needs an effect."""
     values = (effect, claim.uid, claim.namespace, claim.name)
     return (*values, checksum(values))
 
 
 def need_of(row: Row) -> ClaimReference | Damage:
-    """The claim of a row that says which effect it needs."""
+    """Return the claim of a row that says which effect it needs."""
     effect, uid, namespace, name, seal = row
     claim = ClaimReference(str(namespace), str(name), str(uid))
     if seal is None or seal == checksum(row[:-1]):
@@ -149,7 +149,7 @@ def need_of(row: Row) -> ClaimReference | Damage:
 
 
 def effect_of(row: Row, claims: Sequence[ClaimReference]) -> EffectRecord | Damage:
-    """The effect of a row, with the claims that need it.
+    """Return the effect of a row, with the claims that need it.
 
     Raises:
         StoreError: it is sound, and another release wrote something that this one does not understand.
@@ -184,7 +184,7 @@ def effect_of(row: Row, claims: Sequence[ClaimReference]) -> EffectRecord | Dama
 
 
 def _names(text: object) -> tuple[str, ...]:
-    """The names of a list that no checksum covers: of a damaged one none, which is what older releases know."""
+    """Return the names of a list that no checksum covers: of a damaged one none, which is what older releases know."""
     with suppress(ValueError, TypeError):
         found = from_json(text)  # type: ignore[arg-type] # a damaged row may hold anything
         if isinstance(found, list):
@@ -206,7 +206,7 @@ def put_effect(db: sqlite3.Connection, record: EffectRecord) -> None:
 
 
 def find_effect(db: sqlite3.Connection, number: int) -> EffectRecord | Damage | None:
-    """The effect of that number, as far as it is there and sound."""
+    """Return the effect of that number, as far as it is there and sound."""
     row = db.execute(f"SELECT {EFFECT} FROM effects WHERE number = ?", (number,)).fetchone()  # noqa: S608 - a constant
     if row is None:
         return None

@@ -1,4 +1,4 @@
-"""A damaged database is set aside and told; what can still be read of it is carried over. Never silently emptied."""
+"""A damaged database is set aside and reported; what can be read of it is carried over. Never emptied in silence."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def as_text(stored: bytes) -> str:
 
 
 def is_damaged(path: Path) -> bool:
-    """Whether something is there that is no sound database of ours; one that cannot be opened now is not damaged."""
+    """Return whether something is there that is no sound database of ours; one that cannot be opened now is not
+    damaged.
+    """
     if not path.is_file() or path.stat().st_size == 0:
         return False
     try:
@@ -48,20 +50,20 @@ def is_damaged(path: Path) -> bool:
             if database.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",) or not has_form(database):
                 return True
             return not _is_writable_form(path)
-    except sqlite3.OperationalError as error:  # locked, no space, no permission: told when it is opened
+    except sqlite3.OperationalError as error:  # locked, no space, no permission: reported when it is opened
         return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR  # a header or a schema of nonsense
     except _DAMAGED_ERRORS:
         return True
 
 
 def _is_writable_form(path: Path) -> bool:
-    """Whether the header says what sqlite writes; with another number there it takes the file for read-only."""
+    """Return whether the header says what sqlite writes; with another number there it takes the file for read-only."""
     with path.open("rb") as file:
         return file.read(100)[18] in {1, 2}
 
 
 def needs_salvage(path: Path) -> bool:
-    """Whether :func:`salvage` has something to do: the database is damaged, or the last salvage was cut off."""
+    """Return whether :func:`salvage` has something to do: the database is damaged, or the last salvage was cut off."""
     return bool(_unnamed(path)) or is_damaged(path)
 
 
@@ -114,7 +116,7 @@ def salvage(path: Path, prepare: Callable[[sqlite3.Connection], None]) -> None:
 
 
 def _rebuilt(path: Path, prepare: Callable[[sqlite3.Connection], None]) -> Path:
-    """What can be read of a damaged database, in a new one, whose name tells when it was found damaged."""
+    """Return what can be read of a damaged database, in a new one, whose name tells when it was found damaged."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as memory:
         prepare(memory)
         carry_over(path, memory)
@@ -150,7 +152,7 @@ def carry_over(path: Path, database: sqlite3.Connection) -> int:
 
 
 def _carried(database: sqlite3.Connection, table: str, columns: Sequence[str], row: Sequence[Any]) -> bool:
-    """Whether a row could be stored; one that has become nonsense cannot."""
+    """Return whether a row could be stored; one that has become nonsense cannot."""
     marks = ", ".join("?" * len(columns))
     insert = f"INSERT OR IGNORE INTO {table} ({', '.join(columns)}) VALUES ({marks})"  # noqa: S608 - constants
     problem = ""
@@ -219,7 +221,7 @@ def _devices(uid: str, record: str) -> list[tuple[str, str, str, str, int]]:
 
 
 def _found(database: sqlite3.Connection, table: str) -> str:
-    """The name of a table where its own is damaged: that of the one whose columns it would have."""
+    """Return the name of a table where its own is damaged: that of the one whose columns it would have."""
     columns, wanted = columns_of(database, table), set(CARRIED[table])
     if columns:
         return table
@@ -233,13 +235,15 @@ def _found(database: sqlite3.Connection, table: str) -> str:
 def _readable(
     database: sqlite3.Connection, table: str, columns: Sequence[str], broken: set[str]
 ) -> Iterator[tuple[Any, ...]]:
-    """The rows up to the first page that is broken, from both ends of the table, which is added to ``broken`` then."""
+    """Yield the rows up to the first page that is broken, from both ends of the table, which is added to ``broken``
+    then.
+    """
     seen: set[tuple[Any, ...]] = set()
-    chosen = _chosen(columns_of(database, table), columns)
+    selected = _selected(columns_of(database, table), columns)
     for order in ("ASC", "DESC"):
         try:
             # not by an index, which may be what is damaged
-            for row in database.execute(f'SELECT {chosen} FROM "{table}" NOT INDEXED ORDER BY 1 {order}'):  # noqa: S608 - its own names
+            for row in database.execute(f'SELECT {selected} FROM "{table}" NOT INDEXED ORDER BY 1 {order}'):  # noqa: S608 - its own names
                 if row not in seen:
                     seen.add(row)
                     yield row
@@ -248,14 +252,14 @@ def _readable(
             logger.error("table of the damaged state not read to its end", extra={"table": table, "error": str(error)})
 
 
-def _chosen(present: Sequence[str], columns: Sequence[str]) -> str:
-    """What to select for these columns: by name, else what is in the same place, else nothing.
+def _selected(present: Sequence[str], columns: Sequence[str]) -> str:
+    """Return what to select for these columns: by name, else what is in the same place, else nothing.
 
     An older release had fewer columns, a newer one has its own behind them; and a name may be damaged.
     """
-    chosen = []
+    selected = []
     for place, column in enumerate(columns):
         there = present[place] if place < len(present) else ""
         name = column if column in present else there if there not in columns else ""
-        chosen.append(f'"{name}"' if name else "NULL")
-    return ", ".join(chosen)
+        selected.append(f'"{name}"' if name else "NULL")
+    return ", ".join(selected)

@@ -51,7 +51,7 @@ class Store(EffectStore):
         database = Database(path)
         super().__init__(database, Damages(database.read))
         self._known: OrderedDict[Row, ClaimRecord] = OrderedDict()  # by their rows, the latest ones
-        self._not_understood: set[str] = set()  # UIDs of claims whose records were told of
+        self._not_understood: set[str] = set()  # UIDs of claims whose records were reported
         try:
             self._damages.look()
         except StoreError as error:  # it may be readable later
@@ -78,7 +78,7 @@ class Store(EffectStore):
     # -- what is not as it was stored
 
     def damage(self) -> list[Damage]:
-        """All rows that are damaged, each told once; the others are not concerned.
+        """Return all rows that are damaged, each reported once; the others are not concerned.
 
         Raises:
             StoreError: when the file cannot be read.
@@ -86,7 +86,7 @@ class Store(EffectStore):
         return self._damages.look()
 
     def incomplete(self) -> list[str]:
-        """What the database may lack: ``claims``, and ``transactions`` where it is known to have lost some."""
+        """Return what the database may lack: ``claims``, and ``transactions`` where it is known to have lost some."""
         return [row[0] for row in self._db.read("SELECT what FROM incomplete ORDER BY what")]
 
     def may_lack_claims(self, with_files: set[str]) -> bool:
@@ -98,7 +98,9 @@ class Store(EffectStore):
         return bool(self.incomplete()) or any(item.key not in with_files for item in self.damaged_claims())
 
     async def explained(self, with_files: set[str]) -> bool:
-        """Whether there are no such claims; found out as soon as all have records that have files or need effects."""
+        """Return whether there are no such claims; found out as soon as all have records that have files or need
+        effects.
+        """
         if not self.may_lack_claims(with_files):
             return True
         known = with_files | {claim.uid for claim in self.needing()}
@@ -115,7 +117,7 @@ class Store(EffectStore):
     # -- claims
 
     def claim(self, uid: str) -> ClaimRecord | None:
-        """The record of a claim; None when it is not prepared here, or its record is damaged.
+        """Return the record of a claim; None when it is not prepared here, or its record is damaged.
 
         Raises:
             StoreError: another release wrote a record that this one does not understand.
@@ -124,7 +126,7 @@ class Store(EffectStore):
         return self._claim(rows[0]) if rows else None
 
     def claims(self) -> list[ClaimRecord]:
-        """All records that are understood, by namespace and name; of the others each is told once."""
+        """Return all records that are understood, by namespace and name; of the others each is reported once."""
         found = []
         for row in self._db.read(f"SELECT {CLAIM} FROM claims ORDER BY namespace, name, uid"):  # noqa: S608 - a constant
             try:
@@ -151,7 +153,7 @@ class Store(EffectStore):
         return unrecorded + [item.claim for item in self.damaged_claims() if item.claim is not None and item.certain]
 
     def has_claim(self, uid: str) -> bool:
-        """Whether there is a record of a claim, understood or not."""
+        """Return whether there is a record of a claim, understood or not."""
         return bool(self._db.read("SELECT 1 FROM claims WHERE uid = ?", uid))
 
     def misspelt(self, uid: str) -> list[str]:
@@ -173,7 +175,7 @@ class Store(EffectStore):
         return [record for record in map(self._claim, rows) if record is not None]
 
     def held(self, uid: str, pool: str, device: str) -> bool:
-        """Whether it is written down beside a claim's record that it has the device to itself."""
+        """Return whether it is written down beside a claim's record that it has the device to itself."""
         return bool(
             self._db.read(
                 "SELECT 1 FROM claim_devices WHERE uid = ? AND pool = ? AND device = ? AND exclusive = 1",
@@ -197,7 +199,7 @@ class Store(EffectStore):
             record: of the claim.
             epoch: read before its preparation began.
             then: what follows.
-            outcomes: what the preparation was told of effects, by their numbers; where one has another outcome by
+            outcomes: what the preparation got of effects, by their numbers; where one has another outcome by
                 now, the record is stored as outdated.
 
         Returns:
@@ -276,7 +278,7 @@ class Store(EffectStore):
     # -- epochs: numbers that rise over all claims and never come again
 
     def epoch(self) -> int:
-        """The epoch of work that begins now; of two releases, the later one ends more of them."""
+        """Return the epoch of work that begins now; of two releases, the later one ends more of them."""
         rows = self._db.read("SELECT seq FROM sqlite_sequence WHERE name = 'epochs'")
         return int(rows[0][0]) if rows else 0
 

@@ -76,10 +76,10 @@ class Leftovers:
                     self._killed = False
                 self._logged = ""
             except DraKitError as error:  # a disk that does not work now is no reason to end
-                self._tell(error)
+                self._report(error)
             await asyncio.sleep(self._every)
 
-    def _tell(self, error: DraKitError) -> None:
+    def _report(self, error: DraKitError) -> None:
         if str(error) != self._logged:
             logger.error("leftovers not looked for", extra={"error": str(error), "code": error.code})
         self._logged = str(error)
@@ -91,7 +91,7 @@ class Leftovers:
             alone = self._alone()
             await self._epochs.forget_unneeded(self._alone)
         except DraKitError as error:
-            self._tell(error)
+            self._report(error)
         try:
             for path in remove_stale_sockets(self._kubelet_dir, self._driver, alone=alone):
                 logger.info("stale socket removed", extra={"path": str(path)})
@@ -103,7 +103,7 @@ class Leftovers:
         return not self._look()
 
     def _look(self) -> int:
-        """How many other processes are there."""
+        """Return how many other processes are there."""
         removed, self._others = self._processes.sweep()
         self._killed = self._killed or removed > 0
         return self._others

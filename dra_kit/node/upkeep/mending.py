@@ -68,7 +68,7 @@ class Mending:
             await asyncio.sleep(self._every)
 
     async def _mend_all(self) -> bool:
-        """Whether all went well; else it is tried again at the next look."""
+        """Return whether all went well; else it is tried again at the next look."""
         failures: list[DraKitError] = []
         unwritten = self._files.unwritten()
         try:
@@ -103,7 +103,7 @@ class Mending:
 
 
 def _state(directory: Path) -> tuple[int, int] | None:
-    """What changes with every file that comes or goes."""
+    """Return what changes with every file that comes or goes."""
     try:
         status = directory.stat()
     except OSError:

@@ -88,7 +88,7 @@ class Orphans:
                     await self._unasked.release_lost(claim, self._is_still_gone)
 
     def _is_due(self, claim: ClaimReference, gone: bool | None) -> bool:
-        """Whether a claim has been gone long enough, at two looks, and the kubelet does not know it either."""
+        """Return whether a claim has been gone long enough, at two looks, and the kubelet does not know it either."""
         if gone is False:
             self._seen_gone.pop(claim, None)
         if not gone:
@@ -97,7 +97,9 @@ class Orphans:
         return self._clock() - since >= self._after and claim.uid not in self._checkpoint.pods()
 
     async def _is_orphan(self, record: ClaimRecord) -> bool | None:
-        """Whether the API server knows that the claim is over; None when it does not answer, and so knows nothing."""
+        """Return whether the API server knows that the claim is over; None when it does not answer, and so knows
+        nothing.
+        """
         try:
             raw = await self._api.get(RESOURCE_CLAIMS, record.name, record.namespace)
         except NotFound:
@@ -107,7 +109,7 @@ class Orphans:
         return not all(still_holds(raw, record.uid, self._driver, item.pool, item.device) for item in record.devices)
 
     async def _is_gone(self, claim: ClaimReference) -> bool | None:
-        """The same of a claim without a record; nobody knows which devices it had."""
+        """Return the same of a claim without a record; nobody knows which devices it had."""
         try:
             raw = await self._api.get(RESOURCE_CLAIMS, claim.name, claim.namespace)
         except NotFound:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from dra_kit import __version__
 from dra_kit.errors import DraKitError
 from dra_kit.kube.client import Client
-from dra_kit.kube.credentials import Credentials
+from dra_kit.kube.connection.credentials import Credentials
 from dra_kit.kube.resources import DEVICE_CLASSES, EVENTS, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
 from dra_kit.operation.bundle import redaction
 from dra_kit.operation.checks.all import Wanted, findings

@@ -10,7 +10,7 @@ from typing import Any
 from dra_kit import __version__
 from dra_kit.errors import KubeError
 from dra_kit.kube.client import Client
-from dra_kit.kube.credentials import Credentials
+from dra_kit.kube.connection.credentials import Credentials
 from dra_kit.kube.resources import NODES
 from dra_kit.kube.versions import ServerFeatures
 from dra_kit.operation.checks.driver import check_driver

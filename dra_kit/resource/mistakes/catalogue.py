@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final, TypeAlias
 
 from dra_kit import cel
-from dra_kit.cel.syntax import Call, Literal, Node, walk
+from dra_kit.cel.syntax.tree import Call, Literal, Node, walk
 from dra_kit.resource import names
 from dra_kit.resource.mistakes import domains, quantities, versions, writing
 from dra_kit.resource.mistakes.advertised import Advertised

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from dra_kit import cel
-from dra_kit.cel.syntax import Call, Ident, Literal, Node, Select, walk
+from dra_kit.cel.syntax.tree import Call, Ident, Literal, Node, Select, walk
 from dra_kit.resource.mistakes.advertised import Advertised, Trait
 from dra_kit.resource.mistakes.expression import Expression
 from dra_kit.resource.mistakes.mistake import (

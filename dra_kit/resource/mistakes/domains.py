@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from dra_kit.cel.syntax import Call, Comprehension, walk
+from dra_kit.cel.syntax.tree import Call, Comprehension, walk
 from dra_kit.resource.mistakes.expression import Expression
 from dra_kit.resource.mistakes.mistake import Mistake, Replacement, comparison, operator_span, quoted
 from dra_kit.resource.mistakes.reads import read_of, reads

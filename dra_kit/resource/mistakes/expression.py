@@ -7,8 +7,8 @@ from typing import Literal, TypeAlias
 
 from dra_kit import cel
 from dra_kit.cel.failure import Refusal
-from dra_kit.cel.parser import parse
-from dra_kit.cel.syntax import Node
+from dra_kit.cel.syntax.parser import parse
+from dra_kit.cel.syntax.tree import Node
 
 Role: TypeAlias = Literal["selector", "derived"]
 

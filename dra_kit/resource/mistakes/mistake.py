@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from dra_kit.cel.syntax import Call, Literal, Node
+from dra_kit.cel.syntax.tree import Call, Literal, Node
 from dra_kit.resource.mistakes.expression import Expression
 from dra_kit.resource.mistakes.reads import Read, read_of
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from dra_kit.cel import syntax
-from dra_kit.cel.syntax import Call, Comprehension, Ident, Node, Select
+from dra_kit.cel.syntax import tree
+from dra_kit.cel.syntax.tree import Call, Comprehension, Ident, Node, Select
 
 Kind: TypeAlias = Literal["attributes", "capacity"]
 _KINDS: Final[Mapping[str, Kind]] = {"attributes": "attributes", "capacity": "capacity"}
@@ -94,7 +94,7 @@ def read_of(node: Node, bindings: Bindings | None = None) -> Read | None:
 def _membership(node: Call, bindings: Bindings) -> Read | None:
     """``"name" in device.attributes["domain"]``."""
     key, container = node.arguments
-    name = key.value if isinstance(key, syntax.Literal) and isinstance(key.value, str) else None
+    name = key.value if isinstance(key, tree.Literal) and isinstance(key.value, str) else None
     domain = _domain(container, bindings)
     if domain is None:
         kind = _map(container, bindings)
@@ -108,7 +108,7 @@ def _step(node: Node) -> tuple[Node, str | None, bool] | None:
         return node.operand, node.field, node.test_only
     if isinstance(node, Call) and node.function in _INDEXING and len(node.arguments) == 2:
         operand, key = node.arguments
-        known = key.value if isinstance(key, syntax.Literal) and isinstance(key.value, str) else None
+        known = key.value if isinstance(key, tree.Literal) and isinstance(key.value, str) else None
         return operand, known, node.function != "_[_]"
     return None
 

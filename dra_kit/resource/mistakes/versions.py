@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from dra_kit.cel.syntax import Call, Literal, Node, walk
+from dra_kit.cel.syntax.tree import Call, Literal, Node, walk
 from dra_kit.resource.mistakes.expression import Expression
 from dra_kit.resource.mistakes.mistake import (
     EQUAL,

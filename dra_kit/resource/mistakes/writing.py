@@ -8,7 +8,7 @@ from typing import Final
 
 from dra_kit.cel.declarations import functions
 from dra_kit.cel.device import FIELDS
-from dra_kit.cel.syntax import Call, Comprehension, Ident, Select, walk
+from dra_kit.cel.syntax.tree import Call, Comprehension, Ident, Select, walk
 from dra_kit.resource.mistakes.expression import Expression
 from dra_kit.resource.mistakes.mistake import Mistake, Replacement, operator_span
 from dra_kit.resource.mistakes.reads import read_of

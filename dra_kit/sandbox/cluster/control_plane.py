@@ -10,11 +10,11 @@ from typing import Final, Self
 
 from dra_kit.allocator import Gates
 from dra_kit.apiserver.controllers import NAMESPACE_SECONDS
-from dra_kit.apiserver.door import Door
+from dra_kit.apiserver.http.door import Door
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.errors import DraKitError, InternalError
 from dra_kit.kube.client import Client
-from dra_kit.kube.credentials import Credentials
+from dra_kit.kube.connection.credentials import Credentials
 from dra_kit.kube.resources import (
     DEVICE_CLASSES,
     DEVICE_TAINT_RULES,

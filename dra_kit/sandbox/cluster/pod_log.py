@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
 from typing import Any, Final
 
-from dra_kit.apiserver.pod_log import LogOptions, NoLog
+from dra_kit.apiserver.requests.pod_log import LogOptions, NoLog
 from dra_kit.sandbox.cluster.workload.container_log import ContainerLog, Excerpt
 from dra_kit.sandbox.cluster.workload.log_segment import Arrival
 

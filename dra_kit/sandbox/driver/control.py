@@ -24,7 +24,7 @@ from dra_kit.values.nearest import did_you_mean
 
 
 class SandboxControl:
-    """The :class:`dra_kit.sandbox.stories.facts.DriverControl` of a sandbox.
+    """The :class:`dra_kit.sandbox.stories.expectations.facts.DriverControl` of a sandbox.
 
     Args:
         driver: that runs first.
@@ -108,13 +108,13 @@ class SandboxControl:
         return self.driver.release(self.on(node).author)
 
     async def restart(self) -> None:
-        """See :class:`dra_kit.sandbox.stories.facts.DriverControl`."""
+        """See :class:`dra_kit.sandbox.stories.expectations.facts.DriverControl`."""
         for node in self.nodes:
             await self.on(node).restart(self.fresh(node))
         await self._published(self)
 
     async def in_process(self, wanted: bool) -> None:
-        """See :class:`dra_kit.sandbox.stories.facts.DriverControl`."""
+        """See :class:`dra_kit.sandbox.stories.expectations.facts.DriverControl`."""
         for node in self.nodes:
             driver = self.on(node)
             if driver.in_process != wanted:
@@ -127,17 +127,17 @@ class SandboxControl:
                     raise
 
     async def kill(self) -> None:
-        """See :class:`dra_kit.sandbox.stories.facts.DriverControl`."""
+        """See :class:`dra_kit.sandbox.stories.expectations.facts.DriverControl`."""
         for node in self.nodes:
             await self.on(node).kill()
 
     async def start(self) -> None:
-        """See :class:`dra_kit.sandbox.stories.facts.DriverControl`."""
+        """See :class:`dra_kit.sandbox.stories.expectations.facts.DriverControl`."""
         for node in self.nodes:
             await self.on(node).start_again()
 
     async def kill_after(self, step: str) -> None:
-        """See :class:`dra_kit.sandbox.stories.facts.DriverControl`."""
+        """See :class:`dra_kit.sandbox.stories.expectations.facts.DriverControl`."""
         name, colon, count = step.partition(":")
         if name not in Step.__members__:
             hint = did_you_mean(name, Step.__members__) or ";"
@@ -149,13 +149,13 @@ class SandboxControl:
 
     @property
     def awaited(self) -> str:
-        """See :class:`dra_kit.sandbox.stories.facts.DriverControl`."""
+        """See :class:`dra_kit.sandbox.stories.expectations.facts.DriverControl`."""
         waiting = [crash.at for node in self.nodes if (crash := self.on(node).crash) is not None]
         # where there are several nodes, one that comes to it is enough
         return Step(waiting[0]).name if waiting and len(waiting) == len(self.nodes) else ""
 
     async def upgrade(self, target: str | Driver[Any, Any]) -> None:
-        """See :class:`dra_kit.sandbox.stories.facts.DriverControl`."""
+        """See :class:`dra_kit.sandbox.stories.expectations.facts.DriverControl`."""
         if self.driver.successor is None:
             raise ConfigurationError("the driver here cannot be upgraded; use dra_kit.testing.sandbox(…)")
         new = self.driver.successor(target)
@@ -168,20 +168,20 @@ class SandboxControl:
         self._past.append(new)
 
     async def rollback(self) -> None:
-        """See :class:`dra_kit.sandbox.stories.facts.DriverControl`."""
+        """See :class:`dra_kit.sandbox.stories.expectations.facts.DriverControl`."""
         if len(self._past) == 1:
             raise ConfigurationError("there is nothing to roll back: the driver was not upgraded; upgrade it first")
         await self._replace(self._past[-2])
         self._past.pop()
 
     async def reboot(self, lost: Sequence[str] = ()) -> None:
-        """See :class:`dra_kit.sandbox.stories.facts.DriverControl`."""
+        """See :class:`dra_kit.sandbox.stories.expectations.facts.DriverControl`."""
         await self._rebooted(
             {node.name: [_directory(self.on(node).author, name) for name in lost] for node in self.nodes}
         )
 
     async def restore(self) -> None:
-        """See :class:`dra_kit.sandbox.stories.facts.DriverControl`."""
+        """See :class:`dra_kit.sandbox.stories.expectations.facts.DriverControl`."""
         for node in self.nodes:
             if self.on(node).crash is not None:
                 self.on(node).crash_at(None)
@@ -199,7 +199,7 @@ class SandboxControl:
         return await replace_files([self.on(node).author for node in self.nodes], self._edited, setting, text)
 
     async def inject_health(self, device: str, reason: str, message: str | None) -> None:
-        """See :class:`dra_kit.sandbox.stories.facts.DriverControl`."""
+        """See :class:`dra_kit.sandbox.stories.expectations.facts.DriverControl`."""
         pool, _, name = device.rpartition("/")
         refusals = []
         for node in self.nodes:

@@ -26,8 +26,9 @@ logger: logging.Logger = logging.getLogger(__name__)
 _POLL: Final = 0.02
 _LOADS: Final = 60.0
 """Seconds in which a process has loaded its driver, on the slowest machine."""
-_COMES_UP: Final = 15.0
-"""Seconds in which a driver is ready that was ready before, or whose predecessor was."""
+_COMES_UP: Final = 60.0
+"""Seconds in which a driver is ready that was ready before, or whose predecessor was; one takes half a second, and tens
+of seconds where a suite of tests starts dozens of them at once. What fails is told at once."""
 
 
 class NodeDriver:
@@ -276,7 +277,16 @@ class NodeDriver:
             if isinstance(role, RoleInProcess) and role.killed:
                 return False
             if role.failure or time.monotonic() > last:
-                reason = role.failure or f"it is not ready within {_COMES_UP:.0f} s"
+                reason = role.failure or _late(role, loaded=loaded)
                 raise SandboxError(f"driver {self.name} does not come up: {reason}")
             await asyncio.sleep(_POLL)
         return True
+
+
+def _late(role: NodeRole, *, loaded: bool) -> str:
+    """What a driver has not done in its time, and where to look."""
+    if not loaded:
+        return f"its module has not been imported within {_LOADS:.0f} s; see what it waits for when it is imported"
+    missing = "the kubelet is not connected to it" if role.ready else "not all of its parts are ready"
+    calls = "; not returned: " + ", ".join(role.calls()) if role.calls() else ""
+    return f"within {_COMES_UP:g} s {missing}{calls}; see its log for what startup and discover wait for"

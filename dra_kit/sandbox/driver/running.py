@@ -23,8 +23,9 @@ from dra_kit.sandbox.driver.roles.operators import Operators
 from dra_kit.sandbox.driver.settings.named_settings import by_driver
 from dra_kit.values.nearest import did_you_mean
 
-PUBLISH_SECONDS: Final = 15.0
-"""A driver that has published nothing by then has a problem."""
+PUBLISH_SECONDS: Final = 60.0
+"""A driver that has published nothing by then has a problem; one takes tens of seconds on a busy machine. What it waits
+for is told long before, and a discover that fails ends it at once."""
 _FAILED_SECONDS: Final = 1.5  # a driver whose discover failed may mend itself within this time
 _POLL: Final = 0.02
 

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from dra_kit.errors import SandboxError
+from dra_kit.errors import DraKitError, SandboxError
 from dra_kit.sandbox.cluster import private
 from dra_kit.sandbox.cluster.workload.handle import ProcessHandle
 from dra_kit.sandbox.run.bounded_file import bounded
@@ -27,7 +26,6 @@ STATE_VARIABLE: Final = "DRA_KIT_SANDBOX_STATE"
 _START_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 40.0
 _POLL: Final = 0.05
-_ERROR: Final = re.compile(r"error: (?P<text>.*) \[(?P<code>[a-z0-9-]+)\]")  # as the command line tells it
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,17 +135,19 @@ def _up(state: Path, process: subprocess.Popen[bytes], log: Path) -> DetachedSan
     end = time.monotonic() + _START_SECONDS
     while (sandbox := _read(state)) is None:
         if process.poll() is not None or time.monotonic() > end:
-            raise _reason(log)
+            raise _reason(state, log)
         time.sleep(_POLL)
     return sandbox
 
 
-def _reason(log: Path) -> SandboxError:
+def _reason(state: Path, log: Path) -> SandboxError:
     """The error that a sandbox ended with, or else the last lines that it printed."""
-    lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    errors = [found for line in lines if (found := _ERROR.fullmatch(line))]
-    text = errors[-1]["text"] if errors else " ".join(lines[-3:]) or "it printed nothing"
-    return SandboxError(f"the sandbox did not come up: {text}", code=errors[-1]["code"] if errors else None)
+    fields = _fields(state)
+    text, code = fields.get("error"), fields.get("code")
+    if not isinstance(text, str) or not isinstance(code, str):
+        lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+        text, code = " ".join(lines[-3:]) or "it printed nothing", None
+    return SandboxError(f"the sandbox did not come up: {text}", code=code)
 
 
 def _take_down(process: subprocess.Popen[bytes]) -> None:
@@ -173,6 +173,13 @@ def announce(drivers: Sequence[str], kubeconfig: Path) -> None:
         "kubeconfig": str(kubeconfig.absolute()),
     }
     private.replace(Path(path), json.dumps(state_fields).encode())
+
+
+def announce_failure(error: DraKitError) -> None:
+    """Tell whoever started this process in the background why it does not come up; does nothing in the foreground."""
+    path = os.environ.get(STATE_VARIABLE)
+    if path and not Path(path).exists():  # later ones are in its log
+        private.replace(Path(path), json.dumps({"error": str(error), "code": error.code}).encode())
 
 
 def running() -> list[DetachedSandbox]:
@@ -203,15 +210,22 @@ def _forget(sandbox: DetachedSandbox) -> None:
 
 def _read(path: Path) -> DetachedSandbox | None:
     """What a sandbox left; None when no sandbox has left this."""
-    try:
-        state_fields = json.loads(private.read(path) or b"")
-        pid, began, drivers, kubeconfig = (state_fields[name] for name in ("pid", "began", "drivers", "kubeconfig"))
-    except (ValueError, LookupError, TypeError, RecursionError):
-        return None
+    fields = _fields(path)
+    found: list[Any] = [fields.get(name) for name in ("pid", "began", "drivers", "kubeconfig")]
+    pid, began, drivers, kubeconfig = found
     texts = isinstance(drivers, list) and all(isinstance(item, str) for item in (began, kubeconfig, *drivers))
     if not texts or not began or type(pid) is not int or pid <= 1:
         return None
     return DetachedSandbox(pid, began, tuple(drivers), kubeconfig, path)
+
+
+def _fields(path: Path) -> Mapping[str, Any]:
+    """The JSON object in a file that a process of this user wrote; empty when there is none."""
+    try:
+        found = json.loads(private.read(path) or b"")
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _began(pid: int) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from dra_kit.errors import ConfigurationError, Conflict, KubeError, NotFound, Unavailable
 from dra_kit.kube.client import Client
-from dra_kit.kube.resources import Resource
+from dra_kit.kube.resources import NAMESPACES, Resource
 from dra_kit.sandbox.cluster.served_kinds import ServedKinds
 from dra_kit.sandbox.stories.manifests import read_manifests
 
@@ -48,15 +48,45 @@ async def apply(client: Client, paths: Iterable[Path], *, namespace: str = "defa
         ConfigurationError: naming the file and what is wrong with it, or why the API server refuses its object.
         KubeError: the API server does not answer.
     """
-    documents = [found for path in paths for found in _documents(path)]
     kinds = ServedKinds(client)
-    applied = []
-    for where, body in sorted(documents, key=lambda item: _order(str(item[1].get("kind")))):
-        resource = await kinds.resource(where, body)
-        with _naming(where):
-            stored = await _apply(client, resource, body, namespace)
-        applied.append(AppliedObject(resource, stored))
-    return applied
+    return [await apply_object(client, kinds, where, body, namespace) for where, body in in_order(paths)]
+
+
+def in_order(paths: Iterable[Path]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return the objects of files and folders in the order in which they are applied, each with where it stands.
+
+    Raises:
+        ConfigurationError: naming the file and what is wrong with it.
+    """
+    documents = [found for path in paths for found in _documents(path)]
+    return sorted(documents, key=lambda item: _order(str(item[1].get("kind"))))
+
+
+async def apply_object(
+    client: Client, kinds: ServedKinds, where: str, body: Mapping[str, Any], namespace: str
+) -> AppliedObject:
+    """Create an object, or change the one that exists already.
+
+    Args:
+        client: of the API server.
+        kinds: that it serves.
+        where: the object stands.
+        body: the object.
+        namespace: of a namespaced object that names none.
+
+    Raises:
+        ConfigurationError: naming the place, and why the API server refuses the object.
+        KubeError: the API server does not answer.
+    """
+    resource = await kinds.resource(where, body)
+    placed = in_namespace(resource, body, namespace)
+    with _naming(where):
+        try:
+            stored = await client.create(resource, placed, strict=True)
+        except Conflict:
+            metadata = placed["metadata"]
+            stored = await client.patch(resource, metadata["name"], body, metadata.get("namespace"), strict=True)
+    return AppliedObject(resource, stored)
 
 
 async def check(
@@ -77,7 +107,7 @@ async def check(
     for where, body in documents:
         resource = await kinds.resource(where, body)
         with _naming(where), suppress(Conflict):  # the name is taken by what it is to replace
-            await client.create(resource, _placed(resource, body, namespace), dry_run=True, strict=True)
+            await client.create(resource, in_namespace(resource, body, namespace), dry_run=True, strict=True)
 
 
 @contextmanager
@@ -92,7 +122,7 @@ def _naming(where: str) -> Iterator[None]:
 
 
 def _remedy(error: KubeError) -> str:
-    missing = isinstance(error, NotFound) and 'namespaces "' in error.message
+    missing = isinstance(error, NotFound) and error.about == NAMESPACES.plural
     return "; add the Namespace to the file, or leave out metadata.namespace" if missing else ""
 
 
@@ -110,15 +140,6 @@ def _documents(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     yield from found
 
 
-async def _apply(client: Client, resource: Resource, body: Mapping[str, Any], namespace: str) -> dict[str, Any]:
-    placed = _placed(resource, body, namespace)
-    try:
-        return await client.create(resource, placed, strict=True)
-    except Conflict:
-        metadata = placed["metadata"]
-        return await client.patch(resource, metadata["name"], body, metadata.get("namespace"), strict=True)
-
-
-def _placed(resource: Resource, body: Mapping[str, Any], namespace: str) -> dict[str, Any]:
-    """An object with its namespace."""
+def in_namespace(resource: Resource, body: Mapping[str, Any], namespace: str) -> dict[str, Any]:
+    """Return an object with its namespace, or with this one where it names none."""
     return {**body, "metadata": {**({"namespace": namespace} if resource.namespaced else {}), **body["metadata"]}}

@@ -1,29 +1,35 @@
-"""A namespace of its own in a cluster: where stories and tests make objects, and so that nothing is left of them."""
+"""Makes the objects of stories and tests, in a namespace of their own or where they say, and leaves nothing of them."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import secrets
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 
 from dra_kit.errors import Conflict, Forbidden, KubeError, NotFound, Unavailable
-from dra_kit.kube.resources import NAMESPACES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
+from dra_kit.kube.resources import NAMESPACES, PODS, REPLICA_SETS, RESOURCE_CLAIMS, SERVICE_ACCOUNTS, Resource
+from dra_kit.sandbox.cluster.controllers.workloads.controller import FOLLOWED as WORKLOADS
 from dra_kit.sandbox.cluster.served_kinds import ServedKinds
-from dra_kit.sandbox.stories.facts import Cluster, DriverControl, Facts, PublishedDevice, gather
+from dra_kit.sandbox.cluster.slow_calls import PATIENCE
+from dra_kit.sandbox.stories import published
+from dra_kit.sandbox.stories.expectations.facts import Cluster, DriverControl, Facts, PublishedDevice, gather
+from dra_kit.sandbox.stories.expectations.rollout import pods_of
 from dra_kit.sandbox.stories.manifests import Manifest
+from dra_kit.sandbox.stories.objects import apply_object, in_namespace
+from dra_kit.sandbox.stories.remains import Remains
 from dra_kit.scheduler.pods import held
+from dra_kit.values.json import ObjectView
 
 POLL_SECONDS = 0.3
-_PUBLISHES = 3.0
-_PARTIAL = "a part"
+"""Seconds between two looks at the cluster; the first ones follow sooner."""
+_FIRST_SECONDS: Final = 0.05
+_PUBLISHES: Final = 3.0
 
 
 def namespace_for(purpose: str, name: str) -> str:
@@ -32,33 +38,49 @@ def namespace_for(purpose: str, name: str) -> str:
     return f"{readable[:54]}-{secrets.token_hex(3)}"
 
 
-def _shown_pool(specs: Sequence[Mapping[str, Any]]) -> str:
-    newest = max(item["pool"]["generation"] for item in specs)
-    current = [item for item in specs if item["pool"]["generation"] == newest]
-    if len(current) < current[0]["pool"]["resourceSliceCount"]:
-        return _PARTIAL
-    return json.dumps([item.get("devices", []) for item in current], sort_keys=True)
-
-
 @dataclass(frozen=True, slots=True)
 class Made:
-    """An object that was made, as what its manifest says and what it is to the server."""
+    """An object that was made.
+
+    Attributes:
+        manifest: it is made from.
+        resource: what it is to the server.
+        namespace: it is in; None for one that is in none.
+        object: as the server stored it; empty where its answer did not come.
+    """
 
     manifest: Manifest
     resource: Resource
+    namespace: str | None
+    object: ObjectView = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return str(self.manifest)
+        return f"{self.manifest.kind}/{self.name}"
+
+    @property
+    def name(self) -> str:
+        """``metadata.name``."""
+        return str(self.object["metadata"]["name"]) if self.object else self.manifest.name
+
+    @property
+    def uid(self) -> str:
+        """``metadata.uid``; empty where the server's answer did not come."""
+        return str(self.object["metadata"]["uid"]) if self.object else ""
 
 
 class Stage:
-    """A namespace, and the objects made in it.
+    """Makes objects, and deletes them in the end.
 
     Args:
-        cluster: where it is.
-        namespace: its name; it must not exist yet.
+        cluster: where they are made.
+        namespace: in which; it must not exist yet, unless it is of others.
+        own: the namespace is made, and deleted in the end; else objects are made in the namespaces that they name, or
+            in this one.
         labels: of the namespace.
-        timeout: seconds that each wait may take, and the whole of :meth:`close`.
+        timeout: seconds that each wait may take.
+        clean_up: seconds that the whole of :meth:`close` may take; None for ``timeout``.
+        leftovers: regular expressions of what may remain.
+        waiting: called when :meth:`close` waits for long, with what it waits for and the seconds that it may take.
 
     Attributes:
         namespace: its name.
@@ -67,7 +89,16 @@ class Stage:
     """
 
     def __init__(
-        self, cluster: Cluster, namespace: str, *, labels: Mapping[str, str] | None = None, timeout: float = 180
+        self,
+        cluster: Cluster,
+        namespace: str,
+        *,
+        own: bool = True,
+        labels: Mapping[str, str] | None = None,
+        timeout: float = 180,
+        clean_up: float | None = None,
+        leftovers: Sequence[str] = (),
+        waiting: Callable[[Sequence[str], float], None] = lambda _found, _seconds: None,
     ) -> None:
         self.namespace = namespace
         self.created: list[Made] = []
@@ -75,23 +106,28 @@ class Stage:
         self._cluster = cluster
         self._client = cluster.client
         self._kinds = ServedKinds(cluster.client)
+        self._own = own
         self._labels = dict(labels or {})
         self._timeout = timeout
+        self._clean_up = timeout if clean_up is None else clean_up
+        self._leftovers = leftovers
+        self._waiting: Callable[[Sequence[str], float], None] | None = waiting
         self._former_files: dict[tuple[str, str], str] = {}  # by driver and setting
         self._ill: set[tuple[str, str, str]] = set()  # drivers, their devices, and reasons
-        self._slices: set[str] = set()
-        self._node_state: set[str] = set()
+        self._remains = Remains(cluster, namespace if own else None)
 
     async def open(self) -> None:
-        """Remember how the cluster is once all slices of the driver are there, and make the namespace.
+        """Note how the cluster is once all slices of the driver are there, and make the namespace.
 
         Raises:
             KubeError: the API server does not take it.
         """
         async for _ in self.until_deadline(_PUBLISHES):
-            if _PARTIAL not in (await self._pools()).values():
+            if published.PARTIAL not in (await published.pools(self._cluster)).values():
                 break
-        self._slices, self._node_state = await self._published(), set(await self._cluster.node_state())
+        await self._remains.note()
+        if not self._own:
+            return
         metadata = {"name": self.namespace, "labels": self._labels}
         try:
             await self._client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
@@ -107,25 +143,46 @@ class Stage:
             KubeError: the API server does not take it; unknown fields are refused, too.
         """
         resource = await self._kinds.resource(f"{manifest} of {manifest.file}", manifest.body)
-        made = Made(manifest, resource)
-        metadata = {**manifest.body["metadata"], **({"namespace": self.namespace} if resource.namespaced else {})}
+        made = Made(manifest, resource, self.namespace if resource.namespaced else None)
+        body = in_namespace(resource, manifest.body, self.namespace)
         problem: KubeError = Unavailable(f"{manifest} was not sent")
         # noted first: whatever interrupts the request, the object may exist then
         self.created.append(made)
         self._cluster.forget_refusals(self.namespace)
         async for _ in self.until_deadline():
             try:
-                await self._client.create(resource, {**manifest.body, "metadata": metadata}, strict=True)
+                stored = await self._client.create(resource, body, strict=True)
             except KubeError as error:
                 problem = error
-                # the service account of a new namespace comes a moment later than the namespace
-                if not (isinstance(error, Forbidden) and "serviceaccount" in error.message):
+                if not (isinstance(error, Forbidden) and await self._lacks_account(resource, body)):
                     break
             else:
+                self.created[self.created.index(made)] = replace(made, object=stored)
                 return
         if not isinstance(problem, Unavailable):
             self.created.remove(made)
         raise problem
+
+    async def _lacks_account(self, resource: Resource, body: ObjectView) -> bool:
+        """Whether it is a pod without its service account: that of a new namespace comes a moment later than this."""
+        if resource != PODS:
+            return False
+        name = body.get("spec", {}).get("serviceAccountName") or "default"
+        try:
+            await self._client.get(SERVICE_ACCOUNTS, name, self.namespace)
+        except NotFound:
+            return True
+        return False
+
+    async def apply(self, manifest: Manifest) -> None:
+        """Make an object in the namespace that it names, or in this one; one that exists is changed.
+
+        Raises:
+            ConfigurationError: naming the manifest's place, and why the API server refuses the object.
+            KubeError: the API server does not answer.
+        """
+        applied = await apply_object(self._client, self._kinds, manifest.file, manifest.body, self.namespace)
+        self.created.append(Made(manifest, applied.resource, applied.namespace or None, applied.object))
 
     def find(self, reference: str) -> Made | None:
         """What was made as ``<kind>/<name>``; None when nothing was."""
@@ -148,27 +205,15 @@ class Stage:
             driver: its name; empty for the only one.
         """
         control = self._cluster.control(driver)
-        before = await self._pools(driver)
+        before = await published.pools(self._cluster, driver)
         former = await control.replace_file(setting, text)
         self._former_files.setdefault((driver, setting), former)
         async for _ in self.until_deadline(_PUBLISHES):
-            now = await self._pools(driver)
-            if all(before.get(pool) != (found := now.get(pool)) and found != _PARTIAL for pool in {*before, *now}):
+            now = await published.pools(self._cluster, driver)
+            pairs = [(before.get(pool), now.get(pool)) for pool in {*before, *now}]
+            if all(new not in {old, published.PARTIAL} for old, new in pairs):
                 break
         self._cluster.forget_refusals(self.namespace)
-
-    async def _pools(self, driver: str = "") -> dict[tuple[str, str], str]:
-        """The devices of each pool as a text, or that some slices are yet to come, by driver and pool.
-
-        Args:
-            driver: whose pools; empty for all.
-        """
-        slices: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-        for item in await self._own_slices():
-            spec = item["spec"]
-            if spec["driver"] == (driver or spec["driver"]):
-                slices.setdefault((spec["driver"], spec["pool"]["name"]), []).append(spec)
-        return {pool: _shown_pool(specs) for pool, specs in slices.items()}
 
     @asynccontextmanager
     async def driver(self, name: str = "") -> AsyncIterator[DriverControl]:
@@ -184,33 +229,8 @@ class Stage:
         self._cluster.forget_refusals(self.namespace)
 
     async def devices(self) -> dict[str, PublishedDevice]:
-        """The published devices, by ``<name>``; of several pools by ``<pool>/<name>``.
-
-        Where devices of several drivers would have one name, it is ``<driver>/<pool>/<name>``.
-        """
-        found = await self._devices()
-        several = len({item.pool for item in found}) > 1
-        names = [f"{item.pool}/{item.name}" if several else item.name for item in found]
-        twice = {name for name, count in Counter(names).items() if count > 1}
-        return {
-            f"{item.driver}/{item.pool}/{item.name}" if name in twice else name: item
-            for name, item in zip(names, found, strict=True)
-        }
-
-    async def _devices(self) -> list[PublishedDevice]:
-        """In the order of their slices."""
-        return [
-            PublishedDevice(
-                name=device["name"],
-                pool=item["spec"]["pool"]["name"],
-                driver=item["spec"]["driver"],
-                attributes={key: next(iter(value.values())) for key, value in device.get("attributes", {}).items()},
-                capacity={key: value["value"] for key, value in device.get("capacity", {}).items()},
-                taints=tuple(device.get("taints", ())),
-            )
-            for item in await self._own_slices()
-            for device in item["spec"].get("devices", [])
-        ]
+        """Return the published devices; see :func:`dra_kit.sandbox.stories.published.devices` for their names."""
+        return await published.devices(self._cluster)
 
     async def is_gone(self, made: Made) -> bool:
         """Whether an object that was made is there no more."""
@@ -232,39 +252,43 @@ class Stage:
 
     async def until_deadline(self, timeout: float | None = None) -> AsyncIterator[None]:
         """Yield again and again, for as long as a wait may take, or for ``timeout`` seconds."""
-        end = self._deadline(timeout)
+        end, pause = self._deadline(timeout), _FIRST_SECONDS
         yield
         while time.monotonic() < end:
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(min(pause, POLL_SECONDS))
+            pause *= 1.5
             yield
 
+    # --- the end
+
     async def close(self) -> tuple[str, ...]:
-        """Delete everything, pods first, and tell what remains, and what holds it."""
+        """Delete everything, pods and workloads first; return what remains, and what holds it."""
         controls = [self._cluster.control(name) for name in self._cluster.drivers]
         for control in controls:
             await control.start()
-        end = self._deadline()
-        pods = [item for item in self.created if item.resource == PODS]
-        remaining = await self._remove(pods, end)
+        end = self._deadline(self._clean_up)
+        running = [item for item in self.created if item.resource in {PODS, *WORKLOADS}]
+        pods = await self._pods_of(running)
+        remaining = await self._remove(running, end)
+        remaining += await self._settle(lambda: self._still(pods), end)
         for (driver, setting), text in self._former_files.items():
             await self._cluster.control(driver).replace_file(setting, text)
         for driver, device, reason in self._ill:
             await self._cluster.control(driver).inject_health(device, reason, None)
-        own = {item.manifest.name for item in self.created if item.manifest.kind == RESOURCE_CLAIMS.kind}
+        claims = [item for item in self.created if item.resource.kind == RESOURCE_CLAIMS.kind]
+        own = {(item.namespace or "", item.name) for item in claims}
         # claims made from templates go by themselves once their pods are gone
-        remaining += await self._settle(lambda: self._claims(own), end)
-        remaining += await self._remove([item for item in reversed(self.created) if item not in pods], end)
-        remaining += await self._settle(lambda: self._claims(set()), end)
-        try:
-            await self._client.delete(NAMESPACES, self.namespace)
-        except NotFound:
-            pass
-        remaining += await self._settle(self._namespaces, end)
-        remaining += await self._settle(self._node_difference, end)
+        remaining += await self._settle(lambda: self._remains.claims(own), end)
+        remaining += await self._remove([item for item in reversed(self.created) if item not in running], end)
+        remaining += await self._settle(self._remains.claims, end)
+        if self._own:
+            await self._delete(NAMESPACES, self.namespace, None)
+        for look in (self._remains.namespaces, self._remains.node):
+            remaining += await self._settle(look, end)
         self.unreached = " and ".join(filter(None, (control.awaited for control in controls)))
         for control in controls:
             await control.restore()
-        remaining += await self._settle(self._slice_difference, end)
+        remaining += await self._settle(self._remains.devices, end)
         return tuple(dict.fromkeys(remaining))
 
     def _deadline(self, timeout: float | None = None) -> float:
@@ -272,75 +296,75 @@ class Stage:
 
     async def _remove(self, objects: Sequence[Made], end: float) -> list[str]:
         for item in objects:
-            try:
-                await self._client.delete(item.resource, item.manifest.name, self._namespace_of(item))
-            except (NotFound, Conflict):  # gone, or going
-                pass
-            except Unavailable as error:
-                _kind_gone(error)
+            await self._delete(item.resource, item.name, item.namespace)
         return await self._settle(lambda: self._objects(objects), end)
 
+    async def _delete(self, resource: Resource, name: str, namespace: str | None) -> None:
+        try:
+            await self._client.delete(resource, name, namespace)
+        except (NotFound, Conflict):  # gone, or going
+            pass
+        except Unavailable as error:
+            _kind_gone(error)
+
     async def _settle(self, remaining: Callable[[], Awaitable[list[str]]], end: float) -> list[str]:
-        """Wait until nothing remains; what does in the end."""
-        while (found := await remaining()) and time.monotonic() < end:  # noqa: ASYNC110 - a cluster sets no event
-            await asyncio.sleep(POLL_SECONDS)
+        """Wait until nothing remains that may not; what does in the end."""
+        begin, pause = time.monotonic(), _FIRST_SECONDS
+        while found := [text for text in await remaining() if not self._may_remain(text)]:
+            now = time.monotonic()
+            if now > end:
+                break
+            if self._waiting and now > begin + PATIENCE:
+                self._waiting(found, self._clean_up)
+                self._waiting = None  # once is enough
+            await asyncio.sleep(min(pause, POLL_SECONDS))
+            pause *= 1.5
         return found
 
-    # --- what there is
-
-    def _namespace_of(self, made: Made) -> str | None:
-        return self.namespace if made.resource.namespaced else None
+    def _may_remain(self, text: str) -> bool:
+        return any(re.search(pattern, text) for pattern in self._leftovers)
 
     async def _objects(self, objects: Sequence[Made]) -> list[str]:
-        found = []
+        """Those of the objects that are there, each with what holds it."""
+        groups: dict[tuple[Resource, str | None], list[str]] = {}
         for item in objects:
-            try:
-                stored = await self._client.get(item.resource, item.manifest.name, self._namespace_of(item))
-            except NotFound:
-                continue
-            except Unavailable as error:
-                _kind_gone(error)
-                continue
-            found.append(f"{item}{held(stored)}")
-        return found
+            groups.setdefault((item.resource, item.namespace), []).append(item.name)
+        return [
+            f"{self._remains.title(resource.kind, stored)}{held(stored)}"
+            for (resource, namespace), names in groups.items()
+            for stored in await self._stored(resource, namespace, names)
+        ]
 
-    async def _claims(self, expected: set[str]) -> list[str]:
-        claims = (await self._client.list(RESOURCE_CLAIMS, self.namespace)).items
-        others = [item for item in claims if item["metadata"]["name"] not in expected]
-        return [f"ResourceClaim/{item['metadata']['name']}{held(item)}" for item in others]
-
-    async def _namespaces(self) -> list[str]:
+    async def _stored(self, resource: Resource, namespace: str | None, names: Sequence[str]) -> list[dict[str, Any]]:
         try:
-            stored = await self._client.get(NAMESPACES, self.namespace)
+            if len(names) == 1:
+                return [await self._client.get(resource, names[0], namespace)]
+            return [item for item in await self._list(resource, namespace) if item["metadata"]["name"] in names]
         except NotFound:
-            return []
-        return [f"Namespace/{self.namespace}{held(stored)}"]
+            pass
+        except Unavailable as error:
+            _kind_gone(error)
+        return []
 
-    async def _node_difference(self) -> list[str]:
-        return sorted(set(await self._cluster.node_state()) - self._node_state)
-
-    async def _published(self) -> set[str]:
-        """Each published device with its pool, as a text; generations do not matter."""
+    async def _pods_of(self, objects: Sequence[Made]) -> set[str]:
+        """UIDs of the pods that workloads among these objects made."""
+        workloads = [item for item in objects if item.resource in WORKLOADS]
+        uids = {item.uid for item in workloads}
         return {
-            f"device {self._of_driver(item)}{item['spec']['pool']['name']}/{device['name']} as "
-            f"{json.dumps(device, sort_keys=True)}"
-            for item in await self._own_slices()
-            for device in item["spec"].get("devices", [])
+            pod["metadata"]["uid"]
+            for namespace in {item.namespace for item in workloads}
+            for pod in pods_of(uids, await self._list(REPLICA_SETS, namespace), await self._list(PODS, namespace))
         }
 
-    async def _own_slices(self) -> Sequence[Mapping[str, Any]]:
-        found: list[Mapping[str, Any]] = []
-        for driver in self._cluster.drivers:
-            found += (await self._client.list(RESOURCE_SLICES, field_selector=f"spec.driver={driver}")).items
-        return found
+    async def _still(self, uids: set[str]) -> list[str]:
+        """The pods of these UIDs that are there."""
+        if not uids:
+            return []
+        found = await self._list(PODS, self.namespace if self._own else None)
+        return [f"{self._remains.title('Pod', pod)}{held(pod)}" for pod in found if pod["metadata"]["uid"] in uids]
 
-    def _of_driver(self, item: Mapping[str, Any]) -> str:
-        """Which driver's slice it is, where there are several."""
-        return f"{item['spec']['driver']}/" if len(self._cluster.drivers) > 1 else ""
-
-    async def _slice_difference(self) -> list[str]:
-        before, now = self._slices, await self._published()
-        return sorted([f"{text} is published" for text in now - before] + [f"{text} is gone" for text in before - now])
+    async def _list(self, resource: Resource, namespace: str | None) -> Sequence[dict[str, Any]]:
+        return (await self._client.list(resource, namespace)).items
 
 
 def _kind_gone(error: Unavailable) -> None:

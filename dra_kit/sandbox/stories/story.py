@@ -1,6 +1,6 @@
 """A story: a folder of manifests with an ``expect.yaml`` that says what must be true once they are applied.
 
-Its form is that of :mod:`dra_kit.sandbox.stories.story_model`; docs/reference/story-format.md tells every key.
+Its form is that of :mod:`dra_kit.sandbox.stories.story_model`; docs/reference/story-format.md leads to every key.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from dra_kit.manifests.files import read_file
 from dra_kit.manifests.limits import MANIFESTS
 from dra_kit.manifests.sources import source_file
 from dra_kit.process.target import GLOB_SUFFIXES
+from dra_kit.sandbox.stories.completion import Completion
 from dra_kit.sandbox.stories.manifests import Manifest, load_manifests
 from dra_kit.sandbox.stories.story_model import DriverActions, Expectation, StepFile, StoryFile, Upgrade
 from dra_kit.values.nearest import did_you_mean
@@ -41,6 +42,7 @@ class Step:
         expectation: what must be true then.
         actions: what is done to a driver first.
         driver: the name of the driver whose actions, edits and health these are; empty for the only one.
+        completion: takes the place of an expectation that nobody has written.
     """
 
     manifests: tuple[Manifest, ...]
@@ -50,6 +52,7 @@ class Step:
     expectation: Expectation
     actions: DriverActions = field(default_factory=DriverActions)
     driver: str = ""
+    completion: Completion | None = None
 
     @property
     def acts(self) -> bool:
@@ -68,6 +71,8 @@ class Story:
         steps: at least one.
         leftovers: regular expressions of what may remain after it.
         targets: of further drivers that it needs.
+        own_namespace: it runs in a namespace of its own; else its objects are applied where they say, and one that the
+            API server refuses is an error of whoever wrote it.
     """
 
     name: str
@@ -75,6 +80,7 @@ class Story:
     steps: tuple[Step, ...]
     leftovers: tuple[str, ...]
     targets: tuple[str, ...] = ()
+    own_namespace: bool = True
 
     @property
     def killed(self) -> frozenset[str]:

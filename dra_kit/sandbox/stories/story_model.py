@@ -1,4 +1,4 @@
-"""The form of a story's ``expect.yaml``; docs/reference/story-format.md and the JSON schema are made of it."""
+"""The form of a story's ``expect.yaml``; docs/reference/story-*.md and the JSON schema are made of it."""
 
 from __future__ import annotations
 

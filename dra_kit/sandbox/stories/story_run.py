@@ -2,97 +2,49 @@
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
 
 from dra_kit.errors import ConfigurationError, KubeError, SandboxError
-from dra_kit.sandbox.stories.facts import ClaimFacts, Cluster, Facts, PodFacts
+from dra_kit.sandbox.stories.completion import Completion
+from dra_kit.sandbox.stories.expectations.facts import ClaimFacts, Cluster, Facts, PodFacts
+from dra_kit.sandbox.stories.expectations.verdict import Mismatch, compare, references
 from dra_kit.sandbox.stories.manifests import Manifest
+from dra_kit.sandbox.stories.observer import StoryObserver
+from dra_kit.sandbox.stories.result import Failure, StoryResult
 from dra_kit.sandbox.stories.stage import Made, Stage, namespace_for
 from dra_kit.sandbox.stories.story import Step, Story
 from dra_kit.sandbox.stories.story_model import DriverActions, Kill, Nothing, Reboot, Upgrade
-from dra_kit.sandbox.stories.verdict import Mismatch, compare, references
 
-
-class StoryObserver(Protocol):
-    """Told what happens, while it happens."""
-
-    async def begun(self, story: Story, namespace: str) -> None:
-        """The namespace exists, nothing else yet."""
-        ...
-
-    async def done(self, step: Step, facts: Facts) -> None:
-        """A step was carried out and everything it expects is true."""
-        ...
-
-    async def cleaned(self, leftovers: Sequence[str]) -> None:
-        """Everything was deleted; this is what remained all the same."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Why a story failed: where, what was not as expected, and what the cluster says of the objects."""
-
-    where: str
-    mismatches: tuple[Mismatch, ...]
-    messages: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        lines = [f"{self.where}:", *(f"  {mismatch}" for mismatch in self.mismatches)]
-        if self.messages:
-            lines += ["  events and conditions:", *(f"    {message}" for message in self.messages)]
-        return "\n".join(lines)
-
-
-@dataclass(frozen=True, slots=True)
-class StoryResult:
-    """How a story went.
-
-    Attributes:
-        story: its name.
-        namespace: it ran in.
-        seconds: it took, with the clean-up.
-        pods: what was seen of each pod last.
-        failures: none when all of it was true.
-        unseen: files of the nodes that it speaks of, and that cannot be looked at from here.
-    """
-
-    story: str
-    namespace: str
-    seconds: float
-    pods: Mapping[str, PodFacts] = field(default_factory=dict)
-    failures: tuple[Failure, ...] = ()
-    unseen: tuple[str, ...] = ()
-
-    @property
-    def passed(self) -> bool:
-        """Everything the story expects was true, and nothing was left over."""
-        return not self.failures
-
-    def report(self) -> str:
-        """What a person reads: one line when it passed, else expected and got of each failure, with the events."""
-        head = f"story {self.story} {'passed' if self.passed else 'FAILED'} in {self.seconds:.1f} s"
-        if self.unseen:
-            head += f"; not looked at, for nodes of a real cluster are not seen: file {', '.join(self.unseen)}"
-        return "\n".join([head, *(str(failure) for failure in self.failures)])
+_OF_OTHERS: Final = "default"
+"""The namespace of objects that name none, where a story has none of its own."""
 
 
 async def run_story(
-    story: Story, cluster: Cluster, *, observer: StoryObserver | None = None, timeout: float = 180
+    story: Story,
+    cluster: Cluster,
+    *,
+    observer: StoryObserver | None = None,
+    timeout: float = 180,
+    clean_up: float | None = None,
 ) -> StoryResult:
     """Run a story. Whatever happens, also a cancellation, everything it made is deleted before this returns.
+
+    Only where it has no namespace of its own, whoever interrupts it ends the cluster with it.
 
     Args:
         story: to run.
         cluster: to run it in; the driver and its DeviceClasses are there already.
         observer: is notified of what happens.
-        timeout: seconds for each step, and for the clean-up.
+        timeout: seconds for each step.
+        clean_up: seconds for the clean-up; None for ``timeout``.
+
+    Raises:
+        ConfigurationError: of a story without a namespace of its own: the API server refuses one of its objects.
     """
-    return await _Run(story, cluster, observer, timeout).run()
+    return await _Run(story, cluster, observer or StoryObserver(), timeout, clean_up).run()
 
 
 class _Refused(Exception):
@@ -104,11 +56,22 @@ class _Refused(Exception):
 
 
 class _Run:
-    def __init__(self, story: Story, cluster: Cluster, observer: StoryObserver | None, timeout: float) -> None:
+    def __init__(
+        self, story: Story, cluster: Cluster, observer: StoryObserver, timeout: float, clean_up: float | None
+    ) -> None:
         self.story = story
         self.cluster = cluster
         self.observer = observer
-        self.stage = Stage(cluster, namespace_for("story", story.name), labels=story.namespace_labels, timeout=timeout)
+        self.stage = Stage(
+            cluster,
+            namespace_for("story", story.name) if story.own_namespace else _OF_OTHERS,
+            own=story.own_namespace,
+            labels=story.namespace_labels,
+            timeout=timeout,
+            clean_up=clean_up,
+            leftovers=story.leftovers,
+            waiting=observer.waiting,
+        )
         self.pods: dict[str, PodFacts] = {}
         self.failures: list[Failure] = []
         self.unseen: dict[str, None] = {}
@@ -120,13 +83,16 @@ class _Run:
             return StoryResult(self.story.name, namespace, 0.0, {}, (failure,))
         await self.stage.open()
         try:
-            if self.observer:
-                await self.observer.begun(self.story, namespace)
+            await self.observer.begun(self.story, namespace)
             for number, step in enumerate(self.story.steps, start=1):
                 if not await self._step(f"step {number} of {len(self.story.steps)}", step):
                     break
-        finally:
-            leftovers = tuple(text for text in await self.stage.close() if not self._may_remain(text))
+            await self.observer.ended(self.failures[-1] if self.failures else None)
+        except BaseException:
+            if self.story.own_namespace:
+                await self.stage.close()
+            raise
+        leftovers = await self.stage.close()
         if leftovers:
             subject = "what the story leaves behind"
             self.failures.append(
@@ -135,8 +101,7 @@ class _Run:
         if self.stage.unreached and not self.failures:
             reached = Mismatch("the driver", f"is killed after {self.stage.unreached}", "it has not come to that step")
             self.failures.append(Failure("the end", (reached,)))
-        if self.observer:
-            await self.observer.cleaned(leftovers)
+        await self.observer.cleaned(leftovers)
         seconds = time.monotonic() - begin
         return StoryResult(
             self.story.name, namespace, seconds, dict(self.pods), tuple(self.failures), tuple(self.unseen)
@@ -157,53 +122,68 @@ class _Run:
             return Failure(where, (Mismatch("the driver", expected, str(error), final=True),))
         return None
 
-    def _may_remain(self, text: str) -> bool:
-        return any(re.search(pattern, text) for pattern in self.story.leftovers)
-
     async def _step(self, where: str, step: Step) -> bool:
         try:
-            await self._control(step.actions, step.driver)
-            for manifest in step.manifests:
-                await self._create(manifest)
-            for setting, text in step.edits.items():
-                await self.stage.replace_file(setting, text, step.driver)
-            for device, reasons in step.health.items():
-                for reason, message in reasons.items():
-                    await self._inject_health(device, reason, message, step.driver)
-            for reference in step.deletes:
-                await self._delete(reference)
-            for reference in step.expectation.gone:
-                self._made(reference)
+            await self._act(step)
         except _Refused as refusal:
             self.failures.append(Failure(where, (refusal.mismatch,)))
             return False
+        await self.observer.applied(step, self.stage.created)
         try:
-            facts, mismatches = await self._become_true(step)
+            facts, failure = await self._judge(where, step)
         except ConfigurationError as error:
             self.failures.append(Failure(where, (Mismatch("files", "can be looked at", str(error), final=True),)))
             return False
-        self.pods.update(facts.pods)
-        self.unseen |= {place: None for place, texts in facts.files.items() if texts is None}
-        if mismatches:
-            objects: list[tuple[str, PodFacts | ClaimFacts]] = [*facts.pods.items(), *facts.claims.items()]
-            messages = tuple(f"{name}: {message}" for name, item in objects for message in item.messages)
-            self.failures.append(Failure(where, mismatches, messages))
+        if failure is not None:
+            self.failures.append(failure)
             return False
-        if self.observer:
-            await self.observer.done(step, facts)
+        await self.observer.done(step, facts)
         return True
 
+    async def _act(self, step: Step) -> None:
+        """Do what a step says, in this order."""
+        await self._control(step.actions, step.driver)
+        for manifest in step.manifests:
+            await self._create(manifest)
+        for setting, text in step.edits.items():
+            await self.stage.replace_file(setting, text, step.driver)
+        for device, reasons in step.health.items():
+            for reason, message in reasons.items():
+                await self._inject_health(device, reason, message, step.driver)
+        for reference in step.deletes:
+            await self._delete(reference)
+        for reference in step.expectation.gone:
+            self._made(reference)
+
+    async def _judge(self, where: str, step: Step) -> tuple[Facts, Failure | None]:
+        """Wait until everything that a step expects is true, or cannot become true any more."""
+        if step.completion is not None:
+            return Facts(), await self._complete(where, step.completion)
+        facts, mismatches = await self._become_true(step)
+        self.pods.update(facts.pods)
+        self.unseen |= {place: None for place, texts in facts.files.items() if texts is None}
+        objects: list[tuple[str, PodFacts | ClaimFacts]] = [*facts.pods.items(), *facts.claims.items()]
+        messages = tuple(f"{name}: {message}" for name, item in objects for message in item.messages)
+        return facts, Failure(where, mismatches, messages) if mismatches else None
+
+    async def _complete(self, where: str, completion: Completion) -> Failure | None:
+        async for _ in self.stage.until_deadline():
+            if (await completion.look(self.stage.created)).settled:
+                break
+        outcome = await completion.judge(self.stage.created)
+        return None if outcome.passed else Failure(where, (), outcome=outcome)
+
     async def _become_true(self, step: Step) -> tuple[Facts, tuple[Mismatch, ...]]:
-        facts = Facts()
+        facts, expectation = Facts(), step.expectation
         mismatches: tuple[Mismatch, ...] = ()
         async for _ in self.stage.until_deadline():
-            pods = references(step.expectation)
-            facts = await self.stage.facts(sorted(pods), step.expectation.claims)
-            if step.expectation.devices:
+            pods = references(expectation)
+            facts = await self.stage.facts(sorted(pods), expectation.claims)
+            if expectation.devices:
                 facts = replace(facts, devices=await self.stage.devices())
-            files = {place: await self.cluster.control(step.driver).files(place) for place in step.expectation.files}
-            facts = replace(facts, present=await self._present(step.expectation.gone), files=files)
-            mismatches = compare(step.expectation, facts, self.stage.namespace)
+            files = {place: await self.cluster.control(step.driver).files(place) for place in expectation.files}
+            facts = replace(facts, present=await self._present(expectation.gone), files=files)
+            mismatches = compare(expectation, facts, self.stage.namespace)
             if not mismatches or any(mismatch.final for mismatch in mismatches):
                 break
         return facts, mismatches
@@ -243,6 +223,9 @@ class _Run:
             raise _Refused(f"{what} of the driver", "is done", str(error)) from None
 
     async def _create(self, manifest: Manifest) -> None:
+        if not self.story.own_namespace:
+            await self.stage.apply(manifest)
+            return
         try:
             await self.stage.create(manifest)
         except (ConfigurationError, KubeError) as error:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from dra_kit.apiserver.discovery import VERSION
+from dra_kit.apiserver.documents.discovery import VERSION
 from dra_kit.kube.informer import Change
 from dra_kit.kube.resources import PODS, Resource
 from dra_kit.resource.reference import ClaimReference

@@ -48,7 +48,7 @@ class Certificates:
 
 
 def renewed(found: Certificates | None, names: Sequence[str], now: dt.datetime) -> Certificates | None:
-    """What is to be kept from now on; None where that is what was found.
+    """Return what is to be kept from now on; None where that is what was found.
 
     A new authority signs nothing in the step in which it is made: it has to be trusted first. Only where nothing
     usable was found both are made at once.
@@ -77,7 +77,7 @@ def renewed(found: Certificates | None, names: Sequence[str], now: dt.datetime) 
 
 
 def _is_usable(found: Certificates, now: dt.datetime) -> bool:
-    """Whether it can be read, its keys belong to it, and nothing of it has ended."""
+    """Return whether it can be read, its keys belong to it, and nothing of it has ended."""
     try:
         authorities = x509.load_pem_x509_certificates(found.authorities)
         server = x509.load_pem_x509_certificate(found.cert)

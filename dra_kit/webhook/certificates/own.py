@@ -78,7 +78,7 @@ class OwnCertificates:
         self._now = now
         self._every = every
         self._pair: tuple[bytes, bytes] | None = None
-        self._told = ""
+        self._reported = ""
 
     def __str__(self) -> str:
         return f"of Secret {self._place.namespace}/{self._place.secret}"
@@ -101,9 +101,9 @@ class OwnCertificates:
                 pause = RETRY  # another replica was faster
             except DraKitError as error:  # the certificate of now is good for weeks
                 pause = RETRY
-                self._tell(error)
+                self._report(error)
             else:
-                pause, self._told = self._every, ""
+                pause, self._reported = self._every, ""
 
     async def look(self) -> None:
         """Make what is due, and let the API server trust it.
@@ -152,14 +152,14 @@ class OwnCertificates:
                 f"{resource.kind} {where} does not exist; make it (the chart does), or correct its name"
             ) from error
 
-    def _tell(self, error: DraKitError) -> None:
-        if str(error) != self._told:
+    def _report(self, error: DraKitError) -> None:
+        if str(error) != self._reported:
             logger.warning("certificate not looked at", extra={"error": str(error), "code": error.code})
-        self._told = str(error)
+        self._reported = str(error)
 
 
 def _certificates(data: Mapping[str, Any]) -> Certificates | None:
-    """What a Secret has; None where anything is missing, or is no Base64."""
+    """Return what a Secret has; None where anything is missing, or is no Base64."""
     from dra_kit.webhook.certificates.issuing import Certificates
 
     try:

@@ -15,7 +15,7 @@ class CertificateSource(Protocol):
     """Where certificate and key come from; ``str()`` names it in errors."""
 
     def read(self) -> tuple[bytes, bytes]:
-        """The certificate with its chain and the unencrypted key, in PEM; called in a thread.
+        """Return the certificate with its chain and the unencrypted key, in PEM; called in a thread.
 
         Raises:
             ConfigurationError: they cannot be read.

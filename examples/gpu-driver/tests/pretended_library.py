@@ -119,8 +119,9 @@ def _rows(kind: GpuType) -> list[str]:
 def _foreign(profile: Profile, gpu: ProfileGpu) -> list[str]:
     made = first_state(profile).gpus[gpu.uuid].instances
     return [
-        f"foreign {instance.profile} {instance.start} {instance.compute[0].profile} {instance.compute[0].uuid}"
+        f"foreign {instance.profile_id} {instance.placement.start} {compute.profile_id} {compute.mig_uuid}"
         for instance in made
+        for compute in instance.compute_instances
     ]
 
 

@@ -160,7 +160,11 @@ def test_what_is_done_to_a_gpu_is_shown_and_so_is_its_end(hopper: FakeNvml, tmp_
     made = make(hopper, uuid, "3g.40gb", 4)
     for _ in range(2):
         hopper.create_compute_instance(uuid, made, 0)
-    assert file.read_text().splitlines()[4:] == ["MIG mode: on", "partition 3g.40gb at 4: compute slices 1, 1"]
+    assert file.read_text().splitlines()[4:] == [
+        "MIG mode: on",
+        "memory slices: [. . . . 1 1 1 1]",
+        "partition 3g.40gb at 4: compute slices 1, 1",
+    ]
     breaking.reboot(hopper)
     assert file.read_text() == before
 
@@ -181,7 +185,7 @@ def test_what_a_profile_says_befalls_a_gpu_when_its_time_has_come_and_once(tmp_p
     assert [gpu.minor for gpu in nvml.gpus()] == [0, 2, 3]
     breaking.find(nvml.state, profile.gpus[1].uuid)
     assert len(FakeNvml(profile, tmp_path).gpus()) == 4  # the next process does not lose it again
-    assert [event.kind for event in nvml.state.read().events] == ["lost"]
+    assert [event.kind for _, event in nvml.state.read().events] == ["lost"]
 
 
 def test_who_listens_hears_what_a_profile_says(tmp_path: Path) -> None:

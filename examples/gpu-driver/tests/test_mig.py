@@ -156,11 +156,12 @@ def test_a_compute_instance_of_another_share_is_not_taken_for_half_done_work(nod
 def test_a_partition_in_use_is_not_destroyed_and_the_release_is_told_why(node: Node) -> None:
     node.bench.prepare("train", [node.devices[LARGE]])
     with node.nvml.state.changing() as state:
-        state.gpus[node.first].instances[0].compute[0].clients = [4711]
+        [instance] = state.gpus[node.first].instances
+        state.gpus[node.first].clients[instance.compute_instances[0].mig_uuid] = [4711]
     with pytest.raises(dra.TransientError, match="still used"):
         node.bench.unprepare("train")
     with node.nvml.state.changing() as state:
-        state.gpus[node.first].instances[0].compute[0].clients = []
+        state.gpus[node.first].clients.clear()
     node.bench.unprepare("train")
     assert instances(node.nvml, node.first) == []
 

@@ -18,7 +18,7 @@ STORIES = {
 
 def test_each_story_has_a_row_with_its_test() -> None:
     assert list(ROWS) == list(STORIES)
-    assert all(f"`test_use_cases[{name}]`" in row for name, row in ROWS.items())
+    assert all(f"`test_a_use_case[{name}]`" in row for name, row in ROWS.items())
 
 
 def test_gates_of_kubernetes_are_those_of_the_story() -> None:

@@ -28,7 +28,10 @@ class Pretended:
     def partitions(self, index: int) -> list[tuple[int, int, list[int]]]:
         """Profile, first slice and the sizes of the compute instances of each GPU instance."""
         made = self.gpu(index).instances
-        return sorted((item.profile, item.start, sorted(part.size for part in item.compute)) for item in made)
+        return sorted(
+            (item.profile_id, item.placement.start, sorted(part.placement.size for part in item.compute_instances))
+            for item in made
+        )
 
 
 @contextmanager

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from dra_kit.errors import NotFound
 from dra_kit.kube.client import STRATEGIC_MERGE_PATCH, Client
-from dra_kit.kube.connection import Connection
-from dra_kit.kube.credentials import Credentials
+from dra_kit.kube.connection.connection import Connection
+from dra_kit.kube.connection.credentials import Credentials
 from dra_kit.kube.resources import (
     DEVICE_CLASSES,
     DEVICE_TAINT_RULES,

@@ -9,8 +9,8 @@ import pytest
 
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.kube.client import Client
-from dra_kit.kube.connection import Connection
-from dra_kit.kube.credentials import Credentials
+from dra_kit.kube.connection.connection import Connection
+from dra_kit.kube.connection.credentials import Credentials
 
 Object = dict[str, Any]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_kit.apiserver.door import Door
+from dra_kit.apiserver.http.door import Door
 from dra_kit.apiserver.server import ApiServer, run_in_thread
 from tests.cluster.find import NotFound, find
 

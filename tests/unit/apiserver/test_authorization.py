@@ -16,7 +16,7 @@ from dra_kit.apiserver.authorization.attributes import Attributes
 from dra_kit.apiserver.authorization.builtin import builtin
 from dra_kit.apiserver.authorization.rbac import CLUSTER_ROLES
 from dra_kit.apiserver.authorization.rules import allows, missing
-from dra_kit.apiserver.door import Door
+from dra_kit.apiserver.http.door import Door
 from dra_kit.apiserver.server import ApiServer
 from tests.unit.apiserver.conftest import Http, pod
 

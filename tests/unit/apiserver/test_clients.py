@@ -14,12 +14,12 @@ from kubernetes_asyncio import watch as generated_watch
 from kubernetes_asyncio.client.rest import ApiException
 from kubernetes_asyncio.config import load_kube_config_from_dict
 
-from dra_kit.apiserver.door import Door
+from dra_kit.apiserver.http.door import Door
 from dra_kit.apiserver.server import ApiServer, run_in_thread
 from dra_kit.errors import NotFound
 from dra_kit.kube.client import Client
-from dra_kit.kube.credentials import Credentials
-from dra_kit.kube.operator import OperatorThread, kopf, quiet_settings
+from dra_kit.kube.connection.credentials import Credentials
+from dra_kit.kube.operator.operator import OperatorThread, kopf, quiet_settings
 from dra_kit.kube.resources import CONFIG_MAPS
 from tests.unit.apiserver.conftest import config_map, pod
 

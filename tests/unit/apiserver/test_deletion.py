@@ -10,8 +10,8 @@ import pytest
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.errors import Conflict, Forbidden, Invalid, NotFound
 from dra_kit.kube.client import Client
-from dra_kit.kube.connection import Connection
-from dra_kit.kube.credentials import Credentials
+from dra_kit.kube.connection.connection import Connection
+from dra_kit.kube.connection.credentials import Credentials
 from dra_kit.kube.resources import CONFIG_MAPS, NAMESPACES, PODS, SERVICE_ACCOUNTS, Resource
 from tests.unit.apiserver.conftest import Http, config_map, pod
 

@@ -13,10 +13,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from dra_kit.apiserver.door import Door
+from dra_kit.apiserver.http.door import Door
 from dra_kit.apiserver.server import ApiServer, run_in_thread
 from dra_kit.kube.client import Client
-from dra_kit.kube.credentials import Credentials
+from dra_kit.kube.connection.credentials import Credentials
 from dra_kit.kube.resources import CONFIG_MAPS, NAMESPACES
 from tests.unit.apiserver.conftest import config_map
 

@@ -11,6 +11,8 @@ import pytest
 
 from tests.unit.apiserver.programs import User, at_a_terminal
 
+pytestmark = pytest.mark.processes
+
 DRIVER_CHART = Path(__file__).parents[3] / "charts" / "dra-driver"
 CHART = {
     "Chart.yaml": "{apiVersion: v2, name: kitchen, version: 0.1.0}",

@@ -12,6 +12,8 @@ import pytest
 
 from tests.unit.apiserver.programs import User, at_a_terminal, program
 
+pytestmark = pytest.mark.processes
+
 Kubectl: TypeAlias = Callable[..., str]
 
 MANIFEST = """

@@ -12,6 +12,8 @@ import pytest
 from tests.unit.apiserver.programs import User, at_a_terminal
 from tests.unit.apiserver.test_pod_log import NODE, echo
 
+pytestmark = pytest.mark.processes
+
 CLASS = """
 apiVersion: resource.k8s.io/v1
 kind: DeviceClass

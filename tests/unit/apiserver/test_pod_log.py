@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from dra_kit.apiserver.pod_log import LogOptions, NoLog
+from dra_kit.apiserver.requests.pod_log import LogOptions, NoLog
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import NODES, PODS

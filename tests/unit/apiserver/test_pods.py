@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dra_kit.apiserver.kinds import pod_columns
+from dra_kit.apiserver.kinds.core import pod_columns
 from dra_kit.errors import Invalid, NotFound
 from dra_kit.kube.client import APPLY, Client
 from dra_kit.kube.resources import PODS

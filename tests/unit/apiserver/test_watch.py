@@ -15,8 +15,8 @@ from dra_kit.apiserver.storage import Storage
 from dra_kit.apiserver.verbs.watch import PENDING
 from dra_kit.errors import Gone
 from dra_kit.kube.client import Client
+from dra_kit.kube.http.watching import WatchEvent
 from dra_kit.kube.resources import CONFIG_MAPS, PODS, RESOURCE_SLICES
-from dra_kit.kube.watching import WatchEvent
 from tests.unit.apiserver.conftest import Http, config_map, pod
 
 

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from dra_kit import cel
 from dra_kit.cel.failure import Refusal
-from dra_kit.cel.parser import parse
-from dra_kit.cel.syntax import Call, Comprehension, Ident, ListNode, Literal, MapNode, Node, Select, walk
+from dra_kit.cel.syntax.parser import parse
+from dra_kit.cel.syntax.tree import Call, Comprehension, Ident, ListNode, Literal, MapNode, Node, Select, walk
 from tests.unit.cel.devices import BARE, GPU
 from tests.unit.cel.expressions import ANYTHING, CONDITIONS, LISTS, NUMBERS, TEXTS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dra_kit import cel
-from dra_kit.cel.reads import Read
+from dra_kit.cel.syntax.reads import Read
 from tests.unit.cel.devices import selector
 
 MODEL = Read("attributes", "gpu.example.com", "model")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 
 import pytest
@@ -9,9 +10,13 @@ from tests.unit.charts.rendering import Helm, find_helm
 
 
 @pytest.fixture(scope="session")
-def helm() -> Helm:
+def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
     """Helm; without it the chart cannot be tested."""
+    base = tmp_path_factory.getbasetemp()
+    # that of the workers lies in one of the whole run
+    cache = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "rendered-charts"
+    cache.mkdir(exist_ok=True)
     try:
-        return find_helm()
+        return find_helm(cache)
     except (NotFound, subprocess.SubprocessError) as error:
         pytest.skip(f"the chart is NOT tested, for there is no helm: {error}")

@@ -6,19 +6,17 @@ import asyncio
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import dra_kit as dra
-from dra_kit.apiserver.authorization.attributes import Attributes, Decision
-from dra_kit.apiserver.authorization.users import User
 from dra_kit.controller.agent import lease_name
 from dra_kit.controller.election.elector import Elector
 from dra_kit.controller.election.leadership import Leadership
 from dra_kit.controller.upkeep.orphan_slices import OrphanSlices
 from dra_kit.kube.client import Client
-from dra_kit.kube.credentials import load_credentials
+from dra_kit.kube.connection.credentials import load_credentials
 from dra_kit.kube.events import EventRecorder, ObjectReference
 from dra_kit.kube.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
 from dra_kit.sandbox.cluster.kubeconfig import written
@@ -26,13 +24,13 @@ from dra_kit.sandbox.driver.accounts import RoleAccounts
 from dra_kit.sandbox.driver.drivers import SandboxDriver
 from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
 from tests.unit.charts.rendering import DRIVER, NAMESPACE, RELEASE, Manifests
+from tests.unit.charts.rights import Audit
 
 ROLES = ("node", "controller", "webhook")
-ACCOUNTS = {f"system:serviceaccount:{NAMESPACE}:{RELEASE}-{role}": role for role in ROLES}
 _EVENTS = Resource("events.k8s.io", "v1", "events", "Event", namespaced=True)
 _INSTALLED = {
-    "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ValidatingAdmissionPolicy",
-    "ValidatingAdmissionPolicyBinding",
+    "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "Lease",
+    "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
 }  # fmt: skip
 _BURNT = "burnt"
 
@@ -62,26 +60,18 @@ class Waiter(dra.Preparer[Order]):
         return dra.Prepared(env={"SERVED": device.name}, status=dra.DeviceStatus(conditions=[ready]))
 
 
-@dataclass
-class Audit:
-    """What the roles asked for.
+@dataclass(frozen=True)
+class Life:
+    """What was played.
 
     Attributes:
-        asked: for each role the distinct requests, and whether each was allowed.
+        audit: what the roles asked for.
+        used: directories of the node in which something of the driver was while a pod had a device; the kubelet's is
+            ``/kubelet``, that of CDI files ``/cdi``.
     """
 
-    asked: dict[str, dict[Attributes, bool]] = field(default_factory=lambda: {role: {} for role in ROLES})
-    users: dict[str, User] = field(default_factory=dict)
-
-    def __call__(self, user: User, attributes: Attributes, decision: Decision) -> None:
-        role = ACCOUNTS.get(user.name)
-        if role is not None:
-            self.users[role] = user
-            self.asked[role][attributes] = decision.allowed
-
-    def refused(self) -> dict[str, list[Attributes]]:
-        """What was not allowed."""
-        return {role: [one for one, allowed in asked.items() if not allowed] for role, asked in self.asked.items()}
+    audit: Audit
+    used: set[str]
 
 
 def accounts(manifests: Manifests) -> RoleAccounts:
@@ -94,9 +84,11 @@ def accounts(manifests: Manifests) -> RoleAccounts:
     )
 
 
-async def play(manifests: Manifests) -> Audit:
+async def play(manifests: Manifests) -> Life:
     """Install the driver, order, eat twice, order what burns, shrink the oven, lose a node; and end."""
-    audit, oven = Audit(), Oven()
+    audit, oven, used = Audit(), Oven(), set[str]()
+    for role in ROLES:
+        audit.follow(f"{RELEASE}-{role}")
     driver = dra.Driver(DRIVER, provider=oven, preparer=Waiter())
     sandbox = Sandbox(SandboxDriver((driver,)), SandboxSettings(accounts=accounts(manifests), time_scale=60))
     sandbox.control_plane.server.api.rbac.audit = audit
@@ -105,7 +97,7 @@ async def play(manifests: Manifests) -> Audit:
         await _until(lambda: len(sandbox.informers.objects(RESOURCE_SLICES)) == 2)
         await sandbox.client.create(RESOURCE_CLAIMS, _claim("lunch"))
         for _ in range(2):  # the same again is told as a repetition
-            await _eat(sandbox)
+            used |= await _eat(sandbox)
         await sandbox.client.create(RESOURCE_CLAIMS, _claim("coal", {"burn": True}))
         await sandbox.client.create(PODS, _pod("sad", "coal"))
         await _until_event(sandbox, "FailedPrepareDevices", repeated=True)
@@ -114,7 +106,7 @@ async def play(manifests: Manifests) -> Audit:
         await sandbox.client.create(RESOURCE_SLICES, _LEFT)
         await _act_at_length(sandbox)
         await _until(lambda: len(sandbox.informers.objects(RESOURCE_SLICES)) == 1)
-    return audit
+    return Life(audit, used)
 
 
 async def _act_at_length(sandbox: Sandbox) -> None:
@@ -136,7 +128,9 @@ async def _act_at_length(sandbox: Sandbox) -> None:
             assert await recorder.flush(10)
 
 
-async def _eat(sandbox: Sandbox) -> None:
+async def _eat(sandbox: Sandbox) -> set[str]:
+    """A pod with a device, from its beginning to its end; the directories that the driver needs meanwhile."""
+
     def phase() -> str:
         return str(sandbox.informers.objects(PODS).get(("default", "guest"), {}).get("status", {}).get("phase"))
 
@@ -150,8 +144,20 @@ async def _eat(sandbox: Sandbox) -> None:
 
     await sandbox.client.create(PODS, _pod("guest", "lunch", "sleep", "600"))
     await _until(lambda: phase() == "Running" and bool(devices()))
+    used = _used(sandbox)
     await sandbox.client.delete(PODS, "guest", "default")
     await _until(lambda: phase() == "None" and not allocated())
+    return used
+
+
+def _used(sandbox: Sandbox) -> set[str]:
+    """Directories of the node with something of the driver in them."""
+    (node,) = sandbox.nodes
+    places = {f"/kubelet/{path.relative_to(node.directory)}": path for path in node.directory.glob("plugins*")}
+    places |= {f"/kubelet/plugins/{path.name}": path for path in (node.directory / "plugins").iterdir()}
+    del places["/kubelet/plugins"]  # the driver has one of its own in it
+    places["/cdi"] = node.cdi_dir
+    return {name for name, path in places.items() if any(DRIVER in str(entry) for entry in path.rglob("*"))}
 
 
 async def _until(condition: Callable[[], bool]) -> None:

@@ -11,8 +11,8 @@ import pytest
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.errors import Forbidden, KubeError
 from dra_kit.kube.client import Client
-from dra_kit.kube.connection import Connection
-from dra_kit.kube.credentials import Credentials
+from dra_kit.kube.connection.connection import Connection
+from dra_kit.kube.connection.credentials import Credentials
 from dra_kit.kube.resources import NODES, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
 from dra_kit.resource.gates import FeatureGates
 from dra_kit.sandbox.driver.accounts import install

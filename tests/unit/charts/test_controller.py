@@ -55,11 +55,12 @@ def test_no_replica_is_no_number_of_replicas(helm: Helm) -> None:
 
 
 def test_the_lease_that_it_may_take_is_the_one_that_it_asks_for(manifests: Manifests) -> None:
-    role = manifests.named("Role", NAME)
-    created, named = role["rules"]
+    role, lease = manifests.named("Role", NAME), manifests.named("Lease")
+    (named,) = role["rules"]
 
-    assert role["metadata"]["namespace"] == NAMESPACE
-    assert (created["verbs"], created["resources"]) == (["create"], ["leases"])
+    assert role["metadata"]["namespace"] == lease["metadata"]["namespace"] == NAMESPACE
+    assert lease["metadata"]["name"] == lease_name(DRIVER)
+    assert "spec" not in lease  # so that no upgrade takes it from who has it
     assert (named["verbs"], named["resourceNames"]) == (["get", "update"], [lease_name(DRIVER)])
     binding = manifests.named("RoleBinding", NAME)
     assert binding["roleRef"] == {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": NAME}

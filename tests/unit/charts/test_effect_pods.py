@@ -10,7 +10,7 @@ from tests.unit.charts.rendering import DEPLOYED, DRIVER, NAMESPACE, RELEASE, He
 
 LABELS = {"app.kubernetes.io/component": "mps"}
 NAME = f"{RELEASE}-effect-pods"
-RULES = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "create", "patch", "delete"]}]
+RULES = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "create", "patch", "delete", "list"]}]
 
 
 def rendered(helm: Helm, **pods: Any) -> Manifests:

@@ -65,6 +65,7 @@ def test_pods_are_replaced_when_the_file_changes(helm: Helm) -> None:
         ({"driverName": "other.example"}, "driverName is other.example, and globs says serial.example.com"),
         ({"target": "a:b"}, "target and globs do not go together"),
         ({"webhook": {"certificate": {"secretName": "a"}}}, "globs and webhook.certificate.secretName do not go"),
+        ({"webhook": {"certificate": {"selfMade": True}}}, "globs and webhook.certificate.selfMade do not go"),
     ],
 )
 def test_what_does_not_go_together(helm: Helm, values: Mapping[str, Any], told: str) -> None:

@@ -6,19 +6,18 @@ The life is played once; each test takes one right away and looks whether someth
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 import pytest
 
 from dra_kit.apiserver.authorization.attributes import Attributes
-from dra_kit.apiserver.authorization.rbac import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, Rbac
-from dra_kit.apiserver.authorization.rbac import ROLES as NAMESPACED_ROLES
 from dra_kit.apiserver.authorization.users import User
-from tests.unit.charts.life import ROLES, Audit, play
-from tests.unit.charts.rendering import DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm, Manifests
+from tests.unit.charts.life import ROLES, play
+from tests.unit.charts.options_life import ALLOWED, OPTIONS, Option, play_options
+from tests.unit.charts.rendering import DEPLOYED, DRIVER, RELEASE, Helm, Manifests
+from tests.unit.charts.rights import Audit, Right, granted, rbac
 
 RIGHTS = [
     ("node", "resource.k8s.io", "resourceclaims", "get"),
@@ -39,7 +38,6 @@ RIGHTS = [
     ("controller", "resource.k8s.io", "resourceslices", "list"),
     ("controller", "resource.k8s.io", "resourceslices", "delete"),
     ("controller", "", "nodes", "list"),
-    ("controller", "coordination.k8s.io", "leases", "create"),
     ("controller", "coordination.k8s.io", "leases", "get"),
     ("controller", "coordination.k8s.io", "leases", "update"),
 ]
@@ -52,98 +50,50 @@ class Life:
 
     manifests: Manifests
     audit: Audit
+    used: set[str]
 
 
 @pytest.fixture(scope="module")
 def life(helm: Helm) -> Life:
     manifests = helm.render({**DEPLOYED, "webhook": {"certificate": {"secretName": "webhook"}}})
-    return Life(manifests, asyncio.run(play(manifests)))
-
-
-def granted(manifests: Manifests) -> Iterator[tuple[str, str, str, str]]:
-    for role in ROLES:
-        for item in manifests.objects:
-            if item["kind"] in {"ClusterRole", "Role"} and item["metadata"]["name"] == f"{RELEASE}-{role}":
-                for rule in item["rules"]:
-                    yield from (
-                        (role, *right) for right in product(rule["apiGroups"], rule["resources"], rule["verbs"])
-                    )
-
-
-Right = tuple[str, str, str]
-
-
-def rbac(manifests: Manifests, role: str, *, without: Right | None = None) -> Rbac:
-    """The chart's bindings of a role, which lacks one right."""
-    name = f"{RELEASE}-{role}"
-
-    def found(kind: str, key: str = name) -> dict[str, dict[str, Any]]:
-        if name not in manifests.names(kind):
-            return {}
-        item = manifests.named(kind, name)
-        return {key: {**item, "rules": list(_single(item["rules"], without))} if "rules" in item else item}
-
-    objects = {
-        CLUSTER_ROLES: found("ClusterRole"),
-        CLUSTER_ROLE_BINDINGS: found("ClusterRoleBinding"),
-        NAMESPACED_ROLES: found("Role", f"{NAMESPACE}/{name}"),
-        ROLE_BINDINGS: found("RoleBinding", f"{NAMESPACE}/{name}"),
-    }
-    return Rbac(
-        lambda resource, key: objects[resource].get(key),
-        lambda resource, prefix: [item for key, item in objects[resource].items() if key.startswith(prefix)],
-    )
-
-
-def _single(rules: list[dict[str, Any]], without: Right | None) -> Iterator[dict[str, Any]]:
-    for rule in rules:
-        for right in product(rule["apiGroups"], rule["resources"], rule["verbs"]):
-            if right != without:
-                group, resource, verb = right
-                yield {**rule, "apiGroups": [group], "resources": [resource], "verbs": [verb]}
-
-
-def refused(life: Life, role: str, right: Right) -> list[Attributes]:
-    """What of all that was allowed would not be without a right; discovery is open to everybody."""
-    user, decides = life.audit.users[role], rbac(life.manifests, role, without=right)
-    return [
-        asked
-        for asked, allowed in life.audit.asked[role].items()
-        if allowed and not asked.is_path and not decides.authorize(user, asked).allowed
-    ]
+    played = asyncio.run(play(manifests))
+    return Life(manifests, played.audit, played.used)
 
 
 def test_the_roles_can_do_all_that_they_want_to(life: Life) -> None:
     # the API server itself asks for arbitrary nodes where the right for the node of the token is not enough
     tried = Attributes("arbitrary-node:patch", "resource.k8s.io", "resourceclaims", "driver", "default", DRIVER)
 
-    assert life.audit.refused() == {"node": [tried], "controller": [], "webhook": []}
+    assert life.audit.refused() == {f"{RELEASE}-node": [tried], f"{RELEASE}-controller": [], f"{RELEASE}-webhook": []}
 
 
 def test_every_role_ran_as_its_account_and_the_nodes_token_names_the_node(life: Life) -> None:
-    assert life.audit.users.keys() == set(ROLES)
-    assert life.audit.users["node"].extra["authentication.kubernetes.io/node-name"] == ("node-1",)
+    assert life.audit.users.keys() == {f"{RELEASE}-{role}" for role in ROLES}
+    assert life.audit.users[f"{RELEASE}-node"].extra["authentication.kubernetes.io/node-name"] == ("node-1",)
 
 
 def test_the_list_of_rights_is_that_of_the_chart(life: Life) -> None:
-    assert sorted(granted(life.manifests)) == sorted(RIGHTS)
+    found = [(role, *right) for role in ROLES for right in granted(life.manifests, f"{RELEASE}-{role}")]
+
+    assert sorted(found) == sorted(RIGHTS)
 
 
 @pytest.mark.parametrize(("role", "group", "resource", "verb"), RIGHTS)
 def test_without_a_right_something_is_refused(life: Life, role: str, group: str, resource: str, verb: str) -> None:
-    lost = refused(life, role, (group, resource, verb))
+    lost = life.audit.lost(life.manifests, f"{RELEASE}-{role}", (group, resource, verb))
 
     assert {(asked.group, asked.full_resource, asked.verb) for asked in lost} == {(group, resource, verb)}
 
 
 def test_a_named_right_is_needed_for_that_name_alone(life: Life) -> None:
-    (asked,) = {one for one in life.audit.asked["node"] if one.verb == "associated-node:patch"}
+    node = f"{RELEASE}-node"
+    (asked,) = {one for one in life.audit.asked[node] if one.verb == "associated-node:patch"}
 
     assert asked.name == DRIVER
     assert (
-        not rbac(life.manifests, "node")
+        not rbac(life.manifests, node)
         .authorize(
-            User(life.audit.users["node"].name),
+            User(life.audit.users[node].name),
             Attributes(asked.verb, asked.group, asked.resource, "driver", name="other"),
         )
         .allowed
@@ -164,6 +114,82 @@ def test_a_named_right_is_needed_for_that_name_alone(life: Life) -> None:
     ],
 )
 def test_what_the_node_role_never_asks_for_is_refused(life: Life, verb: str, group: str, resource: str) -> None:
-    decides = rbac(life.manifests, "node")
+    node = f"{RELEASE}-node"
 
-    assert not decides.authorize(life.audit.users["node"], Attributes(verb, group, resource)).allowed
+    assert not rbac(life.manifests, node).authorize(life.audit.users[node], Attributes(verb, group, resource)).allowed
+
+
+def test_each_directory_of_the_host_is_one_that_the_node_role_uses(life: Life, helm: Helm) -> None:
+    manifests = helm.render({**DEPLOYED, "node": {"kubeletDir": "/kubelet", "cdiDir": "/cdi"}})
+
+    assert {mount["mountPath"] for mount in manifests.container("node")["volumeMounts"]} == life.used
+
+
+@dataclass(frozen=True)
+class OptionsLife:
+    """What was played for each option, and with which rights."""
+
+    manifests: Mapping[str, Manifests]
+    audit: Audit
+
+
+@pytest.fixture(scope="module")
+def options(helm: Helm) -> OptionsLife:
+    manifests = {name: helm.render(option.values(name)) for name, option in OPTIONS.items()}
+    return OptionsLife(manifests, asyncio.run(play_options(manifests)))
+
+
+@pytest.fixture
+def plain(helm: Helm) -> Manifests:
+    """Without any option."""
+    return helm.render({**DEPLOYED, "fullnameOverride": "plain", "drainGuard": {"enabled": False}})
+
+
+ADDED = [pytest.param(name, option, id=name) for name, option in OPTIONS.items()]
+
+
+@pytest.mark.parametrize(("name", "option"), ADDED)
+def test_an_option_gives_the_rights_that_it_needs(name: str, option: Option, options: OptionsLife) -> None:
+    assert options.audit.refused()[option.account(name)] == []
+
+
+@pytest.mark.parametrize(("name", "option"), ADDED)
+def test_an_option_gives_no_other_rights(name: str, option: Option, options: OptionsLife, plain: Manifests) -> None:
+    made = options.manifests[name]
+    for role in (*ROLES, "drain-guard"):
+        before = list(granted(plain, f"plain-{role}"))
+        added = [right for right in granted(made, f"{name}-{role}") if right not in before]
+        assert sorted(added) == sorted(ALLOWED[name] if role == option.role else []), role
+
+
+NEEDED = [(name, *right) for name, rights in ALLOWED.items() for right in rights]
+
+
+@pytest.mark.parametrize(("name", "group", "resource", "verb"), NEEDED)
+def test_without_a_right_of_an_option_something_is_refused(
+    name: str, group: str, resource: str, verb: str, options: OptionsLife
+) -> None:
+    right: Right = (group, resource, verb)
+    account = OPTIONS[name].account(name)
+
+    lost = options.audit.lost(options.manifests[name], account, right)
+
+    assert {(asked.group, asked.full_resource, asked.verb) for asked in lost} == {right}
+
+
+NAMED: dict[str, Any] = {
+    "pools": {"clusterroles"}, "taints": {"clusterroles"}, "binding": {"resourceclaims/driver"},
+    "certificate": {"secrets", "validatingwebhookconfigurations"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_what_an_option_gives_for_one_object_is_for_that_alone(name: str, options: OptionsLife) -> None:
+    account = OPTIONS[name].account(name)
+    user, decides = options.audit.users[account], rbac(options.manifests[name], account)
+    asked = [one for one in options.audit.asked[account] if one.full_resource in NAMED[name]]
+
+    assert {one.full_resource for one in asked} == NAMED[name]
+    for one in asked:
+        other = Attributes(one.verb, one.group, one.resource, one.subresource, one.namespace, "other")
+        assert not decides.authorize(user, other).allowed

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from dra_kit.process.metrics.families import FAMILIES, Family
-from tests.unit.charts.rendering import DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm, Manifests
+from tests.unit.charts.rendering import DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm, Manifests, Refused
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[2] / "docs" / "how-to" / "monitor.md"
@@ -65,7 +65,7 @@ def family_of(name: str) -> Family | None:
 
 def test_nothing_of_it_is_made_unless_it_is_asked_for(helm: Helm) -> None:
     kinds = helm.render(DEPLOYED).kinds()
-    assert not kinds & {"PodMonitor", "PrometheusRule", "ConfigMap"}
+    assert not kinds & {"PodMonitor", "ServiceMonitor", "PrometheusRule", "ConfigMap"}
     assert "pod-resources" not in json.dumps(helm.render(DEPLOYED).pod("node"))
 
 
@@ -81,6 +81,24 @@ def test_the_pods_of_all_roles_are_scraped_where_they_serve(helm: Helm) -> None:
         assert selector.items() <= template["metadata"]["labels"].items()
         assert endpoint["port"] in {port["name"] for port in template["spec"]["containers"][0]["ports"]}
     assert monitor["metadata"]["namespace"] == NAMESPACE
+
+
+def test_a_service_monitor_asks_the_same_pods_in_the_same_way(helm: Helm) -> None:
+    by_pods = helm.render({**DEPLOYED, "monitoring": {"podMonitor": {"enabled": True}}}).named("PodMonitor")["spec"]
+    made = helm.render({**DEPLOYED, "monitoring": {"serviceMonitor": {"enabled": True}}})
+    monitor, service = made.named("ServiceMonitor")["spec"], made.named("Service", f"{RELEASE}-metrics")
+    [endpoint], [port] = monitor["endpoints"], service["spec"]["ports"]
+    assert {**endpoint, "port": port["targetPort"]} == by_pods["podMetricsEndpoints"][0]
+    assert endpoint["port"] == port["name"]
+    assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert service["spec"]["selector"] == by_pods["selector"]["matchLabels"]
+    assert service["spec"]["clusterIP"] == "None"  # a list of addresses, each of which is asked
+
+
+def test_no_pod_is_asked_twice(helm: Helm) -> None:
+    both = {"podMonitor": {"enabled": True}, "serviceMonitor": {"enabled": True}}
+    with pytest.raises(Refused, match="do not go together"):
+        helm.render({**DEPLOYED, "monitoring": both})
 
 
 def test_every_metric_that_is_named_is_told_by_a_role(monitored: Manifests) -> None:

@@ -36,6 +36,12 @@ def test_what_the_container_names_is_open_and_nothing_else(role: str, helm: Helm
     assert policy(manifests, role)["ingress"] == [{"ports": [{"port": port}]} for port in ports]
 
 
+def test_a_webhook_that_makes_its_certificate_is_as_closed(helm: Helm) -> None:
+    given, made = deployed(helm), deployed(helm, webhook={"certificate": {"selfMade": True}})
+
+    assert policy(made, "webhook") == policy(given, "webhook")
+
+
 def test_where_nobody_asks_nothing_is_open(helm: Helm) -> None:
     spec = policy(deployed(helm, node={"probePort": 0}), "node")
 

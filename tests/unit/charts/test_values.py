@@ -29,10 +29,6 @@ spec:
 """
 
 
-def test_the_chart_is_well_formed(helm: Helm) -> None:
-    helm.lint({**DEPLOYED, "webhook": {"certificate": {"secretName": "webhook"}}})
-
-
 @pytest.mark.parametrize(
     ("values", "told"),
     [
@@ -67,35 +63,13 @@ def test_wrong_values_are_refused_by_name(values: dict[str, Any], told: str, hel
         helm.render(values)
 
 
-def test_every_value_that_the_schema_knows_is_in_the_file_of_values_and_the_other_way_round() -> None:
-    values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
-    schema = yaml.safe_load((CHART / "values.schema.json").read_text(encoding="utf-8"))
-    del schema["properties"]["global"]  # helm's own
-
-    assert _paths(values, schema) == _properties(schema)
-
-
-def _properties(schema: Any, path: str = "") -> set[str]:
-    found = set()
-    for name, item in schema.get("properties", {}).items():
-        found |= _properties(item, f"{path}.{name}") if "properties" in item else {f"{path}.{name}"}
-    return found
-
-
-def _paths(values: Any, schema: Any, path: str = "") -> set[str]:
-    found = set()
-    for name, value in values.items():
-        below = schema["properties"].get(name, {})
-        found |= _paths(value, below, f"{path}.{name}") if "properties" in below else {f"{path}.{name}"}
-    return found
-
-
 def test_without_an_image_there_are_only_rights_and_their_limits(helm: Helm) -> None:
     kinds = helm.render({"driverName": DRIVER}).kinds()
 
     assert kinds == {
         "ServiceAccount",
         "ClusterRole",
+        "Lease",
         "Role",
         "RoleBinding",
         "ClusterRoleBinding",

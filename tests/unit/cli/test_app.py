@@ -84,7 +84,7 @@ def completed(shell: Path, *words: str) -> list[str]:
 
 
 def test_bash_completes_commands(shell: Path) -> None:
-    assert completed(shell, "dra-kit", "s") == ["sandbox", "snapshot", "status", "support-bundle"]
+    assert completed(shell, "dra-kit", "s") == ["sandbox", "sbom", "snapshot", "status", "support-bundle"]
     assert completed(shell, "dra-kit", "") == sorted(COMMANDS)
 
 

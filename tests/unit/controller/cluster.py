@@ -10,8 +10,8 @@ from typing import Any
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.controller.claims.follower import ClaimFollower
 from dra_kit.kube.client import Client
-from dra_kit.kube.connection import Connection
-from dra_kit.kube.credentials import Credentials
+from dra_kit.kube.connection.connection import Connection
+from dra_kit.kube.connection.credentials import Credentials
 from dra_kit.kube.informer import Informer
 from dra_kit.kube.resources import NAMESPACES, RESOURCE_CLAIMS
 from dra_kit.process.supervisor import Part

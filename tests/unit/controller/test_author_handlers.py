@@ -13,7 +13,7 @@ import pytest
 import dra_kit as dra
 from dra_kit.controller.author_handlers.loading import fresh, load
 from dra_kit.errors import ConfigurationError
-from dra_kit.kube.operator import kopf
+from dra_kit.kube.operator.operator import kopf
 from tests.unit.controller.claims import DRIVER
 from tests.unit.controller.test_agent import Oven, Waiter
 

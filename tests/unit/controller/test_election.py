@@ -15,7 +15,7 @@ from dra_kit.controller.election.leadership import Leadership
 from dra_kit.controller.election.record import Timing
 from dra_kit.errors import ConfigurationError, Forbidden
 from dra_kit.kube.client import Client
-from dra_kit.kube.credentials import load_credentials
+from dra_kit.kube.connection.credentials import load_credentials
 from dra_kit.kube.resources import LEASES
 from tests.unit.controller.cluster_api import ClusterApi, eventually
 
@@ -75,6 +75,12 @@ async def test_the_first_one_takes_the_lease_and_writes_client_gos_fields(api: C
     spec = stored(api)
     assert set(spec) == {"holderIdentity", "leaseDurationSeconds", "acquireTime", "renewTime", "leaseTransitions"}
     assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("one", 15, 0)
+
+
+async def test_an_empty_lease_as_the_chart_makes_it_is_taken_at_once(api: ClusterApi, client: Client) -> None:
+    await client.create(LEASES, {"metadata": {"name": "oven", "namespace": "default"}})
+    assert await Candidate(client, "one", Clock()).attempt()
+    assert stored(api)["holderIdentity"] == "one"
 
 
 async def test_the_second_one_stands_by(api: ClusterApi, client: Client) -> None:

@@ -16,8 +16,8 @@ from dra_kit.apiserver.server import ApiServer
 from dra_kit.controller.agent import ControllerSettings, run_controller
 from dra_kit.controller.election.record import Timing
 from dra_kit.kube.client import Client
-from dra_kit.kube.connection import Connection
-from dra_kit.kube.credentials import Credentials
+from dra_kit.kube.connection.connection import Connection
+from dra_kit.kube.connection.credentials import Credentials
 from dra_kit.kube.resources import EVENTS, LEASES, RESOURCE_CLAIMS
 from tests.support.ports import kept_free
 from tests.support.probes import ask

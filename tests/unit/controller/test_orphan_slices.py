@@ -10,8 +10,8 @@ import pytest
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.controller.upkeep.orphan_slices import OrphanSlices, suspects
 from dra_kit.kube.client import Client
-from dra_kit.kube.connection import Connection
-from dra_kit.kube.credentials import Credentials
+from dra_kit.kube.connection.connection import Connection
+from dra_kit.kube.connection.credentials import Credentials
 from dra_kit.kube.resources import NODES, RESOURCE_SLICES
 from tests.unit.controller.claims import DRIVER
 

@@ -18,7 +18,9 @@ from dra_kit.globs.reading import read_globs
 from tests.unit.cli.kitchen import Kitchen
 from tests.unit.globs.machine import Machine
 
-PAGE = (Path(__file__).resolve().parents[3] / "docs" / "how-to" / "no-code.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+PAGE = (DOCS / "how-to" / "no-code.md").read_text(encoding="utf-8")
+REFERENCE = (DOCS / "reference" / "globs.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 FILES = {yaml.safe_load(text)["driver"].partition(".")[0]: text for text in BLOCKS if text.startswith("driver:")}
 
@@ -84,6 +86,6 @@ def test_the_pod_of_the_page_gets_its_adapter(kitchen: Kitchen) -> None:
 
 def test_every_key_is_in_the_table() -> None:
     keys = {field.alias or name for name, field in DeviceEntry.model_fields.items()}
-    table = PAGE.partition("| key | default | |")[2].partition("\n\n")[0]
+    table = REFERENCE.partition("| key | default | |")[2].partition("\n\n")[0]
     assert set(re.findall(r"`(\w+)`", "".join(re.findall(r"(?m)^\| ([^|]*) \|", table)))) == keys
-    assert f"At most {MOST} devices" in PAGE
+    assert f"At most {MOST} devices" in REFERENCE

@@ -1,4 +1,4 @@
-"""Every page says in its first words who needs it, and the site has a place for it."""
+"""Every page says in its first words who needs it, is read in minutes, and has a place in the site."""
 
 import re
 from pathlib import Path
@@ -12,11 +12,24 @@ import dra_kit.testing
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 FOR_WHOM = re.compile(r"# [^\n]+\n\n\*?For [a-z]")
+MOST_WORDS = 1200
+"""Of a page, in six minutes; code does not count."""
+FIRST_PAGE = 450
+"""Of the first one, in two."""
+LOOKED_UP = {"troubleshooting.md": "an error leads to its heading; nobody reads it from the top"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
 def test_a_page_says_who_needs_it(page: Path) -> None:
     assert FOR_WHOM.match(page.read_text(encoding="utf-8")), "begin with: *For driver developers.* (or whoever it is)"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
+def test_a_page_can_be_read_in_minutes(page: Path) -> None:
+    prose = re.sub(r"^ *```.*?^ *```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    words = re.findall(r"\S*\w\S*", re.sub(r"\]\([^)]*\)", "]", prose))
+    most = FIRST_PAGE if page == DOCS / "index.md" else MOST_WORDS
+    assert len(words) <= most or page.name in LOOKED_UP, "split it: one page for one question"
 
 
 @pytest.mark.parametrize("module", [dra_kit, dra_kit.cel, dra_kit.testing], ids=lambda module: module.__name__)

@@ -23,7 +23,6 @@ def known(schema: dict[str, Any], path: str) -> bool:
         if name not in part:
             return False
         part = part[name]
-        part = schema["definitions"][part["$ref"].rpartition("/")[2]] if "$ref" in part else part
     return True
 
 

@@ -1,4 +1,4 @@
-"""docs/reference/roles.md says what the chart grants and what the commands take."""
+"""The pages on the roles say what the chart grants and what the commands take."""
 
 from __future__ import annotations
 
@@ -11,8 +11,14 @@ import click
 import pytest
 import yaml
 
+from dra_kit.cli.app import module_of
+
 ROOT = Path(__file__).resolve().parents[3]
-PAGE = (ROOT / "docs" / "reference" / "roles.md").read_text(encoding="utf-8")
+PAGES = {"node": "roles.md", "controller": "role-controller.md", "webhook": "role-webhook.md"}
+
+
+def page(role: str) -> str:
+    return (ROOT / "docs" / "reference" / PAGES[role]).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("role", ["node", "controller"])
@@ -21,18 +27,17 @@ def test_the_rights_are_those_of_the_chart(role: str) -> None:
     chart = template.partition("\nrules:\n")[2].partition("\n---")[0]
     chart = re.sub(r"(?ms)^  \{\{- (?:if|with) .*?^  \{\{- end \}\}(?:\n|$)", "", chart)  # what only some drivers need
     chart = re.sub(r"\{\{.*?\}\}", "dra.pizza", chart)
-    blocks = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    blocks = re.findall(r"```yaml\n(.*?)```", page(role), re.DOTALL)
     roles: list[dict[str, Any]] = [item for text in blocks for item in yaml.safe_load_all(text)]
     [told] = [item["rules"] for item in roles if item["metadata"]["name"] == f"pizza-{role}"]
     assert told == yaml.safe_load(chart)
 
 
-@pytest.mark.parametrize("role", ["node", "controller", "webhook"])
+@pytest.mark.parametrize("role", PAGES)
 def test_the_flags_are_those_of_the_command(role: str) -> None:
-    command: click.Command = importlib.import_module(f"dra_kit.cli.{role}").command
+    command: click.Command = importlib.import_module(module_of(role)).command
     taken = {flag: param.envvar or "" for param in command.params for flag in param.opts if flag.startswith("--")}
-    section = PAGE.partition(f"\n## {role}\n")[2].partition("\n## ")[0]
-    told = dict(re.findall(r"^\| `(--[a-z-]+)` \| `?([A-Z_]*)`? ?\|", section, re.MULTILINE))
+    told = dict(re.findall(r"^\| `(--[a-z-]+)` \| `?([A-Z_]*)`? ?\|", page(role), re.MULTILINE))
     assert told
     assert told.items() <= taken.items()
     assert taken.keys() - told.keys() <= {

@@ -1,4 +1,4 @@
-"""docs/reference/story-format.md tells every key of the models, its examples are stories, and the schema is theirs."""
+"""docs/reference/story-*.md tell every key of the models, their examples are stories, and the schema is theirs."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from dra_kit.node.steps import Step
 from dra_kit.sandbox.stories.story import load_story
 from dra_kit.sandbox.stories.story_model import StoryFile
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "story-format.md"
-TEXT = PAGE.read_text(encoding="utf-8")
+PAGES = sorted((Path(__file__).resolve().parents[3] / "docs" / "reference").glob("story-*.md"))
+TEXTS = {page.name: page.read_text(encoding="utf-8") for page in PAGES}
+TEXT = "\n".join(TEXTS.values())
 SCHEMA: dict[str, Any] = StoryFile.model_json_schema()
 TABLES = {
     "The file": SCHEMA,
@@ -36,35 +37,44 @@ LINKS = {name: heading for heading, name in (("Pod", "PodExpectation"), ("Claim"
 LINKS |= {"ContainerExpectation": "Container", "DeviceExpectation": "Device", "StepFile": "A step"}
 
 
-def typed(schema: Mapping[str, Any]) -> str:
-    """A type in words."""
+def page_of(heading: str) -> str:
+    """The page that has a section."""
+    (found,) = [name for name, text in TEXTS.items() if re.search(rf"^## {heading}$", text, re.MULTILINE)]
+    return found
+
+
+def typed(schema: Mapping[str, Any], page: str) -> str:
+    """A type in words, with links of a page."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         heading = LINKS.get(name, name)
-        return "`{}`" if name == "Nothing" else f"[{heading}](#{heading.lower().replace(' ', '-')})"
+        if name == "Nothing":
+            return "`{}`"
+        target = page_of(heading).replace(page, "")
+        return f"[{heading}]({target}#{heading.lower().replace(' ', '-')})"
     if "anyOf" in schema:
-        kinds = [typed(item) for item in schema["anyOf"]]
+        kinds = [typed(item, page) for item in schema["anyOf"]]
         return " or ".join(kind for kind in kinds if kind != "null" or schema.get("default", 0) is not None)
     if "enum" in schema:
         return "name of a [step](#steps-of-the-node-role)" if len(schema["enum"]) > 9 else ", ".join(schema["enum"])
     match schema.get("type"):
         case "array":
-            return f"list of {typed(schema['items'])}"
+            return f"list of {typed(schema['items'], page)}"
         case "object" if schema.get("additionalProperties"):
-            return f"mapping of {typed(schema['additionalProperties'])}"
+            return f"mapping of {typed(schema['additionalProperties'], page)}"
         case "object":
             return " ".join(f"`{{{key}: …}}`" for key in schema["properties"]) or "`{}`"
         case kind:
             return {"string": "text", "integer": "number", "boolean": "true, false"}.get(str(kind), str(kind))
 
 
-def rows(schema: Mapping[str, Any]) -> Iterator[str]:
+def rows(schema: Mapping[str, Any], page: str) -> Iterator[str]:
     """A part of the file as a table."""
     yield "| key | type | default | meaning |"
     yield "|---|---|---|---|"
     for name, field in schema["properties"].items():
         default = "required" if name in schema.get("required", ()) else _default(field.get("default"))
-        yield f"| `{name}` | {typed(field)} | {default} | {field['description']} |"
+        yield f"| `{name}` | {typed(field, page)} | {default} | {field['description']} |"
 
 
 def _default(value: object) -> str:
@@ -73,9 +83,10 @@ def _default(value: object) -> str:
 
 @pytest.mark.parametrize("heading", TABLES)
 def test_every_key_is_told(heading: str) -> None:
-    table = "\n".join(rows(TABLES[heading]))
-    section = re.search(rf"^##+ {heading}$(.*?)(?=^##+ |\Z)", TEXT, re.MULTILINE | re.DOTALL)
-    assert section is not None, f"there is no section {heading}:\n{table}"
+    page = page_of(heading)
+    table = "\n".join(rows(TABLES[heading], page))
+    section = re.search(rf"^## {heading}$(.*?)(?=^## |\Z)", TEXTS[page], re.MULTILINE | re.DOTALL)
+    assert section is not None
     assert table in section[1], f"make the table of {heading} anew:\n{table}"
 
 

@@ -11,6 +11,8 @@ import pytest
 
 from tests.unit.examples.kitchen import PROJECT
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.mark.timeout(300)
 def test_the_tests_of_the_example_pass(tmp_path: Path) -> None:

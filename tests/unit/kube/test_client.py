@@ -10,8 +10,8 @@ from aiohttp import web
 
 from dra_kit.errors import Conflict, Forbidden, Gone, Invalid, KubeError, NotFound, Unavailable
 from dra_kit.kube.client import APPLY, JSON_PATCH, MERGE_PATCH, Client
-from dra_kit.kube.connection import Connection
-from dra_kit.kube.credentials import Credentials
+from dra_kit.kube.connection.connection import Connection
+from dra_kit.kube.connection.credentials import Credentials
 from dra_kit.kube.resources import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from tests.unit.kube.wire import Handler, answer, served, status, stream
 

@@ -21,8 +21,8 @@ class Watch(importlib.abc.MetaPathFinder):
 
 sys.meta_path.insert(0, Watch())
 import dra_kit.kube.client
-import dra_kit.kube.operator
-import dra_kit.kube.oidc
+import dra_kit.kube.operator.operator
+import dra_kit.kube.connection.oidc
 Watch().find_spec("")
 assert "aiohttp" in sys.modules and "kopf" in sys.modules
 print(sorted(changed))

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from dra_kit.errors import Forbidden, KubeError, Unavailable
-from dra_kit.kube.connection import Connection
-from dra_kit.kube.credentials import Credentials
-from dra_kit.kube.operator import EventHandler, EventType, OperatorThread, kopf, on_event, quiet_settings
+from dra_kit.kube.connection.connection import Connection
+from dra_kit.kube.connection.credentials import Credentials
+from dra_kit.kube.operator.operator import EventHandler, EventType, OperatorThread, kopf, on_event, quiet_settings
 from dra_kit.kube.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
 from tests.unit.kube.operator_api import SLICES_PATH, OperatorApi, resource_slice
 
@@ -109,7 +109,7 @@ class TestImport:
         code = """
             import sys
             before = list(sys.meta_path)
-            from dra_kit.kube.operator import kopf
+            from dra_kit.kube.operator.operator import kopf
             clients = {name for name in sys.modules if name.split(".")[0] in ("kubernetes", "kubernetes_asyncio")}
             assert not clients, clients
             assert callable(kopf.operator)

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.errors import Gone, KubeError, Unavailable
-from dra_kit.kube.call import Call
+from dra_kit.kube.http.call import Call
+from dra_kit.kube.http.watching import lines
 from dra_kit.kube.resources import NODES, PODS
-from dra_kit.kube.watching import lines
 from tests.unit.kube.wire import answer, event, served, status, stream
 
 CALL = Call.of_path("/x")

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import dra_kit as dra
 from dra_kit.errors import KubeletError
-from dra_kit.kube.credentials import load_credentials
+from dra_kit.kube.connection.credentials import load_credentials
 from dra_kit.node.agent import Agent
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.state.dump import dump_state

@@ -129,7 +129,7 @@ def test_nothing_waits_by_the_wall_clock() -> None:
     assert [path.name for path, text in sources.items() if re.search(r"\btime\.time(_ns)?\(", text)] == []
     readers = {f"{path.parent.name}/{path.name}" for path, text in sources.items() if "datetime.now(" in text}
     known = {
-        "state/salvage.py", "reports/status.py", "health/conditions.py", "kube/events.py", "kube/credentials.py",
+        "state/salvage.py", "reports/status.py", "health/conditions.py", "kube/events.py", "connection/credentials.py",
         "binding/writing.py", "operation/status.py", "operation/failures.py", "certificates/own.py",
         "election/elector.py",
     }  # fmt: skip

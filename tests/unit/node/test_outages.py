@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import dra_kit as dra
-from dra_kit.kube.operator import quiet_settings
+from dra_kit.kube.operator.operator import quiet_settings
 from dra_kit.sandbox.cluster.kubelet.dra.kubelet import Kubelet
 from tests.support.api import eventually
 from tests.unit.node.drivers import Oven, Waiter, driver

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from dra_kit.apiserver.server import run_in_thread
 from dra_kit.cli.app import cli
 from dra_kit.kube.client import Client
-from dra_kit.kube.credentials import load_credentials
+from dra_kit.kube.connection.credentials import load_credentials
 from dra_kit.kube.resources import RESOURCE_SLICES
 from dra_kit.operation.checks.driver import driver_findings
 from dra_kit.operation.checks.finding import Finding

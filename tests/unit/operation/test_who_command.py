@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from dra_kit.apiserver.server import run_in_thread
 from dra_kit.cli.app import cli
 from dra_kit.kube.client import Client
-from dra_kit.kube.credentials import load_credentials
+from dra_kit.kube.connection.credentials import load_credentials
 from dra_kit.kube.resources import PODS, RESOURCE_CLAIMS
 
 CLAIM: dict[str, Any] = {

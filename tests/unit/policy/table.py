@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import cycle, product, zip_longest
 from pathlib import Path
@@ -70,16 +71,23 @@ def rows() -> list[Row]:
     return [Row(**json.loads(line)) for line in FILE.read_text().splitlines()]
 
 
-async def install(client: Client) -> None:
-    """Create the policies of the drivers and their bindings, and wait until all are in force."""
-    for driver in DRIVERS.values():
-        made = policy_objects(driver)
-        await client.create(_POLICIES, made.policy)
-        await client.create(_BINDINGS, made.binding)
-    for name in DRIVERS:
-        bad = Row(name, "DeviceClass", "v1", {})
-        while await refusal(client, bad) is None:  # noqa: ASYNC110 - a server tells nobody when it begins
-            await asyncio.sleep(0.1)
+@asynccontextmanager
+async def installed(client: Client) -> AsyncIterator[None]:
+    """A server on which the drivers' policies and their bindings are in force; without them in the end."""
+    made = [policy_objects(driver) for driver in DRIVERS.values()]
+    try:
+        for objects in made:
+            await client.create(_POLICIES, objects.policy)
+            await client.create(_BINDINGS, objects.binding)
+        for name in DRIVERS:
+            bad = Row(name, "DeviceClass", "v1", {})
+            while await refusal(client, bad) is None:  # noqa: ASYNC110 - a server tells nobody when it begins
+                await asyncio.sleep(0.1)
+        yield
+    finally:
+        for objects in made:
+            await client.delete(_BINDINGS, objects.binding["metadata"]["name"])
+            await client.delete(_POLICIES, objects.policy["metadata"]["name"])
 
 
 async def refusals(client: Client) -> dict[Row, str | None]:

@@ -6,11 +6,11 @@ from collections import Counter
 
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.kube.client import Client
-from dra_kit.kube.connection import Connection
-from dra_kit.kube.credentials import Credentials
+from dra_kit.kube.connection.connection import Connection
+from dra_kit.kube.connection.credentials import Credentials
 from tests.unit.policy.deciding import node_accepts, webhook_accepts
 from tests.unit.policy.drivers import DRIVERS
-from tests.unit.policy.table import COUNTS, differences, install, refusals, rows
+from tests.unit.policy.table import COUNTS, differences, installed, refusals, rows
 
 
 def test_the_table_has_as_many_good_configs_as_bad_ones_of_each_driver() -> None:
@@ -25,6 +25,9 @@ def test_the_webhook_decides_as_the_node() -> None:
 
 
 async def test_policies_in_the_sandbox_decide_as_the_node_but_for_what_they_leave_to_it() -> None:
-    async with ApiServer() as server, Client(Credentials(Connection(server.url)), user_agent="tests/1") as client:
-        await install(client)
+    async with (
+        ApiServer() as server,
+        Client(Credentials(Connection(server.url)), user_agent="tests/1") as client,
+        installed(client),
+    ):
         assert differences(await refusals(client)) == []

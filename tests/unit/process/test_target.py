@@ -232,6 +232,13 @@ def test_a_failure_of_the_authors_code_is_told_with_its_place(
     assert "brokentarget" not in sys.modules or "def driver" in text
 
 
+def test_a_failure_has_its_cause_without_the_target(write: Write) -> None:
+    path = write("brokentarget.py", "\nx = 1 / 0")
+    with pytest.raises(TargetError) as caught:
+        load_driver("./brokentarget.py")
+    assert caught.value.cause == f"ZeroDivisionError: division by zero at {path}:2"
+
+
 def test_a_mistake_in_the_drivers_declaration_is_told_with_its_place(write: Write) -> None:
     path = write("brokentarget.py", "import dra_kit as dra\ndra.Device(\n    name='A B')\n")
     text = refusal("brokentarget.py", code="invalid-device")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dra_kit.resource.conversion import V1, V1BETA1
-from dra_kit.resource.defaults import fill_in_defaults
+from dra_kit.resource.defaulting.defaults import fill_in_defaults
 
 NOW = "2026-01-02T03:04:05Z"
 

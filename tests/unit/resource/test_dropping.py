@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.resource.dropping import drop_disabled_fields
+from dra_kit.resource.defaulting.dropping import drop_disabled_fields
 from dra_kit.resource.gates import FeatureGates
 
 ALPHA = FeatureGates.alpha()

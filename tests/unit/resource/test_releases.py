@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dra_kit.allocator.gates import Gates
-from dra_kit.apiserver import discovery
+from dra_kit.apiserver.documents import discovery
 from dra_kit.errors import ConfigurationError
 from dra_kit.kube.versions import ServerFeatures, choose
 from dra_kit.resource.releases import NEWEST, OLDEST

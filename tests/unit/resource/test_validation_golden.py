@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from dra_kit.resource import v1
-from dra_kit.resource.dropping import drop_disabled_fields
+from dra_kit.resource.defaulting.dropping import drop_disabled_fields
 from dra_kit.resource.gates import FeatureGates
 from dra_kit.resource.validation import validate_device_statuses, validate_slice
 from tests.unit.resource.golden_api import sequences

@@ -15,9 +15,9 @@ import pytest
 import pytest_asyncio
 
 from dra_kit.errors import KubeError
-from dra_kit.kube.call import Call
+from dra_kit.kube.http.call import Call
+from dra_kit.kube.http.transport import Transport
 from dra_kit.kube.resources import PODS
-from dra_kit.kube.transport import Transport
 from dra_kit.sandbox.driver.drivers import SandboxDriver
 from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
 from tests.unit.apiserver.programs import program

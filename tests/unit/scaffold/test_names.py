@@ -107,6 +107,7 @@ def test_no_project_takes_the_place_of_a_package_that_it_needs() -> None:
     assert needed() - TAKEN_PROJECTS == set()
 
 
+@pytest.mark.processes
 def test_no_package_takes_the_place_of_a_module_that_it_needs() -> None:
     of = {name: {canonicalize_name(one) for one in by} for name, by in packages_distributions().items()}
     modules = {name for name, by in of.items() if by & needed() and re.fullmatch(r"[a-z][a-z0-9_]*", name)}

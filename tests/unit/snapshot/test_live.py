@@ -11,7 +11,7 @@ import yaml
 from dra_kit.apiserver.server import run_in_thread
 from dra_kit.explain.cluster.objects import Objects
 from dra_kit.kube.client import Client
-from dra_kit.kube.credentials import Credentials, load_credentials
+from dra_kit.kube.connection.credentials import Credentials, load_credentials
 from dra_kit.kube.resources import EVENTS, PODS
 from dra_kit.snapshot.live import Scope, read_live
 

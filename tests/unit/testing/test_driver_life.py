@@ -11,8 +11,10 @@ import pytest
 from dra_kit.errors import ConfigurationError, Invalid, SandboxError
 from dra_kit.process.target import load_driver
 from dra_kit.sandbox.cluster.workload.report import ContainerReport
+from dra_kit.sandbox.driver import node_driver
+from dra_kit.sandbox.stories.result import StoryResult
 from dra_kit.sandbox.stories.story import load_story
-from dra_kit.sandbox.stories.story_run import StoryResult, run_story
+from dra_kit.sandbox.stories.story_run import run_story
 from dra_kit.testing import Harness, TestBed, sandbox
 from tests.unit.testing.bakery import DRIVER, ORDER, SEEDS, write_project
 
@@ -226,6 +228,16 @@ def test_a_release_that_does_not_come_up_leaves_the_former_one(killable: Harness
         killable.upgrade("./broken_ovens.py")
     killable.delete("Pod/guest")
     killable.wait_for(lambda: not degrees(killable))
+
+
+def test_a_release_that_hangs_is_told_with_what_is_missing_and_where_to_look(
+    threaded: Harness, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_driver, "_COMES_UP", 0.5)
+    slow = DRIVER.replace("self.oven_dir = str", "__import__('time').sleep(2)\n        self.oven_dir = str")
+    (project / "slow_ovens.py").write_text(slow)
+    with pytest.raises(SandboxError, match=r"within 0\.5 s not all of its parts are ready.*; see its log"):
+        threaded.upgrade("./slow_ovens.py")
 
 
 def test_what_is_no_release_is_told(killable: Harness, project: Path) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.processes
+
 PROJECT = """\
 [tool.dra-kit]
 driver = "bakery:driver"

@@ -16,8 +16,8 @@ import yaml
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.errors import ConfigurationError, Conflict
 from dra_kit.kube.client import Client
-from dra_kit.kube.connection import Connection
-from dra_kit.kube.credentials import Credentials
+from dra_kit.kube.connection.connection import Connection
+from dra_kit.kube.connection.credentials import Credentials
 from dra_kit.kube.resources import SECRETS, VALIDATING_WEBHOOK_CONFIGURATIONS
 from dra_kit.webhook.agent import WebhookSettings, run_webhook
 from dra_kit.webhook.certificates.own import OwnCertificate, OwnCertificates

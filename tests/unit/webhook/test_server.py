@@ -17,7 +17,7 @@ import aiohttp
 import pytest
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.kube.operator import kopf
+from dra_kit.kube.operator.operator import kopf
 from dra_kit.kube.resources import RESOURCE_CLAIMS
 from dra_kit.process.connections import ConnectionLimits
 from dra_kit.process.watchdog import Watchdog

@@ -12,7 +12,7 @@ from dra_kit.author.calling import call
 from dra_kit.author.config.opaque import OpaqueConfig
 from dra_kit.author.devices.device import Device
 from dra_kit.author.driver import Driver
-from dra_kit.author.effects.effect import Ensuring
+from dra_kit.author.effects.effect import may_come_from_ensuring
 from dra_kit.author.preparing.claim import AllocatedDevice, Effects, PreparedDevice
 from dra_kit.author.preparing.prepared import Prepared
 from dra_kit.author.preparing.preparer import Preparer, config_without_claim, default_for, prepare_all
@@ -42,7 +42,7 @@ class AuthorCalls:
     driver: Driver[Any, Any]
 
     async def default_config(self, advertised: Device, *, admin_access: bool = False) -> OpaqueConfig:
-        """The config of a device whose claim gives none.
+        """Return the config of a device whose claim gives none.
 
         Args:
             advertised: the device.
@@ -67,7 +67,7 @@ class AuthorCalls:
         effects: tuple[Effects, Effects],
         returned: list[Prepared],
     ) -> list[Prepared]:
-        """What the author's code makes of the devices of a claim.
+        """Return what the author's code makes of the devices of a claim.
 
         Args:
             claim: that has them.
@@ -90,7 +90,7 @@ class AuthorCalls:
                 raise
             raise self._error("prepare", error) from error  # something of the author's was cancelled
         except Exception as error:
-            if Ensuring.__name__ in str(error):  # it was put where its outcome belongs
+            if may_come_from_ensuring(error):
                 self._check_all_awaited(ordinary, admin, error)
             failure = self._error("prepare", error)
             raise self._with_unasked_config(failure, claim, devices) from error
@@ -132,7 +132,7 @@ class AuthorCalls:
             ) from cause
 
     def _error(self, method: str, error: BaseException) -> DraKitError:
-        """The author's exception as a per-claim error; errors meant for the user pass as they are."""
+        """Return the author's exception as a per-claim error; errors for the user pass as they are."""
         if isinstance(error, PrepareError | ConfigurationError):
             return error
         if isinstance(error, ExceptionGroup) and (still := _not_yet(error)) is not None:
@@ -148,11 +148,11 @@ class AuthorCalls:
     def _with_unasked_config(
         self, error: DraKitError, claim: AllocatedClaim, devices: Sequence[AllocatedDevice[Any, Any]]
     ) -> DraKitError:
-        """An error with the remark that a config was none of the claim's: of several kinds it has the first."""
+        """Return an error with the remark that a config was none of the claim's: of several kinds it has the first."""
         preparer = type(self.driver.preparer)
         given = [device for device in devices if not device.configs]
-        chosen = len(self.driver.configs.kinds) == 1 or preparer.default_config is not Preparer.default_config
-        if chosen or not given or not self.driver.configs.kinds:
+        selected = len(self.driver.configs.kinds) == 1 or preparer.default_config is not Preparer.default_config
+        if selected or not given or not self.driver.configs.kinds:
             return error
         text = (
             f"{error} (claim {claim.reference} gives {', '.join(item.name for item in given)} no config, so it got the "

@@ -30,7 +30,9 @@ def decoded_configs(claim: AllocatedClaim, decoder: ConfigDecoder[Any]) -> list[
 
 
 def _named(entry: v1.DeviceAllocationConfiguration, claim: AllocatedClaim) -> tuple[str, ...]:
-    """The requests that whoever wrote the entry named: the scheduler of 1.37 leaves them out where they are all."""
+    """Return the requests that whoever wrote the entry named: the scheduler of 1.37 leaves them out where they
+    are all.
+    """
     if entry.requests or entry.source != "FromClaim" or entry.opaque is None:
         return entry.requests
     wishes = (claim.raw.get("spec") or {}).get("devices") or {}

@@ -83,7 +83,7 @@ class Preparation:
         return type(self.driver.preparer).unprepare is not Preparer.unprepare
 
     def lacking(self, claim: ClaimReference) -> str:
-        """Why a claim, or any at all, cannot be prepared now; empty when nothing is known of that."""
+        """Return why a claim, or any at all, cannot be prepared now; empty when nothing is known of that."""
         if (effects := self._under_way.get(claim.uid)) is not None and effects.coming_up:
             return effects.coming_up
         provider, preparer = type(self.driver.provider).__name__, type(self.driver.preparer).__name__
@@ -97,21 +97,23 @@ class Preparation:
         return ""
 
     def is_current(self, record: ClaimRecord) -> bool:
-        """Whether a record may be answered from as it is."""
+        """Return whether a record may be answered from as it is."""
         return self.is_of_this_boot(record) and not self.is_replugged(record)
 
     def is_of_this_boot(self, record: ClaimRecord) -> bool:
-        """Whether what was done for a claim can still be in force."""
+        """Return whether what was done for a claim can still be in force."""
         return record.boot_id == self.boot_id
 
     def is_replugged(self, record: ClaimRecord) -> bool:
-        """Whether a device is another one than when it was prepared; one that is gone says nothing."""
+        """Return whether a device is another one than when it was prepared; one that is gone says nothing."""
         return record.outdated or any(
             self.inventory.is_replugged(item.pool, item.device, item.identity or {}) for item in record.devices
         )
 
     def adopted(self, record: ClaimRecord) -> ClaimRecord:
-        """The record with what it lacks of the identities of its devices: a release that knew less of them wrote it."""
+        """Return the record with what it lacks of the identities of its devices: a release that knew less of them wrote
+        it.
+        """
         devices = []
         for item in record.devices:
             now, known = self.inventory.identity(item.pool, item.device).hashes, item.identity or {}
@@ -120,7 +122,9 @@ class Preparation:
         return record.model_copy(update={"devices": tuple(devices)}) if tuple(devices) != record.devices else record
 
     def begun(self, claim: AllocatedClaim) -> ClaimRecord:
-        """The record of a claim whose author's code is about to run: what is to be undone if it does not end well."""
+        """Return the record of a claim whose author's code is about to run: what is to be undone if it does not end
+        well.
+        """
         return ClaimRecord(
             namespace=claim.reference.namespace,
             name=claim.reference.name,
@@ -152,13 +156,13 @@ class Preparation:
             check_device_nodes(spec)
 
     async def effects_hold(self, record: ClaimRecord) -> bool:
-        """Whether all effects of a prepared claim are in force, as far as is known; asks the author's code."""
+        """Return whether all effects of a prepared claim are in force, as far as is known; asks the author's code."""
         return not self.driver.effects or await self.holding.hold(record.reference)
 
     async def prepare(
         self, claim: AllocatedClaim, before: ClaimRecord | None, returned: list[Prepared]
     ) -> tuple[ClaimRecord, Mapping[int, str | None]]:
-        """The record of a prepared claim, not stored yet, and the outcomes of effects that it was prepared with.
+        """Return the record of a prepared claim, not stored yet, and the outcomes of effects that it was prepared with.
 
         Args:
             claim: to prepare.
@@ -239,7 +243,7 @@ class Preparation:
         return record, {**admin_scope.outcomes, **ordinary_scope.outcomes}
 
     async def _advertised(self, result: v1.DeviceRequestAllocationResult) -> tuple[Device, Identity]:
-        """A device as it is advertised, by this node or by the controller, and what makes it the same one."""
+        """Return a device as it is advertised, by this node or by the controller, and what makes it the same one."""
         if self.of_no_node is not None and not await self.inventory.publishes(result.pool):
             return await self.of_no_node.device(result.pool, result.device)
         device = await self.inventory.device(result.pool, result.device)
@@ -274,13 +278,13 @@ class Preparation:
 
 
 def _former(claim: AllocatedClaim, before: ClaimRecord | None) -> list[DeviceRecord | None]:
-    """What was recorded of each result of a claim that is prepared again."""
+    """Return what was recorded of each result of a claim that is prepared again."""
     known = {(item.pool, item.device, item.share_id): item for item in before.devices} if before is not None else {}
     return [known.get((result.pool, result.device, result.share_id)) for result in claim.results]
 
 
 def _with_later_facts(device: DeviceRecord, former: DeviceRecord | None) -> DeviceRecord:
-    """What was told of a device later than ``prepare`` stays: to prepare it again tells nothing newer."""
+    """Return what was reported of a device later than ``prepare`` stays: to prepare it again tells nothing newer."""
     if former is None or not former.told_later:
         return device
     kept: dict[str, Any] = {name: getattr(former, name) for name in former.told_later}

@@ -65,7 +65,7 @@ class Reallocated:
         )
 
     def _may_run(self, claim: AllocatedClaim) -> bool:
-        """Whether the kubelet lists a pod of the claim that was there before it was allocated anew."""
+        """Return whether the kubelet lists a pod of the claim that was there before it was allocated anew."""
         pods = self._checkpoint.pods().get(claim.reference.uid)
         return pods is not None and not (pods and pods <= {item.uid for item in claim.status.reserved_for})
 

@@ -1,1 +1,1 @@
-"""What becomes of claims and is known of their devices: told to the API server, and to whom it concerns here."""
+"""What becomes of claims and is known of their devices: reported to the API server, and to whom it concerns here."""

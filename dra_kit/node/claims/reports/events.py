@@ -17,7 +17,7 @@ from dra_kit.resource.reference import ClaimReference
 
 
 class ClaimEvents:
-    """What happens to claims on this node, told to whoever has them.
+    """What happens to claims on this node, reported to whoever has them.
 
     Args:
         client: writes the Events.
@@ -42,17 +42,17 @@ class ClaimEvents:
 
     def prepare_failed(self, claim: ClaimReference, error: DraKitError) -> None:
         """A claim could not be prepared."""
-        self._tell(claim, "FailedPrepareDevices", "Prepare", str(error))
+        self._report(claim, "FailedPrepareDevices", "Prepare", str(error))
 
     def damaged(self) -> None:
         """The records of claims are damaged."""
         try:
             damage = self._store.damage()
-        except StoreError:  # told where it is needed
+        except StoreError:  # reported where it is needed
             return
         for item in damage:
             if item.claim is not None:
-                self._tell(item.claim, "DamagedRecord", "Keep", str(item.error()))
+                self._report(item.claim, "DamagedRecord", "Keep", str(item.error()))
 
     def effect_replaced(self, effect: Effect[Any, Any], claims: Sequence[ClaimReference]) -> None:
         """What containers were given of an effect is not true any more, and a container that runs keeps it."""
@@ -61,23 +61,23 @@ class ClaimEvents:
             "keep what they were given: delete the pod to have it made anew"
         )
         for claim in claims:
-            self._tell(claim, "EffectReplaced", "Apply", note)
+            self._report(claim, "EffectReplaced", "Apply", note)
             self._pods.for_pods(claim, partial(self._record, "Warning", "EffectReplaced", "Apply", note))
 
     def device_changed(self, pool: str, device: str, text: str, *, healthy: bool) -> None:
         """A device has become unhealthy, or well again."""
         try:
             holders = [item.reference for item in self._store.claims() if item.has(pool, device)]
-        except StoreError:  # told where it is needed
+        except StoreError:  # reported where it is needed
             return
         note = f"device {pool}/{device} {'is well again, it was' if healthy else 'is unhealthy'}: {text}"
         kind: Literal["Normal", "Warning"] = "Normal" if healthy else "Warning"
         reason = "DeviceHealthy" if healthy else "DeviceUnhealthy"
         for claim in holders:
-            self._tell(claim, reason, "WatchHealth", note, kind=kind)
+            self._report(claim, reason, "WatchHealth", note, kind=kind)
             self._pods.for_pods(claim, partial(self._record, kind, reason, "WatchHealth", note))
 
-    def _tell(
+    def _report(
         self,
         claim: ClaimReference,
         reason: str,

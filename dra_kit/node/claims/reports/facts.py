@@ -1,7 +1,7 @@
 """What becomes known of a device after it was prepared: kept in the records of its claims, and published.
 
 The latest fact of a device counts: what cannot be written now, because its claim is being prepared or released, is
-replaced by what is told next. Each claim waits for itself alone.
+replaced by what is reported next. Each claim waits for itself alone.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ Subject: TypeAlias = tuple[str, str, str | None]
 
 @dataclass(frozen=True, slots=True)
 class DeviceFacts:
-    """What is told of a device.
+    """What is reported of a device.
 
     Attributes:
         pool: its pool.
         device: the device.
-        claim: UID of the one claim that is meant; None for all that have the device.
-        share: of a device that is shared, the one that is meant; None for all of the claim.
-        status: replaces what was said of it; None leaves that as it is.
+        claim: UID of the one claim concerned; None for all that have the device.
+        share: of a device that is shared, the one concerned; None for all of the claim.
+        status: replaces what was reported of it; None leaves that as it is.
         metadata: likewise.
     """
 
@@ -61,17 +61,17 @@ class DeviceFacts:
         return replace(self, status=self.status or earlier.status, metadata=self.metadata or earlier.metadata)
 
     def are_of(self, device: DeviceRecord) -> bool:
-        """Whether a device of a claim is meant."""
+        """Return whether a device of a claim is meant."""
         return (device.pool, device.device) == (self.pool, self.device) and self.share in {None, device.share_id}
 
     def concern(self, record: ClaimRecord) -> bool:
-        """Whether a claim has the device."""
+        """Return whether a claim has the device."""
         return any(map(self.are_of, record.devices))
 
 
 @dataclass(slots=True)
 class _Hearing:
-    """Facts that were told, until the claims that may have the device have heard of them."""
+    """Facts that were reported, until the claims that may have the device have heard of them."""
 
     facts: DeviceFacts
     left: int
@@ -100,7 +100,7 @@ class LateFacts:
         durable: records and files of claims.
         claims: the locks of all claims.
         epochs: knows which claims are being prepared.
-        news: is told of claims whose devices something became known of.
+        news: is notified of claims whose devices something became known of.
     """
 
     def __init__(self, durable: DurableClaims, claims: Locks, epochs: Epochs, news: ClaimNews) -> None:
@@ -137,29 +137,29 @@ class LateFacts:
     def _concerned(self, facts: DeviceFacts) -> set[str]:
         """UIDs of the claims that have the device, or may have it when they are prepared."""
         having = {record.uid for record in self._durable.store.claims() if facts.concern(record)}
-        meant = having | self._epochs.preparing()
-        return meant if facts.claim is None else meant & {facts.claim}
+        intended = having | self._epochs.preparing()
+        return intended if facts.claim is None else intended & {facts.claim}
 
     async def _write(self, uid: str) -> None:
-        told: Collection[_Waiting] = ()
+        reported: Collection[_Waiting] = ()
         try:
             async with self._claims.hold(uid):
-                told = self._waiting.pop(uid).values()  # what is told from now on is written next
+                reported = self._waiting.pop(uid).values()  # what is reported from now on is written next
                 record = self._durable.store.claim(uid)
                 prepared = record if record is not None and record.phase == "prepared" else None
-                concerning = [item.facts for item in told if prepared is not None and item.facts.concern(prepared)]
-                for item in told:
+                concerning = [item.facts for item in reported if prepared is not None and item.facts.concern(prepared)]
+                for item in reported:
                     item.hearing.heard(taken=item.facts in concerning)
                 if prepared is not None and concerning:
                     with log_context(claim=str(prepared.reference), claim_uid=uid):
                         await self._write_to(prepared, concerning)
         except DraKitError as error:
-            for item in told or self._waiting.pop(uid, {}).values():  # the latter where the lock could not be had
+            for item in reported or self._waiting.pop(uid, {}).values():  # the latter where the lock could not be had
                 _not_written(item.facts, error)
 
-    async def _write_to(self, record: ClaimRecord, told: Sequence[DeviceFacts]) -> None:
+    async def _write_to(self, record: ClaimRecord, reported: Sequence[DeviceFacts]) -> None:
         newer = record
-        for facts in told:
+        for facts in reported:
             try:
                 newer = updated(newer, facts)
             except DraKitError as error:  # of one device, and no reason to drop what is known of others
@@ -171,7 +171,7 @@ class LateFacts:
 
 
 def updated(record: ClaimRecord, facts: DeviceFacts) -> ClaimRecord:
-    """A record with newer facts about one of its devices.
+    """Return a record with newer facts about one of its devices.
 
     Raises:
         PermanentError: when the status breaks a rule of the API.
@@ -192,14 +192,14 @@ def updated(record: ClaimRecord, facts: DeviceFacts) -> ClaimRecord:
 
 def _dropped(facts: DeviceFacts) -> None:
     text = "facts of a device dropped: no claim is prepared with it"
-    logger.warning(text, extra={"pool": facts.pool, "device": facts.device, **_meant(facts)})
+    logger.warning(text, extra={"pool": facts.pool, "device": facts.device, **_intended(facts)})
 
 
 def _not_written(facts: DeviceFacts, error: DraKitError) -> None:
-    fields = {"pool": facts.pool, "device": facts.device, "error": str(error), "code": error.code, **_meant(facts)}
+    fields = {"pool": facts.pool, "device": facts.device, "error": str(error), "code": error.code, **_intended(facts)}
     logger.error("facts of a device not written", extra=fields)
 
 
-def _meant(facts: DeviceFacts) -> dict[str, str]:
-    meant = {"claim_uid": facts.claim, "share": facts.share}
-    return {name: value for name, value in meant.items() if value is not None}
+def _intended(facts: DeviceFacts) -> dict[str, str]:
+    intended = {"claim_uid": facts.claim, "share": facts.share}
+    return {name: value for name, value in intended.items() if value is not None}

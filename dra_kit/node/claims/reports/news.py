@@ -9,31 +9,31 @@ from dra_kit.errors import DraKitError
 from dra_kit.node.state.records import ClaimRecord
 from dra_kit.resource.reference import ClaimReference
 
-Told = TypeVarTuple("Told")
+Reported = TypeVarTuple("Reported")
 
 
-class Signal(Generic[*Told]):
+class Signal(Generic[*Reported]):
     """Calls its listeners, in the order in which they came, in the thread of whoever tells."""
 
     def __init__(self) -> None:
-        self._listeners: list[Callable[[*Told], None]] = []
+        self._listeners: list[Callable[[*Reported], None]] = []
 
-    def listen(self, listener: Callable[[*Told], None]) -> None:
-        """Call it whenever something is told; it must not raise."""
+    def listen(self, listener: Callable[[*Reported], None]) -> None:
+        """Call it whenever something is reported; it must not raise."""
         self._listeners.append(listener)
 
-    def tell(self, *told: *Told) -> None:
+    def tell(self, *reported: *Reported) -> None:
         """Tell all who listen."""
         for listener in self._listeners:
-            listener(*told)
+            listener(*reported)
 
 
 class ClaimNews:
-    """What is told of claims.
+    """What is reported of claims.
 
     Attributes:
         prepared: a claim was prepared anew, or something became known of its devices.
-        resumed: a claim is prepared as it was before, which may not have been told yet.
+        resumed: a claim is prepared as it was before, which may not have been reported yet.
         failed: a claim could not be prepared, and why.
         released: a claim is released.
     """

@@ -16,7 +16,7 @@ from dra_kit.resource.reference import ClaimReference
 logger: logging.Logger = logging.getLogger(__name__)
 
 RETRY: Final = (1.0, 5.0, 30.0, 120.0)
-"""Seconds until the API server is asked again; then nobody is told any more."""
+"""Seconds until the API server is asked again; then nobody is notified any more."""
 
 
 class PodEvents:

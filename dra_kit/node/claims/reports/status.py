@@ -58,14 +58,14 @@ class StatusWriter:
             self._wake.set()
 
     def resume(self, record: ClaimRecord) -> None:
-        """Write it as well, unless the claim says so already: it was prepared before, and that may have been told."""
+        """Write it as well, unless the claim says so already: it was prepared before, and may have it."""
         if record.uid not in self._waiting:
             self.submit(record)
             if record.uid in self._waiting:
                 self._resumed[record.uid] = record
 
     def forget(self, claim: ClaimReference) -> None:
-        """The claim was released: nothing is to be said of it any more."""
+        """The claim was released: nothing is to be reported of it any more."""
         self._waiting.pop(claim.uid, None)
         self._resumed.pop(claim.uid, None)
 
@@ -103,14 +103,16 @@ class StatusWriter:
 
     async def _write(self, record: ClaimRecord) -> None:
         current = self._current(record)
-        if self._resumed.get(record.uid) is record and (current is None or await self._is_told(current)):
+        if self._resumed.get(record.uid) is record and (current is None or await self._is_reported(current)):
             return
         current = self._current(record)  # the latest one: the last word is what stays
         if current is not None:
             await self._apply(current)
 
     def _current(self, record: ClaimRecord) -> ClaimRecord | None:
-        """The record as it is now; None when the claim is released, or nothing is said of its devices any more."""
+        """Return the record as it is now; None when the claim is released, or nothing is reported of its devices
+        any more.
+        """
         try:
             stored = self._store.claim(record.uid)
         except StoreError:  # nobody knows it now
@@ -119,8 +121,10 @@ class StatusWriter:
             return None
         return stored
 
-    async def _is_told(self, record: ClaimRecord) -> bool:
-        """Whether the claim says already what the record says, or is gone; what else there is, a write finds out."""
+    async def _is_reported(self, record: ClaimRecord) -> bool:
+        """Return whether the claim says already what the record says, or is gone; what else there is, a write finds
+        out.
+        """
         try:
             raw = await self._client.get(RESOURCE_CLAIMS, record.name, record.namespace)
         except NotFound:
@@ -171,7 +175,7 @@ class StatusWriter:
                 raise
 
     async def _is_replaced(self, record: ClaimRecord) -> bool:
-        """Whether there is another claim of that name, or none."""
+        """Return whether there is another claim of that name, or none."""
         try:
             raw = await self._client.get(RESOURCE_CLAIMS, record.name, record.namespace)
         except NotFound:
@@ -190,7 +194,9 @@ def _has_status(record: ClaimRecord) -> bool:
 
 
 def status_json(status: DeviceStatus | None, before: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
-    """A status as it is kept and written; a condition whose status stays keeps the time of its last transition."""
+    """Return a status as it is kept and written; a condition whose status stays keeps the time of its
+    last transition.
+    """
     if status is None:
         return None
     known = {item["type"]: item for item in (before or {}).get("conditions", ())}
@@ -223,7 +229,7 @@ def device_statuses(
     items: Sequence[tuple[v1.DeviceRequestAllocationResult, Prepared]],
     before: Sequence[DeviceRecord | None],
 ) -> list[dict[str, Any] | None]:
-    """What a preparer said of each device, in the API's form.
+    """Return what a preparer returned for each device, in the API's form.
 
     Args:
         driver: the driver's name.
@@ -242,7 +248,7 @@ def device_statuses(
 
 
 def has_statuses(raw: Mapping[str, Any], driver: str, record: ClaimRecord) -> bool:
-    """Whether a claim object has an entry for each device that the record has a status of."""
+    """Return whether a claim object has an entry for each device that the record has a status of."""
     entries = {
         (entry.get("pool"), entry.get("device"), entry.get("shareID"))
         for entry in raw.get("status", {}).get("devices") or ()
@@ -252,7 +258,7 @@ def has_statuses(raw: Mapping[str, Any], driver: str, record: ClaimRecord) -> bo
 
 
 def checked_status(device: DeviceRecord, status: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The same status, which became known later.
+    """Return the same status, which became known later.
 
     Raises:
         PermanentError: when it breaks a rule of the API.

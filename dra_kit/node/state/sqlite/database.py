@@ -45,9 +45,9 @@ class Database:
     Writes come from one event loop, reads from any thread.
 
     WAL with ``synchronous=FULL``: a write that was answered survives kill -9 and power loss. Two processes may share
-    the file. A damaged file is set aside, told, and what can be read of it is carried over; one that has lost
-    transactions is told. A file that is removed while it is open is made again, with all that is in it, before anything
-    else is answered.
+    the file. A damaged file is set aside, reported, and what can be read of it is carried over; one that has lost
+    transactions is reported, too. A file that is removed while it is open is made again, with all that is in it, before
+    anything else is answered.
 
     Args:
         path: of the database file; its directory is made when missing.
@@ -126,7 +126,7 @@ class Database:
         return connection
 
     def read(self, sql: str, *arguments: object) -> list[tuple[Any, ...]]:
-        """All rows of a query; sees every write that was answered. From any thread.
+        """Return all rows of a query; sees every write that was answered. From any thread.
 
         Raises:
             StoreError: when the file cannot be read.
@@ -145,7 +145,7 @@ class Database:
             raise self._store_error("cannot be read", error) from error
 
     def _note_damage(self, error: Exception) -> bool:
-        """Whether sqlite has met a damaged page."""
+        """Return whether sqlite has met a damaged page."""
         damaged = getattr(error, "sqlite_errorcode", 0) & 0xFF in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
         self._broken = self._broken or damaged
         return damaged
@@ -254,9 +254,9 @@ class Database:
                     self._transaction([job])
                 return
             failure = self._store_error("cannot be written", error) if _of_the_disk(error) else error
-            _tell([(job, None, failure) for job in batch])
+            _report([(job, None, failure) for job in batch])
             return
-        _tell([(job, result, _after(job.then)) for job, result in zip(batch, results, strict=True)])
+        _report([(job, result, _after(job.then)) for job, result in zip(batch, results, strict=True)])
 
     def _open_again(self) -> None:
         """Close what is damaged, so that it is put right when it is opened."""
@@ -314,7 +314,7 @@ def _nothing(_: sqlite3.Connection) -> None:
     """A transaction without a change: after each one it is looked whether the files are still in their place."""
 
 
-def _tell(ended: list[tuple[_Job, Any, BaseException | None]]) -> None:
+def _report(ended: list[tuple[_Job, Any, BaseException | None]]) -> None:
     """Tell whoever waits for these jobs, by waking up the event loop once."""
 
     def settle() -> None:

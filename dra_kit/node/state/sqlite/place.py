@@ -39,7 +39,7 @@ class Place(NamedTuple):
 
     @classmethod
     def of(cls, path: Path) -> Self:
-        """What is there now.
+        """Return what is there now.
 
         Raises:
             OSError: when that cannot be found out.
@@ -48,7 +48,7 @@ class Place(NamedTuple):
         return cls(_file_id(name), _file_id(name + _LOG))
 
     def is_at(self, path: Path) -> bool:
-        """Whether these files are there now; asked with each read, so that it is as short as it can be.
+        """Return whether these files are there now; asked with each read, so that it is as short as it can be.
 
         Raises:
             OSError: when that cannot be found out.
@@ -61,7 +61,7 @@ class Place(NamedTuple):
         return (database.st_dev, database.st_ino) == self.database and (log.st_dev, log.st_ino) == self.log
 
     def has_log(self, file: int) -> bool:
-        """Whether an open file is the log."""
+        """Return whether an open file is the log."""
         return _identity(os.fstat(file)) == self.log
 
 
@@ -96,7 +96,7 @@ class Guard:
 
     @contextmanager
     def staying(self) -> Iterator[None]:
-        """The name stays with its file meanwhile.
+        """Yield the name stays with its file meanwhile.
 
         Raises:
             StoreError: when that cannot be had in time.
@@ -177,7 +177,7 @@ def make_again(directory: Path, levels: int) -> None:
 
 
 def logs(path: Path) -> list[Path]:
-    """The files that sqlite keeps beside a database while it is open."""
+    """Return the files that sqlite keeps beside a database while it is open."""
     return [path.with_name(f"{path.name}{suffix}") for suffix in (_LOG, "-shm")]
 
 

@@ -145,12 +145,12 @@ def _form(connection: sqlite3.Connection, path: Path) -> int:
 
 
 def columns_of(connection: sqlite3.Connection, table: str) -> list[str]:
-    """The columns of a table in their order, none when it is not there."""
+    """Return the columns of a table in their order, none when it is not there."""
     return [name for [name] in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))]
 
 
 def fact(connection: sqlite3.Connection, what: str) -> int:
-    """A number of table ``facts``; 0 when it is not there, or can be no count."""
+    """Return a number of table ``facts``; 0 when it is not there, or can be no count."""
     row = connection.execute("SELECT number FROM facts WHERE what = ?", (what,)).fetchone()
     return row[0] if row is not None and isinstance(row[0], int) and 0 <= row[0] < 1 << 53 else 0
 
@@ -162,7 +162,9 @@ def set_fact(connection: sqlite3.Connection, what: str, number: int) -> None:
 
 
 def has_form(connection: sqlite3.Connection) -> bool:
-    """Whether a database has the tables that its form says, or none at all yet; else it is damaged, or another's."""
+    """Return whether a database has the tables that its form says, or none at all yet; else it is damaged, or
+    another's.
+    """
     found = _shape(connection)
     if not found and not connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
         return True
@@ -172,7 +174,7 @@ def has_form(connection: sqlite3.Connection) -> bool:
 
 @cache
 def _expected(checked: bool) -> frozenset[tuple[object, ...]]:
-    """The shape that every database of ours has; with checksums, or as the first release made it."""
+    """Return the shape that every database of ours has; with checksums, or as the first release made it."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as memory:
         if checked:
             migrate(memory, Path())

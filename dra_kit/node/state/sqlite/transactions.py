@@ -68,14 +68,14 @@ class Transactions:
         return self._file
 
     def copied(self) -> int:
-        """What the file beside the database says, 0 when it says nothing; to be asked before the database."""
+        """Return what the file beside the database says, 0 when it says nothing; to be asked before the database."""
         try:
             return _number(Path(self._copy).read_bytes())
         except OSError:
             return 0
 
     def compare(self, database: sqlite3.Connection, copied: int) -> None:
-        """Find out whether the database has lost transactions; that is told, and kept in it until it is explained.
+        """Find out whether the database has lost transactions; that is reported, and kept in it until it is explained.
 
         Args:
             database: just opened, in autocommit mode.

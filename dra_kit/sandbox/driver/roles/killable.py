@@ -19,7 +19,13 @@ from dra_kit.node.steps import Step, listen
 FILE_CHANGE: Final = "change of a file"
 _CHANGES: Final = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "open"}
 # what every process loads is loaded once, in the server that the processes are forked from
-_LOADED: Final = ["dra_kit.cli.node", "dra_kit.kube.operator", "dra_kit.node.agent", "dra_kit.node.handlers", __name__]
+_LOADED: Final = [
+    "dra_kit.cli.roles.node",
+    "dra_kit.kube.operator.operator",
+    "dra_kit.node.agent",
+    "dra_kit.node.handlers",
+    __name__,
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.kube.credentials import load_credentials
+from dra_kit.kube.connection.credentials import load_credentials
 from dra_kit.node.agent import Agent
 from dra_kit.node.settings import NodeSettings
 from dra_kit.process.probes import parts_not_ready

@@ -23,7 +23,7 @@ WITHOUT_WEBHOOK: Final = "dra-kit/webhook"
 """Label of a namespace that keeps the webhook out of it, with the value ``off``."""
 
 _HOST: Final = "127.0.0.1"
-_LISTENS_SECONDS: Final = 15.0
+_LISTENS_SECONDS: Final = 60.0  # on a busy machine; what fails is told at once
 _POLL: Final = 0.02
 
 

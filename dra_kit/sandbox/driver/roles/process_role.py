@@ -241,7 +241,7 @@ def _role(
 ) -> int:
     import uvloop
 
-    from dra_kit.kube.credentials import load_credentials
+    from dra_kit.kube.connection.credentials import load_credentials
     from dra_kit.node.agent import Agent
     from dra_kit.process.probes import parts_not_ready
     from dra_kit.process.target import load_driver

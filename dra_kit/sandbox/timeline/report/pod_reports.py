@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dra_kit.kube.resources import PODS
-from dra_kit.sandbox.stories.outcome import status_problem
+from dra_kit.sandbox.stories.expectations.outcome import status_problem
 from dra_kit.sandbox.timeline.records import (
     ContainerEnded,
     ContainerOutput,

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 from dra_kit.sandbox.timeline.records import (
     DriverEnded,
@@ -18,8 +16,6 @@ from dra_kit.sandbox.timeline.records import (
     Record,
 )
 from dra_kit.sandbox.timeline.view.entries import Detail, Entry, lines
-
-_TARGET: Final = re.compile(r"^TARGET \S+ does not import: ")
 
 
 def driver_entries(record: Record) -> Iterator[Entry]:
@@ -50,5 +46,5 @@ def consequence(*, serving: bool) -> str:
 
 
 def shortened(text: str) -> str:
-    """A text on one line, with files below the working directory by their short names, and without the only TARGET."""
-    return _TARGET.sub("", " ".join(text.replace(f"{Path.cwd()}{os.sep}", "").split()))
+    """A text on one line, with files below the working directory by their short names."""
+    return " ".join(text.replace(f"{Path.cwd()}{os.sep}", "").split())

@@ -63,20 +63,29 @@ class Hardware:
         """The path of one of NVIDIA's programs; None where it is not installed."""
         return shutil.which(name, path=":".join(map(str, self.programs)))
 
+    def needed(self, name: str) -> str:
+        """The path of one of NVIDIA's programs.
+
+        Raises:
+            TransientError: it is not installed.
+        """
+        found = self.program(name)
+        if found is None:
+            places = ", ".join(map(str, self.programs))
+            raise dra.TransientError(f"{name} is in none of {places}; set --driver-root to where NVIDIA's driver is")
+        return found
+
     def run(self, name: str, *arguments: str) -> str:
         """What a program prints; blocks.
 
         Raises:
             TransientError: it is not there, takes too long, or fails, with the last line that it wrote.
         """
-        found = self.program(name)
-        if found is None:
-            places = ", ".join(map(str, self.programs))
-            raise dra.TransientError(f"{name} is in none of {places}; set --driver-root to where NVIDIA's driver is")
+        program = self.needed(name)
         command = f"{name} {' '.join(arguments)}"
         try:
             done = subprocess.run(
-                [found, *arguments],
+                [program, *arguments],
                 capture_output=True,
                 text=True,
                 errors="replace",
@@ -86,9 +95,7 @@ class Hardware:
                 stdin=subprocess.DEVNULL,
             )
         except subprocess.TimeoutExpired:
-            raise dra.TransientError(
-                f"{command} has not ended after {_SLOW:.0f} s; see whether the GPU hangs"
-            ) from None
+            raise dra.TransientError(f"{command} does not end in {_SLOW:.0f} s; see whether the GPU hangs") from None
         except OSError as error:
             raise dra.TransientError(f"{command} cannot be run: {error.strerror}") from None
         if done.returncode:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from dra_kit.errors import TransientError, Unavailable
+from dra_kit.kube.http.status import Answer
 from dra_kit.kube.resources import Resource
-from dra_kit.kube.status import Answer
 from dra_kit.node.calls.bursts import Bursts
 from dra_kit.node.claims.reader import ClaimReader
 from dra_kit.resource.reference import ClaimReference

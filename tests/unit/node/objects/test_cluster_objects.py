@@ -12,11 +12,11 @@ import dra_kit as dra
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.author.context import NodeInfo
 from dra_kit.kube.client import Client
-from dra_kit.kube.connection import Connection
-from dra_kit.kube.credentials import Credentials
+from dra_kit.kube.connection.connection import Connection
+from dra_kit.kube.connection.credentials import Credentials
 from dra_kit.kube.resources import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS
 from dra_kit.node.effects.without_class import undo_of, without_class
-from dra_kit.node.objects.keeper import ClusterObjects
+from dra_kit.node.objects.keeper import NODE_LABEL, ClusterObjects
 from dra_kit.node.server_facts import ServerFacts
 from dra_kit.node.state.records import EffectRecord
 
@@ -82,12 +82,23 @@ async def test_it_is_named_by_effect_and_claim_and_owned_by_the_node(client: Cli
     there = await client.get(CONFIG_MAPS, f"menu-{CLAIM}", "default")
     node = await client.get(NODES, "node-1")
     assert there["data"] == {"dish": "pizza"}
-    assert there["metadata"]["labels"] == LABELS
+    assert there["metadata"]["labels"] == {**LABELS, "dra-kit/driver": "dra.pizza", "dra-kit/node": "node-1"}
     assert there["metadata"]["ownerReferences"] == [
         {"apiVersion": "v1", "kind": "Node", "name": "node-1", "uid": node["metadata"]["uid"]}
     ]
     assert [item["manager"] for item in there["metadata"]["managedFields"]] == ["dra.pizza"]
     assert outcome == dra.AppliedObject(f"menu-{CLAIM}", there["metadata"]["uid"], "default", {})
+
+
+async def test_names_of_nodes_that_are_too_long_for_a_label_are_cut_and_differ(client: Client) -> None:
+    labels = set()
+    for number in range(2):
+        node = f"{'long.' * 20}node-{number}"
+        await client.create(NODES, {"metadata": {"name": node}})
+        keeper = ClusterObjects(client, "dra.pizza", ServerFacts(client, node, lambda _: None))
+        outcome = await menu(keeper, f"pizza-{number}").apply(None)
+        labels.add((await client.get(CONFIG_MAPS, outcome.name, "default"))["metadata"]["labels"][NODE_LABEL])
+    assert len(labels) == 2
 
 
 async def test_what_somebody_adds_stays_and_what_somebody_changes_is_taken_back(

@@ -14,8 +14,8 @@ from dra_kit.apiserver.server import ApiServer
 from dra_kit.author.devices.unserved import Serving
 from dra_kit.errors import ConfigurationError
 from dra_kit.kube.client import Client
-from dra_kit.kube.connection import Connection
-from dra_kit.kube.credentials import Credentials
+from dra_kit.kube.connection.connection import Connection
+from dra_kit.kube.connection.credentials import Credentials
 from dra_kit.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, Resource
 from dra_kit.node.policy.filtering import PolicyFilter
 from dra_kit.node.policy.part import Policy

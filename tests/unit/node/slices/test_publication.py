@@ -18,7 +18,7 @@ import pytest
 import dra_kit as dra
 from dra_kit.author.devices.inventory import Inventory, Pool
 from dra_kit.kube.client import Client
-from dra_kit.kube.credentials import load_credentials
+from dra_kit.kube.connection.credentials import load_credentials
 from dra_kit.node.server_facts import ServerFacts
 from dra_kit.node.slices.scope import NodeScope
 from dra_kit.publishing.inventory import as_inventory

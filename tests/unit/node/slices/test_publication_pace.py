@@ -18,7 +18,7 @@ from dra_kit.author.context import NodeInfo
 from dra_kit.author.devices.inventory import Inventory, Pool
 from dra_kit.errors import Conflict, KubeError
 from dra_kit.kube.client import Client
-from dra_kit.kube.credentials import load_credentials
+from dra_kit.kube.connection.credentials import load_credentials
 from dra_kit.node.hardware import Hardware
 from dra_kit.node.parts import Startup
 from dra_kit.node.server_facts import ServerFacts

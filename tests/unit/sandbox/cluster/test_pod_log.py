@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dra_kit.apiserver.pod_log import LogOptions, NoLog
+from dra_kit.apiserver.requests.pod_log import LogOptions, NoLog
 from dra_kit.sandbox.cluster.pod_log import log_stream, logged_container
 from dra_kit.sandbox.cluster.workload.container_log import LINE_MAX, ContainerLog
 

@@ -42,6 +42,7 @@ DRIVER = """
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_nothing_remains_of_one_whose_start_is_interrupted(number: signal.Signals) -> None:
     with tempfile.TemporaryDirectory(prefix="k-", dir="/tmp") as directory:

@@ -13,8 +13,8 @@ from aiohttp import web
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.kube.client import Client
-from dra_kit.kube.connection import Connection
-from dra_kit.kube.credentials import Credentials
+from dra_kit.kube.connection.connection import Connection
+from dra_kit.kube.connection.credentials import Credentials
 
 DRIVER = "dra.pizza"
 Object: TypeAlias = dict[str, Any]
@@ -34,7 +34,7 @@ _DISCOVERY = {
 
 
 class Control:
-    """See :class:`dra_kit.sandbox.stories.facts.DriverControl`; it notes what was done, in ``done``."""
+    """See :class:`dra_kit.sandbox.stories.expectations.facts.DriverControl`; it notes what was done, in ``done``."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
@@ -126,7 +126,7 @@ class Cluster:
         self.controls = {DRIVER: self.controlled}
         self._client: Client | None = None
 
-    # --- what dra_kit.sandbox.stories.facts.Cluster asks for
+    # --- what dra_kit.sandbox.stories.expectations.facts.Cluster asks for
 
     @property
     def client(self) -> Client:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dra_kit.sandbox.stories.outcome import judge, status_problem
+from dra_kit.sandbox.stories.expectations.outcome import judge, status_problem
 
 Object = dict[str, Any]
 

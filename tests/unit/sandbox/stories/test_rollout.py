@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dra_kit.sandbox.stories.rollout import pods_of, shortfall
+from dra_kit.sandbox.stories.expectations.rollout import pods_of, shortfall
 
 Object = dict[str, Any]
 

@@ -7,12 +7,19 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import yaml
 
+from dra_kit.errors import ConfigurationError
 from dra_kit.sandbox.stories import stage
-from dra_kit.sandbox.stories.facts import Facts
-from dra_kit.sandbox.stories.stage import namespace_for
+from dra_kit.sandbox.stories.expectations.facts import Facts
+from dra_kit.sandbox.stories.expectations.outcome import Outcome
+from dra_kit.sandbox.stories.manifests import Manifest
+from dra_kit.sandbox.stories.observer import StoryObserver
+from dra_kit.sandbox.stories.result import Failure, StoryResult
+from dra_kit.sandbox.stories.stage import Made, namespace_for
 from dra_kit.sandbox.stories.story import Step, Story, load_story
-from dra_kit.sandbox.stories.story_run import StoryResult, run_story
+from dra_kit.sandbox.stories.story_model import Expectation
+from dra_kit.sandbox.stories.story_run import run_story
 from tests.unit.sandbox.stories.story_cluster import DRIVER, Cluster, Control, Object, allocated, runs
 
 CLAIM = """\
@@ -177,6 +184,80 @@ async def test_what_stays_on_the_node_is_left_over(cluster: Cluster, tmp_path: P
     (failure,) = result.failures
     assert failure.where == "clean-up"
     assert failure.mismatches[0].got == "record of lunch"
+
+
+async def test_what_may_stay_is_not_waited_for(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.on_delete = lambda item: None
+    cluster.stuck.add("pizza-of-the-day")
+    expect = f"leftovers: [record of l.*, DeviceClass/.*]{RUNNING}"
+
+    result = await run_story(story(tmp_path, expect, claim=CLAIM, pod=POD, type=CLASS), cluster, timeout=3600)
+
+    assert result.passed, result.report()
+
+
+async def test_a_step_that_fails_ends_the_story_before_anything_is_deleted(cluster: Cluster, tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    class Ending(StoryObserver):
+        async def ended(self, failure: Failure | None) -> None:
+            assert failure is not None
+            seen.append(f"{failure.where}: {len(cluster.of('pods'))} pod")
+
+    expect = RUNNING.replace("phase: Running", "phase: Failed")
+    await run_story(story(tmp_path, expect, claim=CLAIM, pod=POD), cluster, observer=Ending(), timeout=0.1)
+
+    assert seen == ["step 1 of 1: 1 pod"]
+
+
+class Done:
+    """Expects that all pods run."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    async def look(self, made: Sequence[Made]) -> Outcome:
+        phases = [pod["status"]["phase"] for pod in self._cluster.of("pods") if pod["metadata"]["uid"] in uids(made)]
+        return Outcome(settled=len(phases) == len(made), failures=tuple(set(phases) - {"Running"}))
+
+    async def judge(self, made: Sequence[Made]) -> Outcome:
+        return await self.look(made)
+
+
+def uids(made: Sequence[Made]) -> set[str]:
+    return {item.uid for item in made}
+
+
+def of_files(cluster: Cluster, *texts: str) -> Story:
+    manifests = tuple(Manifest("order.yaml", yaml.safe_load(text)) for text in texts)
+    return Story(
+        "files", {}, (Step(manifests, {}, {}, (), Expectation(), completion=Done(cluster)),), (), own_namespace=False
+    )
+
+
+async def test_objects_without_an_expectation_are_applied_where_they_say_and_deleted(cluster: Cluster) -> None:
+    elsewhere = POD.replace("{name: guest}", "{name: guest, namespace: elsewhere}")
+    cluster.add("namespaces", {"metadata": {"name": "elsewhere"}})
+    places: list[tuple[str, str]] = []
+
+    def serve(item: Object) -> None:
+        _serve(cluster, item)
+        places.extend(key[:2] for key in cluster.objects)
+
+    cluster.on_create = serve
+
+    result = await run_story(of_files(cluster, POD, elsewhere), cluster)
+
+    assert result.passed, result.report()
+    assert {("pods", "default"), ("pods", "elsewhere")} <= set(places)
+    assert list(cluster.objects) == [("namespaces", "", "elsewhere")]
+
+
+async def test_a_refused_object_without_an_expectation_is_an_error_of_its_file(cluster: Cluster) -> None:
+    cluster.refusals.append((422, "spec.containers: bad dough"))
+
+    with pytest.raises(ConfigurationError, match=r"order\.yaml: CREATE pods default/guest: .*bad dough"):
+        await run_story(of_files(cluster, POD), cluster)
 
 
 async def test_expected_leftovers_may_stay(cluster: Cluster, tmp_path: Path) -> None:
@@ -475,11 +556,24 @@ async def test_an_object_of_somebody_else_is_refused_and_stays(cluster: Cluster,
 
 
 async def test_a_namespace_without_its_service_account_is_waited_for(cluster: Cluster, tmp_path: Path) -> None:
-    cluster.refusals += [(403, 'error looking up service account ns/default: serviceaccount "default" not found')] * 2
+    cluster.refusals += [(403, "in whatever words the API server says it")] * 2
 
-    result = await run_story(story(tmp_path, RUNNING, pod=POD, claim=CLAIM), cluster)
+    result = await run_story(story(tmp_path, "pods: {guest: {phase: Running}}", pod=POD), cluster)
 
     assert result.passed, result.report()
+
+
+async def test_a_pod_that_is_forbidden_although_it_has_its_account_is_not_tried_again(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.on_create = lambda item: cluster.add(
+        "serviceaccounts", {"metadata": {"name": "default"}}, item["metadata"]["name"]
+    )
+    cluster.refusals += [(403, 'policy "no pods" denied request')]
+
+    result = await run_story(story(tmp_path, "pods: {guest: {phase: Running}}", pod=POD), cluster, timeout=3600)
+
+    assert "no pods" in result.failures[0].mismatches[0].got
 
 
 async def test_a_step_cannot_delete_what_none_created(cluster: Cluster, tmp_path: Path) -> None:
@@ -518,7 +612,7 @@ def test_a_namespace_is_a_dns_label(name: str) -> None:
     assert namespace_for("story", name) != namespace
 
 
-class Recorder:
+class Recorder(StoryObserver):
     def __init__(self, cluster: Cluster) -> None:
         self.seen: list[object] = []
         self._cluster = cluster
@@ -534,18 +628,12 @@ class Recorder:
         self.seen.append(f"cleaned {list(leftovers)}")
 
 
-class _Watching:
+class _Watching(StoryObserver):
     """Calls a function when a step is done."""
 
     def __init__(self, done: Callable[[], None]) -> None:
         self._done = done
 
-    async def begun(self, story: Story, namespace: str) -> None:
-        del story, namespace
-
     async def done(self, step: Step, facts: Facts) -> None:
         del step, facts
         self._done()
-
-    async def cleaned(self, leftovers: Sequence[str]) -> None:
-        del leftovers

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.sandbox.stories.facts import ClaimFacts, ContainerFacts, Facts, PodFacts
+from dra_kit.sandbox.stories.expectations.facts import ClaimFacts, ContainerFacts, Facts, PodFacts
+from dra_kit.sandbox.stories.expectations.verdict import Mismatch, compare, references
 from dra_kit.sandbox.stories.story_model import Expectation
-from dra_kit.sandbox.stories.verdict import Mismatch, compare, references
 
 
 def expect(**data: Any) -> Expectation:

@@ -5,16 +5,11 @@ from typing import Any
 import dra_kit as dra
 from pydantic import BaseModel, ConfigDict, ValidationInfo
 
+from gpu_driver.devices.names import camel
 from gpu_driver.settings import Settings
 
 API_VERSION = "resource.nvidia.com/v1beta1"
 """Group and version of NVIDIA's own driver: manifests written for it are taken as they are."""
-
-
-def camel(name: str) -> str:
-    """``default_active_thread_percentage`` as manifests write it: ``defaultActiveThreadPercentage``."""
-    first, *rest = name.split("_")
-    return first + "".join(word.title() for word in rest)
 
 
 class Part(BaseModel):

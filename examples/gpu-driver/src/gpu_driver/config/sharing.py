@@ -37,10 +37,23 @@ class MpsConfig(Part):
         return limits
 
 
-class _Sharing(Part):
-    """What both kinds of device have."""
+class MigDeviceSharing(Part):
+    """How a MIG device is shared; it has no time slice to set."""
 
+    strategy: Literal["TimeSlicing", "MPS"]
     mps_config: MpsConfig | None = None
+
+    @field_validator("strategy")
+    @classmethod
+    def _served(cls, strategy: str, info: ValidationInfo) -> str:
+        switched_on(_GATES[strategy], f"strategy {strategy}", info)
+        return strategy
+
+    @model_validator(mode="after")
+    def _mps_with_its_strategy(self) -> Self:
+        if self.strategy == "TimeSlicing" and self.mps_config is not None:
+            raise ValueError("mpsConfig goes with strategy MPS; remove it, or write strategy: MPS")
+        return self
 
     @property
     def mps(self) -> MpsConfig:
@@ -48,23 +61,13 @@ class _Sharing(Part):
         return self.mps_config or MpsConfig()
 
 
-def _served(strategy: str, info: ValidationInfo) -> str:
-    switched_on(_GATES[strategy], f"strategy {strategy}", info)
-    return strategy
-
-
-class GpuSharing(_Sharing):
+class GpuSharing(MigDeviceSharing):
     """How a whole GPU is shared."""
 
-    strategy: Literal["TimeSlicing", "MPS"]
     time_slicing_config: TimeSlicingConfig | None = None
 
-    _strategy = field_validator("strategy")(_served)
-
     @model_validator(mode="after")
-    def _one_strategy(self) -> Self:
-        if self.strategy == "TimeSlicing" and self.mps_config is not None:
-            raise ValueError("mpsConfig goes with strategy MPS; remove it, or write strategy: MPS")
+    def _time_slice_with_its_strategy(self) -> Self:
         if self.strategy == "MPS" and self.time_slicing_config is not None:
             raise ValueError("timeSlicingConfig goes with strategy TimeSlicing; remove it, or write that strategy")
         return self
@@ -73,17 +76,3 @@ class GpuSharing(_Sharing):
     def interval(self) -> Interval:
         """The time slice."""
         return (self.time_slicing_config or TimeSlicingConfig()).interval
-
-
-class MigDeviceSharing(_Sharing):
-    """How a MIG device is shared; it has no time slice to set."""
-
-    strategy: Literal["TimeSlicing", "MPS"]
-
-    _strategy = field_validator("strategy")(_served)
-
-    @model_validator(mode="after")
-    def _one_strategy(self) -> Self:
-        if self.strategy == "TimeSlicing" and self.mps_config is not None:
-            raise ValueError("mpsConfig goes with strategy MPS; remove it, or write strategy: MPS")
-        return self

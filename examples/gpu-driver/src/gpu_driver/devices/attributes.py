@@ -6,11 +6,14 @@ from dataclasses import dataclass
 
 import dra_kit as dra
 
-from gpu_driver.devices.names import version
+from gpu_driver.devices.names import camel, version
 from gpu_driver.nvml.backend import GpuFacts, GpuInstanceProfile
 
 Value = str | int | bool | dra.Version
 """Of an attribute."""
+
+ENGINES = ("copy_engines", "decoders", "encoders", "jpeg_engines", "ofa_engines")
+"""Fields of a profile that are amounts: published in camelCase as capacities, in kebab-case as counters."""
 
 FP64_CORES = {(6, 0): 32, (7, 0): 32, (8, 0): 32, (9, 0): 64, (10, 0): 64}
 """Double-precision results of a multiprocessor in a clock (CUDA C++ programming guide, arithmetic instructions)."""
@@ -81,11 +84,10 @@ def fp64_cores(facts: GpuFacts, multiprocessors: int) -> int:
 
 def whole_capacity(facts: GpuFacts) -> dict[str, dra.Quantity]:
     """Amounts of a whole GPU; without ``memory`` where NVML has no figure for it."""
-    amounts = {
-        "multiprocessors": facts.multiprocessors,
-        "fp64Cores": fp64_cores(facts, facts.multiprocessors),
+    capacity = {
+        "multiprocessors": dra.Quantity(facts.multiprocessors),
+        "fp64Cores": dra.Quantity(fp64_cores(facts, facts.multiprocessors)),
     }
-    capacity = {name: dra.Quantity(amount) for name, amount in amounts.items()}
     if facts.memory_bytes is not None:
         capacity["memory"] = binary(facts.memory_bytes)
     return capacity
@@ -93,29 +95,24 @@ def whole_capacity(facts: GpuFacts) -> dict[str, dra.Quantity]:
 
 def most_engines(profiles: Sequence[GpuInstanceProfile]) -> dict[str, dra.Quantity]:
     """Engines of a whole GPU that can be cut: the most that any profile has of each."""
-    engines = {
-        "copyEngines": [profile.copy_engines for profile in profiles],
-        "decoders": [profile.decoders for profile in profiles],
-        "encoders": [profile.encoders for profile in profiles],
-        "jpegEngines": [profile.jpeg_engines for profile in profiles],
-        "ofaEngines": [profile.ofa_engines for profile in profiles],
+    return {
+        camel(name): dra.Quantity(max((getattr(profile, name) for profile in profiles), default=0)) for name in ENGINES
     }
-    return {name: dra.Quantity(max(numbers, default=0)) for name, numbers in engines.items()}
 
 
 def partition_capacity(facts: GpuFacts, profile: GpuInstanceProfile) -> dict[str, dra.Quantity]:
     """Amounts of a MIG device."""
-    amounts = {
-        "multiprocessors": profile.multiprocessors,
-        "fp64Cores": fp64_cores(facts, profile.multiprocessors),
-        "copyEngines": profile.copy_engines,
-        "decoders": profile.decoders,
-        "encoders": profile.encoders,
-        "jpegEngines": profile.jpeg_engines,
-        "ofaEngines": profile.ofa_engines,
-    }
     return {
-        **{name: dra.Quantity(amount) for name, amount in amounts.items()},
+        **{camel(name): amount for name, amount in profile_amounts(profile).items()},
+        "fp64Cores": dra.Quantity(fp64_cores(facts, profile.multiprocessors)),
+    }
+
+
+def profile_amounts(profile: GpuInstanceProfile) -> dict[str, dra.Quantity]:
+    """What a profile has, by the names of its fields."""
+    return {
+        "multiprocessors": dra.Quantity(profile.multiprocessors),
+        **{name: dra.Quantity(getattr(profile, name)) for name in ENGINES},
         "memory": binary(profile.memory_mib * 2**20),
     }
 

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import dra_kit as dra
 
-from gpu_driver.devices.attributes import binary
+from gpu_driver.devices.attributes import binary, profile_amounts
 from gpu_driver.nvml.backend import GpuInstanceProfile, Placement
 
 Counters = Mapping[str, dra.Quantity]
@@ -53,18 +53,7 @@ def consumption(minor: int, counters: Counters) -> list[dra.DeviceCounterConsump
 
 
 def _engines(profile: GpuInstanceProfile) -> dict[str, dra.Quantity]:
-    numbers = {
-        "multiprocessors": profile.multiprocessors,
-        "copy-engines": profile.copy_engines,
-        "decoders": profile.decoders,
-        "encoders": profile.encoders,
-        "jpeg-engines": profile.jpeg_engines,
-        "ofa-engines": profile.ofa_engines,
-    }
-    return {
-        **{name: dra.Quantity(number) for name, number in numbers.items()},
-        "memory": binary(profile.memory_mib * 2**20),
-    }
+    return {name.replace("_", "-"): amount for name, amount in profile_amounts(profile).items()}
 
 
 def _slices(placement: Placement) -> Iterable[int]:

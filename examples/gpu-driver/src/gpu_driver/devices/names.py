@@ -33,6 +33,12 @@ def monitor(minor: int) -> str:
     return f"gpu-{minor}-monitor"
 
 
+def camel(name: str) -> str:
+    """``default_active_thread_percentage`` as manifests write it: ``defaultActiveThreadPercentage``."""
+    first, *rest = name.split("_")
+    return first + "".join(word.title() for word in rest)
+
+
 def kind(name: str) -> str:
     """What a name is of: ``gpu``, ``mig``, ``vfio`` or ``monitor``."""
     rest = name.split("-")[2:3]

@@ -25,7 +25,6 @@ class SetComputeMode(dra.Effect[ComputeMode, Hardware], id="compute-mode"):
         return found if previous is None else previous
 
     def holds(self, outcome: ComputeMode) -> bool:
-        del outcome
         return self.hardware.nvml.compute_mode(self.uuid) == self.mode
 
     def revert(self, outcome: ComputeMode | None) -> None:

@@ -19,7 +19,6 @@ class SetTimeSlice(dra.Effect[None, Hardware], id="time-slice"):
         return f"time slice {self.interval} of {self.uuid}"
 
     def apply(self, previous: None) -> None:
-        del previous
         try:
             self._set(INTERVALS[self.interval])
         except ProgramError as error:
@@ -30,7 +29,6 @@ class SetTimeSlice(dra.Effect[None, Hardware], id="time-slice"):
             raise
 
     def revert(self, outcome: None) -> None:
-        del outcome
         if self.hardware.is_lost(self.uuid):
             return
         try:

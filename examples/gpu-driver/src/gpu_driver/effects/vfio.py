@@ -57,7 +57,6 @@ class BindVfio(dra.Effect[bool, Hardware], id="vfio"):
         return persistent
 
     def holds(self, outcome: bool) -> bool:
-        del outcome
         return pci.bound_driver(self.hardware.host, self.address) == VFIO
 
     def revert(self, outcome: bool | None) -> None:

@@ -86,7 +86,6 @@ class PciBus(Protocol):
         Raises:
             PrepareError: the kernel does not.
         """
-        ...
 
 
 class SysfsBus:

@@ -160,15 +160,12 @@ class EventSet(Protocol):
     @property
     def unmonitored(self) -> Sequence[str]:
         """UUIDs of GPUs whose events NVML would not register."""
-        ...
 
     def wait(self, timeout: float) -> NvmlEvent | None:
         """The next event; None after ``timeout`` seconds without one. ``UNINITIALIZED`` once NVML was closed."""
-        ...
 
     def close(self) -> None:
         """Free it. A second time does nothing."""
-        ...
 
 
 class NvmlBackend(Protocol):
@@ -176,77 +173,59 @@ class NvmlBackend(Protocol):
 
     def driver_version(self) -> str:
         """For example ``580.65.06``."""
-        ...
 
     def cuda_driver_version(self) -> tuple[int, int]:
         """Major and minor of the newest CUDA that this driver serves."""
-        ...
 
     def gpus(self) -> Sequence[GpuFacts]:
         """Every GPU bound to the nvidia driver, by PCI bus id; one that is lost is left out."""
-        ...
 
     def compute_mode(self, uuid: str) -> ComputeMode:
         """Which processes may use the GPU."""
-        ...
 
     def set_compute_mode(self, uuid: str, mode: ComputeMode) -> None:
         """Change that; it takes the rights of root, and a reboot takes it back."""
-        ...
 
     def mig_mode(self, uuid: str) -> MigMode:
         """Whether the GPU is cut into instances; ``NOT_SUPPORTED`` where it has no MIG."""
-        ...
 
     def set_mig_mode(self, uuid: str, *, enabled: bool) -> None:
         """Change it. ``IN_USE`` while instances exist; ``RESET_REQUIRED`` where only a reset makes it true."""
-        ...
 
     def gpu_instance_profiles(self, uuid: str) -> Sequence[GpuInstanceProfile]:
         """The profiles of this GPU; also while MIG is off."""
-        ...
 
     def compute_instance_profiles(self, uuid: str, gpu_instance: int) -> Sequence[ComputeInstanceProfile]:
         """The profiles of compute instances in a GPU instance that exists."""
-        ...
 
     def gpu_instances(self, uuid: str) -> Sequence[GpuInstance]:
         """What exists now, whoever made it; empty while MIG is off."""
-        ...
 
     def create_gpu_instance(self, uuid: str, profile: int, placement: Placement) -> GpuInstance:
         """Cut one out at this very place. ``INSUFFICIENT_RESOURCES`` when the place is taken."""
-        ...
 
     def create_compute_instance(
         self, uuid: str, gpu_instance: int, profile: int, placement: Placement | None = None
     ) -> ComputeInstance:
         """Make a compute instance in a GPU instance; without a placement, the first that is free."""
-        ...
 
     def destroy_compute_instance(self, uuid: str, gpu_instance: int, compute_instance: int) -> None:
         """``IN_USE`` while a process uses it; ``NOT_FOUND`` when it is gone."""
-        ...
 
     def destroy_gpu_instance(self, uuid: str, gpu_instance: int) -> None:
         """``IN_USE`` while it has compute instances; ``NOT_FOUND`` when it is gone."""
-        ...
 
     def recovery_action(self, uuid: str) -> RecoveryAction:
         """What the driver asks for to make the GPU healthy; ``NOT_SUPPORTED`` by old drivers."""
-        ...
 
     def events(self, uuids: Sequence[str]) -> EventSet:
         """Listen to these GPUs from now on."""
-        ...
 
     def close(self) -> None:
         """Let go of every GPU. The next call opens NVML again."""
-        ...
 
     def released(self) -> AbstractContextManager[None]:
         """Hold no GPU meanwhile, as giving one to another kernel driver needs: calls of other threads wait.
 
         Events end; they are listened to anew. A GPU that comes back is seen by whoever opens NVML after that.
         """
-        ...

@@ -1,5 +1,7 @@
 """Errors of NVML, by the name that NVIDIA gives them."""
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from enum import IntEnum
 
 
@@ -58,3 +60,16 @@ class NvmlError(Exception):
         self.call = call
         self.subject = subject
         super().__init__(f"{call}{f' for {subject}' if subject else ''}: {code.name}")
+
+
+@contextmanager
+def answering(answers: Mapping[NvmlReturn, Exception | None]) -> Iterator[None]:
+    """Raise an error for people in the place of what NVML returns; None: it does not matter."""
+    try:
+        yield
+    except NvmlError as error:
+        if error.code not in answers:
+            raise
+        answer = answers[error.code]
+        if answer is not None:
+            raise answer from None

@@ -70,7 +70,13 @@ class Mig:
                 encoders=row.encoderCount,
                 jpeg_engines=row.jpegCount,
                 ofa_engines=row.ofaCount,
-                placements=self._places(uuid, row.id),
+                placements=self._places(
+                    uuid,
+                    "nvmlDeviceGetGpuInstancePossiblePlacements",
+                    self._session.handle(uuid),
+                    row.id,
+                    pynvml.c_nvmlGpuInstancePlacement_t,
+                ),
             )
             for number, row in rows
         ]
@@ -88,7 +94,13 @@ class Mig:
                 name=name if row.sliceCount == most else f"{row.sliceCount}c.{name}",
                 slices=row.sliceCount,
                 multiprocessors=row.multiprocessorCount,
-                placements=self._compute_places(uuid, parent, row.id),
+                placements=self._places(
+                    uuid,
+                    "nvmlGpuInstanceGetComputeInstancePossiblePlacements",
+                    parent,
+                    row.id,
+                    pynvml.c_nvmlComputeInstancePlacement_t,
+                ),
             )
             for row in rows
         ]
@@ -97,13 +109,11 @@ class Mig:
         """Those that exist, by id."""
         if not self._session.on(uuid, "nvmlDeviceGetMigMode")[0]:
             return []
-        uuids = self._mig_uuids(uuid)
+        gpu, uuids = self._session.handle(uuid), self._mig_uuids(uuid)
         found = []
         for _, row in gpu_instance_rows(self._session, uuid):
-            handles = (pynvml.c_nvmlGpuInstance_t * max(row.instanceCount, 1))()
-            count = c_uint(0)
-            self._session.on(uuid, "nvmlDeviceGetGpuInstances", row.id, handles, byref(count))
-            found += [self._instance(uuid, handle, uuids) for handle in handles[: count.value]]
+            made = self._handles(uuid, "nvmlDeviceGetGpuInstances", gpu, row, pynvml.c_nvmlGpuInstance_t)
+            found += [self._instance(uuid, handle, uuids) for handle in made]
         return sorted(found, key=lambda instance: instance.id)
 
     def create(self, uuid: str, profile: int, placement: Placement) -> GpuInstance:
@@ -150,11 +160,16 @@ class Mig:
     def _compute_infos(self, uuid: str, parent: Any) -> list[Any]:
         found = []
         for row in self._compute_rows(uuid, parent, _ALL):
-            handles = (pynvml.c_nvmlComputeInstance_t * max(row.instanceCount, 1))()
-            count = c_uint(0)
-            self._call("nvmlGpuInstanceGetComputeInstances", parent, row.id, handles, byref(count), subject=uuid)
-            found += [self._call("nvmlComputeInstanceGetInfo", made, subject=uuid) for made in handles[: count.value]]
+            name, kind = "nvmlGpuInstanceGetComputeInstances", pynvml.c_nvmlComputeInstance_t
+            made = self._handles(uuid, name, parent, row, kind)
+            found += [self._call("nvmlComputeInstanceGetInfo", handle, subject=uuid) for handle in made]
         return found
+
+    def _handles(self, uuid: str, name: str, owner: Any, row: Any, kind: Any) -> list[Any]:
+        """Handles of the instances of one profile that exist, in a GPU or in a GPU instance."""
+        handles, count = (kind * max(row.instanceCount, 1))(), c_uint(0)
+        self._call(name, owner, row.id, handles, byref(count), subject=uuid)
+        return list(handles[: count.value])
 
     def _compute_rows(self, uuid: str, parent: Any, numbers: range) -> list[Any]:
         rows = []
@@ -167,18 +182,12 @@ class Mig:
                     raise
         return rows
 
-    def _places(self, uuid: str, profile: int) -> tuple[Placement, ...]:
-        name, count = "nvmlDeviceGetGpuInstancePossiblePlacements", c_uint(0)
-        self._session.on(uuid, name, profile, None, byref(count))
-        places = (pynvml.c_nvmlGpuInstancePlacement_t * max(count.value, 1))()
-        self._session.on(uuid, name, profile, places, byref(count))
-        return tuple(Placement(place.start, place.size) for place in places[: count.value])
-
-    def _compute_places(self, uuid: str, parent: Any, profile: int) -> tuple[Placement, ...]:
-        name, count = "nvmlGpuInstanceGetComputeInstancePossiblePlacements", c_uint(0)
-        self._call(name, parent, profile, None, byref(count), subject=uuid)
-        places = (pynvml.c_nvmlComputeInstancePlacement_t * max(count.value, 1))()
-        self._call(name, parent, profile, places, byref(count), subject=uuid)
+    def _places(self, uuid: str, name: str, owner: Any, profile: int, kind: Any) -> tuple[Placement, ...]:
+        """Places of one profile, in a GPU or in a GPU instance: NVML tells how many there are, then which."""
+        count = c_uint(0)
+        self._call(name, owner, profile, None, byref(count), subject=uuid)
+        places = (kind * max(count.value, 1))()
+        self._call(name, owner, profile, places, byref(count), subject=uuid)
         return tuple(Placement(place.start, place.size) for place in places[: count.value])
 
     def _mig_uuids(self, uuid: str) -> dict[tuple[int, int], str]:

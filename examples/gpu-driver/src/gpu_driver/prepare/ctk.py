@@ -8,6 +8,7 @@ from typing import Any
 import dra_kit as dra
 
 from gpu_driver.hardware import Hardware
+from gpu_driver.host import driver_root as where
 
 _OF_A_CLAIM = "/nvidia-mps"
 """End of the container's folder for MPS: each claim that shares by MPS has one of its own there."""
@@ -30,7 +31,7 @@ def edits_of_driver(hardware: Hardware, name: str, driver_root: Path) -> dra.Con
     Raises:
         TransientError: the program fails, or does not write a CDI spec.
     """
-    seen = hardware.host / str(driver_root).lstrip("/")
+    seen = where.driver_root(hardware.host, driver_root)
     arguments = ["cdi", "generate", "--mode", "nvml", "--format", "json", "--driver-root", str(seen)]
     hook = next(
         (path for path in ("usr/bin/nvidia-cdi-hook", "bin/nvidia-cdi-hook") if (hardware.host / path).exists()), ""

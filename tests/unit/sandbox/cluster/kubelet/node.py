@@ -12,8 +12,8 @@ from pathlib import Path
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.errors import NotFound, PermanentError
 from dra_kit.kube.client import Client
-from dra_kit.kube.connection import Connection
-from dra_kit.kube.credentials import Credentials
+from dra_kit.kube.connection.connection import Connection
+from dra_kit.kube.connection.credentials import Credentials
 from dra_kit.kube.resources import EVENTS, NAMESPACES, PODS, RESOURCE_CLAIMS
 from dra_kit.plugin.service import PreparedDevice
 from dra_kit.resource.reference import ClaimReference

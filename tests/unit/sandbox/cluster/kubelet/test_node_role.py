@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import dra_kit as dra
-from dra_kit.kube.credentials import load_credentials
+from dra_kit.kube.connection.credentials import load_credentials
 from dra_kit.kube.resources import RESOURCE_SLICES
 from dra_kit.node.agent import Agent
 from dra_kit.node.settings import NodeSettings

@@ -7,7 +7,7 @@ from gpu_driver.effects.mig.gpu_instance import CreateGpuInstance
 from gpu_driver.effects.mig.mode import lock
 from gpu_driver.hardware import Hardware
 from gpu_driver.nvml.backend import ComputeInstance, GpuInstance, Placement
-from gpu_driver.nvml.errors import NvmlError, NvmlReturn
+from gpu_driver.nvml.errors import NvmlReturn, answering
 
 
 class MadeCompute(BaseModel):
@@ -46,7 +46,6 @@ class CreateComputeInstance(dra.Effect[MadeCompute, Hardware], id="compute-insta
         return f"{self.slices} compute slices of {self.parent.title()}"
 
     def apply(self, previous: MadeCompute | None) -> MadeCompute:
-        del previous
         instance = self._instance()
         if instance is None:
             raise dra.NotYet(f"{self.parent.title()} is not there yet")
@@ -55,33 +54,23 @@ class CreateComputeInstance(dra.Effect[MadeCompute, Hardware], id="compute-insta
             return _made(instance, half_done)
         self.hardware.notes.begin(self._note, [compute.id for compute in instance.compute_instances])
         profile, place = self._free(instance)
-        try:
+        taken = dra.TransientError(f"{self.title()} are not free; see nvidia-smi mig -lci")
+        with answering({NvmlReturn.INSUFFICIENT_RESOURCES: taken}):
             compute = self.hardware.nvml.create_compute_instance(self.parent.uuid, instance.id, profile, place)
-        except NvmlError as error:
-            if error.code is NvmlReturn.INSUFFICIENT_RESOURCES:
-                raise dra.TransientError(f"{self.title()} are not free; see nvidia-smi mig -lci") from None
-            raise
         self.hardware.notes.finish(self._note, compute.id)
         return _made(instance, compute)
 
     def holds(self, outcome: MadeCompute) -> bool:
         instance = self._instance()
-        return instance is not None and any(made.mig_uuid == outcome.mig_uuid for made in instance.compute_instances)
+        return instance is not None and self._ours(instance, outcome) is not None
 
     def revert(self, outcome: MadeCompute | None) -> None:
         instance = None if self.hardware.is_lost(self.parent.uuid) else self._instance()
-        ours = None
-        if instance is not None:
-            known = [made for made in instance.compute_instances if outcome and made.mig_uuid == outcome.mig_uuid]
-            ours = known[0] if known else None if outcome else self._half_done(instance)
-        if instance is not None and ours is not None:
-            try:
-                self.hardware.nvml.destroy_compute_instance(self.parent.uuid, instance.id, ours.id)
-            except NvmlError as error:
-                if error.code is NvmlReturn.IN_USE:
-                    raise dra.TransientError(f"{self.title()} are still used; end the processes on them") from None
-                if error.code is not NvmlReturn.NOT_FOUND:
-                    raise
+        made = None if instance is None else self._ours(instance, outcome)
+        if instance is not None and made is not None:
+            used = dra.TransientError(f"{self.title()} are still used; end the processes on them")
+            with answering({NvmlReturn.IN_USE: used, NvmlReturn.NOT_FOUND: None}):
+                self.hardware.nvml.destroy_compute_instance(self.parent.uuid, instance.id, made.id)
         self.hardware.notes.remove(self._note)
 
     def _free(self, instance: GpuInstance) -> tuple[int, Placement]:
@@ -96,6 +85,12 @@ class CreateComputeInstance(dra.Effect[MadeCompute, Hardware], id="compute-insta
             if not taken & set(_slices(place)):
                 return profile.id, place
         raise dra.TransientError(f"{self.title()} are not free side by side; see nvidia-smi mig -lci")
+
+    def _ours(self, instance: GpuInstance, outcome: MadeCompute | None) -> ComputeInstance | None:
+        """What was made for this effect and is still there."""
+        if outcome is None:
+            return self._half_done(instance)
+        return next((made for made in instance.compute_instances if made.mig_uuid == outcome.mig_uuid), None)
 
     def _half_done(self, instance: GpuInstance) -> ComputeInstance | None:
         """What was made for this effect before a crash, and not told; None when there is nothing of the kind."""

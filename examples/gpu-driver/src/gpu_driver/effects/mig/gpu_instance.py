@@ -5,7 +5,7 @@ import dra_kit as dra
 from gpu_driver.effects.mig.mode import lock
 from gpu_driver.hardware import Hardware
 from gpu_driver.nvml.backend import GpuInstance, Placement
-from gpu_driver.nvml.errors import NvmlError, NvmlReturn
+from gpu_driver.nvml.errors import NvmlReturn, answering
 
 
 class CreateGpuInstance(dra.Effect[int, Hardware], id="gpu-instance"):
@@ -33,7 +33,6 @@ class CreateGpuInstance(dra.Effect[int, Hardware], id="gpu-instance"):
         return f"MIG {self.profile} at slice {self.start} of {self.uuid}"
 
     def apply(self, previous: int | None) -> int:
-        del previous
         there = self.find()
         if there is not None:
             if self.hardware.notes.read(self._note) is None:
@@ -44,16 +43,13 @@ class CreateGpuInstance(dra.Effect[int, Hardware], id="gpu-instance"):
             return there.id
         instances = self.hardware.nvml.gpu_instances(self.uuid)
         self.hardware.notes.begin(self._note, [instance.id for instance in instances])
-        try:
-            made = self.hardware.nvml.create_gpu_instance(self.uuid, self.profile_id, Placement(self.start, self.size))
-        except NvmlError as error:
-            if error.code is NvmlReturn.INSUFFICIENT_RESOURCES:
-                raise dra.TransientError(
-                    f"{self.title()} cannot be made: its place is taken by a partition that this driver has not made; "
-                    "delete it (nvidia-smi mig -lgi, then -dgi)"
-                ) from None
-            raise
-        return made.id
+        taken = (
+            f"{self.title()} cannot be made: its place is taken by a partition that this driver has not made; "
+            "delete it (nvidia-smi mig -lgi, then -dgi)"
+        )
+        place = Placement(self.start, self.size)
+        with answering({NvmlReturn.INSUFFICIENT_RESOURCES: dra.TransientError(taken)}):
+            return self.hardware.nvml.create_gpu_instance(self.uuid, self.profile_id, place).id
 
     def holds(self, outcome: int) -> bool:
         found = self.find()
@@ -64,15 +60,9 @@ class CreateGpuInstance(dra.Effect[int, Hardware], id="gpu-instance"):
             return
         found = None if self.hardware.is_lost(self.uuid) else self.find()
         if found is not None:
-            try:
+            used = dra.TransientError(f"{self.title()} is still used; end the processes on it (nvidia-smi)")
+            with answering({NvmlReturn.IN_USE: used, NvmlReturn.NOT_FOUND: None}):
                 self.hardware.nvml.destroy_gpu_instance(self.uuid, found.id)
-            except NvmlError as error:
-                if error.code is NvmlReturn.IN_USE:
-                    raise dra.TransientError(
-                        f"{self.title()} is still used; end the processes on it (nvidia-smi)"
-                    ) from None
-                if error.code is not NvmlReturn.NOT_FOUND:
-                    raise
         self.hardware.notes.remove(self._note)
 
     def find(self) -> GpuInstance | None:

@@ -3,7 +3,7 @@
 import dra_kit as dra
 
 from gpu_driver.hardware import Hardware
-from gpu_driver.nvml.errors import NvmlError, NvmlReturn
+from gpu_driver.nvml.errors import NvmlReturn, answering
 
 
 class SetMigMode(dra.Effect[bool, Hardware], id="mig-mode"):
@@ -35,7 +35,6 @@ class SetMigMode(dra.Effect[bool, Hardware], id="mig-mode"):
         return before if previous is None else previous
 
     def holds(self, outcome: bool) -> bool:
-        del outcome
         return self.hardware.nvml.mig_mode(self.uuid).current == self.enabled
 
     def revert(self, outcome: bool | None) -> None:
@@ -54,16 +53,14 @@ class SetMigMode(dra.Effect[bool, Hardware], id="mig-mode"):
     def _set(self, enabled: bool) -> None:
         if self.hardware.nvml.mig_mode(self.uuid).current == enabled:
             return
-        try:
+        in_use = f"{self.title()}: the GPU is in use; end its processes (nvidia-smi)"
+        pending = f"{self.title()}: it waits for a reset; drain the node, then nvidia-smi --gpu-reset -i {self.uuid}"
+        answers = {
+            NvmlReturn.IN_USE: dra.TransientError(in_use),
+            NvmlReturn.RESET_REQUIRED: dra.PermanentError(pending),
+        }
+        with answering(answers):
             self.hardware.nvml.set_mig_mode(self.uuid, enabled=enabled)
-        except NvmlError as error:
-            if error.code is NvmlReturn.IN_USE:
-                raise dra.TransientError(f"{self.title()}: the GPU is in use; end its processes (nvidia-smi)") from None
-            if error.code is NvmlReturn.RESET_REQUIRED:
-                raise dra.PermanentError(
-                    f"{self.title()}: it waits for a reset; drain the node, then nvidia-smi --gpu-reset -i {self.uuid}"
-                ) from None
-            raise
 
 
 def lock(uuid: str) -> str:

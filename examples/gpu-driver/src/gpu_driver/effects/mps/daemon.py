@@ -34,7 +34,7 @@ class MpsDaemon(dra.ChildProcess[Hardware], id="mps-daemon"):
         return f"MPS control daemon of {', '.join(self.devices)}"
 
     def command(self) -> list[str]:
-        return [self._program(), "-f", *(["-M"] if self.multi_user else [])]
+        return [self.hardware.needed(PROGRAM), "-f", *(["-M"] if self.multi_user else [])]
 
     def environment(self) -> dict[str, str]:
         return {
@@ -67,14 +67,7 @@ class MpsDaemon(dra.ChildProcess[Hardware], id="mps-daemon"):
         self.folder.empty()
 
     def _control(self) -> MpsControl:
-        return MpsControl([self._program()], self.environment())
-
-    def _program(self) -> str:
-        found = self.hardware.program(PROGRAM)
-        if found is None:
-            places = ", ".join(map(str, self.hardware.programs))
-            raise dra.TransientError(f"{PROGRAM} is in none of {places}; set --driver-root to where NVIDIA's driver is")
-        return found
+        return MpsControl([self.hardware.needed(PROGRAM)], self.environment())
 
 
 def sharing_keys(devices: tuple[str, ...]) -> list[str]:

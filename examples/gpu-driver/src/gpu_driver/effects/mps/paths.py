@@ -101,13 +101,10 @@ class MakeMpsFolder(dra.Effect[None], id="mps-folder"):
         return f"MPS folder {self.folder.path}"
 
     def apply(self, previous: None) -> None:
-        del previous
         self.folder.make()
 
     def holds(self, outcome: None) -> bool:
-        del outcome
         return self.folder.pipe.is_dir() and self.folder.shm.is_dir()
 
     def revert(self, outcome: None) -> None:
-        del outcome
         self.folder.remove()

@@ -25,7 +25,7 @@ class FakeEvents:
         self._schedule = schedule
         self._uuids = uuids
         self._unmonitored = unmonitored
-        self._read = max((event.number for event in state.read().events), default=0)
+        self._read = max((number for number, _ in state.read().events), default=0)
 
     @property
     def unmonitored(self) -> Sequence[str]:
@@ -35,10 +35,10 @@ class FakeEvents:
         until = time.monotonic() + timeout
         while True:
             self._schedule.catch_up()
-            for event in self._state.read().events:
-                if event.number > self._read and event.uuid in {*self._uuids, ""}:
-                    self._read = event.number
-                    return NvmlEvent(event.kind, event.uuid, event.xid, event.gi, event.ci)
+            for number, event in self._state.read().events:
+                if number > self._read and event.uuid in {*self._uuids, ""}:
+                    self._read = number
+                    return event
             if time.monotonic() >= until:
                 return None
             time.sleep(_LOOK_EVERY)

@@ -3,6 +3,7 @@
 import uuid as uuids
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 from gpu_driver.nvml.backend import (
@@ -25,13 +26,7 @@ from gpu_driver.nvml.fake.host_tree import render
 from gpu_driver.nvml.fake.profile import GpuInstanceRow, GpuType, MigTable, Profile, ProfileGpu
 from gpu_driver.nvml.fake.schedule import Schedule
 from gpu_driver.nvml.fake.shown import show
-from gpu_driver.nvml.fake.state import (
-    ComputeInstanceState,
-    GpuInstanceState,
-    GpuState,
-    NodeState,
-    State,
-)
+from gpu_driver.nvml.fake.state import GpuState, NodeState, State
 
 _COMPUTE_PROFILES = 9
 """``NVML_COMPUTE_INSTANCE_PROFILE_COUNT``: ids from there on are none."""
@@ -115,7 +110,7 @@ class FakeNvml:
         call = "nvmlGpuInstanceGetComputeInstanceProfileInfoV"
         gpu = self._read(call, uuid)
         table = self._table(call, uuid)
-        row = mig_rules.row_of(table, _instance(gpu, gpu_instance, call, uuid).profile)
+        row = mig_rules.row_of(table, _instance(gpu, gpu_instance, call, uuid).profile_id)
         per_slice = row.sm // row.c
         return [
             ComputeInstanceProfile(
@@ -130,9 +125,8 @@ class FakeNvml:
 
     def gpu_instances(self, uuid: str) -> Sequence[GpuInstance]:
         gpu = self._read("nvmlDeviceGetGpuInstances", uuid)
-        table = self._table("nvmlDeviceGetGpuInstances", uuid)
-        existing = sorted(gpu.instances, key=lambda made: made.id) if gpu.mig_current else ()
-        return [instance_of(table, made) for made in existing]
+        self._table("nvmlDeviceGetGpuInstances", uuid)
+        return sorted(gpu.instances, key=lambda made: made.id) if gpu.mig_current else []
 
     def create_gpu_instance(self, uuid: str, profile: int, placement: Placement) -> GpuInstance:
         call = "nvmlDeviceCreateGpuInstanceWithPlacement"
@@ -140,18 +134,14 @@ class FakeNvml:
             table = self._table(call, uuid)
             _enabled(gpu, call, uuid)
             row = _row(table, profile, call, uuid)
-            existing = [
-                (other, Placement(made.start, other.size))
-                for made in gpu.instances
-                for other in [mig_rules.row_of(table, made.profile)]
-            ]
+            existing = [(mig_rules.row_of(table, made.profile_id), made.placement) for made in gpu.instances]
             if placement not in mig_rules.placements(row):
                 raise NvmlError(NvmlReturn.INVALID_ARGUMENT, call, uuid)
             if not mig_rules.fits(table, row, placement.start, existing):
                 raise NvmlError(NvmlReturn.INSUFFICIENT_RESOURCES, call, uuid)
-            made = GpuInstanceState(id=_unused(gpu), profile=row.id, start=placement.start)
+            made = GpuInstance(_unused(gpu.instances, first=1), row.id, placement)
             gpu.instances.append(made)
-        return instance_of(table, made)
+        return made
 
     def create_compute_instance(
         self, uuid: str, gpu_instance: int, profile: int, placement: Placement | None = None
@@ -160,43 +150,43 @@ class FakeNvml:
         with self._changing(call, uuid) as (node, gpu):
             table = self._table(call, uuid)
             instance = _instance(gpu, gpu_instance, call, uuid)
-            cuts = {cut.id: cut for cut in mig_rules.compute_rows(table, mig_rules.row_of(table, instance.profile))}
-            if profile not in cuts:
+            row = mig_rules.row_of(table, instance.profile_id)
+            cut = next((cut for cut in mig_rules.compute_rows(table, row) if cut.id == profile), None)
+            if cut is None:
                 known = profile < _COMPUTE_PROFILES
                 raise NvmlError(NvmlReturn.NOT_SUPPORTED if known else NvmlReturn.INVALID_ARGUMENT, call, uuid)
-            if placement is not None and placement not in mig_rules.compute_placements(cuts[profile]):
+            if placement is not None and placement not in mig_rules.compute_placements(cut):
                 raise NvmlError(NvmlReturn.INVALID_ARGUMENT, call, uuid)
-            occupied = [Placement(made.start, made.size) for made in instance.compute]
-            start = mig_rules.free_start(cuts[profile], placement.start if placement else None, occupied)
+            occupied = [made.placement for made in instance.compute_instances]
+            start = mig_rules.free_start(cut, placement.start if placement else None, occupied)
             if start is None:
                 raise NvmlError(NvmlReturn.INSUFFICIENT_RESOURCES, call, uuid)
             gpu.made += 1
-            made = ComputeInstanceState(
-                id=min(set(range(len(instance.compute) + 1)) - {other.id for other in instance.compute}),
-                profile=profile,
-                start=start,
-                size=cuts[profile].c,
-                uuid=f"MIG-{uuids.uuid5(uuids.NAMESPACE_OID, f'{uuid}/{node.boot}/{gpu.made}')}",
+            made = ComputeInstance(
+                id=_unused(instance.compute_instances, first=0),
+                profile_id=profile,
+                placement=Placement(start, cut.c),
+                mig_uuid=f"MIG-{uuids.uuid5(uuids.NAMESPACE_OID, f'{uuid}/{node.boot}/{gpu.made}')}",
             )
-            instance.compute.append(made)
-        return compute_of(made)
+            _put(gpu, instance, [*instance.compute_instances, made])
+        return made
 
     def destroy_compute_instance(self, uuid: str, gpu_instance: int, compute_instance: int) -> None:
         call = "nvmlComputeInstanceDestroy"
         with self._changing(call, uuid) as (_, gpu):
             instance = _instance(gpu, gpu_instance, call, uuid)
-            made = next((made for made in instance.compute if made.id == compute_instance), None)
+            made = next((made for made in instance.compute_instances if made.id == compute_instance), None)
             if made is None:
                 raise NvmlError(NvmlReturn.NOT_FOUND, call, uuid)
-            if made.clients:
+            if gpu.clients.get(made.mig_uuid):
                 raise NvmlError(NvmlReturn.IN_USE, call, uuid)
-            instance.compute.remove(made)
+            _put(gpu, instance, [other for other in instance.compute_instances if other != made])
 
     def destroy_gpu_instance(self, uuid: str, gpu_instance: int) -> None:
         call = "nvmlGpuInstanceDestroy"
         with self._changing(call, uuid) as (_, gpu):
             instance = _instance(gpu, gpu_instance, call, uuid)
-            if instance.compute:
+            if instance.compute_instances:
                 raise NvmlError(NvmlReturn.IN_USE, call, uuid)
             gpu.instances.remove(instance)
 
@@ -257,14 +247,9 @@ def first_state(profile: Profile) -> NodeState:
                 continue
             [row] = [row for row in table.gi if row.name == foreign["profile"]]
             [whole] = [cut for cut in mig_rules.compute_rows(table, row) if cut.c == row.c]
-            instance = GpuInstanceState(id=number + 1, profile=row.id, start=foreign["start"])
-            name = f"{gpu.uuid}/foreign/{number}"
-            instance.compute.append(
-                ComputeInstanceState(
-                    id=0, profile=whole.id, start=0, size=whole.c, uuid=f"MIG-{uuids.uuid5(uuids.NAMESPACE_OID, name)}"
-                )
-            )
-            made.instances.append(instance)
+            mig_uuid = f"MIG-{uuids.uuid5(uuids.NAMESPACE_OID, f'{gpu.uuid}/foreign/{number}')}"
+            compute = ComputeInstance(0, whole.id, Placement(0, whole.c), mig_uuid)
+            made.instances.append(GpuInstance(number + 1, row.id, Placement(foreign["start"], row.size), (compute,)))
     return state
 
 
@@ -304,18 +289,6 @@ def profile_of(row: GpuInstanceRow) -> GpuInstanceProfile:
     )
 
 
-def instance_of(table: MigTable, made: GpuInstanceState) -> GpuInstance:
-    """What NVML tells of a GPU instance."""
-    row = mig_rules.row_of(table, made.profile)
-    compute = tuple(compute_of(part) for part in sorted(made.compute, key=lambda part: part.id))
-    return GpuInstance(made.id, row.id, Placement(made.start, row.size), compute)
-
-
-def compute_of(made: ComputeInstanceState) -> ComputeInstance:
-    """What NVML tells of a compute instance."""
-    return ComputeInstance(made.id, made.profile, Placement(made.start, made.size), made.uuid)
-
-
 def _visible(gpu: GpuState) -> bool:
     return gpu.driver == "nvidia" and not gpu.lost
 
@@ -340,7 +313,7 @@ def _enabled(gpu: GpuState, call: str, uuid: str) -> None:
         raise NvmlError(NvmlReturn.NOT_SUPPORTED, call, uuid)
 
 
-def _instance(gpu: GpuState, number: int, call: str, uuid: str) -> GpuInstanceState:
+def _instance(gpu: GpuState, number: int, call: str, uuid: str) -> GpuInstance:
     _enabled(gpu, call, uuid)
     for instance in gpu.instances:
         if instance.id == number:
@@ -348,5 +321,11 @@ def _instance(gpu: GpuState, number: int, call: str, uuid: str) -> GpuInstanceSt
     raise NvmlError(NvmlReturn.NOT_FOUND, call, uuid)
 
 
-def _unused(gpu: GpuState) -> int:
-    return min(set(range(1, len(gpu.instances) + 2)) - {instance.id for instance in gpu.instances})
+def _put(gpu: GpuState, instance: GpuInstance, compute: Sequence[ComputeInstance]) -> None:
+    ordered = tuple(sorted(compute, key=lambda made: made.id))
+    gpu.instances[gpu.instances.index(instance)] = replace(instance, compute_instances=ordered)
+
+
+def _unused(made: Sequence[GpuInstance | ComputeInstance], *, first: int) -> int:
+    """The lowest id that is free: NVML gives them again."""
+    return min(set(range(first, first + len(made) + 1)) - {other.id for other in made})

@@ -110,7 +110,7 @@ def _capabilities(gpu: ProfileGpu, state: NodeState, root: Path) -> None:
     for instance in state.gpus[gpu.uuid].instances:
         gi = folder / f"gi{instance.id}"
         wanted[gi / "access"] = capability_minor(gpu.minor, instance.id, None)
-        for compute in instance.compute:
+        for compute in instance.compute_instances:
             wanted[gi / f"ci{compute.id}" / "access"] = capability_minor(gpu.minor, instance.id, compute.id)
     for gone in set(folder.rglob("access")) - set(wanted):
         number = gone.read_text(encoding="utf-8").split()[1]

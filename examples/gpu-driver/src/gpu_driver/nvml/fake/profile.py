@@ -8,7 +8,7 @@ import yaml
 from dra_kit import ConfigurationError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from gpu_driver.config.base import camel
+from gpu_driver.devices.names import camel
 from gpu_driver.nvml.backend import RecoveryAction
 
 PciAddress = Annotated[str, Field(pattern=r"^[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")]

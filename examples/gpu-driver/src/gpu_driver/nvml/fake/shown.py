@@ -33,9 +33,17 @@ def _lines(gpu: GpuState, table: MigTable | None) -> list[str]:
     if table is None:
         return lines
     lines.append(f"MIG mode: {_on(gpu.mig_current)}")
-    for made in sorted(gpu.instances, key=lambda made: made.start):
-        sizes = ", ".join(str(part.size) for part in sorted(made.compute, key=lambda part: part.start))
-        lines.append(f"partition {row_of(table, made.profile).name} at {made.start}: compute slices {sizes or 'none'}")
+    if not gpu.mig_current:
+        return lines
+    slices = ["."] * table.memory_slices
+    partitions = []
+    for number, made in enumerate(sorted(gpu.instances, key=lambda made: made.placement.start), start=1):
+        row, start = row_of(table, made.profile_id), made.placement.start
+        slices[start : start + row.size] = [str(number)] * row.size
+        places = sorted((part.placement for part in made.compute_instances), key=lambda place: place.start)
+        sizes = ", ".join(str(place.size) for place in places) or "none"
+        partitions.append(f"partition {row.name} at {start}: compute slices {sizes}")
+    lines += [f"memory slices: [{' '.join(slices)}]", *partitions]
     return lines
 
 

@@ -9,44 +9,24 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
 
 from pydantic import BaseModel
 
-from gpu_driver.nvml.backend import WHOLE_GPU, ComputeMode, NvmlEvent, RecoveryAction
+from gpu_driver.nvml.backend import ComputeMode, GpuInstance, NvmlEvent, RecoveryAction
 
 _KEPT = 100
 """Events; who listens reads them within seconds."""
 
 
-class ComputeInstanceState(BaseModel):
-    """A compute instance; ``clients`` are processes that use it."""
-
-    id: int
-    profile: int
-    start: int
-    size: int
-    uuid: str
-    clients: list[int] = []
-
-
-class GpuInstanceState(BaseModel):
-    """A GPU instance."""
-
-    id: int
-    profile: int
-    start: int
-    compute: list[ComputeInstanceState] = []
-
-
 class GpuState(BaseModel):
-    """One GPU, as far as it is not as it was made."""
+    """One GPU, as far as it is not as it was made; ``clients`` are processes on compute instances, by their UUIDs."""
 
     compute_mode: ComputeMode = ComputeMode.DEFAULT
     time_slice: int = 0
     mig_current: bool = False
     mig_pending: bool = False
-    instances: list[GpuInstanceState] = []
+    instances: list[GpuInstance] = []
+    clients: dict[str, list[int]] = {}
     lost: bool = False
     driver: str = "nvidia"
     persistence: bool = False
@@ -54,43 +34,23 @@ class GpuState(BaseModel):
     made: int = 0
 
 
-class EventState(BaseModel):
-    """Something that happened; readers remember the ``number`` that they have read."""
-
-    number: int
-    kind: Literal["xid", "lost", "recovery"]
-    uuid: str
-    xid: int = 0
-    gi: int = WHOLE_GPU
-    ci: int = WHOLE_GPU
-
-
 class NodeState(BaseModel):
     """All GPUs, what happened to them, and how often each call was made while it has faults.
 
-    ``began`` is when a process had the profile first, ``happened`` has the numbers of its events that are over.
+    ``events`` are numbered, and readers remember the number that they have read; ``began`` is when a process had the
+    profile first, ``happened`` has the numbers of its events that are over.
     """
 
     boot: int = 0
     gpus: dict[str, GpuState] = {}
-    events: list[EventState] = []
+    events: list[tuple[int, NvmlEvent]] = []
     calls: dict[str, int] = {}
     began: float | None = None
     happened: list[int] = []
 
     def add(self, event: NvmlEvent) -> None:
         """Note an event for all who listen."""
-        number = max((known.number for known in self.events), default=0) + 1
-        self.events.append(
-            EventState(
-                number=number,
-                kind=event.kind,
-                uuid=event.uuid,
-                xid=event.xid,
-                gi=event.gpu_instance,
-                ci=event.compute_instance,
-            )
-        )
+        self.events.append((max((number for number, _ in self.events), default=0) + 1, event))
         del self.events[:-_KEPT]
 
 

@@ -1,0 +1,1 @@
+"""What is served and is no resource: discovery, schemas, versions, health."""

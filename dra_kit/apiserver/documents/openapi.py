@@ -1,0 +1,235 @@
+"""OpenAPI v3 of the served groups, made from the schema table.
+
+Descriptions exist for the types of resource.k8s.io that dra-kit has models of: their docstrings.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any, Final
+
+from dra_kit.apiserver.api import encode
+from dra_kit.apiserver.documents import discovery
+from dra_kit.apiserver.kinds.kind import Kind
+from dra_kit.apiserver.kinds.registry import Registry
+from dra_kit.resource import v1
+from dra_kit.resource.schema.table import CUSTOM, LIST, MAP, Field, item_type, struct
+from dra_kit.values.json import Object
+
+_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1"
+_PREFIXES: Final = {
+    "meta/": "io.k8s.apimachinery.pkg.apis.meta.",
+    "apiextensions/": "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.",
+}
+_SCALARS: Final[Mapping[str, Object]] = {
+    "string": {"type": "string"},
+    "bool": {"type": "boolean"},
+    "int32": {"type": "integer", "format": "int32"},
+    "int64": {"type": "integer", "format": "int64"},
+    "double": {"type": "number", "format": "double"},
+    "bytes": {"type": "string", "format": "byte"},
+    "JSON": {},
+}
+_NAMED_SCALARS: Final[Mapping[str, tuple[str, Object]]] = {
+    "Time": (f"{_META}.Time", {"type": "string", "format": "date-time"}),
+    "MicroTime": (f"{_META}.MicroTime", {"type": "string", "format": "date-time"}),
+    "FieldsV1": (f"{_META}.FieldsV1", {"type": "object"}),
+    "Quantity": (
+        "io.k8s.apimachinery.pkg.api.resource.Quantity",
+        {"oneOf": [{"type": "string"}, {"type": "number"}]},
+    ),
+    "IntOrString": (
+        "io.k8s.apimachinery.pkg.util.intstr.IntOrString",
+        {"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]},
+    ),
+    "RawExtension": ("io.k8s.apimachinery.pkg.runtime.RawExtension", {"type": "object"}),
+}
+_EXTENSIONS: Final = {"list": "list-type", "keys": "list-map-keys", "map": "map-type", "merge_key": "patch-merge-key"}
+_ALWAYS: Final = ("meta/v1.APIResourceList", "meta/v1.DeleteOptions", "meta/v1.Patch", "meta/v1.Status",
+                  "meta/v1.WatchEvent")  # fmt: skip
+_PATCH_PARAMETERS: Final = ("dryRun", "fieldManager", "fieldValidation", "force")
+
+
+def index(registry: Registry) -> Object:
+    """The document at ``/openapi/v3``: the address of each group's version."""
+    addresses = {}
+    for path in sorted(_paths(registry)):
+        content = document(registry, path)
+        digest = hashlib.sha512(encode(content)).hexdigest().upper()
+        addresses[path] = {"serverRelativeURL": f"/openapi/v3/{path}?hash={digest}"}
+    return {"paths": addresses}
+
+
+def _paths(registry: Registry) -> list[str]:
+    versions = [f"{group}/{version}" for group, found in discovery.groups(registry).items() for version in found]
+    groups = list(discovery.groups(registry))
+    return ["version", "api", "api/v1", "apis", *(f"apis/{name}" for name in [*groups, *versions])]
+
+
+def document(registry: Registry, path: str) -> Object | None:
+    """The document of ``api/v1`` or ``apis/<group>/<version>``; one without schemas for the other paths."""
+    if path not in _paths(registry):
+        return None
+    group, _, version = path.removeprefix("apis/").rpartition("/") if path != "api/v1" else ("", "", "v1")
+    kinds = [kind for kind in registry if kind.group == group and version in kind.types]
+    return {
+        "openapi": "3.0.0",
+        "info": {"title": "Kubernetes", "version": discovery.VERSION},
+        "paths": {address: item for kind in kinds for address, item in _operations(kind, version)},
+        "components": {"schemas": _schemas(kinds, version)},
+    }
+
+
+def _schemas(kinds: list[Kind], version: str) -> Object:
+    schemas: Object = {}
+    waiting: list[str] = list(_ALWAYS) if kinds else []
+    for kind in kinds:
+        type_name = kind.types[version]
+        known = {"group": kind.group, "kind": kind.kind, "version": version}
+        if type_name == CUSTOM.name:
+            schemas[custom_name(kind, version)] = _custom(kind.schemas.get(version, {}), known)
+            waiting.append("meta/v1.ObjectMeta")
+            continue
+        schemas[full_name(type_name)] = _struct_schema(type_name) | {"x-kubernetes-group-version-kind": [known]}
+        schemas[full_name(type_name) + "List"] = _list_schema(type_name, known)
+        waiting += [entry.type for entry in _fields(type_name).values()] + ["meta/v1.ListMeta"]
+    while waiting:
+        name = re.sub(r"^(\[\]|map\[string\])+", "", waiting.pop())
+        if name in _NAMED_SCALARS:
+            full, schema = _NAMED_SCALARS[name]
+            schemas[full] = schema
+        elif "." in name and full_name(name) not in schemas:
+            schemas[full_name(name)] = _struct_schema(name)
+            waiting += [entry.type for entry in _fields(name).values()]
+    return dict(sorted(schemas.items()))
+
+
+def full_name(type_name: str) -> str:
+    """``core/v1.Pod`` as ``io.k8s.api.core.v1.Pod``."""
+    for prefix, full in _PREFIXES.items():
+        if type_name.startswith(prefix):
+            return full + type_name.removeprefix(prefix)
+    return "io.k8s.api." + type_name.replace("/", ".")
+
+
+def custom_name(kind: Kind, version: str) -> str:
+    """The name of a custom resource's schema: its group reversed."""
+    return ".".join([*reversed(kind.group.split(".")), version, kind.kind])
+
+
+def _fields(type_name: str) -> Mapping[str, Field]:
+    known = struct(type_name)
+    return known.fields if known else {}
+
+
+@cache
+def _struct_schema(type_name: str) -> Object:
+    known = struct(type_name)
+    if known is None:
+        return {"type": "object"}
+    schema: Object = {"type": "object"}
+    if text := description(type_name):
+        schema["description"] = text
+    if required := [name for name, entry in known.fields.items() if entry.required]:
+        schema["required"] = required
+    if known.fields:
+        schema["properties"] = {name: _property(entry) for name, entry in known.fields.items()}
+    if known.map:
+        schema["x-kubernetes-map-type"] = known.map
+    return schema
+
+
+def description(type_name: str) -> str:
+    """What our own model of a type says about it; empty without a model."""
+    package, _, kind = type_name.partition(".")
+    model = getattr(v1, kind, None) if package.startswith("resource/") else None
+    text = inspect.getdoc(model) if model is not None else None
+    return re.sub(r"`+|:\w+:", "", " ".join((text or "").split()))
+
+
+def _property(entry: Field) -> Object:
+    schema = _type_schema(entry.type)
+    reference = "$ref" in schema
+    extra: Object = {}
+    if entry.default is not None:
+        extra["default"] = entry.default
+    if entry.enum:
+        (schema["items"] if entry.type.startswith(LIST) else extra)["enum"] = list(entry.enum)
+    for attribute, name in _EXTENSIONS.items():
+        if value := getattr(entry, attribute):
+            extra[f"x-kubernetes-{name}"] = list(value) if isinstance(value, tuple) else value
+    if entry.patch:
+        extra["x-kubernetes-patch-strategy"] = ",".join(entry.patch)
+    return {"allOf": [schema], **extra} if reference and extra else schema | extra
+
+
+def _type_schema(type_name: str) -> Object:
+    if type_name.startswith(LIST):
+        return {"type": "array", "items": _type_schema(item_type(type_name))}
+    if type_name.startswith(MAP):
+        return {"type": "object", "additionalProperties": _type_schema(item_type(type_name))}
+    if type_name in _SCALARS:
+        return dict(_SCALARS[type_name])
+    full = _NAMED_SCALARS[type_name][0] if type_name in _NAMED_SCALARS else full_name(type_name)
+    return {"$ref": f"#/components/schemas/{full}"}
+
+
+def _list_schema(type_name: str, known: Object) -> Object:
+    return {
+        "type": "object",
+        "required": ["items"],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "items": {"type": "array", "items": _type_schema(type_name)},
+            "kind": {"type": "string"},
+            "metadata": _type_schema("meta/v1.ListMeta"),
+        },
+        "x-kubernetes-group-version-kind": [{**known, "kind": f"{known['kind']}List"}],
+    }
+
+
+def _custom(schema: Object, known: Object) -> Object:
+    """The schema of a definition, with what every object has."""
+    properties = {
+        **(schema.get("properties") or {}),
+        "apiVersion": {"type": "string"},
+        "kind": {"type": "string"},
+        "metadata": _type_schema("meta/v1.ObjectMeta"),
+    }
+    return {"type": "object", **schema, "properties": properties, "x-kubernetes-group-version-kind": [known]}
+
+
+def _operations(kind: Kind, version: str) -> Iterator[tuple[str, Object]]:
+    """The paths of a kind, with what clients look up there: the verbs, and the parameters of a patch."""
+    root = f"/apis/{kind.group}/{version}" if kind.group else f"/api/{version}"
+    collection = f"{root}/namespaces/{{namespace}}/{kind.plural}" if kind.namespaced else f"{root}/{kind.plural}"
+    known = {"group": kind.group, "kind": kind.kind, "version": version}
+    if kind.types[version] == CUSTOM.name:
+        schema: Any = {"$ref": f"#/components/schemas/{custom_name(kind, version)}"}
+    else:
+        schema = _type_schema(kind.types[version])
+
+    def operation(action: str, *parameters: str) -> Object:
+        content = {"application/json": {"schema": schema}}
+        return {
+            "x-kubernetes-action": action,
+            "x-kubernetes-group-version-kind": known,
+            "parameters": [{"name": name, "in": "query", "schema": {"type": "string"}} for name in parameters],
+            "responses": {"200": {"description": "OK", "content": content}},
+        }
+
+    many = {"get": operation("list"), "post": operation("post", *_PATCH_PARAMETERS[:3])}
+    yield collection, many | ({"delete": operation("deletecollection")} if kind.collection_deletion else {})
+    one = {
+        "get": operation("get"),
+        "put": operation("put", *_PATCH_PARAMETERS[:3]),
+        "patch": operation("patch", *_PATCH_PARAMETERS),
+        "delete": operation("delete", "dryRun"),
+    }
+    yield f"{collection}/{{name}}", one
+    if kind.status:
+        yield f"{collection}/{{name}}/status", {name: one[name] for name in ("get", "put", "patch")}

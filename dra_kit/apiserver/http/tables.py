@@ -1,0 +1,101 @@
+"""Tables: what ``kubectl get`` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from dra_kit.apiserver.answers import Refusal, bad_request
+from dra_kit.apiserver.kinds.ages import age
+from dra_kit.apiserver.kinds.kind import Column, Kind
+from dra_kit.apiserver.requests.media import Form
+from dra_kit.apiserver.requests.requests import Query
+from dra_kit.resource.fielderror import quote
+from dra_kit.values.json import Object
+
+
+def table(
+    kind: Kind, rows: Sequence[tuple[Object, Object]], metadata: Object, *, version: str, include: str,
+    with_columns: bool = True,
+) -> Object:  # fmt: skip
+    """A ``Table`` of objects.
+
+    Args:
+        kind: of the objects.
+        rows: each object as it is stored, and in the request's version.
+        metadata: of the list.
+        version: of meta.k8s.io.
+        include: ``None``, ``Metadata`` or ``Object``: what each row says about its object.
+        with_columns: whether the columns are described.
+    """
+    moment = datetime.now(UTC)
+    # kinds without columns of their own: null for no rows
+    empty: list[Object] | None = None if kind.columns[-1].type == "date" else []
+    return {
+        "kind": "Table",
+        "apiVersion": f"meta.k8s.io/{version}",
+        "metadata": metadata,
+        "columnDefinitions": [_definition(column) for column in kind.columns] if with_columns else None,
+        "rows": [
+            {"cells": [_cell(column, stored, moment) for column in kind.columns]} | _subject(wire, version, include)
+            for stored, wire in rows
+        ]
+        or empty,
+    }
+
+
+def included(query: Query) -> str:
+    """What each row shall say about its object.
+
+    Raises:
+        Refusal: 400, there is no such choice.
+    """
+    wanted = query.text("includeObject")
+    if wanted not in {"", "None", "Metadata", "Object"}:
+        cause = f"includeObject: Invalid value: {quote(wanted)}: must be 'Metadata', 'Object', 'None', or empty"
+        raise bad_request(f"Unable to convert to Table as requested: {cause}")
+    return wanted or "Metadata"
+
+
+def not_of_form(form: Form, kind: Kind) -> Refusal:
+    """406: the metadata of a list are asked for where there is one object, or the other way round."""
+    group = kind.group.partition(".")[0] or "core"
+    is_list = not form.list
+    go_type = f"*{group}.{kind.list_kind or kind.kind + 'List' if is_list else kind.kind}"
+    asked = form.kind + ("List" if form.list else "")
+    what = "a list" if is_list else "not a list"
+    return Refusal(406, "NotAcceptable", f"you requested {asked}, but the requested object is {what} ({go_type})")
+
+
+def _definition(column: Column) -> Object:
+    shown = "string" if column.type == "age" else column.type
+    return {
+        "name": column.name, "type": shown, "format": column.format, "description": _DESCRIPTIONS.get(column.name, ""),
+        "priority": column.priority,
+    }  # fmt: skip
+
+
+_DESCRIPTIONS: Final = {"Age": "Time since the object was created.", "Name": "Name of the object."}
+
+
+def _subject(wire: Object, version: str, include: str) -> Object:
+    match include:
+        case "None":
+            return {"object": None}
+        case "Object":
+            return {"object": wire}
+    return {"object": partial_metadata(wire, version)}
+
+
+def partial_metadata(wire: Object, version: str = "v1") -> Object:
+    """``PartialObjectMetadata`` of an object."""
+    metadata = wire.get("metadata", {})
+    return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{version}", "metadata": metadata}
+
+
+def _cell(column: Column, obj: Object, moment: datetime) -> Any:
+    if column.cell is None:
+        return age(obj["metadata"].get("creationTimestamp"), moment)
+    value = column.cell(obj)
+    return age(value, moment) if column.type == "age" else value

@@ -1,0 +1,1 @@
+"""Pods, nodes and Events: the core group's kinds with rules of their own."""

@@ -1,0 +1,242 @@
+"""Pods: what the server itself does about them; no kubelet, no scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, Final
+
+from typing_extensions import override
+
+from dra_kit.apiserver.answers import forbidden as not_permitted
+from dra_kit.apiserver.kinds.core import pod_columns
+from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind, readers
+from dra_kit.apiserver.kinds.strategy import Context, Strategy
+from dra_kit.apiserver.selectors.fields import flag
+from dra_kit.resource.defaulting.pod_defaults import fill_in_pod_defaults
+from dra_kit.resource.fielderror import FieldError, forbidden
+from dra_kit.resource.validation.new_objects import validate_new
+from dra_kit.resource.validation.pods.pods import validate_pod_status
+from dra_kit.values.json import Object
+from dra_kit.values.paths import value_at
+from dra_kit.values.quantity import Quantity
+
+LOST_NODE: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_LOST_NODE_SECONDS: Final = 300
+_TERMINAL: Final = {"Succeeded", "Failed"}
+_SYSTEM_CLASSES: Final = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
+_MUTABLE: Final = {"activeDeadlineSeconds", "terminationGracePeriodSeconds", "tolerations", "schedulingGates"}
+
+
+def containers(pod: Object, *fields: str) -> Iterator[Object]:
+    """All containers of a pod, initial ones first."""
+    for field in fields or ("initContainers", "containers"):
+        yield from pod["spec"].get(field) or ()
+
+
+class PodStrategy(Strategy):
+    """Defaults of the API and of its admission plugins, the first status, and what may change later."""
+
+    metadata_with_status: ClassVar[tuple[str, ...]] = ("labels", "annotations")
+    graceful = True
+
+    @override
+    def default(self, obj: Object, context: Context) -> None:
+        """``imagePullPolicy`` by the image's tag, requests from limits, and the ports of the node that it is on."""
+        fill_in_pod_defaults(obj)
+
+    @override
+    def admit(self, obj: Object, old: Object | None, context: Context, subresource: str) -> None:
+        """Service account, priority, and the tolerations for lost nodes."""
+        spec = obj.setdefault("spec", {})
+        if not subresource:
+            _tolerate_lost_nodes(spec)
+        if old is not None:
+            return
+        spec["serviceAccountName"] = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
+        spec["serviceAccount"] = spec["serviceAccountName"]
+        _take_service_account(obj, context)
+        _set_priority(obj, context)
+
+    @override
+    def prepare_for_create(self, obj: Object, context: Context) -> None:
+        """Pending, with its quality of service."""
+        status: Object = {"phase": "Pending", "qosClass": _quality(obj)}
+        obj["status"] = status
+        if obj["spec"].get("schedulingGates"):
+            condition = {
+                "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
+                "message": "Scheduling is blocked due to non-empty scheduling gates",
+                "lastTransitionTime": context.now,
+            }  # fmt: skip
+            status["conditions"] = [condition]
+
+    @override
+    def prepare_for_update(self, obj: Object, old: Object, context: Context) -> None:
+        """Keep the status."""
+        obj["status"] = old.get("status") or {}
+
+    @override
+    def prepare_for_status(self, obj: Object, old: Object, context: Context) -> None:
+        """Keep the quality of service."""
+        status = obj.get("status") or {}
+        if quality := (old.get("status") or {}).get("qosClass"):
+            obj["status"] = {**status, "qosClass": status.get("qosClass") or quality}
+
+    @override
+    def validate(self, obj: Object, context: Context) -> list[FieldError]:
+        """Its containers and claims, and that what is gated has no node yet."""
+        return validate_new(obj, "Pod", context.gates)
+
+    @override
+    def validate_status(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
+        """What it says about claims."""
+        return validate_pod_status(obj.get("status") or {}, obj["spec"])
+
+    @override
+    def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
+        """Only images, tolerations, deadlines and gates may change."""
+        new_spec, old_spec = obj["spec"], old["spec"]
+        if len(new_spec.get("containers") or ()) != len(old_spec["containers"]):
+            return [forbidden("spec.containers", "pod updates may not add or remove containers")]
+        errors = _new_gates(new_spec, old_spec)
+        if _fixed(new_spec) != _fixed(old_spec):
+            detail = (
+                "pod updates may not change fields other than `spec.containers[*].image`,"
+                "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to "
+                "existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was "
+                "previously negative)"
+            )
+            errors.append(forbidden("spec", detail))
+        return errors
+
+    @override
+    def grace_period(self, obj: Object, requested: int | None) -> int:
+        """The pod's own, unless another is asked for; none for pods that no kubelet runs."""
+        phase = (obj.get("status") or {}).get("phase")
+        if not obj["spec"].get("nodeName") or phase in _TERMINAL:
+            return 0
+        if requested is not None:
+            return max(requested, 0)
+        own: int = obj["spec"].get("terminationGracePeriodSeconds", 30)
+        return own
+
+
+def _tolerate_lost_nodes(spec: Object) -> None:
+    """As the DefaultTolerationSeconds plugin, at every write."""
+    tolerations = spec["tolerations"] = spec.get("tolerations") or []
+    for key in LOST_NODE:
+        if not any(
+            item.get("key") in {key, None, ""} and item.get("effect") in {"NoExecute", None, ""} for item in tolerations
+        ):
+            tolerations.append(
+                {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _LOST_NODE_SECONDS}
+            )
+
+
+def _take_service_account(pod: Object, context: Context) -> None:
+    """Refuse accounts that are not there, and take the account's image pull secrets where the pod has none."""
+    namespace, name = pod["metadata"].get("namespace", ""), pod["spec"]["serviceAccountName"]
+    account = context.lookup("serviceaccounts", f"{namespace}/{name}")
+    if account is None:
+        cause = f'error looking up service account {namespace}/{name}: serviceaccount "{name}" not found'
+        raise not_permitted("", "pods", _asked_name(pod), cause)
+    if account.get("imagePullSecrets") and not pod["spec"].get("imagePullSecrets"):
+        pod["spec"]["imagePullSecrets"] = [dict(item) for item in account["imagePullSecrets"]]
+
+
+def _asked_name(pod: Object) -> str:
+    """What a refusal calls a pod that may have no name yet."""
+    return pod["metadata"].get("name") or pod["metadata"].get("generateName") or ""
+
+
+def _set_priority(pod: Object, context: Context) -> None:
+    """Priority and preemption policy of the pod's class; a pod may only say what its class says."""
+    spec, pod_name = pod["spec"], _asked_name(pod)
+    name = spec.get("priorityClassName") or ""
+    found: Object | None = {"value": 0}
+    if name:
+        stored = context.lookup("priorityclasses.scheduling.k8s.io", name)
+        found = stored or ({"value": _SYSTEM_CLASSES[name]} if name in _SYSTEM_CLASSES else None)
+    else:
+        defaults = [item for item in context.listed("priorityclasses.scheduling.k8s.io") if item.get("globalDefault")]
+        if defaults:
+            found = min(defaults, key=lambda item: item.get("value", 0))
+            spec["priorityClassName"] = found["metadata"]["name"]
+    if found is None:
+        raise not_permitted("", "pods", pod_name, f"no PriorityClass with name {name} was found")
+    computed = (
+        ("priority", "the integer value of priority", found.get("value", 0)),
+        ("preemptionPolicy", "the string value of PreemptionPolicy",
+         found.get("preemptionPolicy") or "PreemptLowerPriority"),
+    )  # fmt: skip
+    for field, what, value in computed:
+        if spec.get(field) not in {None, value}:
+            cause = (
+                f"{what} ({spec[field]}) must not be provided in pod spec; priority admission controller computed "
+                f"{value} from the given PriorityClass name"
+            )
+            raise not_permitted("", "pods", pod_name, cause)
+        spec[field] = value
+
+
+def _new_gates(new: Object, old: Object) -> list[FieldError]:
+    """Gates can only be taken away."""
+    known = {gate.get("name") for gate in old.get("schedulingGates") or ()}
+    return [
+        forbidden(
+            f"spec.schedulingGates[{i}].name",
+            f"only deletion is allowed, but found new scheduling gate '{gate.get('name', '')}'",
+        )
+        for i, gate in enumerate(new.get("schedulingGates") or ())
+        if gate.get("name") not in known
+    ]
+
+
+def _fixed(spec: Object) -> Object:
+    immutable = {name: value for name, value in spec.items() if name not in _MUTABLE}
+    for field in ("containers", "initContainers"):
+        immutable[field] = [
+            {name: value for name, value in item.items() if name != "image"} for item in immutable.get(field) or ()
+        ]
+    fixed: Object = _without_empty(immutable)
+    return fixed
+
+
+def _without_empty(value: Any) -> Any:
+    """The same without fields that are empty: Go's types know no difference between that and not set."""
+    if isinstance(value, dict):
+        whole = {name: _without_empty(item) for name, item in value.items()}
+        return {name: item for name, item in whole.items() if item not in (None, [], {}, "")}
+    return [_without_empty(item) for item in value] if isinstance(value, list) else value
+
+
+def _quality(pod: Object) -> str:
+    """``qosClass``: Guaranteed, Burstable or BestEffort (Kubernetes ``pkg/apis/core/v1/helper/qos``)."""
+    guaranteed, anything = True, False
+    for container in containers(pod):
+        resources: dict[str, Any] = container.get("resources") or {}
+        limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+        for name in ("cpu", "memory"):
+            limit, request = (Quantity(str(values.get(name, "0"))) for values in (limits, requests))
+            anything = anything or limit > Quantity("0") or request > Quantity("0")
+            guaranteed = guaranteed and limit > Quantity("0") and limit == request
+    return "Guaranteed" if guaranteed and anything else "Burstable" if anything else "BestEffort"
+
+
+def _or_none(path: tuple[str, ...]) -> Callable[[Object], str]:
+    return lambda obj: str(value_at(obj, path) or "<none>")
+
+
+KINDS: Final = (
+    Kind("", "pods", "Pod", True, {"v1": "core/v1.Pod"}, PodStrategy(), short_names=("po",), categories=("all",),
+         status=True, generation=True,
+         fields=readers("spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName",
+                        "status.phase", "status.podIP", "status.nominatedNodeName")
+         | {"spec.hostNetwork": flag("spec.hostNetwork")},
+         columns=(NAME, Column("Ready", pod_columns.ready), Column("Status", pod_columns.state),
+                  Column("Restarts", pod_columns.restarts), AGE,
+                  Column("IP", _or_none(("status", "podIP")), priority=1),
+                  Column("Node", _or_none(("spec", "nodeName")), priority=1),
+                  Column("Nominated Node", _or_none(("status", "nominatedNodeName")), priority=1),
+                  Column("Readiness Gates", pod_columns.readiness_gates, priority=1))),
+)  # fmt: skip

@@ -1,0 +1,1 @@
+"""Kinds that change what the API does: webhooks, admission policies, CustomResourceDefinitions."""

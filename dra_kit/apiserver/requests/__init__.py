@@ -1,0 +1,1 @@
+"""What a request asks for: path, query, media types, options of subresources."""

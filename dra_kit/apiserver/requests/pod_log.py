@@ -1,0 +1,161 @@
+"""``pods/log``: what a request asks for of which container's log.
+
+Source: ``pkg/registry/core/pod`` and ValidatePodLogOptions of ``pkg/apis/core/validation``, Kubernetes 1.37; the texts
+are those of its API server.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+from typing import Final, Self, TypeAlias
+
+from dra_kit.apiserver.answers import bad_request, invalid
+from dra_kit.apiserver.requests.requests import Query, integer
+from dra_kit.resource.fielderror import FieldError, forbidden, quote
+from dra_kit.resource.fielderror import invalid as invalid_field
+from dra_kit.values.json import Object
+
+_LAYOUT: Final = "2006-01-02T15:04:05Z07:00"
+_TIME_PARTS: Final = (
+    ("2006", r"\d{4}"), ("-", "-"), ("01", r"\d\d"), ("-", "-"), ("02", r"\d\d"), ("T", "T"), ("15", r"\d\d?"),
+    (":", ":"), ("04", r"\d\d"), (":", ":"), ("05", r"\d\d(?:[.,]\d+)?"), ("Z07:00", r"Z|[+-]\d\d:\d\d"),
+)  # fmt: skip
+_NANOSECONDS: Final = 10**9
+
+
+class NoLog(Exception):
+    """There is no such log; the text is the kubelet's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogOptions:
+    """``PodLogOptions`` of core/v1.
+
+    Attributes:
+        container: name of the container; empty for the only one.
+        follow: go on until the container has ended.
+        previous: of the container before the one that there is.
+        since_seconds: only what came in so many seconds.
+        since_time: only what came since then.
+        timestamps: begin each line with the time when it came.
+        tail_lines: only so many last lines.
+        limit_bytes: end after so many bytes.
+    """
+
+    container: str = ""
+    follow: bool = False
+    previous: bool = False
+    since_seconds: int | None = None
+    since_time: dt.datetime | None = None
+    timestamps: bool = False
+    tail_lines: int | None = None
+    limit_bytes: int | None = None
+
+    @classmethod
+    def parse(cls, query: Query, pod: str) -> Self:
+        """Read them from a query.
+
+        Args:
+            query: of the request.
+            pod: its name, for errors.
+
+        Raises:
+            Refusal: 400 or 422, an option makes no sense.
+        """
+        options = cls(
+            container=query.text("container"),
+            follow=query.flag("follow"),
+            previous=query.flag("previous"),
+            since_seconds=_integer(query, "sinceSeconds"),
+            since_time=_time(query, "sinceTime"),
+            timestamps=query.flag("timestamps"),
+            tail_lines=_integer(query, "tailLines"),
+            limit_bytes=_integer(query, "limitBytes"),
+        )
+        errors: list[FieldError] = []
+        if (options.tail_lines or 0) < 0:
+            errors.append(invalid_field("tailLines", options.tail_lines, "must be greater than or equal to 0"))
+        if options.limit_bytes is not None and options.limit_bytes < 1:
+            errors.append(invalid_field("limitBytes", options.limit_bytes, "must be greater than 0"))
+        if options.since_seconds is not None and options.since_time is not None:
+            errors.append(forbidden("[]", "at most one of `sinceTime` or `sinceSeconds` may be specified"))
+        elif options.since_seconds is not None and options.since_seconds < 1:
+            errors.append(invalid_field("sinceSeconds", options.since_seconds, "must be greater than 0"))
+        if "stream" in query.values:  # of the feature gate PodLogsQuerySplitStreams, which is off
+            errors.append(forbidden("stream", "may not be specified"))
+        if errors:
+            raise invalid("", "PodLogOptions", pod, errors)
+        return options
+
+    def since(self, now: int) -> int:
+        """The time of the oldest line that is wanted, in nanoseconds since 1970; 0 for any.
+
+        Args:
+            now: the present, likewise.
+        """
+        if self.since_seconds is not None:
+            return now - self.since_seconds * _NANOSECONDS
+        return 0 if self.since_time is None else int(self.since_time.timestamp()) * _NANOSECONDS
+
+
+LogSource: TypeAlias = Callable[[Object, LogOptions], AsyncGenerator[bytes, None]]
+"""Gives the log of a container of a pod; its name is among the options. It may raise :class:`NoLog`."""
+
+
+def container_of(pod: Object, name: str) -> str:
+    """The container that is meant.
+
+    Args:
+        pod: the object.
+        name: of the container; empty for the only one.
+
+    Raises:
+        Refusal: 400, there is no such container, or it is not known which.
+    """
+    about = pod["metadata"]["name"]
+    regular = [item["name"] for item in pod["spec"].get("containers") or ()]
+    initial, ephemeral = (
+        [item["name"] for item in pod["spec"].get(field) or ()] for field in ("initContainers", "ephemeralContainers")
+    )
+    names = [*initial, *regular, *ephemeral]
+    if not name and len(regular) == 1:
+        return str(regular[0])
+    if not name:
+        raise bad_request(f"a container name must be specified for pod {about}, choose one of: [{' '.join(names)}]")
+    if name not in names:
+        raise bad_request(f"container {name} is not valid for pod {about}")
+    return name
+
+
+def _integer(query: Query, name: str) -> int | None:
+    return integer(query.text(name)) if name in query.values else None
+
+
+def _time(query: Query, name: str) -> dt.datetime | None:
+    """``metav1.Time`` of a query, as Go's time package reads it."""
+    if name not in query.values:
+        return None
+    text = rest = query.text(name)
+    if not text:
+        return dt.datetime.fromtimestamp(0, dt.UTC)
+    zone = ""
+    for part, pattern in _TIME_PARTS:
+        found = re.match(pattern, rest, re.ASCII)
+        if found is None:
+            as_what = f"parsing time {quote(text)} as {quote(_LAYOUT)}: cannot parse {quote(rest)} as {quote(part)}"
+            raise bad_request(as_what)
+        zone, rest = found[0], rest[found.end() :]
+    if rest:
+        raise bad_request(f"parsing time {quote(text)}: extra text: {quote(rest)}")
+    date, clock = text.removesuffix(zone).split("T")
+    try:
+        # the kubelet is told whole seconds
+        return dt.datetime.fromisoformat(f"{date}T{re.split('[.,]', clock)[0].rjust(8, '0')}{zone}")
+    except ValueError as error:
+        what = str(error).partition(" ")[0]
+        raise bad_request(
+            f"parsing time {quote(text)}: {'time zone offset hour' if what == 'offset' else what} out of range"
+        ) from None

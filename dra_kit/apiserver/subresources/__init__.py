@@ -1,0 +1,1 @@
+"""Subresources other than the status: of pods, namespaces, service accounts and workloads."""

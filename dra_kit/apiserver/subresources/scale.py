@@ -1,0 +1,191 @@
+"""The subresource ``scale`` of workloads: how many pods there shall be, and how many there are.
+
+Source: Kubernetes 1.37 ``pkg/registry/apps/*/storage`` and k8s.io/apimachinery 0.37 ``pkg/util/managedfields``,
+``scalehandler.go``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from dra_kit.apiserver.answers import bad_request, invalid, method_not_allowed, not_found
+from dra_kit.apiserver.api import Answer, Api, Request
+from dra_kit.apiserver.kinds.columns import number, text, written_selector
+from dra_kit.apiserver.kinds.kind import AGE, Column, Kind
+from dra_kit.apiserver.kinds.strategy import Context
+from dra_kit.apiserver.managed import ApplyConflict, Manager, after_apply, entries, managers_of
+from dra_kit.apiserver.requests.requests import WriteOptions
+from dra_kit.apiserver.storage import Stored
+from dra_kit.apiserver.verbs.apply import configuration, conflicting, mentioned
+from dra_kit.apiserver.verbs.bodies import read_object, typed
+from dra_kit.apiserver.verbs.patch import patch_subject, write_of
+from dra_kit.apiserver.verbs.patch_bodies import APPLY
+from dra_kit.apiserver.verbs.tracking import tracked
+from dra_kit.apiserver.verbs.write import Write, change, precondition_failed
+from dra_kit.resource.fielderror import NOT_NEGATIVE
+from dra_kit.resource.fielderror import invalid as invalid_field
+from dra_kit.values.json import Object
+
+_VERSION: Final = "autoscaling/v1"
+_REPLICAS: Final = ("f:spec", "f:replicas")
+_SHOWN: Final = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+_SCALE: Final = Kind(
+    "autoscaling", "scales", "Scale", True, {"v1": "autoscaling/v1.Scale"},
+    columns=(Column("Name", text("metadata.name")), Column("Desired", number("spec.replicas"), type="integer"),
+             Column("Available", number("status.replicas"), type="integer"), AGE),
+)  # fmt: skip
+
+
+async def serve_scale(api: Api, workload: Kind, request: Request) -> Answer:
+    """Get, update, patch or apply the scale of a workload.
+
+    Args:
+        api: where the workload is.
+        workload: its kind.
+        request: for the subresource.
+
+    Raises:
+        Refusal: there is no such workload, or the request makes no sense.
+    """
+    scale = _Scale(api, workload, request)
+    if request.method == "HEAD":
+        raise method_not_allowed()
+    if request.method == "GET":
+        return scale.answer(scale.stored().object)
+    if request.method == "PUT":
+        return await scale.update()
+    return await scale.patch()
+
+
+class _Scale:
+    """The scale of one workload, as an object of its own."""
+
+    def __init__(self, api: Api, workload: Kind, request: Request) -> None:
+        self._api, self._workload, self._request = api, workload, request
+        target = request.target
+        # what the client sends and sees is of another group than the path
+        self._seen = replace(request, target=replace(target, group=_SCALE.group, version="v1"))
+        self._options = WriteOptions(dry_run=False, field_manager="", field_validation="", force=False)
+
+    def stored(self) -> Stored:
+        kind, target = self._workload, self._request.target
+        stored = self._api.storage.get(kind.resource, kind.key(target.namespace, target.name))
+        if stored is None:
+            raise not_found(kind.group, kind.plural, target.name)
+        return stored
+
+    def shown(self, stored: Stored) -> Object:
+        """The scale with those of the workload's managers that own the number, in terms of the scale."""
+        scale = _scale_of(stored.object)
+        scale["metadata"]["managedFields"] = entries(_to_scale(managers_of(stored.object)))
+        return scale
+
+    async def update(self) -> Answer:
+        self._options = WriteOptions.parse(self._request.query, "UpdateOptions", self._request.agent)
+        context = self._api.context(self._request)
+        stored = self.stored()
+        wire = read_object(self._seen, _SCALE, self._options.field_validation, context)
+        name, given = self._request.target.name, wire["metadata"].get("name")
+        if not given:
+            raise bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
+        if given != name:
+            raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
+        return await self.change(stored, wire, context)
+
+    async def patch(self) -> Answer:
+        write = write_of(self._api, _SCALE, self._seen)
+        self._options = write.options
+        if self._request.content_type == APPLY:
+            return await self._apply(write)
+        return await patch_subject(write, self)
+
+    async def change(self, stored: Stored, wire: Object, context: Context) -> Answer:
+        """Let the workload have the number of a scale that was sent, or made by a patch."""
+        writer = Write(self._api, _SCALE, self._seen, self._options).manager("Update", context.now)
+        managed = tracked(self.shown(stored), wire, _SCALE.stored_type, writer)
+        return await self._store(stored, wire, managers_of({"metadata": {"managedFields": managed}}), context)
+
+    async def _apply(self, write: Write) -> Answer:
+        context = self._api.context(self._request)
+        stored = self.stored()
+        config = configuration(write)
+        decoded = typed(config, self._seen, _SCALE, self._options.field_validation, context)
+        live = self.shown(stored)
+        try:
+            applied = after_apply(
+                live, mentioned(config, decoded), _SCALE.stored_type, write.manager("Apply", context.now),
+                managers_of(live), force=self._options.force,
+            )  # fmt: skip
+        except ApplyConflict as error:
+            raise conflicting(error) from None
+        wire = typed(applied.obj, self._seen, _SCALE, "Ignore", context)
+        wire["metadata"]["resourceVersion"] = decoded["metadata"].get("resourceVersion", "")
+        return await self._store(stored, wire, applied.managers, context)
+
+    async def _store(self, stored: Stored, scale: Object, managers: list[Manager], context: Context) -> Answer:
+        kind, target = self._workload, self._request.target
+        metadata = scale["metadata"]
+        replicas = (scale.get("spec") or {}).get("replicas", 0)
+        if metadata.get("namespace", target.namespace) != target.namespace:
+            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+        uid, real = metadata.get("uid"), stored.object["metadata"]["uid"]
+        if uid and uid != real:
+            raise precondition_failed(kind, kind.key(target.namespace, target.name), "UID", uid, real)
+        if replicas < 0:
+            error = invalid_field("spec.replicas", replicas, NOT_NEGATIVE)
+            raise invalid(_SCALE.group, _SCALE.kind, target.name, [error])
+        workload = self._api.wire(kind, stored.object, target.api_version)
+        workload = {
+            **workload,
+            "metadata": {**workload["metadata"], "resourceVersion": metadata.get("resourceVersion") or ""},
+            "spec": {**workload["spec"], "replicas": replicas},
+        }
+        managed = entries(_to_workload(managers_of(stored.object), managers, target.api_version))
+        write = Write(self._api, kind, self._request, self._options)
+        answer = await change(write, stored, workload, context, managed)
+        assert answer.items is not None  # noqa: S101 - that of a write has its object
+        return self.answer(answer.items[0], context)
+
+    def answer(self, workload: Object, context: Context | None = None) -> Answer:
+        scale = _scale_of(workload)
+        return Answer(scale, kind=_SCALE, items=[scale], warnings=context.warnings if context else ())
+
+
+def _scale_of(workload: Object) -> Object:
+    metadata, spec, status = workload["metadata"], workload["spec"], workload.get("status") or {}
+    wanted = spec.get("replicas", 0)
+    return {
+        "kind": _SCALE.kind,
+        "apiVersion": _VERSION,
+        "metadata": {name: metadata[name] for name in _SHOWN if name in metadata},
+        "spec": {"replicas": wanted} if wanted else {},
+        "status": {"replicas": status.get("replicas", 0), "selector": written_selector(spec.get("selector"))},
+    }
+
+
+def _to_scale(managers: Iterable[Manager]) -> list[Manager]:
+    return [
+        replace(manager, api_version=_VERSION, fields=frozenset({_REPLICAS}))
+        for manager in managers
+        if _REPLICAS in manager.fields
+    ]
+
+
+def _to_workload(managers: Iterable[Manager], of_scale: Iterable[Manager], api_version: str) -> list[Manager]:
+    """The managers of a workload after its scale was written: who owns the number is as the scale says."""
+    before, owners = list(managers), [owner for owner in of_scale if _REPLICAS in owner.fields]
+    retained = [
+        manager
+        if _REPLICAS not in manager.fields or any(manager.same(owner) for owner in owners)
+        else replace(manager, fields=manager.fields - {_REPLICAS})
+        for manager in before
+    ]
+    # one that is new has no time, and so has whoever wrote the number otherwise than by an apply
+    added = [
+        replace(owner, api_version=api_version, fields=frozenset({_REPLICAS}), time="")
+        for owner in owners
+        if not any(owner.same(manager) for manager in before)
+    ]
+    return [*retained, *added]

@@ -1,0 +1,1 @@
+"""What an evaluation costs: estimated before, counted meanwhile."""

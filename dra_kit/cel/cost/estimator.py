@@ -1,0 +1,271 @@
+"""Estimates what an evaluation costs at most, as an API server does before it admits an expression.
+
+The sizes of what a device holds are those that resource.k8s.io/v1 allows at most (apiserver v0.37.1, cel-go v0.29.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from dra_kit.cel.cost.bounds import MAX, NOTHING, ONE, UNKNOWN, Bounds, exactly
+from dra_kit.cel.cost.call_estimates import CallEstimate, Operand, estimate_call
+from dra_kit.cel.cost.charges import LIST_COST, MAP_COST, STRUCT_COST
+from dra_kit.cel.cost.sizes import NOWHERE, Path, size_at
+from dra_kit.cel.syntax.tree import Call, Comprehension, Ident, ListNode, Literal, MapNode, Node, Select, StructNode
+from dra_kit.cel.types import Type, optional_content
+
+
+class _Entries(NamedTuple):
+    """Sizes of the keys and values of a list or map."""
+
+    kind: str
+    key: Bounds
+    value: Bounds
+
+
+class _Variable(NamedTuple):
+    path: Path
+    size: Bounds | None
+    entries: _Entries | None
+
+
+def estimate(root: Node) -> int:
+    """The highest cost of an evaluation; 2**64 - 1 if nothing bounds it."""
+    return _Estimator().cost(root).high
+
+
+_SCALARS: Final = frozenset({"bool", "double", "duration", "int", "timestamp", "uint"})
+_CONCATENATIONS: Final = frozenset({"add_string", "add_bytes", "add_list"})
+_FIELDS_COST_KINDS: Final = frozenset({"map", "struct", "param"})
+
+
+class _Estimator:
+    def __init__(self) -> None:
+        self._paths: dict[int, Path] = {}
+        self._sizes: dict[int, Bounds] = {}
+        self._entries: dict[int, _Entries] = {}
+        self._variables: dict[str, list[_Variable]] = {}
+        self._handlers: dict[type[Node], Callable[[Any], Bounds]] = {
+            Literal: lambda _: NOTHING,
+            Ident: self._ident,
+            Select: self._select,
+            Call: self._call,
+            ListNode: self._list,
+            MapNode: self._map,
+            StructNode: self._struct,
+            Comprehension: self._comprehension,
+        }
+
+    def cost(self, node: Node) -> Bounds:
+        return self._handlers[type(node)](node)
+
+    def _ident(self, node: Ident) -> Bounds:
+        if node.type.kind != "type":
+            variable = self._variable(node.name)
+            self._paths[id(node)] = Path.of(node.name.removeprefix(".")) if variable is None else variable.path
+        return ONE
+
+    def _variable(self, name: str) -> _Variable | None:
+        stack = self._variables.get(name)
+        return stack[-1] if stack else None
+
+    def _select(self, node: Select) -> Bounds:
+        if node.type.kind == "type" and not isinstance(node.operand, Call):
+            return ONE
+        cost = self.cost(node.operand)
+        if node.test_only:
+            return cost
+        if node.operand.type.kind in _FIELDS_COST_KINDS:
+            cost = cost.plus(ONE)
+        self._paths[id(node)] = self._path(node.operand).below(node.field)
+        return cost
+
+    def _path(self, node: Node) -> Path:
+        if isinstance(node, Ident):
+            variable = self._variable(node.name)
+            if variable is not None:
+                return variable.path
+        return self._paths.get(id(node), NOWHERE)
+
+    def _operand(self, node: Node) -> Operand:
+        return Operand(node, node.type, self._path(node), self._size(node))
+
+    def _call(self, node: Call) -> Bounds:
+        if node.function == "dyn":
+            cost = self.cost(node.arguments[0]).plus(ONE)
+            self._copy_sizes(node, node.arguments[0])
+            return cost
+        costs: list[Bounds] = []
+        arguments: list[Operand] = []
+        for argument in node.arguments:
+            costs.append(self.cost(argument))
+            arguments.append(self._operand(argument))
+        total = NOTHING
+        target: Operand | None = None
+        if node.target is not None:
+            total = self.cost(node.target)
+            target = self._operand(node.target)
+        cost, size = Bounds(MAX, 0), None
+        for overload in node.overloads:
+            estimated = self._overload(node, overload, target, arguments, costs)
+            cost = cost.union(estimated.cost)
+            if estimated.size is not None:
+                size = estimated.size if size is None else size.union(estimated.size)
+            if overload in {"index_list", "index_map"}:
+                entries = self._entries_of(node.arguments[0])
+                size = None if entries is None else entries.value
+                step = "@items" if overload == "index_list" else "@values"
+                self._paths[id(node)] = self._path(node.arguments[0]).below(step)
+            if size is None:
+                size = self._size(node)
+        if size is not None:
+            self._sizes[id(node)] = size
+        return total.plus(cost)
+
+    def _overload(
+        self, node: Call, overload: str, target: Operand | None, arguments: list[Operand], costs: list[Bounds]
+    ) -> CallEstimate:
+        before = NOTHING
+        for cost in costs:
+            before = before.plus(cost)
+        match overload:
+            case "logical_or" | "logical_and":
+                return CallEstimate(Bounds(costs[0].low, before.high))
+            case "conditional":
+                return self._conditional(node, arguments, costs)
+            case _:
+                pass
+        estimated = estimate_call(node.function, overload, target, arguments)
+        if overload in _CONCATENATIONS:
+            self._concatenate(node)
+        return CallEstimate(estimated.cost.plus(before), estimated.size)
+
+    def _conditional(self, node: Call, arguments: list[Operand], costs: list[Bounds]) -> CallEstimate:
+        self._merge_entries(node, node.arguments[1], node.arguments[2])
+        size = arguments[1].size_or_unknown.union(arguments[2].size_or_unknown)
+        return CallEstimate(costs[0].plus(costs[1].union(costs[2])), size)
+
+    def _concatenate(self, node: Call) -> None:
+        self._merge_entries(node, node.arguments[0], node.arguments[1])
+
+    def _merge_entries(self, node: Node, one: Node, other: Node) -> None:
+        left, right = self._entries_of(one), self._entries_of(other)
+        if left is not None and right is not None:
+            self._entries[id(node)] = _Entries(left.kind, left.key.union(right.key), left.value.union(right.value))
+
+    def _list(self, node: ListNode) -> Bounds:
+        cost, size = exactly(LIST_COST), Bounds(MAX if node.elements else 0, 0)
+        for element in node.elements:
+            cost = cost.plus(self.cost(element))
+            size = size.union(self._size(element) or UNKNOWN)
+        self._entries[id(node)] = _Entries("list", ONE, size)
+        return cost
+
+    def _map(self, node: MapNode) -> Bounds:
+        lowest = MAX if node.entries else 0
+        cost, keys, values = exactly(MAP_COST), Bounds(lowest, 0), Bounds(lowest, 0)
+        for key, value in node.entries:
+            cost = cost.plus(self.cost(key)).plus(self.cost(value))
+            keys = keys.union(self._size(key) or UNKNOWN)
+            values = values.union(self._size(value) or UNKNOWN)
+        self._entries[id(node)] = _Entries("map", keys, values)
+        return cost
+
+    def _struct(self, node: StructNode) -> Bounds:
+        cost = exactly(STRUCT_COST)
+        for _, value in node.fields:
+            cost = cost.plus(self.cost(value))
+        return cost
+
+    def _comprehension(self, node: Comprehension) -> Bounds:
+        cost = self.cost(node.iteration_range).plus(self.cost(node.initial))
+        accumulator = _Variable(self._path(node.initial), self._size(node.initial), self._entries_of(node.initial))
+        self._push(node.accumulator, accumulator)
+        if node.is_bind:
+            cost = cost.plus(self.cost(node.result))
+            self._variables[node.accumulator].pop()
+            self._copy_sizes(node, node.result)
+            return cost
+        self._push_iteration(node)
+        loop = self.cost(node.condition).plus(self.cost(node.step))
+        self._variables[node.variable].pop()
+        if node.variable2 is not None:
+            self._variables[node.variable2].pop()
+        cost = cost.plus(self.cost(node.result))
+        self._variables[node.accumulator].pop()
+        count = self._size(node.iteration_range) or UNKNOWN
+        cost = cost.plus(count.times(loop))
+        if isinstance(node.initial, Literal):
+            size = self._size(node.initial)
+            if size is not None:
+                self._sizes[id(node)] = size
+        else:
+            self._sizes[id(node)] = count
+            entries = self._entries_of(node.step)
+            if entries is not None:
+                self._entries[id(node)] = entries
+        return cost
+
+    def _push(self, name: str, variable: _Variable) -> None:
+        self._variables.setdefault(name, []).append(variable)
+
+    def _push_iteration(self, node: Comprehension) -> None:
+        over = node.iteration_range
+        entries, path = self._entries_of(over), self._path(over)
+        is_list = (over.type.kind if entries is None else entries.kind) == "list"
+        key, value = ("@indices", "@items") if is_list else ("@keys", "@values")
+        key_size, value_size = (None, None) if entries is None else (entries.key, entries.value)
+        if node.variable2 is not None:
+            self._push(node.variable, _Variable(path.below(key), key_size, None))
+            self._push(node.variable2, _Variable(path.below(value), value_size, None))
+        elif is_list:
+            self._push(node.variable, _Variable(path.below(value), value_size, None))
+        else:
+            self._push(node.variable, _Variable(path.below(key), key_size, None))
+
+    def _copy_sizes(self, node: Node, source: Node) -> None:
+        size, entries = self._size(source), self._entries_of(source)
+        if size is not None:
+            self._sizes[id(node)] = size
+        if entries is not None:
+            self._entries[id(node)] = entries
+
+    def _size(self, node: Node) -> Bounds | None:
+        found = self._sizes.get(id(node))
+        if found is not None:
+            return found
+        found = _literal_size(node)
+        if found is not None:
+            return found
+        found = size_at(self._path(node).names)
+        if found is not None:
+            self._sizes[id(node)] = found
+            return found
+        if _is_scalar(node.type):
+            return ONE
+        if isinstance(node, Ident):
+            variable = self._variable(node.name)
+            if variable is not None:
+                return variable.size
+        return None
+
+    def _entries_of(self, node: Node) -> _Entries | None:
+        found = self._entries.get(id(node))
+        if found is None and isinstance(node, Ident):
+            variable = self._variable(node.name)
+            return None if variable is None else variable.entries
+        return found
+
+
+def _literal_size(node: Node) -> Bounds | None:
+    if isinstance(node, Literal):
+        return exactly(len(node.value) if isinstance(node.value, (str, bytes)) else 1)
+    if isinstance(node, ListNode):
+        return exactly(len(node.elements))
+    return exactly(len(node.entries)) if isinstance(node, MapNode) else None
+
+
+def _is_scalar(of: Type) -> bool:
+    content = optional_content(of)
+    return _is_scalar(content) if content is not None else of.kind in _SCALARS

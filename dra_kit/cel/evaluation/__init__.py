@@ -1,0 +1,1 @@
+"""Compiles checked expressions to Python closures."""

@@ -1,0 +1,311 @@
+"""Compiles a checked expression to Python closures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from dra_kit.cel.cost.charges import LIST_COST, MAP_COST, STRUCT_COST, equality_cost
+from dra_kit.cel.cost.meter import COST, VARIABLES, WORK, Frame, Meter, check_cost
+from dra_kit.cel.environment import TYPE_NAMES
+from dra_kit.cel.equality import equal
+from dra_kit.cel.evaluation.calls import compile_call
+from dra_kit.cel.evaluation.code import Code, Run, Scope, as_bool, constant
+from dra_kit.cel.evaluation.loops import compile_comprehension
+from dra_kit.cel.evaluation.paths import compile_path, is_path
+from dra_kit.cel.failure import Exhausted, Failure, Panic, Refusal, no_such_overload
+from dra_kit.cel.messages import MESSAGES
+from dra_kit.cel.syntax.tree import Call, Comprehension, Ident, ListNode, Literal, MapNode, Node, Select, StructNode
+from dra_kit.cel.values import Map, Optional, TypeValue, key_of
+
+Observer = Callable[[Node, Run], Run]
+"""May wrap what a node is compiled to."""
+
+
+class Evaluator:
+    """An expression that can be evaluated on devices, or with variables.
+
+    Args:
+        root: the checked expression.
+        observer: wraps the code of each node, for explanations.
+
+    Raises:
+        Refusal: a constant cannot be converted or compiled.
+    """
+
+    def __init__(self, root: Node, observer: Observer | None = None) -> None:
+        self._observer = observer
+        positions = [VARIABLES]
+        self._run = self._compile(root, Scope(positions)).run
+        self._empty = [None] * (positions[0] - VARIABLES)
+
+    def __call__(self, given: Any, meter: Meter | None = None) -> Any:
+        """The value for a device; arguments and errors are those of ``evaluate``."""
+        return self.evaluate(given, meter)[0]
+
+    def evaluate(self, given: Any, meter: Meter | None = None) -> tuple[Any, int]:
+        """The value for a device, or for variables, and what it cost.
+
+        Args:
+            given: the device, or the variables by their names.
+            meter: is told what it cost, be it in vain; what it raises ends the evaluation.
+
+        Raises:
+            Failure: the evaluation fails.
+        """
+        frame: Frame = [0, 0, given, *self._empty]
+        try:
+            value = self._run(frame)
+            check_cost(frame)
+        except Exhausted:
+            raise Failure("operation cancelled: actual cost limit exceeded", "cost") from None
+        except Panic as panic:
+            raise Failure(panic.message) from None
+        except RecursionError:
+            raise Failure("the expression is nested too deeply to be evaluated here", "cost") from None
+        finally:
+            if meter is not None:
+                meter(frame[COST] + frame[WORK])
+        return value, frame[COST]
+
+    def _compile(self, node: Node, scope: Scope) -> Code:
+        code = self._dispatch(node, scope)
+        if self._observer is None:
+            return code
+        return Code(self._observer(node, code.run), code.constant, code.value, code.cost)
+
+    def _dispatch(self, node: Node, scope: Scope) -> Code:
+        if isinstance(node, Literal):
+            return constant(node.value)
+        if node.type.kind == "type" and isinstance(node, (Ident, Select)) and _is_type_name(node, scope):
+            return constant(TypeValue(node.type.parameters[0].name))
+        if isinstance(node, Ident) and node.type.kind == "type":
+            raise Refusal(f"program instantiation failed: reference to undefined type: {node.name}", node.place)
+        if is_path(node):
+            return compile_path(node, scope, self._compile)
+        if isinstance(node, Comprehension):
+            return compile_comprehension(node, scope, self._compile)
+        if isinstance(node, ListNode):
+            return self._list(node, scope)
+        if isinstance(node, MapNode):
+            return self._map(node, scope)
+        if isinstance(node, StructNode):
+            return self._struct(node, scope)
+        assert isinstance(node, Call)  # noqa: S101 - there are no other nodes
+        special = _SPECIAL.get(node.function)
+        if special is not None:
+            return special(self, node, scope)
+        return compile_call(node, [self._compile(operand, scope) for operand in node.operands])
+
+    def _list(self, node: ListNode, scope: Scope) -> Code:
+        codes = [self._compile(element, scope) for element in node.elements]
+        runs = [code.run for code in codes]
+        if node.optional:
+            optional = node.optional
+
+            def with_optional(frame: Frame) -> list[Any]:
+                frame[0] += LIST_COST
+                made: list[Any] = []
+                for position, element in enumerate(runs):
+                    value = element(frame)
+                    if position not in optional:
+                        made.append(value)
+                    elif _optional(value).present:
+                        made.append(value.value)
+                return made
+
+            return Code(with_optional)
+        if all(code.constant and not code.cost for code in codes):
+            return constant([code.value for code in codes])
+
+        def run(frame: Frame) -> list[Any]:
+            frame[0] += LIST_COST
+            return [element(frame) for element in runs]
+
+        return Code(run)
+
+    def _map(self, node: MapNode, scope: Scope) -> Code:
+        codes = [(self._compile(key, scope), self._compile(value, scope)) for key, value in node.entries]
+        entries = [(key.run, value.run, position in node.optional) for position, (key, value) in enumerate(codes)]
+
+        def run(frame: Frame) -> Map:
+            frame[0] += MAP_COST
+            made: dict[Any, Any] = {}
+            for key_run, value_run, optional in entries:
+                key, value = key_run(frame), value_run(frame)
+                if optional:
+                    if not _optional(value).present:
+                        continue
+                    value = value.value
+                made[key_of(key)] = value
+            return Map(made)
+
+        if not node.optional and all(one.constant and not one.cost for entry in codes for one in entry):
+            try:
+                return constant(run([0, 0]))
+            except Panic as panic:
+                raise Refusal(f"program instantiation failed: {panic.message}", node.place) from None
+        return Code(run)
+
+    def _struct(self, node: StructNode, scope: Scope) -> Code:
+        make = MESSAGES[node.name.removeprefix(".")].make
+        fields = [
+            (name, self._compile(value, scope).run, position in node.optional)
+            for position, (name, value) in enumerate(node.fields)
+        ]
+
+        def run(frame: Frame) -> Any:
+            given: dict[str, Any] = {}
+            for name, field, optional in fields:
+                value = field(frame)
+                if not optional:
+                    given[name] = value
+                elif _optional(value).present:
+                    given[name] = value.value
+                else:
+                    given.pop(name, None)
+            frame[0] += STRUCT_COST
+            return make(given)
+
+        return Code(run)
+
+    def _and(self, node: Call, scope: Scope) -> Code:
+        return Code(_logical([self._compile(argument, scope).run for argument in node.arguments], decisive=False))
+
+    def _or(self, node: Call, scope: Scope) -> Code:
+        return Code(_logical([self._compile(argument, scope).run for argument in node.arguments], decisive=True))
+
+    def _not(self, node: Call, scope: Scope) -> Code:
+        operand = self._compile(node.arguments[0], scope).run
+
+        def run(frame: Frame) -> bool:
+            value = operand(frame)
+            frame[0] += 1
+            return not as_bool(value)
+
+        return Code(run)
+
+    def _conditional(self, node: Call, scope: Scope) -> Code:
+        condition = self._compile(node.arguments[0], scope).run
+        truthy, falsy = (self._branch(branch, scope) for branch in node.arguments[1:])
+
+        def run(frame: Frame) -> Any:
+            return truthy(frame) if as_bool(condition(frame)) else falsy(frame)
+
+        return Code(run)
+
+    def _branch(self, node: Node, scope: Scope) -> Run:
+        if is_path(node) and not (node.type.kind == "type" and _is_type_name(node, scope)):
+            run = compile_path(node, scope, self._compile, charge_root=False).run
+            return run if self._observer is None else self._observer(node, run)
+        return self._compile(node, scope).run
+
+    def _equal(self, node: Call, scope: Scope) -> Code:
+        left, right = (self._compile(argument, scope) for argument in node.arguments)
+        return Code(_equality(left, right))
+
+    def _not_equal(self, node: Call, scope: Scope) -> Code:
+        left, right = (self._compile(argument, scope).run for argument in node.arguments)
+
+        def run(frame: Frame) -> bool:
+            one, other = left(frame), right(frame)
+            frame[0] += equality_cost(one, other)
+            try:
+                return not equal(frame, one, other)
+            except Failure:
+                # what cannot be compared is different, while == fails
+                return True
+
+        return Code(run)
+
+    def _or_else(self, node: Call, scope: Scope) -> Code:
+        """``or`` and ``orValue``: the right side is evaluated only if it is needed."""
+        left, right = (self._compile(operand, scope).run for operand in node.operands)
+        unwrap = node.function == "orValue"
+
+        def run(frame: Frame) -> Any:
+            optional = left(frame)
+            if not _optional(optional).present:
+                return right(frame)
+            return optional.value if unwrap else optional
+
+        return Code(run)
+
+
+_SPECIAL: Final[dict[str, Callable[[Evaluator, Call, Scope], Code]]] = {
+    "_&&_": Evaluator._and,  # noqa: SLF001 - methods of the class above
+    "_||_": Evaluator._or,  # noqa: SLF001
+    "!_": Evaluator._not,  # noqa: SLF001
+    "_?_:_": Evaluator._conditional,  # noqa: SLF001
+    "_==_": Evaluator._equal,  # noqa: SLF001
+    "_!=_": Evaluator._not_equal,  # noqa: SLF001
+    "or": Evaluator._or_else,  # noqa: SLF001
+    "orValue": Evaluator._or_else,  # noqa: SLF001
+}
+
+
+def _is_type_name(node: Node, scope: Scope) -> bool:
+    names: list[str] = []
+    while isinstance(node, Select):
+        names.append(node.field)
+        node = node.operand
+    if not isinstance(node, Ident) or scope.find(node.name) is not None:
+        return False
+    return ".".join([node.name.removeprefix("."), *reversed(names)]) in TYPE_NAMES
+
+
+def _optional(value: Any) -> Optional:
+    if isinstance(value, Optional):
+        return value
+    raise no_such_overload()
+
+
+def _logical(terms: list[Run], *, decisive: bool) -> Run:
+    """``&&`` (decided by false) or ``||`` (decided by true): a decision absorbs errors on either side."""
+    other = not decisive
+
+    def run(frame: Frame) -> bool:
+        failure: Failure | None = None
+        for term in terms:
+            try:
+                value = term(frame)
+            except Failure as error:
+                failure = failure or error
+                continue
+            if value is decisive:
+                return not other
+            if value is not other:
+                failure = failure or no_such_overload()
+        if failure is not None:
+            raise failure
+        return other
+
+    return run
+
+
+def _equality(left: Code, right: Code) -> Run:
+    if right.constant and type(right.value) is str and not right.cost:
+        return _equals_text(left.run, right.value)
+    left_run, right_run = left.run, right.run
+
+    def run(frame: Frame) -> bool:
+        one, other = left_run(frame), right_run(frame)
+        frame[0] += equality_cost(one, other)
+        return equal(frame, one, other)
+
+    return run
+
+
+def _equals_text(left: Run, text: str) -> Run:
+    length = len(text)
+
+    def run(frame: Frame) -> bool:
+        value = left(frame)
+        if isinstance(value, str):
+            size = len(value)
+            frame[0] += ((size if size < length else length) + 9) // 10  # noqa: FURB136 - min() is slower
+            return value == text
+        frame[0] += equality_cost(value, text)
+        return equal(frame, value, text)
+
+    return run

@@ -1,0 +1,205 @@
+"""Macros at run time: loops over lists and maps, and ``cel.bind``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from dra_kit.cel.cost.charges import LIST_COST
+from dra_kit.cel.cost.meter import RUNTIME_LIMIT, Frame, spend
+from dra_kit.cel.evaluation.code import UNSET, Code, Compile, Run, Scope, as_bool
+from dra_kit.cel.failure import Exhausted, Failure, Refusal, no_such_overload
+from dra_kit.cel.syntax.tree import Call, Comprehension, ListNode, Node
+from dra_kit.cel.values import Map, key_of, type_name
+
+
+def compile_comprehension(node: Comprehension, scope: Scope, compile_node: Compile) -> Code:
+    """Compiles a macro."""
+    if node.is_bind:
+        return Code(_bind(node, scope, compile_node))
+    over = compile_node(node.iteration_range, scope).run
+    inner = scope.inner()
+    inner.declare(node.accumulator)
+    bind = _binder(node, inner)
+    match node.macro:
+        case "all" | "exists":
+            step = node.step
+            assert isinstance(step, Call)  # noqa: S101 - so macros are expanded
+            predicate = compile_node(step.arguments[1], inner).run
+            return Code(_quantifier(over, bind, predicate, decisive=node.macro == "exists"))
+        case "exists_one":
+            step = node.step
+            assert isinstance(step, Call)  # noqa: S101 - so macros are expanded
+            return Code(_exists_one(over, bind, compile_node(step.arguments[0], inner).run))
+        case _:
+            return Code(_collection(node, over, bind, inner, compile_node))
+
+
+_Bind = Callable[[Frame, Any], Iterable[None]]
+
+
+def _binder(node: Comprehension, scope: Scope) -> _Bind:
+    """What yields once for each entry of a range, after its variables are set and the cost is checked."""
+    first = scope.declare(node.variable)
+    if node.variable2 is None:
+
+        def single(frame: Frame, values: Any) -> Iterable[None]:
+            for value in values if type(values) is list else _keys(values):
+                frame[first] = value
+                yield
+                if frame[0] > RUNTIME_LIMIT:
+                    raise Exhausted
+
+        return single
+    second = scope.declare(node.variable2)
+
+    def double(frame: Frame, values: Any) -> Iterable[None]:
+        entries = enumerate(values) if type(values) is list else [(key, values.find(key)[0]) for key in _keys(values)]
+        for frame[first], frame[second] in entries:
+            yield
+            if frame[0] > RUNTIME_LIMIT:
+                raise Exhausted
+
+    return double
+
+
+_GO_NAMES: Final = {
+    "bool": "types.Bool", "bytes": "types.Bytes", "double": "types.Double", "int": "types.Int",
+    "null_type": "types.Null", "string": "types.String", "uint": "types.Uint",
+}  # fmt: skip
+"""What cel-go calls the types of values in this one error."""
+
+
+def _keys(values: Any) -> Iterable[Any]:
+    if isinstance(values, Map):
+        return values
+    name = type_name(values)
+    raise Failure(f"got '{_GO_NAMES.get(name, name)}', expected iterable type", "no-such-overload")
+
+
+def _bind(node: Comprehension, scope: Scope, compile_node: Compile) -> Run:
+    if node.initial.type.kind == "type":
+        raise Refusal(f"program instantiation failed: reference to undefined type: {node.accumulator}", node.place)
+    initial = compile_node(node.initial, scope).run
+    inner = scope.inner()
+    position = inner.declare(node.accumulator, initial)
+    result = compile_node(node.result, inner).run
+
+    def run(frame: Frame) -> Any:
+        outer = frame[position]
+        frame[position] = UNSET
+        try:
+            return result(frame)
+        finally:
+            frame[position] = outer
+
+    return run
+
+
+_ALL_COST: Final = 3
+_EXISTS_COST: Final = 4
+
+
+def _quantifier(over: Run, bind: _Bind, predicate: Run, *, decisive: bool) -> Run:
+    """``exists`` ends with the first true, ``all`` with the first false; errors count only if none comes."""
+    each = _EXISTS_COST if decisive else _ALL_COST
+
+    def run(frame: Frame) -> bool:
+        failure: Failure | None = None
+        decided = False
+        for _ in bind(frame, over(frame)):
+            if decided:
+                # Kubernetes notices it when it looks at the next entry
+                frame[0] += each - 1
+                break
+            frame[0] += each
+            try:
+                value = predicate(frame)
+            except Failure as error:
+                failure = error
+                continue
+            if value is decisive:
+                decided = True
+            elif value is not (not decisive):
+                failure = no_such_overload()
+        frame[0] += 1
+        if decided:
+            return decisive
+        if failure is not None:
+            raise failure
+        return not decisive
+
+    return run
+
+
+def _exists_one(over: Run, bind: _Bind, predicate: Run) -> Run:
+    def run(frame: Frame) -> bool:
+        count = 0
+        for _ in bind(frame, over(frame)):
+            if as_bool(predicate(frame)):
+                frame[0] += 2
+                count += 1
+        frame[0] += 2
+        return count == 1
+
+    return run
+
+
+def _collection(node: Comprehension, over: Run, bind: _Bind, scope: Scope, compile_node: Compile) -> Run:
+    """``map``, ``filter`` and the ``transform`` macros: a new list or map."""
+    step, condition = node.step, None
+    assert isinstance(step, Call)  # noqa: S101 - so macros are expanded
+    if step.function == "_?_:_":
+        condition = compile_node(step.arguments[0], scope).run
+        step = step.arguments[1]
+        assert isinstance(step, Call)  # noqa: S101
+    if step.function == "cel.@mapInsert":
+        return _map_builder(over, bind, condition, [compile_node(part, scope).run for part in step.arguments[1:]])
+    element, cost = _element(step.arguments[1], scope, compile_node)
+
+    def run(frame: Frame) -> list[Any]:
+        made: list[Any] = []
+        for _ in bind(frame, over(frame)):
+            if condition is not None and not as_bool(condition(frame)):
+                continue
+            frame[0] += cost
+            made.append(element(frame))
+        frame[0] += 1
+        return made
+
+    return run
+
+
+def _element(node: Node, scope: Scope, compile_node: Compile) -> tuple[Run, int]:
+    assert isinstance(node, ListNode)  # noqa: S101 - so macros are expanded
+    code = compile_node(node.elements[0], scope)
+    # a list of a constant is made once
+    return code.run, 2 if code.constant and not code.cost else 2 + LIST_COST
+
+
+def _map_builder(over: Run, bind: _Bind, condition: Run | None, parts: list[Run]) -> Run:
+    def run(frame: Frame) -> Map:
+        made = Map({})
+        for _ in bind(frame, over(frame)):
+            if condition is not None and not as_bool(condition(frame)):
+                continue
+            frame[0] += 2
+            if len(parts) == 2:
+                _add(frame, made, parts[0](frame), parts[1](frame))
+                continue
+            entries = parts[0](frame)
+            for key in _keys(entries):
+                _add(frame, made, key, entries.find(key)[0])
+        frame[0] += 1
+        return made
+
+    return run
+
+
+def _add(frame: Frame, into: Map, key: Any, value: Any) -> None:
+    spend(frame, 1)
+    wrapped = key_of(key)
+    if wrapped in into.items:
+        raise Failure(f"insert failed: key '{key}' already exists")
+    # nobody sees the map before the loop ends
+    into.items[wrapped] = value

@@ -1,0 +1,252 @@
+"""Macros: calls that stand for loops and bindings, expanded as cel-go v0.29.2 does it, since costs follow from that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from dra_kit.cel.failure import Refusal
+from dra_kit.cel.syntax.tree import (
+    Call,
+    Comprehension,
+    Ident,
+    ListNode,
+    Literal,
+    MapNode,
+    Node,
+    Select,
+    duplicate,
+    walk,
+)
+
+# Nested optMap() doubles its target each time; an admitted expression has some hundred nodes.
+_MAX_COPIED_NODES: Final = 2_000
+_ACCUMULATOR: Final = Comprehension.ACCUMULATOR
+_UNUSED: Final = "#unused"
+_SORT_INPUT: Final = "@__sortBy_input__"
+
+
+@dataclass(frozen=True)
+class _Site:
+    """Where a macro is written; what it is expanded to has this place."""
+
+    name: str
+    start: int
+    end: int
+    place: int
+
+    def literal(self, value: object) -> Node:
+        return Literal(value, self.start, self.end)
+
+    def ident(self, name: str) -> Node:
+        return Ident(name, self.start, self.end)
+
+    def accumulator(self) -> Node:
+        return self.ident(_ACCUMULATOR)
+
+    def list(self, *elements: Node) -> Node:
+        return ListNode(list(elements), frozenset(), self.start, self.end)
+
+    def call(self, function: str, *arguments: Node) -> Node:
+        return Call(function, None, list(arguments), self.start, self.end, place=self.place, macro=self.name)
+
+    def method(self, function: str, target: Node, *arguments: Node) -> Node:
+        return Call(function, target, list(arguments), self.start, self.end, place=self.place, macro=self.name)
+
+    def loop(
+        self,
+        over: Node,
+        variables: tuple[str, str | None],
+        parts: tuple[Node, Node, Node, Node],
+        accumulator: str = _ACCUMULATOR,
+        macro: str = "",
+    ) -> Node:
+        return Comprehension(
+            macro or self.name, over, variables, accumulator, parts, start=self.start, end=self.end, place=self.place
+        )
+
+    def bind(self, name: str, value: Node, result: Node) -> Node:
+        parts = (value, self.literal(value=False), self.ident(name), result)
+        return self.loop(self.list(), (_UNUSED, None), parts, accumulator=name, macro="bind")
+
+
+_Expander: TypeAlias = Callable[[_Site, Node, list[Node]], Node | None]
+
+
+def expand(
+    name: str, target: Node | None, arguments: list[Node], *, start: int, end: int, place: int, has_bind: bool = True
+) -> Node:
+    """A call, or what the macro of this name and number of arguments stands for.
+
+    Raises:
+        Refusal: an argument of a macro is not of the form that it must have.
+    """
+    site = _Site(name, start, end, place)
+    if target is None:
+        if name == "has" and len(arguments) == 1:
+            return _has(site, arguments[0])
+    elif (expander := _MACROS.get((name, len(arguments)))) is not None and (has_bind or name != "bind"):
+        made = expander(site, target, arguments)
+        if made is not None:
+            return made
+    return Call(name, target, arguments, start, end, place=place)
+
+
+def _has(site: _Site, argument: Node) -> Node:
+    if not isinstance(argument, Select) or argument.test_only:
+        raise Refusal("invalid argument to has() macro", site.place)
+    return Select(argument.operand, argument.field, site.start, site.end, place=site.place, test_only=True)
+
+
+def _variable(node: Node, problem: str = "argument must be a simple name") -> str:
+    if not isinstance(node, Ident):
+        raise Refusal(problem, node.place)
+    if node.name == _ACCUMULATOR:
+        raise Refusal("iteration variable overwrites accumulator variable", node.place)
+    return node.name
+
+
+def _variables(arguments: list[Node], count: int) -> tuple[str, str | None]:
+    if count == 1:
+        return _variable(arguments[0]), None
+    first, second = _variable(arguments[0]), _variable(arguments[1])
+    if first == second:
+        raise Refusal(f"duplicate variable name: {first}", arguments[1].place)
+    return first, second
+
+
+def _all(count: int) -> _Expander:
+    def expander(site: _Site, target: Node, arguments: list[Node]) -> Node:
+        parts = (
+            site.literal(value=True),
+            site.call("@not_strictly_false", site.accumulator()),
+            site.call("_&&_", site.accumulator(), arguments[count]),
+            site.accumulator(),
+        )
+        return site.loop(target, _variables(arguments, count), parts)
+
+    return expander
+
+
+def _exists(count: int) -> _Expander:
+    def expander(site: _Site, target: Node, arguments: list[Node]) -> Node:
+        parts = (
+            site.literal(value=False),
+            site.call("@not_strictly_false", site.call("!_", site.accumulator())),
+            site.call("_||_", site.accumulator(), arguments[count]),
+            site.accumulator(),
+        )
+        return site.loop(target, _variables(arguments, count), parts)
+
+    return expander
+
+
+def _exists_one(count: int) -> _Expander:
+    def expander(site: _Site, target: Node, arguments: list[Node]) -> Node:
+        one_more = site.call("_+_", site.accumulator(), site.literal(1))
+        parts = (
+            site.literal(0),
+            site.literal(value=True),
+            site.call("_?_:_", arguments[count], one_more, site.accumulator()),
+            site.call("_==_", site.accumulator(), site.literal(1)),
+        )
+        return site.loop(target, _variables(arguments, count), parts, macro="exists_one")
+
+    return expander
+
+
+def _collect(site: _Site, over: Node, variables: tuple[str, str | None], element: Node, condition: Node | None) -> Node:
+    step = site.call("_+_", site.accumulator(), site.list(element))
+    if condition is not None:
+        step = site.call("_?_:_", condition, step, site.accumulator())
+    parts = (site.list(), site.literal(value=True), step, site.accumulator())
+    return site.loop(over, variables, parts)
+
+
+def _map(site: _Site, target: Node, arguments: list[Node]) -> Node:
+    variable = _variable(arguments[0], "argument is not an identifier")
+    condition = arguments[1] if len(arguments) == 3 else None
+    return _collect(site, target, (variable, None), arguments[-1], condition)
+
+
+def _filter(site: _Site, target: Node, arguments: list[Node]) -> Node:
+    variable = _variable(arguments[0], "argument is not an identifier")
+    return _collect(site, target, (variable, None), arguments[0], arguments[1])
+
+
+def _transform_list(site: _Site, target: Node, arguments: list[Node]) -> Node:
+    condition = arguments[2] if len(arguments) == 4 else None
+    return _collect(site, target, _variables(arguments, 2), arguments[-1], condition)
+
+
+def _transform_map(*, entries: bool) -> _Expander:
+    def expander(site: _Site, target: Node, arguments: list[Node]) -> Node:
+        variables = _variables(arguments, 2)
+        inserted = [arguments[-1]] if entries else [site.ident(variables[0]), arguments[-1]]
+        step = site.call("cel.@mapInsert", site.accumulator(), *inserted)
+        if len(arguments) == 4:
+            step = site.call("_?_:_", arguments[2], step, site.accumulator())
+        empty = MapNode([], frozenset(), site.start, site.end)
+        return site.loop(target, variables, (empty, site.literal(value=True), step, site.accumulator()))
+
+    return expander
+
+
+def _bind(site: _Site, target: Node, arguments: list[Node]) -> Node | None:
+    if not isinstance(target, Ident) or target.name != "cel":
+        return None
+    if not isinstance(arguments[0], Ident):
+        raise Refusal("cel.bind() variable names must be simple identifiers", arguments[0].place)
+    return site.bind(arguments[0].name, arguments[1], arguments[2])
+
+
+def _copy(node: Node) -> Node:
+    if sum(1 for _ in walk(node)) > _MAX_COPIED_NODES:
+        raise Refusal("the nested macros expand to more than can be evaluated", node.place)
+    return duplicate(node)
+
+
+def _opt_map(*, flat: bool) -> _Expander:
+    def expander(site: _Site, target: Node, arguments: list[Node]) -> Node:
+        if not isinstance(arguments[0], Ident):
+            raise Refusal(f"{site.name}() variable name must be a simple identifier", arguments[0].place)
+        value = site.method("value", _copy(target))
+        bound = site.bind(arguments[0].name, value, arguments[1])
+        mapped = bound if flat else site.call("optional.of", bound)
+        return site.call("_?_:_", site.method("hasValue", target), mapped, site.call("optional.none"))
+
+    return expander
+
+
+def _sort_by(site: _Site, target: Node, arguments: list[Node]) -> Node:
+    if isinstance(target, (Literal, MapNode)):
+        raise Refusal(
+            "sortBy can only be applied to a list, identifier, comprehension, call or select expression", target.place
+        )
+    keys = _map(_Site("map", site.start, site.end, site.place), site.ident(_SORT_INPUT), arguments)
+    return site.bind(_SORT_INPUT, target, site.method("@sortByAssociatedKeys", site.ident(_SORT_INPUT), keys))
+
+
+_MACROS: Final[dict[tuple[str, int], _Expander]] = {
+    ("all", 2): _all(1),
+    ("all", 3): _all(2),
+    ("exists", 2): _exists(1),
+    ("exists", 3): _exists(2),
+    ("exists_one", 2): _exists_one(1),
+    ("exists_one", 3): _exists_one(2),
+    ("existsOne", 3): _exists_one(2),
+    ("map", 2): _map,
+    ("map", 3): _map,
+    ("filter", 2): _filter,
+    ("transformList", 3): _transform_list,
+    ("transformList", 4): _transform_list,
+    ("transformMap", 3): _transform_map(entries=False),
+    ("transformMap", 4): _transform_map(entries=False),
+    ("transformMapEntry", 3): _transform_map(entries=True),
+    ("transformMapEntry", 4): _transform_map(entries=True),
+    ("bind", 3): _bind,
+    ("optMap", 2): _opt_map(flat=False),
+    ("optFlatMap", 2): _opt_map(flat=True),
+    ("sortBy", 2): _sort_by,
+}

@@ -1,0 +1,31 @@
+"""What ``values.yaml`` says of each value: the comment above it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TypeAlias
+
+Path: TypeAlias = tuple[str, ...]
+"""Names of a value, outermost first: ``("node", "kubeletDir")``."""
+
+
+def comments(text: str) -> Mapping[Path, str]:
+    """The comment above each key, as one line; a key without one has an empty one.
+
+    Args:
+        text: of ``values.yaml``, with two blanks for each level.
+    """
+    said: dict[Path, str] = {}
+    path: list[str] = []
+    above: list[str] = []
+    for line in text.splitlines():
+        if comment := re.match(r"\s*# ?(.*)", line):
+            above.append(comment[1])
+        elif key := re.match(r"(\s*)(\w+):", line):
+            path = [*path[: len(key[1]) // 2], key[2]]
+            said[tuple(path)] = " ".join(above)
+            above = []
+        else:
+            above = []
+    return said

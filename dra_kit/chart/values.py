@@ -1,0 +1,254 @@
+"""The values of the chart as a model: ``values.yaml`` is one of it, and its schema and README are made of both.
+
+What a value means is said where a person looks for it: in the comments of ``values.yaml``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+Name: TypeAlias = Annotated[
+    str, Field(max_length=63, pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$")
+]
+"""A DNS subdomain, or empty."""
+Directory: TypeAlias = Annotated[str, Field(pattern=r"^/.*[^/]$")]
+Labels: TypeAlias = dict[str, str]
+Object: TypeAlias = dict[str, Any]
+"""Of Kubernetes: whatever the cluster's release knows, so that this chart need not know it first."""
+ProbePort: TypeAlias = Annotated[int, Field(ge=0, le=65535)]
+GracePeriod: TypeAlias = Annotated[int, Field(ge=30)]
+"""No less than the drain of the process."""
+Setting: TypeAlias = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+
+
+def _optional(schema: dict[str, Any]) -> None:
+    """Whoever installs the chart names what differs from ``values.yaml``."""
+    schema.pop("required", None)
+
+
+class Values(BaseModel):
+    """A group of values: no other names, and every one of them may be left out by who installs the chart."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, json_schema_extra=_optional)
+
+
+class Entry(BaseModel):
+    """One of a list: all that it needs has to be there."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
+
+
+class PullSecret(Entry):
+    """A Secret in the release's namespace."""
+
+    name: str
+
+
+class PolicyRule(BaseModel):
+    """A PolicyRule of rbac.authorization.k8s.io/v1."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
+
+    verbs: Annotated[list[str], Field(min_length=1)]
+    api_groups: list[str] = []
+    resources: list[str] = []
+    resource_names: list[str] = []
+    non_resource_urls: Annotated[list[str], Field(alias="nonResourceURLs")] = []
+
+
+class EnvironmentVariable(BaseModel):
+    """An EnvVar of a container."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: str
+
+
+class Image(Values):
+    """The driver's image."""
+
+    repository: str
+    tag: str
+    digest: Annotated[str, Field(pattern=r"^(sha256:[0-9a-f]{64})?$")]
+    pull_policy: Literal["Always", "IfNotPresent", "Never"]
+
+
+class Logging(Values):
+    """What the roles log."""
+
+    level: Literal["debug", "info", "warning", "error"]
+    format: Literal["json", "text"]
+
+
+class Monitor(Values):
+    """What makes a Prometheus scrape."""
+
+    enabled: bool
+    interval: Annotated[str, Field(pattern=r"^[0-9]+(ms|s|m|h)$")]
+    labels: Labels
+
+
+class PrometheusRule(Values):
+    """Alerts."""
+
+    enabled: bool
+    labels: Labels
+
+
+class Dashboard(Values):
+    """A dashboard of Grafana."""
+
+    enabled: bool
+    labels: Labels
+    annotations: Labels
+
+
+class Monitoring(Values):
+    """What Prometheus and Grafana are told."""
+
+    pod_monitor: Monitor
+    service_monitor: Monitor
+    prometheus_rule: PrometheusRule
+    dashboard: Dashboard
+
+
+class NetworkPolicies(Values):
+    """Whether there are any."""
+
+    enabled: bool
+
+
+class NetworkPolicyRules(Values):
+    """Connections of pods."""
+
+    ingress: list[Object]
+    egress: list[Object]
+
+
+class DrainGuard(Values):
+    """Who asks before an uninstall."""
+
+    enabled: bool
+    wait: Annotated[int, Field(ge=0)]
+    node_selector: Labels
+    tolerations: list[Object]
+    resources: Object
+
+
+class ServiceAccount(Values):
+    """Of a role."""
+
+    annotations: Labels
+
+
+class Role(Values):
+    """What all roles have."""
+
+    service_account: ServiceAccount
+    probe_port: ProbePort
+    extra_args: list[str]
+    extra_env: list[EnvironmentVariable]
+    extra_volumes: list[Object]
+    extra_volume_mounts: list[Object]
+    termination_grace_period_seconds: GracePeriod
+    priority_class_name: str
+    node_selector: Labels
+    affinity: Object
+    tolerations: list[Object]
+    resources: Object
+    network_policy: NetworkPolicyRules
+    pod_annotations: Labels
+    pod_labels: Labels
+
+
+class EffectPods(Values):
+    """Pods that effects make."""
+
+    labels: Labels
+    pod_disruption_budget: bool
+    network_policy: NetworkPolicyRules
+
+
+class UpdateStrategy(Values):
+    """Of the DaemonSet."""
+
+    type: Literal["RollingUpdate", "OnDelete"]
+    rolling_update: Object | None
+
+
+class Node(Role):
+    """The role on every node."""
+
+    kubelet_dir: Directory
+    cdi_dir: Directory
+    state_dir: Annotated[str, Field(pattern=r"^(/.*[^/])?$")]
+    check_device_nodes: bool
+    pod_resources: bool
+    settings: dict[Setting, str | float | bool]
+    extra_rules: list[PolicyRule]
+    namespaced_rules: dict[str, list[PolicyRule]]
+    effect_pods: EffectPods
+    undertake: bool
+    privileged: bool
+    capabilities: list[Annotated[str, Field(pattern=r"^[A-Z_]+$")]]
+    se_linux_options: Object
+    host_network: bool
+    update_strategy: UpdateStrategy
+    min_ready_seconds: Annotated[int, Field(ge=0)]
+
+
+class Replicated(Role):
+    """A role with several replicas."""
+
+    enabled: bool
+    replicas: Annotated[int, Field(ge=1)]
+    pod_disruption_budget: bool
+    topology_spread_constraints: list[Object]
+
+
+class Controller(Replicated):
+    """The role for the whole cluster."""
+
+    cluster_pools: bool
+    binding: bool
+    taint_rules: bool
+    extra_rules: list[PolicyRule]
+
+
+class Certificate(Values):
+    """Of the webhook."""
+
+    self_made: bool
+    secret_name: str
+    ca_bundle: Annotated[str, Field(pattern=r"^(-----BEGIN CERTIFICATE-----[\s\S]*)?$")]
+
+
+class Webhook(Replicated):
+    """The role that checks opaque config."""
+
+    certificate: Certificate
+    configuration_annotations: Labels
+    port: Annotated[int, Field(ge=1, le=65535)]
+
+
+class ChartValues(Values):
+    """All values of the chart, in the order of ``values.yaml``."""
+
+    driver_name: Name
+    fullname_override: str
+    image: Image
+    image_pull_secrets: list[PullSecret]
+    target: str
+    globs: str
+    device_classes: str
+    config_policy: str
+    logging: Logging
+    monitoring: Monitoring
+    network_policy: NetworkPolicies
+    drain_guard: DrainGuard
+    node: Node
+    controller: Controller
+    webhook: Webhook

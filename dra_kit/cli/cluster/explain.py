@@ -1,0 +1,242 @@
+"""``dra-kit explain``."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from click.shell_completion import CompletionItem
+
+from dra_kit.cli.cluster.source_options import credentials_of, source_options
+from dra_kit.cli.options.common import path
+from dra_kit.values.printable import printable_json
+
+if TYPE_CHECKING:
+    from dra_kit.explain.cluster.cluster import Cluster
+    from dra_kit.explain.cluster.objects import Objects
+    from dra_kit.explain.subjects import Subject, SubjectKind
+    from dra_kit.explain.templates import NodeTemplates
+
+NOT_GOOD: Final = 3
+"""Exit code of an explanation whose answer is no."""
+
+UNDECIDED: Final = 4
+"""Exit code of an explanation that is neither yes nor no, since not everything was looked at."""
+
+_KINDS_OF_CLAIM: Final = ("ResourceSlice", "DeviceClass", "DeviceTaintRule", "ResourceClaim", "Node")
+
+_USAGE: Final = "Say what to explain: 'claim NAME', 'pod NAME', 'pod/NAME', '-f FILE', or 'claim' or 'pod' alone."
+
+_WORDS: Final[Mapping[str, SubjectKind]] = {
+    **dict.fromkeys(("claim", "claims", "resourceclaim", "resourceclaims", "resourceclaims.resource.k8s.io"), "claim"),
+    **dict.fromkeys(("pod", "pods", "po"), "pod"),
+}
+"""The words that kubectl has for what can be explained."""
+
+
+def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The KIND; names are in a cluster."""
+    del param
+    kinds = dict.fromkeys(_WORDS.values()) if not ctx.params.get("names") else ()
+    return [CompletionItem(kind) for kind in kinds if kind.startswith(incomplete)]
+
+
+@click.command
+@click.argument("names", nargs=-1, metavar="[KIND [NAME...]|KIND/NAME...]", shell_complete=_complete)
+@click.option(
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    type=path(exists=True, allow_dash=True),
+    help="explain the pods of this file or folder, else its claims and templates, as if applied; - is standard input; "
+    "may be repeated",
+)
+@click.option("--from", "saved", type=path(exists=True), help="look at these saved objects instead of a cluster")
+@click.option(
+    "--template",
+    "templates",
+    multiple=True,
+    type=path(exists=True),
+    help="would a node of this template help? What 'dra-kit template' wrote; may be repeated",
+)
+@source_options
+@click.option("-A", "--all-namespaces", is_flag=True, help="without a name: the pending ones of all namespaces")
+@click.option("--alpha", is_flag=True, help="the cluster's alpha features of resource.k8s.io are on")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--all", "everything", is_flag=True, help="tell of all nodes and devices, however many")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    names: tuple[str, ...],
+    files: tuple[Path, ...],
+    **options: Any,
+) -> None:
+    """Tell why a claim or a pod gets devices, or why not, and what would have to change.
+
+    KIND is claim or pod, or one of the words that kubectl has for them. Without a name all are explained that are
+    pending: claims without devices, pods that do not run yet; without anything, pods.
+
+    Reading suffices: what may not be read is told, with the right that is missing. With --from, the objects of
+    'dra-kit snapshot' are looked at, or those of a folder with what kubectl get -o yaml wrote.
+
+    Exit code 0: it has devices or can get them; 3: it cannot; 4: devices fit, or nothing is against it so far, and not
+    everything was looked at; 1 and 2: no explanation could be given.
+
+    \b
+      dra-kit explain
+      dra-kit explain claim lunch
+      dra-kit explain pod guest -n kitchen
+      dra-kit explain pod/guest resourceclaim/lunch
+      dra-kit explain -f order.yaml
+      dra-kit explain claim lunch --from cluster.tar.gz -o json
+      dra-kit explain pod train --template h100.yaml
+    """  # noqa: D301 - click's mark for a paragraph that is not wrapped
+    wanted = [] if files and not names else _wanted(names)
+    if wanted and files:
+        raise click.UsageError(f"{_USAGE} Not both at once.")
+    # what is read is kept until the end: there is nothing to collect, and looking for it takes as long as all the rest
+    gc.disable()
+    try:
+        code = _explain(wanted, files, options)
+    finally:
+        gc.enable()
+    ctx.exit(code)
+
+
+def _wanted(words: Sequence[str]) -> list[tuple[SubjectKind, str]]:
+    """Kinds and names, as kubectl takes them: ``pod a b`` or ``pod/a claim/b``; an empty name for all pending ones."""
+    with_kind = [word.partition("/") for word in words if "/" in word]
+    if with_kind and len(with_kind) < len(words):
+        raise click.UsageError(f"{_USAGE} Not both at once.")
+    if not all(name for _, _, name in with_kind):
+        raise click.UsageError(_USAGE)
+    kind, *names = words or ["pod"]
+    pairs = [(kind, name) for kind, _, name in with_kind] or [(kind, name) for name in names or [""]]
+    for kind, _ in pairs:
+        if kind not in _WORDS:
+            raise click.UsageError(f"{kind} cannot be explained. {_USAGE}")
+    return [(_WORDS[kind], name) for kind, name in pairs]
+
+
+def _explain(wanted: Sequence[tuple[SubjectKind, str]], files: Sequence[Path], options: Mapping[str, Any]) -> int:
+    from dra_kit.explain.subjects import Subject, of_manifests, pending
+
+    objects, namespace = _objects(options, wanted)
+    if not wanted:
+        from dra_kit.snapshot.given import read_manifests
+
+        subjects, given = of_manifests(read_manifests(files, namespace, alpha=objects.alpha))
+        if not subjects:
+            raise click.UsageError(
+                "-f: there is neither a Pod nor a ResourceClaim nor a ResourceClaimTemplate to explain."
+            )
+        objects = objects.with_(given)
+        return _tell(objects, objects.cluster(), subjects, options)
+    cluster = objects.cluster()
+    if wanted[0][1]:
+        return _tell(objects, cluster, [Subject(kind, namespace, name) for kind, name in wanted], options)
+    kind, everywhere = wanted[0][0], options["all_namespaces"]
+    where = "" if everywhere else f" of namespace {namespace}"
+    subjects = pending(cluster, kind, None if everywhere else namespace)
+    return _tell(objects, cluster, subjects, options, nothing=f"no {kind}{where} is pending")
+
+
+def _objects(options: Mapping[str, Any], wanted: Sequence[tuple[SubjectKind, str]]) -> tuple[Objects, str]:
+    """What is known of the cluster, and the namespace that is meant where none is named."""
+    if options["saved"] is not None:
+        from dra_kit.snapshot.given import load
+
+        objects = load(options["saved"])
+        return replace(objects, alpha=objects.alpha or options["alpha"]), options["namespace"] or "default"
+    return asyncio.run(_read(options, wanted))
+
+
+async def _read(options: Mapping[str, Any], wanted: Sequence[tuple[SubjectKind, str]]) -> tuple[Objects, str]:
+    from dra_kit.explain.cluster.objects import KINDS
+    from dra_kit.snapshot.live import Scope, read_live
+
+    credentials = await credentials_of(options["kubeconfig"], options["context"])
+    namespace = options["namespace"] or credentials.namespace or "default"
+    only_claims = bool(wanted) and all(kind == "claim" for kind, _ in wanted)
+    scope = Scope(
+        namespace,
+        _KINDS_OF_CLAIM if only_claims else KINDS,
+        all_events=options["all_namespaces"],
+        ended=tuple(name for kind, name in wanted if kind == "pod" and name),
+    )
+    return await read_live(credentials, scope, alpha=options["alpha"]), namespace
+
+
+def _templates(objects: Objects, options: Mapping[str, Any]) -> NodeTemplates | None:
+    """The kinds of nodes that are asked about."""
+    from dra_kit.explain.templates import NodeTemplates
+    from dra_kit.snapshot.given import load
+
+    given: dict[str, list[Any]] = {}
+    for file in options["templates"]:
+        for kind, found in load(file).documents.items():
+            given.setdefault(kind, []).extend(found)
+    return NodeTemplates(objects, given) if given else None
+
+
+def _tell(
+    objects: Objects, cluster: Cluster, subjects: Sequence[Subject], options: Mapping[str, Any], *, nothing: str = ""
+) -> int:
+    from dra_kit.explain.claims.document import claim_document, gap_documents
+    from dra_kit.explain.claims.explainer import Explainer
+    from dra_kit.explain.pods.document import pod_document
+    from dra_kit.explain.pods.explainer import explain_pod
+    from dra_kit.explain.subjects import claim_of, pod_of
+    from dra_kit.explain.text.claims import tell_claim, tell_gaps
+    from dra_kit.explain.text.page import Page
+    from dra_kit.explain.text.pods import tell_pod
+
+    as_json = options["output"] == "json"
+    templates = _templates(objects, options)
+    explainer = Explainer(cluster)
+    width = shutil.get_terminal_size((100, 24)).columns
+    page = Page(width, colour=sys.stdout.isatty(), everything=options["everything"])
+    documents: list[dict[str, Any]] = []
+    verdicts: list[tuple[bool, bool]] = []
+    if not subjects:
+        page.line(nothing)
+    for subject in subjects:
+        page.line()
+        explainer.renew_budget()
+        if subject.kind == "pod":
+            pod = explain_pod(explainer, pod_of(cluster, subject))
+            verdicts.append((pod.good, pod.undecided))
+            documents.append(pod_document(pod)) if as_json else tell_pod(page, pod)
+        else:
+            explanation = explainer.explain(claim_of(cluster, subject))
+            verdicts.append((explanation.good, explanation.undecided))
+            documents.append(claim_document(explanation)) if as_json else tell_claim(page, explanation)
+        if templates is not None and not verdicts[-1][0]:
+            fits = templates.fits(subject)
+            if as_json:
+                documents[-1]["fittingTemplates"] = [{"node": fit.node, "certain": fit.certain} for fit in fits]
+            for fit in fits:
+                page.line(f"→ {fit}", indent=2, colour="yellow")
+            if not fits:
+                page.line("no node of a template would help", indent=2)
+    good = all(one for one, _ in verdicts)
+    if as_json:
+        gaps = gap_documents(cluster.gaps)
+        whole = {"kubernetes": cluster.version, "good": good, "explanations": documents, "notRead": gaps}
+        click.echo(printable_json(json.dumps(whole, indent=2, ensure_ascii=False)))
+    else:
+        tell_gaps(page, cluster.gaps)
+        click.echo(str(page))
+    if good:
+        return 0
+    return UNDECIDED if all(one or undecided for one, undecided in verdicts) else NOT_GOOD

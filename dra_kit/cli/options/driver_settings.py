@@ -1,0 +1,241 @@
+"""The author's own settings, one pydantic model, as options of a command: flags, environment and help."""
+
+from __future__ import annotations
+
+import enum
+import json
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal, Union, get_args, get_origin
+
+import click
+from pydantic import BaseModel, SecretBytes, SecretStr, ValidationError
+from pydantic.fields import FieldInfo
+
+from dra_kit.author.driver import Driver
+from dra_kit.author.models.model import shown
+from dra_kit.author.models.wording import rule
+from dra_kit.errors import ConfigurationError
+
+AUTHOR_PREFIX: Final = "DRIVER_"
+"""Environment names of an author's settings: ``DRIVER_`` and the field's name in upper case."""
+
+_SIGNS: Final = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
+"""Attributes of pydantic's constraints, and what they say."""
+
+_METAVARS: Final = {int: "INTEGER", float: "FLOAT", Path: "PATH"}
+
+
+class _Text(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases only
+    """Text as it was given; pydantic makes the value of it."""
+
+    name = "text"
+
+    def split_envvar_value(self, rv: str) -> Sequence[str]:
+        """A variable is one text, blanks and all; it is split where that of a flag is."""
+        return [rv]
+
+
+def settings_options(
+    driver: Driver[Any, Any], own: Iterable[click.Parameter], *, meta_key: str = "driver_settings"
+) -> list[click.Option]:
+    """An option for each field of ``Driver(settings=…)``; what was given is kept in ``ctx.meta``.
+
+    A bool is ``--x/--no-x``. A list is a flag that may be repeated, or one text with commas. What has parts (a
+    model, a dict) is JSON, and a list may be. Everything else is one text.
+
+    Args:
+        driver: whose settings are asked for.
+        own: the command's own options.
+        meta_key: the key in ``ctx.meta``, where values are by name.
+
+    Raises:
+        ConfigurationError: when a setting would take the place of an option of dra-kit.
+    """
+    if driver.settings is None:
+        return []
+    taken = {flag for param in own for flag in (*param.opts, *param.secondary_opts)} | {"--help", "-h"}
+    options = []
+    for name, field in driver.settings.model_fields.items():
+        option = _option(name, field, meta_key)
+        collisions = [flag for flag in (*option.opts, *option.secondary_opts) if flag in taken]
+        if collisions:
+            raise ConfigurationError(
+                f"driver {driver.name}: setting {name} collides with {collisions[0]}, which is taken; rename the field"
+            )
+        taken.update(option.opts, option.secondary_opts)
+        options.append(option)
+    return options
+
+
+def author_settings(driver: Driver[Any, Any], values: Mapping[str, object]) -> BaseModel | None:
+    """The author's settings from what flags and environment gave.
+
+    Args:
+        driver: whose settings they are.
+        values: by field name; what is not there takes its default.
+
+    Raises:
+        ConfigurationError: naming flag, variable, value and rule.
+    """
+    if driver.settings is None:
+        return None
+    try:
+        return driver.settings.model_validate(dict(values), strict=False, by_name=True, by_alias=False)
+    except ValidationError as error:
+        fields = driver.settings.model_fields
+        texts = [_problem(fields, dict(detail)) for detail in error.errors(include_url=False)]
+        text = "; ".join(dict.fromkeys(texts))
+    except Exception as error:  # noqa: BLE001 - an author's validator may look at files and fail in any way
+        text = f"{type(error).__name__}: {error}"
+    raise ConfigurationError(f"settings of driver {driver.name}: {' '.join(text.split())}")
+
+
+def setting_value(driver: Driver[Any, Any], name: str, text: str) -> object:
+    """What a text means as the value of a setting of the driver; pydantic makes the value of it.
+
+    Raises:
+        ConfigurationError: the setting takes JSON, and the text is none.
+    """
+    fields = driver.settings.model_fields if driver.settings else {}
+    return _value(name, _kind(fields[name].annotation), text)
+
+
+def _problem(fields: Mapping[str, FieldInfo], detail: dict[str, Any]) -> str:
+    text = rule(detail["msg"])
+    if not detail["loc"] or detail["loc"][0] not in fields:
+        return text
+    name, *inner = detail["loc"]
+    where = f"{_flag(name)} ({_variable(name)})" + "".join(f"[{part}]" for part in inner)
+    if detail["type"] == "missing" and not inner:
+        return f"{where}: is required; give the flag or set the variable"
+    if _is_secret(fields[name]) or detail["type"] == "missing":
+        return f"{where}: {text}"
+    return f"{where}: {text}, not {shown(detail['input'])}"
+
+
+def _option(name: str, field: FieldInfo, meta_key: str) -> click.Option:
+    kind = _kind(field.annotation)
+    flag = _flag(name)
+    is_bool = kind is bool
+    return click.Option(
+        [f"driver_setting_{name}", f"{flag}/--no-{flag.removeprefix('--')}" if is_bool else flag],
+        type=click.BOOL if is_bool else _Text(),
+        default=None,
+        multiple=_has_items(kind),
+        metavar=None if is_bool else _metavar(kind),
+        envvar=_variable(name),
+        show_envvar=True,
+        help=_help(field),
+        expose_value=False,
+        callback=_collect(name, kind, meta_key),
+    )
+
+
+def _flag(name: str) -> str:
+    return f"--{name.lower().replace('_', '-')}"
+
+
+def _variable(name: str) -> str:
+    return f"{AUTHOR_PREFIX}{name.upper()}"
+
+
+def _kind(annotation: Any) -> Any:
+    """The type without ``None``, where that leaves one."""
+    if get_origin(annotation) in {Union, types.UnionType}:
+        members = [item for item in get_args(annotation) if item is not types.NoneType]
+        return _kind(members[0]) if len(members) == 1 else annotation
+    return annotation
+
+
+def _has_items(kind: Any) -> bool:
+    origin = get_origin(kind) or kind
+    return (
+        isinstance(origin, type)
+        and not issubclass(origin, str | bytes)
+        and issubclass(origin, list | tuple | set | frozenset | Sequence)
+    )
+
+
+def _has_parts(kind: Any) -> bool:
+    origin = get_origin(kind) or kind
+    return isinstance(origin, type) and issubclass(origin, BaseModel | Mapping)
+
+
+def _is_secret(field: FieldInfo) -> bool:
+    return any(name in repr(field.annotation) for name in (SecretStr.__name__, SecretBytes.__name__))
+
+
+def _choices(kind: Any) -> dict[str, object]:
+    if get_origin(kind) is Literal:
+        return {str(item): item for item in get_args(kind)}
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return {str(item.value): item for item in kind}
+    return {}
+
+
+def _metavar(kind: Any) -> str:
+    if choices := _choices(kind):
+        return f"[{'|'.join(choices)}]"
+    if _has_parts(kind):
+        return "JSON"
+    if _has_items(kind):
+        return "TEXT[,...]"
+    return _METAVARS.get(kind, "TEXT")
+
+
+def _help(field: FieldInfo) -> str:
+    text = field.description or ""
+    default = None if field.default_factory is not None else _default(field)
+    note = "required" if field.is_required() else f"default: {default}" if default else ""
+    note = "; ".join(filter(None, (note, _range(field))))
+    return "  ".join(part for part in (text, f"[{note}]" if note else "") if part)
+
+
+def _range(field: FieldInfo) -> str:
+    """``1<=x<=8`` or ``x>=1``, as click writes the range of a number; empty where there is none."""
+    limits = {
+        name: value for item in field.metadata for name in _SIGNS if (value := getattr(item, name, None)) is not None
+    }
+    least = next((name for name in ("ge", "gt") if name in limits), "")
+    most = next((name for name in ("le", "lt") if name in limits), "")
+    if least and most:
+        return f"{limits[least]}{_SIGNS[least].replace('>', '<')}x{_SIGNS[most]}{limits[most]}"
+    return "".join(f"x{_SIGNS[name]}{limits[name]}" for name in (least, most) if name)
+
+
+def _default(field: FieldInfo) -> str:
+    value = field.default
+    if field.is_required() or value is None:
+        return ""
+    if isinstance(value, enum.Enum):
+        value = value.value
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple | set | frozenset):
+        return ",".join(map(str, value))
+    if isinstance(value, BaseModel):
+        return value.model_dump_json()
+    return json.dumps(value) if isinstance(value, dict) else str(value)
+
+
+def _collect(name: str, kind: Any, meta_key: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+    def callback(ctx: click.Context, _: click.Parameter, value: Any) -> None:
+        if value is None or value == ():
+            return
+        ctx.meta.setdefault(meta_key, {})[name] = value if isinstance(value, bool) else _value(name, kind, value)
+
+    return callback
+
+
+def _value(name: str, kind: Any, given: str | tuple[str, ...]) -> object:
+    texts = (given,) if isinstance(given, str) else given
+    if _has_parts(kind) or (_has_items(kind) and texts[0].lstrip().startswith("[")):
+        try:
+            return json.loads(texts[-1])
+        except ValueError as error:
+            raise ConfigurationError(f"{_flag(name)} ({_variable(name)}): is no JSON: {error}") from None
+    if _has_items(kind):
+        return [item.strip() for text in texts for item in text.split(",") if item.strip()]
+    return _choices(kind).get(texts[-1], texts[-1])

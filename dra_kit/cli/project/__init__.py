@@ -1,0 +1,1 @@
+"""Commands that write or check a driver's files."""

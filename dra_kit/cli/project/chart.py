@@ -1,0 +1,59 @@
+"""``dra-kit chart``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dra_kit.cli.options.common import complete_target, path
+
+
+@click.command()
+@click.argument("target", required=False, shell_complete=complete_target)
+@click.option("--directory", type=path(file_okay=False), metavar="FOLDER", help="write the chart of TARGET there")
+def command(target: str | None, directory: Path | None) -> None:
+    """Print the folder of the helm chart that comes with this release, or write the chart of one driver.
+
+    The chart of TARGET has the values of its deploy/values.yaml and the DeviceClasses of its deviceclasses.yaml, where
+    they are, so that it needs no other; and a schema that knows the driver's settings: helm refuses a wrong one.
+
+    \b
+      helm install pizza "$(dra-kit chart)" --values values.yaml
+      dra-kit chart . --directory build/chart && helm install pizza build/chart
+    """  # noqa: D301 - click's mark for a paragraph that is not wrapped
+    from dra_kit.scaffold.share import chart
+
+    if (target is None) != (directory is None):
+        raise click.UsageError("TARGET and --directory go together: the chart of a driver is written somewhere.")
+    if target is None or directory is None:
+        click.echo(chart())
+        return
+    from dra_kit.chart.of_driver import write_chart
+    from dra_kit.process.target import load_driver
+
+    driver = load_driver(target)
+    write_chart(chart(), directory, driver=driver.name, settings=driver.settings, values=_values(target, driver.name))
+    click.echo(f"Made {directory}, the chart of driver {driver.name}: helm install NAME {directory}")
+
+
+def _values(target: str, driver: str) -> dict[str, Any]:
+    """What the driver's project says."""
+    import yaml
+
+    from dra_kit.errors import ConfigurationError
+    from dra_kit.sandbox.driver.settings.project import project_of
+
+    project = project_of(target)
+    if project is None:
+        return {"driverName": driver}
+    file = project.folder / "deploy" / "values.yaml"
+    try:
+        found = yaml.safe_load(file.read_text(encoding="utf-8")) if file.exists() else None
+        classes = "".join(path.read_text(encoding="utf-8") for path in project.classes)
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise ConfigurationError(f"{file} cannot be read: {' '.join(str(error).split())}; correct it") from None
+    if not isinstance(found or {}, dict):
+        raise ConfigurationError(f"{file} is no mapping of values; correct it")
+    return {"driverName": driver, **({"deviceClasses": classes} if classes else {}), **(found or {})}

@@ -1,0 +1,225 @@
+"""``dra-kit lint``."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from pydantic import BaseModel
+
+from dra_kit.cli.options.common import RoleCommand, complete_target, path, value_of
+from dra_kit.cli.options.driver_settings import author_settings, settings_options
+from dra_kit.cli.project.lint_fix import fix_files, show_diff
+from dra_kit.errors import ConfigurationError
+from dra_kit.manifests.files import STDIN
+from dra_kit.process.target import load_driver
+from dra_kit.values.printable import printable
+
+if TYPE_CHECKING:
+    from dra_kit.author.driver import Driver
+    from dra_kit.lint.check import Outcome
+    from dra_kit.lint.surroundings import Surroundings
+    from dra_kit.resource import v1
+
+_OPTION: Final = "--driver"
+
+
+class LintCommand(RoleCommand):
+    """Takes the driver by an option: files are what a check is about."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Load the driver first, so that its settings are known when the options are read."""
+        target = None if ctx.resilient_parsing else value_of(_OPTION, args)
+        if target is not None:
+            own = click.Command.get_params(self, ctx)
+            ctx.meta["driver"] = driver = load_driver(target)
+            ctx.meta["driver_options"] = settings_options(driver, own)
+        return click.Command.parse_args(self, ctx, args)
+
+
+@click.command(cls=LintCommand)
+@click.argument("files", nargs=-1, required=True, type=path(exists=True, allow_dash=True))
+@click.option(
+    "--driver",
+    "target",
+    metavar="TARGET",
+    shell_complete=complete_target,
+    help="check names, types and opaque configuration against it",
+)
+@click.option(
+    "--from",
+    "saved",
+    type=path(exists=True),
+    metavar="PATH",
+    help="saved ResourceSlices and DeviceClasses to check against: folder, file, or what dra-kit snapshot wrote",
+)
+@click.option(
+    "--format",
+    "style",
+    default="text",
+    show_default=True,
+    type=click.Choice(["text", "github", "json"]),
+    help="for people, as annotations of GitHub Actions, or for programs",
+)
+@click.option("--fix", is_flag=True, help="write what is sure into the files; what is left is reported")
+@click.option("--diff", is_flag=True, help="show what --fix would write, and write nothing")
+@click.option("--strict", is_flag=True, help="let warnings fail the check, too")
+@click.option("--alpha", is_flag=True, help="check for an API server with all alpha features of resource.k8s.io on")
+@click.option(
+    "--timeout",
+    default=10.0,
+    show_default=True,
+    type=click.FloatRange(min=0.1),
+    help="seconds that the driver gets to find its devices",
+)
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    files: tuple[Path, ...],
+    target: str | None,
+    saved: Path | None,
+    style: str,
+    *,
+    fix: bool,
+    diff: bool,
+    strict: bool,
+    alpha: bool,
+    timeout: float,
+) -> None:
+    """Check manifests: claims, templates, classes, slices, taint rules, and the pods that use them.
+
+    FILES are files or folders with YAML or JSON; - is standard input. Needs no cluster. With --driver TARGET
+    (module:attr, ./file.py, a folder with a pyproject.toml, or a file of globs) selectors are checked against the
+    devices that the driver finds on this machine, where it has the settings of its project's sandbox; with --from
+    against those that "dra-kit snapshot" or "kubectl get resourceslices,deviceclasses -o yaml" saved.
+
+    --fix mends what can be meant in one way only, and leaves the rest of a file as it is, comments and layout too; of
+    standard input it prints the mended text.
+
+    Exit code 0: no errors; 1: errors (behind --fix: those that are left), or with --strict warnings; 2: the check
+    could not be made, or a file not be written.
+    """
+    from dra_kit.lint.check import check
+    from dra_kit.manifests.sources import source_files
+
+    if diff and style != "text":
+        raise click.UsageError(f"--diff prints a diff; leave out --format {style}")
+    sources = [source for item in files for source in source_files(item, tree=True)]
+    driver: Driver[Any, Any] | None = ctx.meta.get("driver")
+    given: dict[str, object] = ctx.meta.get("driver_settings", {})
+    classes = _classes_of(target) if target is not None else {}
+    with tempfile.TemporaryDirectory(prefix="dra-kit-") as directory:
+        settings = _settings(driver, target, given, Path(directory)) if driver is not None and target else None
+        surroundings = _surroundings(driver, settings, saved, classes, alpha=alpha, timeout=timeout)
+    if diff:
+        outcome = check(sources, surroundings)
+        show_diff(sources, outcome, surroundings)
+    elif fix:
+        outcome = fix_files(sources, surroundings, quiet=style != "text")
+        _report(outcome, style, aside=any(source.name == STDIN for source in sources))
+    else:
+        outcome = check(sources, surroundings)
+        _report(outcome, style)
+    ctx.exit(1 if any(strict or found.level == "error" for found in outcome.findings) else 0)
+
+
+def _report(outcome: Outcome, style: str, *, aside: bool = False) -> None:
+    """Tell the findings; on standard error where standard output is for a mended text."""
+    from dra_kit.lint.findings import report
+
+    findings = outcome.findings
+    if style == "json":
+        click.echo(report.as_json(findings), err=aside)
+    elif style == "github":
+        if findings:
+            click.echo(report.as_github(findings), err=aside)
+    else:
+        colour = (sys.stderr if aside else sys.stdout).isatty() and not os.environ.get("NO_COLOR")
+        text = report.as_text(findings, files=outcome.files, objects=outcome.objects, colour=colour)
+        click.echo(text, err=aside, color=colour)
+
+
+def _classes_of(target: str) -> dict[str, v1.DeviceClass]:
+    """The classes that belong to a driver in a project folder."""
+    from dra_kit.sandbox.driver.drivers import device_classes
+    from dra_kit.snapshot.given import load_devices
+
+    return {name: one for file in device_classes(target) for name, one in load_devices(file)[1].items()}
+
+
+def _settings(driver: Driver[Any, Any], target: str, given: Mapping[str, object], directory: Path) -> BaseModel | None:
+    """The settings that the driver has in the sandbox of its project, but for what was given."""
+    from dra_kit.node.slices.first_inventory import NODE
+    from dra_kit.sandbox.driver.drivers import SandboxDriver, project_settings
+
+    values = {**project_settings(target, driver), **given}
+    return SandboxDriver((driver,), partial(author_settings, driver), values=values).settings_on(NODE, directory)
+
+
+def _surroundings(
+    driver: Driver[Any, Any] | None,
+    settings: Any,
+    saved: Path | None,
+    classes: dict[str, v1.DeviceClass],
+    *,
+    alpha: bool,
+    timeout: float,
+) -> Surroundings:
+    from dra_kit.lint.surroundings import Surroundings
+    from dra_kit.resource.gates import FeatureGates
+    from dra_kit.resource.mistakes.advertised import Advertised
+    from dra_kit.snapshot.given import load_devices
+
+    devices: list[tuple[str, str, v1.Device]] = []
+    complete = False
+    if saved is not None:
+        slices, found = load_devices(saved)
+        complete = bool(found)
+        classes = {**classes, **found}
+        devices += [(one.spec.driver, one.spec.pool.name, device) for one in slices for device in one.spec.devices]
+    if driver is not None:
+        # manifests are also checked where the hardware is not; the driver's configuration needs none
+        why = "it finds none on this machine"
+        found_here: list[tuple[str, str, v1.Device]] = []
+        try:
+            found_here += _found(driver, settings, timeout)
+        except ConfigurationError as error:
+            why = str(error)
+        if not found_here:
+            click.echo(f"warning: nothing is checked against devices of {driver.name}: {printable(why)}", err=True)
+        devices += found_here
+    try:
+        advertised = Advertised(devices, complete=saved is not None) if devices else None
+    except ValueError as error:
+        raise ConfigurationError(f"--from {saved} has a device that no API server accepts: {error}") from None
+    return Surroundings(
+        gates=FeatureGates.alpha() if alpha else FeatureGates.default(),
+        advertised=advertised,
+        classes=classes,
+        complete=complete,
+        configs={driver.name: driver.configs.with_settings(settings)} if driver is not None else {},
+    )
+
+
+def _found(driver: Driver[Any, Any], settings: Any, timeout: float) -> Iterator[tuple[str, str, v1.Device]]:
+    from dra_kit.node.slices.first_inventory import first_inventory
+
+    # why the driver fails is told once, by this command
+    log = logging.getLogger("dra_kit")
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        inventory = first_inventory(driver, settings, timeout)
+    finally:
+        log.setLevel(level)
+    for pool in inventory.pools:
+        for device in pool.devices:
+            yield driver.name, pool.name or "", device.to_v1()

@@ -1,0 +1,1 @@
+"""Commands that run a driver's roles in a cluster."""

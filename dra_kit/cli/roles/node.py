@@ -1,0 +1,126 @@
+"""``dra-kit node``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from dra_kit.author.driver import Driver
+from dra_kit.cli.options.common import RoleCommand, common, complete_target, path, value_of
+from dra_kit.cli.options.driver_settings import author_settings
+from dra_kit.cli.roles.node_options import node_options, node_settings
+from dra_kit.errors import StoreError
+from dra_kit.node.settings import NodeSettings
+from dra_kit.process import logging as process_logging
+from dra_kit.process import tracing
+
+_GLOBS: Final = "--globs"
+
+
+class NodeCommand(RoleCommand):
+    """Takes a file of globs in the place of a TARGET, too."""
+
+    def load(self, own: Sequence[click.Parameter], args: Sequence[str]) -> Driver[Any, Any] | None:
+        """The driver of TARGET, or of ``--globs``."""
+        file = value_of(_GLOBS, args)
+        if file is None:
+            return super().load(own, args)
+        from dra_kit.globs.driver import load_globs
+
+        return load_globs(Path(file))
+
+
+@click.command(cls=NodeCommand)
+@click.argument("target", required=False, shell_complete=complete_target)
+@click.option(
+    _GLOBS,
+    type=path(dir_okay=False),
+    metavar="FILE",
+    help="in place of a TARGET: a file of globs of device nodes, which is a driver",
+)
+@node_options
+@click.option(
+    "--state-dir",
+    type=path(),
+    envvar="DRA_STATE_DIR",
+    show_envvar=True,
+    help="durable state; default: plugins/<driver> below the kubelet's directory",
+)
+@click.option(
+    "--print-rules",
+    is_flag=True,
+    help="print what the driver's ClusterObject effects and its policy need of the API with these settings, as values "
+    "of the chart, and end",
+)
+@click.option("--dump-state", is_flag=True, help="print records, effects, epochs and what is damaged as JSON, and end")
+@common
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    target: str | None,
+    globs: Path | None,
+    state_dir: Path | None,
+    *,
+    print_rules: bool,
+    dump_state: bool,
+    **options: Any,
+) -> None:
+    """Run TARGET on this node: answer the kubelet, prepare claims, publish devices.
+
+    TARGET is module:attr, ./file.py, a folder with a pyproject.toml, or a file of globs of device nodes (.yaml).
+    """
+    if target is None and globs is None:
+        raise click.UsageError("Missing argument 'TARGET', or option '--globs': the driver to run.")
+    if target is not None and globs is not None:
+        raise click.UsageError(f"TARGET {target} and {_GLOBS} {globs} do not go together: they name two drivers.")
+    driver: Driver[Any, Any] = ctx.meta["driver"]
+    if print_rules:
+        click.echo(_rules(driver, ctx.meta.get("driver_settings", {})), nl=False)
+        return
+    if dump_state:
+        settings = NodeSettings(node_name="", kubelet_dir=options["kubelet_dir"], state_dir=state_dir)
+        click.echo(json.dumps(_dumped(driver.name, settings), indent=2))
+        return
+    author = author_settings(driver, ctx.meta.get("driver_settings", {}))
+    settings = node_settings(options, state_dir=state_dir, author=author)
+    process_logging.configure(options["log_format"], options["log_level"].upper())
+    tracing.configure(driver.name, "node")
+    import uvloop
+
+    from dra_kit.node.agent import run_node
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        ctx.exit(runner.run(run_node(driver, settings)))
+
+
+def _dumped(driver: str, settings: NodeSettings) -> dict[str, Any]:
+    """What the node keeps; health that is damaged hides nothing else."""
+    from dra_kit.node.health.memory import FILE, dump_health
+    from dra_kit.node.state.dump import dump_state
+
+    dumped = dump_state(settings.database(driver))
+    try:
+        return dumped | {"health": dump_health(settings.state(driver) / FILE)}
+    except StoreError as error:
+        return dumped | {"health": [], "damaged": [*dumped["damaged"], str(error)]}
+
+
+def _rules(driver: Driver[Any, Any], given: Mapping[str, object]) -> str:
+    """What the node's account needs beside what every driver needs, as values of the chart."""
+    import yaml
+
+    from dra_kit.author.effects.account_rules import account_rules
+    from dra_kit.author.effects.cluster_object import ClusterObject
+
+    effects = [effect for effect in driver.effects.values() if issubclass(effect, ClusterObject)]
+    rules = account_rules(effects, author_settings(driver, given) if effects else None)
+    if driver.policy is not None and driver.policy.watches is not None:
+        rules = {**rules, "extraRules": [*driver.policy.watches.rules(), *rules.get("extraRules", ())]}
+    text: str = yaml.safe_dump({"node": rules}, sort_keys=False)
+    return text

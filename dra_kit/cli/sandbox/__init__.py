@@ -1,0 +1,1 @@
+"""Commands that run a driver in a cluster of one process."""

@@ -1,0 +1,178 @@
+"""``dra-kit dev``."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from dra_kit.cli.options.common import RoleCommand, target_of
+from dra_kit.cli.options.driver_settings import settings_options
+from dra_kit.cli.sandbox import sandbox
+from dra_kit.cli.sandbox.driver import sandbox_driver
+from dra_kit.cli.sandbox.interruptible import run_interruptibly
+from dra_kit.errors import ConfigurationError
+from dra_kit.process.target import load_driver
+
+if TYPE_CHECKING:
+    from dra_kit.dev.session import Development
+    from dra_kit.dev.watch import Watch
+
+_SHARED: Final = ("files", "nodes", "kubeconfig", "alpha", "feature_gates", "time_scale", "webhook")
+"""Options that mean what they mean for ``dra-kit sandbox``."""
+_HERE: Final = "."
+
+
+class DevCommand(RoleCommand):
+    """Takes the project of the working directory where there is no TARGET."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep the arguments as they came: the driver's process gets them again."""
+        from dra_kit.dev.watch import Watch
+
+        place = _place_of_target(target_of(self.params, args))
+        # before the files are read: what is changed while they are is seen; the driver's process, which has no parent,
+        # ends when it cannot use them
+        watch = Watch(*_watched(place)) if place is not None and ctx.parent is not None else None
+        try:
+            if not ctx.resilient_parsing and _lacks_target(self.params, args):
+                args = [_HERE, *args]
+            ctx.meta["arguments"] = list(args)
+            return super().parse_args(ctx, args)
+        except ConfigurationError as error:
+            if watch is None or place is None or {*ctx.help_option_names} & {*args}:
+                raise
+            _start_when_mended(error, place, watch)
+            raise
+
+
+def _start_when_mended(error: ConfigurationError, place: Path, watch: Watch) -> None:
+    """Begin again with the same arguments as soon as a file changes: code that is broken at first is no reason to end.
+
+    In a new process, since modules that were loaded stay as they are.
+    """
+    from dra_kit.values.printable import printable
+
+    text = printable(" ".join(str(error).split()))
+    what = f"a file below {place}" if place.is_dir() else str(place)
+    click.echo(f"error: {text} [{error.code}]\nwaiting for {what} to change; Ctrl-C ends", err=True)
+
+    async def changed() -> None:
+        async for _ in watch.changes():
+            return
+
+    asyncio.run(changed())
+    os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - this very command
+
+
+def _place_of_target(named: str | None) -> Path | None:
+    """The place to look at before it is known which options the driver has: what is named may be the value of one."""
+    from dra_kit.sandbox.driver.settings.project import place_of
+
+    if named is None or (not Path(named).exists() and not {*named} & {":", "/", "."}):
+        return place_of(_HERE)
+    return place_of(named)
+
+
+def _watched(place: Path) -> tuple[list[Path], list[Path]]:
+    """The folders and the files to look at."""
+    return ([place], []) if place.is_dir() else ([], [place])
+
+
+def _lacks_target(params: list[click.Parameter], args: list[str]) -> bool:
+    """Whether no argument can be the TARGET, and the working directory is a project."""
+    from dra_kit.sandbox.driver.settings.project import project_of
+
+    project = project_of(_HERE)
+    if project is None or not project.driver[0]:
+        return False
+    target = target_of(params, args)
+    if target is None:
+        return True
+    if Path(target).exists() or ":" in target:
+        return False
+    # it may be the value of an option that the driver brings
+    return target_of([*params, *settings_options(load_driver(_HERE), params)], args) is None
+
+
+@click.command(cls=DevCommand)
+@click.argument("target", required=False)
+@click.option("--view/--no-view", default=True, help="show a screen, where there is a terminal; else lines")
+@click.option(
+    "--log-level",
+    default="",
+    envvar="DRA_LOG_LEVEL",
+    show_envvar=True,
+    type=click.Choice(["", "debug", "info", "warning", "error"]),
+    metavar="[debug|info|warning|error]",
+    help="least level of the driver's log shown  [default: info of your code, warning of dra-kit]",
+)
+@click.pass_context
+def command(ctx: click.Context, /, target: str | None, **options: Any) -> None:
+    """Run TARGET in a cluster of one process, and replace it whenever its files change.
+
+    TARGET is as for dra-kit sandbox; without one it is the project of the working directory. A file below the project
+    that changes starts the driver anew, as a rolling update: claims and pods live on. Code that cannot be used is told
+    with its file and line, and the code before serves on. Files of -f are applied again.
+
+    \b
+      dra-kit dev -f demo/pod.yaml
+      dra-kit dev ./pizza.py -f claim.yaml -f pod.yaml
+
+    On the screen: r starts the driver anew, a makes the pods of -f anew, 1 to 5 show one part alone, q ends. Exit code
+    0, also after Ctrl-C; 2: the cluster does not come up, or a flag is wrong.
+    """  # noqa: D301 - click's mark for a paragraph that is not wrapped
+    from dra_kit.dev.display import Lines
+    from dra_kit.dev.session import DevSession
+    from dra_kit.sandbox.timeline.view.live import LiveView
+
+    if target is None:
+        raise click.UsageError(f"Missing argument 'TARGET': {Path.cwd()} is no project with a driver.")
+    if options["kubeconfig"] is not None:
+        sandbox.require_unused(options["kubeconfig"])
+    on_screen = options["view"] and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    development = _development(ctx, target, options)
+    if on_screen:
+        from dra_kit.dev.screen.screen import screen_session
+
+        session, reader_gone = screen_session(development), asyncio.Event()  # a terminal that goes sends SIGHUP
+    else:
+        view = LiveView(sys.stdout)
+        session, reader_gone = DevSession(development, Lines(view, sys.stderr)), view.cut_off
+    ctx.exit(asyncio.run(run_interruptibly(session, reader_gone)))
+
+
+command.params[1:1] = [param for param in sandbox.command.params if param.name in _SHARED]
+
+
+def _development(ctx: click.Context, target: str, options: Mapping[str, Any]) -> Development:
+    from dra_kit.dev.session import Development
+    from dra_kit.sandbox.driver.settings.project import place_of
+    from dra_kit.sandbox.sandbox import SandboxSettings
+
+    driver = sandbox_driver(target, ctx.meta["driver"], ctx.meta.get("driver_settings", {}), options["nodes"])
+    folders, files = _watched(place_of(target) or Path.cwd())
+    return Development(
+        driver=driver,
+        settings=SandboxSettings(
+            nodes=options["nodes"],
+            gates=sandbox.feature_gates(options["feature_gates"], alpha=options["alpha"]),
+            time_scale=options["time_scale"],
+            kubeconfig=options["kubeconfig"],
+            webhook=options["webhook"],
+            roles=False,
+        ),
+        arguments=ctx.meta["arguments"],
+        folders=folders,
+        files=[
+            *files,
+            *(Path(value) for value in driver.values.values() if isinstance(value, str) and Path(value).is_file()),
+        ],
+        manifests=options["files"],
+        log_level=options["log_level"],
+    )

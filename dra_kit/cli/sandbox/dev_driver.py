@@ -1,0 +1,87 @@
+"""``python -m dra_kit.cli.sandbox.dev_driver``: the driver's process of ``dra-kit dev``.
+
+See :mod:`dra_kit.dev.driver.roles`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import TextIO
+
+import click
+
+import dra_kit.controller.agent
+import dra_kit.webhook.agent  # noqa: F401 - all that takes long to load is loaded before there are orders
+from dra_kit.cli.sandbox.dev import command
+from dra_kit.cli.sandbox.driver import sandbox_driver
+from dra_kit.dev.driver.roles import TAKE_OVER, Orders, Roles, Word
+from dra_kit.errors import DraKitError, TargetError
+from dra_kit.process import logging as process_logging
+
+
+def main() -> None:
+    """Wait for orders and run the driver until standard input ends; never returns."""
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what an author prints is no answer
+    line = sys.stdin.readline()
+    if line:
+        _serve(Orders.model_validate_json(line), lambda word: _answer(answers, word))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # threads of the driver's code that do not return would keep the process
+
+
+def _answer(answers: TextIO, word: Word) -> None:
+    answers.write(f"{word.model_dump_json()}\n")
+    answers.flush()
+
+
+def _serve(orders: Orders, tell: Callable[[Word], None]) -> None:
+    shown = logging.getLevelNamesMapping()[orders.log_level.upper() or "INFO"]
+    process_logging.configure("text", min(shown, logging.INFO))  # more is looked at than is shown
+    for handler in logging.getLogger().handlers:
+        handler.setLevel(shown)
+    if not orders.log_level:
+        logging.getLogger("dra_kit").setLevel(logging.WARNING)
+    try:
+        ctx = command.make_context("dev", list(orders.arguments))
+        given = ctx.meta.get("driver_settings", {})
+        driver = sandbox_driver(ctx.params["target"], ctx.meta["driver"], given, len(orders.nodes))
+        asyncio.run(_run(Roles(driver, orders, tell)))
+    except DraKitError as error:
+        text = error.cause if isinstance(error, TargetError) else str(error)  # there is no other TARGET
+        tell(Word(state="failed", text=f"{' '.join(text.split())} [{error.code}]"))
+    except click.UsageError as error:
+        tell(Word(state="failed", text=error.format_message()))
+
+
+async def _run(roles: Roles) -> None:
+    loop = asyncio.get_running_loop()
+    orders = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
+    work = asyncio.create_task(roles.run())
+    obey = asyncio.create_task(_obey(roles, orders))
+    loop.add_signal_handler(signal.SIGTERM, obey.cancel)
+    await asyncio.wait([work, obey], return_when=asyncio.FIRST_COMPLETED)
+    for task in (work, obey):
+        task.cancel()
+    await roles.stop()
+    results = await asyncio.gather(work, obey, return_exceptions=True)
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
+
+
+async def _obey(roles: Roles, orders: asyncio.StreamReader) -> None:
+    while line := await orders.readline():
+        if line.decode().strip() == TAKE_OVER:
+            roles.take_over()
+
+
+if __name__ == "__main__":
+    main()

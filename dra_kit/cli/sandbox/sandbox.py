@@ -1,0 +1,346 @@
+"""``dra-kit sandbox``."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from click.shell_completion import CompletionItem
+
+from dra_kit.cli.options.common import RoleCommand, complete_target, path, target_of
+from dra_kit.cli.options.several_drivers import SET, given_settings
+from dra_kit.cli.sandbox.down import down, how_to_end, how_to_use
+from dra_kit.cli.sandbox.driver import sandbox_driver
+from dra_kit.cli.sandbox.env import env
+from dra_kit.cli.sandbox.interruptible import run_interruptibly
+from dra_kit.cli.sandbox.list import list_command
+from dra_kit.cli.sandbox.schema import schema_command
+from dra_kit.cli.sandbox.targets import Loaded, load_stories, load_targets
+from dra_kit.errors import ConfigurationError, DraKitError, TargetError
+from dra_kit.process import logging as process_logging
+from dra_kit.values.nearest import did_you_mean
+
+if TYPE_CHECKING:
+    from dra_kit.resource.gates import FeatureGates
+    from dra_kit.sandbox.run.session import Session
+    from dra_kit.sandbox.timeline.view.live import LiveView
+
+COMMANDS: Final = {"down": down, "env": env, "list": list_command, "schema": schema_command}
+"""Words that are no TARGET; a folder of such a name is ``./down``."""
+_HERE: Final = "."
+
+
+class SandboxCommand(RoleCommand):
+    """Knows ``down``, ``env``, ``list`` and ``schema``, which are no TARGETs but commands of their own."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """That of another command where it is meant."""
+        target = target_of(self.params, args)
+        if target in COMMANDS:
+            args.remove(target)
+            return COMMANDS[target].make_context(f"{info_name} {target}", args, parent, **extra)
+        try:
+            with _announced():
+                return super().make_context(info_name, args, parent, **extra)
+        except TargetError as error:
+            hint = did_you_mean(target, COMMANDS)
+            if not hint or Path(str(target)).exists():
+                raise
+            raise TargetError(f"{error}{hint}", code=error.code) from None
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run; in the background, whoever has started it learns of an error."""
+        with _announced():
+            return super().invoke(ctx)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep the arguments as they came: a sandbox in the background gets them again.
+
+        Without a TARGET it is the project here, if there is one.
+        """
+        ctx.meta["arguments"] = list(args)
+        if target_of(self.params, args) is None and not {*ctx.help_option_names} & {*args} and _is_project_here():
+            args = [_HERE, *args]
+        if not ctx.resilient_parsing:
+            ctx.meta["drivers"], ctx.meta["driver_options"] = load_targets(self.params, args, "--story")
+        return click.Command.parse_args(self, ctx, args)
+
+
+@contextmanager
+def _announced() -> Iterator[None]:
+    """Let whoever has started this process in the background know of an error."""
+    try:
+        yield
+    except DraKitError as error:
+        from dra_kit.sandbox.run.detached import announce_failure
+
+        announce_failure(error)
+        raise
+
+
+def _is_project_here() -> bool:
+    from dra_kit.sandbox.driver.settings.project import project_of
+
+    project = project_of(_HERE)
+    return project is not None and bool(project.driver[0])
+
+
+class NewFile(click.Path):
+    """A file to be written, in a directory that is there."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path, if a file can be written there."""
+        file: Path = super().convert(value, param, ctx)  # type: ignore[assignment]  # it is told path_type
+        if not file.parent.is_dir():
+            self.fail(f"there is no directory {file.parent}; make it, or name another.", param, ctx)
+        if file.is_symlink() or (file.exists() and not file.is_file()):
+            self.fail(f"{file} is no regular file; name one, or a path where nothing is.", param, ctx)
+        if not os.access(file.parent, os.W_OK):  # it is written under another name, then renamed
+            self.fail(f"{file} may not be written.", param, ctx)
+        return file
+
+
+def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """A command of its own, where it may stand, or a TARGET."""
+    words = [word for word in COMMANDS if incomplete and word.startswith(incomplete) and not ctx.params.get("targets")]
+    if not words:
+        return complete_target(ctx, param, incomplete)
+    return [CompletionItem(word) for word in (*words, *sorted(path.name for path in Path().glob(f"{incomplete}*")))]
+
+
+@click.command(cls=SandboxCommand)
+@click.argument("targets", nargs=-1, metavar="[TARGET]...", shell_complete=_complete)
+@click.option(
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    type=path(exists=True),
+    help="manifests to apply, a file or a folder; may be repeated",
+)
+@click.option(
+    "--story",
+    "stories",
+    multiple=True,
+    type=path(exists=True, file_okay=False),
+    help="folder of a story, or of several, to run; may be repeated",
+)
+@click.option(
+    "--nodes",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, 100),
+    help="nodes; {node} in a setting of the driver stands for the node's name",
+)
+@click.option(
+    SET,
+    "values",
+    multiple=True,
+    metavar="[DRIVER.]NAME=VALUE",
+    help="a setting of a driver, where several drivers have one of that name; may be repeated",
+)
+@click.option("--report", type=NewFile(), help="write what became of every pod there, as JSON")
+@click.option("--timeline", type=NewFile(), help="keep what happens there, a JSON record on each line")
+@click.option(
+    "--timeout",
+    default=60.0,
+    show_default=True,
+    type=click.FloatRange(min=0.1),
+    help="seconds for the pods of -f, and for each step of a story",
+)
+@click.option("--keep", is_flag=True, help="leave everything running in the end, until Ctrl-C")
+@click.option("--detach", is_flag=True, help="run in the background; 'dra-kit sandbox down' ends it")
+@click.option("--kubeconfig", type=NewFile(), help="write the cluster's kubeconfig there")
+@click.option("--alpha", is_flag=True, help="switch on the alpha features of resource.k8s.io")
+@click.option(
+    "--feature-gates",
+    default="",
+    metavar="NAME=BOOL[,...]",
+    help="switch single features of resource.k8s.io on or off",
+)
+@click.option(
+    "--time-scale",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(min=0.01),
+    help="divide the waits of Kubernetes by this: retries, back-offs, grace periods",
+)
+@click.option(
+    "--webhook/--no-webhook",
+    default=True,
+    show_default=True,
+    help="have the driver's webhook refuse bad opaque configuration when it is applied",
+)
+@click.option(
+    "--log-level",
+    default="error",
+    show_default=True,
+    envvar="DRA_LOG_LEVEL",
+    show_envvar=True,
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    help="least level of the driver's log shown",
+)
+@click.pass_context
+def command(ctx: click.Context, /, targets: tuple[str, ...], **options: Any) -> None:  # fmt: skip
+    """Run TARGET in a Kubernetes cluster that lives in this one process, and show what happens.
+
+    TARGET is module:attr, ./file.py, a file of globs of device nodes (.yaml), or a folder with a pyproject.toml, whose
+    deviceclasses.yaml is applied first. Without one it is the project in this folder; where there is none the cluster
+    has no driver, and "dra-kit sandbox env" prints what one needs that is started by hand. Containers run as local
+    processes: no image is pulled, no mount is made.
+
+    Several TARGETs are several drivers on every node. A flag is a setting of the driver that has it; one that several
+    have is given by --set DRIVER.NAME=VALUE.
+
+    Exit code 0: every pod of -f ended with 0, or is ready if it is not to end; every story was true. 1: not so. 2: the
+    driver or a manifest cannot be used. With neither -f nor --story everything runs until Ctrl-C.
+
+    \b
+      dra-kit sandbox ./pizza.py -f claim.yaml -f pod.yaml
+      dra-kit sandbox . --story stories/order-by-claim
+      dra-kit sandbox ./gpu.py ./nic.py -f pod.yaml
+      dra-kit sandbox . --detach --kubeconfig /tmp/kubeconfig
+      dra-kit sandbox list
+      dra-kit sandbox env
+      dra-kit sandbox down
+    """  # noqa: D301 - click's mark for a paragraph that is not wrapped
+    if options["kubeconfig"] is not None:
+        require_unused(options["kubeconfig"])
+    loaded: list[Loaded] = ctx.meta["drivers"]
+    if not loaded and options["stories"]:
+        raise click.UsageError("--story needs a TARGET: a story tells what a driver does.")
+    for target in targets:
+        _hint(target)
+    if options["detach"]:
+        _detach(ctx, options)
+        return
+    from dra_kit.sandbox.run.detached import bounded_log
+    from dra_kit.sandbox.timeline.view.live import LiveView
+
+    shown = logging.getLevelNamesMapping()[options["log_level"].upper()]
+    process_logging.configure("text", min(shown, logging.INFO))  # the sandbox looks at more than is shown
+    for handler in logging.getLogger().handlers:
+        handler.setLevel(shown)
+    view = LiveView(sys.stdout)
+    view.entry(f"a cluster in this process starts, {_with_drivers([driver.name for _, driver in loaded])}")
+    with bounded_log():
+        code = asyncio.run(run_interruptibly(_session(ctx, options, view), view.cut_off))
+    ctx.exit(code)
+
+
+def _with_drivers(names: Sequence[str]) -> str:
+    if not names:
+        return "without a driver"
+    return f"with driver{'s' if len(names) > 1 else ''} {' and '.join(names)}"
+
+
+def require_unused(kubeconfig: Path) -> None:
+    """Refuse the kubeconfig of a sandbox in the background.
+
+    Raises:
+        ConfigurationError: it is that.
+    """
+    from dra_kit.sandbox.run.detached import running
+
+    for sandbox in running():
+        if sandbox.has_kubeconfig(kubeconfig):
+            raise ConfigurationError(
+                f"--kubeconfig {kubeconfig} is that of the sandbox of {sandbox.title} in the background, process "
+                f"{sandbox.pid}; name another, or end that one: {how_to_end(sandbox)}"
+            )
+
+
+def _detach(ctx: click.Context, options: Mapping[str, Any]) -> None:
+    from dra_kit.sandbox.run.detached import detach
+
+    if options["stories"]:
+        raise click.UsageError("--detach and --story do not go together: nobody would see the story.")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # else it would leave behind what it started
+    sandbox = detach([word for word in ctx.meta["arguments"] if word != "--detach"])
+    who = f"{sandbox.title} {'run' if len(sandbox.drivers) > 1 else 'runs'} in a cluster"
+    what = who if sandbox.drivers else "a cluster without a driver runs"
+    click.echo(f"{what} in the background, process {sandbox.pid}")
+    for line in how_to_use(sandbox):
+        click.echo(f"  {line}")
+
+
+def _hint(target: str) -> None:
+    """A project that is not taken, although the TARGET lies in it."""
+    from dra_kit.sandbox.driver.settings.project import other_project
+
+    project = other_project(target)
+    if project is not None and project.has_more_than_a_driver():
+        named = ":".join(project.driver)
+        click.echo(
+            f"hint: {target} is not {named}, the driver of {project.file}: the settings and device classes of that "
+            "project are not used",
+            err=True,
+        )
+
+
+def _session(ctx: click.Context, options: Mapping[str, Any], view: LiveView) -> Session:
+    from dra_kit.sandbox.run.detached import announce, is_detached
+    from dra_kit.sandbox.run.environment import leave_word
+    from dra_kit.sandbox.run.session import Session, Task
+    from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
+
+    stories = load_stories(options["stories"])
+    loaded: list[Loaded] = ctx.meta["drivers"]
+    given = given_settings(ctx, [driver for _, driver in loaded], options["values"])
+    replaced = any(story.replaces for story in stories)
+
+    def ready(sandbox: Sandbox) -> None:
+        leave_word(sandbox)
+        announce(sandbox.drivers, sandbox.kubeconfig)
+
+    return Session(
+        [
+            sandbox_driver(target, driver, given[driver.name], options["nodes"], replaced=replaced)
+            for target, driver in loaded
+        ],
+        SandboxSettings(
+            nodes=options["nodes"],
+            gates=feature_gates(options["feature_gates"], alpha=options["alpha"]),
+            time_scale=options["time_scale"],
+            kubeconfig=options["kubeconfig"],
+            webhook=options["webhook"],
+            edited=tuple(sorted({name for story in stories for name in story.edited})),
+        ),
+        Task(
+            files=options["files"],
+            stories=stories,
+            timeout=options["timeout"],
+            keep=options["keep"] or is_detached(),
+            report=options["report"],
+            timeline=options["timeline"],
+        ),
+        view,
+        ready=ready,
+    )
+
+
+def feature_gates(flags: str, *, alpha: bool) -> FeatureGates:
+    """The gates that ``--feature-gates`` and ``--alpha`` mean.
+
+    Raises:
+        ConfigurationError: there is no such gate, or its value is wrong.
+    """
+    from dra_kit.resource.gates import FeatureGates
+
+    try:
+        return (FeatureGates.alpha() if alpha else FeatureGates.default()).switched(flags)
+    except ValueError as error:
+        raise ConfigurationError(f"--feature-gates: {error}") from None

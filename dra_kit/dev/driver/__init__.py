@@ -1,0 +1,1 @@
+"""The driver in a process of its own: started, updated, stopped."""

@@ -1,0 +1,198 @@
+"""The driver's roles in a process of their own: what a release of the driver is to a cluster.
+
+Each state of the author's files gets a fresh process, as each image in a cluster does: no module, thread, native
+library or registry of the code before is left in it, and whatever it does to itself, the cluster lives on.
+
+The process gets its orders by a line of JSON on its standard input (:class:`Orders`), later by :data:`TAKE_OVER`;
+the end of that input is its end. It answers with lines of JSON on its standard output (:class:`Word`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel
+
+from dra_kit.author.driver import Driver
+from dra_kit.kube.connection.credentials import load_credentials
+from dra_kit.node.agent import Agent
+from dra_kit.process.probes import parts_not_ready
+from dra_kit.publishing.log_messages import DISCOVER_FAILED
+from dra_kit.sandbox.cluster.slow_calls import PATIENCE
+from dra_kit.sandbox.driver.drivers import SandboxDriver
+from dra_kit.sandbox.driver.roles.journal import DriverLog
+from dra_kit.sandbox.driver.roles.operators import Webhook, controller_role, webhook_role
+from dra_kit.sandbox.driver.roles.role_thread import RoleThread
+from dra_kit.sandbox.driver.running import PUBLISH_SECONDS
+from dra_kit.sandbox.driver.settings.node_settings import node_settings
+
+TAKE_OVER: Final = "take over"
+"""The process before has ended: what only one may do, such as telling Events, is this one's now."""
+_FAILED_SECONDS: Final = 1.0  # a driver whose discover failed may mend itself within this time
+_POLL: Final = 0.02
+
+
+class Orders(BaseModel):
+    """What a process is to do.
+
+    Attributes:
+        arguments: of ``dra-kit dev``, which name the driver and its settings.
+        number: of the process, from 1; distinguishes it from those before it.
+        nodes: the directory of each node, by name.
+        kubeconfig: of the API server.
+        directory: for files of this process.
+        mark: of the sandbox.
+        time_scale: waits are divided by this.
+        webhook: run the driver's webhook role, if it has configs.
+        log_level: least level that is logged; empty: what the author logs from info, what dra-kit logs from warning.
+    """
+
+    arguments: list[str]
+    number: int
+    nodes: dict[str, Path]
+    kubeconfig: Path
+    directory: Path
+    mark: str
+    time_scale: float
+    webhook: bool
+    log_level: str
+
+
+class Word(BaseModel):
+    """What a process says of itself.
+
+    Attributes:
+        state: ``waiting``: it does not come up, for now; ``ready``: it serves, and has published its devices;
+            ``failed``: it cannot be used, and ends.
+        text: why.
+        driver: its name.
+        webhook: the ValidatingWebhookConfiguration that calls its webhook role; None where it has none.
+    """
+
+    state: Literal["waiting", "ready", "failed"]
+    text: str = ""
+    driver: str = ""
+    webhook: dict[str, Any] | None = None
+
+
+class Roles:
+    """All roles of a driver, on all nodes.
+
+    Args:
+        driver: to run.
+        orders: how.
+        tell: takes what there is to say.
+    """
+
+    def __init__(self, driver: SandboxDriver, orders: Orders, tell: Callable[[Word], None]) -> None:
+        self._driver = driver
+        self._orders = orders
+        self._report = tell
+        self._agents: dict[str, Agent] = {}
+        self._log = DriverLog()
+        self._roles: list[RoleThread] = []
+        self._webhook: Webhook | None = None
+
+    async def run(self) -> None:
+        """Start the roles, say what becomes of them, and go on until one of them ends."""
+        logging.getLogger().addHandler(self._log)
+        self._start()
+        begin, reported = time.monotonic(), False
+        while waiting := [*self._waiting(), *await self._unheard()]:
+            seconds = time.monotonic() - begin
+            if failure := self._failure(seconds):
+                self._report(Word(state="failed", text=failure))
+                return
+            if not reported and seconds > PATIENCE:
+                reported = True
+                self._report(Word(state="waiting", text="; ".join(self._hanging() or waiting)))
+            await asyncio.sleep(_POLL)
+        configuration = dict(self._webhook.configuration) if self._webhook else None
+        self._report(Word(state="ready", driver=self._driver.name, webhook=configuration))
+        while not (failure := self._ended()):  # noqa: ASYNC110 - threads end it
+            await asyncio.sleep(_POLL)
+        self._report(Word(state="failed", text=failure))
+
+    def take_over(self) -> None:
+        """Do also what only one process may do."""
+        self._roles.append(controller_role(self._driver.drivers[0], self._orders.kubeconfig))
+        self._roles[-1].start()
+
+    async def stop(self) -> None:
+        """Stop as a SIGTERM would."""
+        await asyncio.gather(*(role.stop() for role in self._roles))
+
+    def _start(self) -> None:
+        orders = self._orders
+        authors = []
+        for (name, directory), driver in zip(orders.nodes.items(), self._driver.drivers, strict=True):
+            author = self._driver.settings_on(name, directory)
+            authors.append(author)
+            run = partial(self._run_node, name, directory, driver, author)
+            self._roles.append(RoleThread(f"node role on {name}", run))
+        driver = self._driver.drivers[0]
+        if orders.webhook and driver.configs.kinds:
+            self._webhook = webhook_role(driver, orders.kubeconfig, orders.directory, authors[0])
+            self._roles.append(self._webhook.role)
+        for role in self._roles:
+            role.start()
+
+    async def _run_node(self, name: str, directory: Path, driver: Driver[Any, Any], author: BaseModel | None) -> int:
+        orders = self._orders
+        settings = node_settings(
+            name, directory, orders.kubeconfig, author,
+            mark=orders.mark, time_scale=orders.time_scale, pod_uid=f"dev-{orders.number}",
+        )  # fmt: skip
+        self._agents[name] = Agent(driver, settings, await load_credentials(orders.kubeconfig))
+        return await self._agents[name].run()
+
+    def _waiting(self) -> list[str]:
+        """Return what is not ready on the nodes."""
+        found = []
+        for name in self._orders.nodes:
+            agent = self._agents.get(name)
+            lines = parts_not_ready(agent.supervisor) if agent else ["it starts"]
+            found += [f"on {name}: {line}" for line in lines]
+        return found
+
+    async def _unheard(self) -> list[str]:
+        """Return the webhook role, as long as it does not listen."""
+        if self._webhook is None:
+            return []
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", self._webhook.port)
+        except OSError:
+            return ["the webhook role does not listen"]
+        writer.close()
+        return []
+
+    def _failure(self, seconds: float) -> str:
+        """Return why the driver cannot be used, so many seconds after its start; empty as long as it may still
+        come up.
+        """
+        if failure := self._ended():
+            return failure
+        discover = self._log.problems_of(DISCOVER_FAILED)
+        if discover and seconds > _FAILED_SECONDS:
+            return discover[-1]
+        if seconds > PUBLISH_SECONDS:
+            reasons = [*self._log.problems, *self._hanging()][-2:] or ["discover() has not yielded an inventory"]
+            return f"it publishes nothing within {PUBLISH_SECONDS:.0f} s: {'; '.join(reasons)}"
+        return ""
+
+    def _ended(self) -> str:
+        """Return why a role has ended by itself; empty while all run."""
+        for role in self._roles:
+            if role.failure:
+                problems = self._log.problems
+                return problems[-1] if problems and role.exit_code is not None else role.failure
+        return ""
+
+    def _hanging(self) -> list[str]:
+        return [f"on {name}: {line}" for name, agent in self._agents.items() for line in agent.hanging(0.0)]

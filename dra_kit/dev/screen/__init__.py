@@ -1,0 +1,1 @@
+"""The screen of ``dra-kit dev``."""

@@ -1,0 +1,226 @@
+"""The screen of ``dra-kit dev``: a :class:`dra_kit.dev.display.Display` for a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from dra_kit.dev.screen.calls import Calls
+from dra_kit.dev.screen.containers import FromClaims
+from dra_kit.dev.screen.keys import DOWN, ESCAPE, UP, keys
+from dra_kit.dev.screen.layout import Focus, Headline, layout
+from dra_kit.dev.screen.panes import Pane, calls_pane, claims_pane, devices_pane, log_pane, pods_pane
+from dra_kit.dev.session import Apply, Development, DevSession, Event, Quit, Reload
+from dra_kit.kube.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dra_kit.process.logging import configure
+from dra_kit.resource.pods import pod_claims
+from dra_kit.sandbox.sandbox import Sandbox
+from dra_kit.sandbox.timeline.records import (
+    DriverEnded,
+    DriverLogged,
+    DriverNotServing,
+    DriverRefused,
+    DriverServing,
+    DriverStarting,
+    ManifestsApplied,
+    ManifestsRefused,
+    Record,
+)
+from dra_kit.sandbox.timeline.report.problems import PodProblems
+from dra_kit.sandbox.timeline.view.driver_entries import consequence, shortened
+from dra_kit.scheduler.pods import Key, key_of
+from dra_kit.values.json import ObjectView
+
+if TYPE_CHECKING:
+    from dra_kit.sandbox.cluster.causes import Cause
+
+_REFRESH_SECONDS: Final = 0.1
+_SHARE: Final = 10  # thousands of devices are looked at more rarely: one part in so many of the time
+_EXPLAIN_SECONDS: Final = 1.0
+_LOG_LINES: Final = 1_000
+_KEYS: Final[Mapping[str, Event]] = {"r": Reload(), "a": Apply(), "q": Quit()}
+_FOOTER: Final = "r reload   a pods anew   1-5 one part   q quit"
+_FOCUSED: Final = "↑ ↓ scroll   0 all parts   r reload   a pods anew   q quit"
+_NO_KEYS: Final = "Ctrl-C ends"
+
+
+class Screen:
+    """Shows slices, claims, pods, calls and the log, and what became of the last change.
+
+    Args:
+        console: of the terminal.
+        driver: its name.
+    """
+
+    def __init__(self, console: Console, driver: str) -> None:
+        self.submit: Callable[[Event], None] = lambda _: None
+        """Takes what keys ask for."""
+        self._console = console
+        self._driver = driver
+        self._calls = Calls()
+        self._problems = PodProblems()
+        self._got = FromClaims()
+        self._lines: deque[str] = deque(maxlen=_LOG_LINES)
+        self._news = ("the driver starts", "yellow")
+        self._refusal = ""
+        self._focus = Focus()
+        self._has_keys = False
+        self._busy = ""
+        self._causes: Mapping[str, Sequence[Cause]] = {}
+        self._sandbox: Sandbox | None = None
+
+    # --- dra_kit.dev.display.Display
+
+    def read(self, record: Record) -> None:
+        """See :class:`dra_kit.dev.display.Display`."""
+        for reader in (self._calls.read, self._problems.read, self._got.read):
+            reader(record)
+        match record:
+            case DriverLogged(text=text):
+                self.log(text)
+            case DriverStarting(why=why):
+                self._busy = f"{why}: the driver starts"
+            case DriverServing(why=why, duration=duration):
+                self._say(f"{why}: the driver serves after {duration * 1000:.0f} ms", "green")
+            case DriverRefused(why=why, message=message, serving=serving):
+                self._say(f"{why}: {shortened(message)}; {consequence(serving=serving)}", "bold red")
+            case DriverEnded(message=message):
+                self._say(f"the driver ended: {shortened(message)}", "bold red")
+            case DriverNotServing(message=message):
+                self._say(f"the driver does not serve yet: {shortened(message)}", "yellow")
+            case ManifestsApplied(message=message):
+                self._refusal = ""
+                if message:
+                    self.log(f"{time.strftime('%H:%M:%S')} manifests: {message}")
+            case ManifestsRefused(message=message):
+                self._refusal = f"{time.strftime('%H:%M:%S')} {shortened(message)}; not applied"
+            case _:
+                pass
+
+    def log(self, line: str) -> None:
+        """Show a line in the log."""
+        self._lines.append(line)
+
+    async def show(self, sandbox: Sandbox) -> None:
+        """See :class:`dra_kit.dev.display.Display`."""
+        self._sandbox = sandbox
+        explaining = asyncio.create_task(self._explain(sandbox))
+        try:
+            with (
+                keys(sys.stdin, self.pressed) as self._has_keys,
+                Live(console=self._console, screen=True, auto_refresh=False, redirect_stdout=False,
+                     redirect_stderr=False) as live,
+            ):  # fmt: skip
+                await self._refresh(live)
+        finally:
+            explaining.cancel()
+            await asyncio.wait([explaining])
+            self._console.print("taking everything down", style="dim")
+
+    # --- what is shown
+
+    def pressed(self, key: str) -> None:
+        """A key was pressed."""
+        focus = self._focus
+        if key in _KEYS:
+            self.submit(_KEYS[key])
+        elif key in {"0", ESCAPE} or (key.isdecimal() and focus.pane == int(key) - 1):
+            focus.pane, focus.offset = None, 0
+        elif key.isdecimal() and int(key) <= len(self._panes()):
+            focus.pane, focus.offset = int(key) - 1, 0
+        elif key in {UP, DOWN} and focus.pane is not None:
+            newest_last = self._panes()[focus.pane].newest_last
+            focus.offset += 1 if (key == DOWN) is not newest_last else -1
+
+    def lines(self, width: int, height: int) -> list[Text]:
+        """Return all of it, in a size."""
+        kubeconfig = self._sandbox.kubeconfig if self._sandbox else ""
+        title = f" dra-kit dev  {self._driver}   KUBECONFIG={kubeconfig}"
+        footer = (_FOOTER if self._focus.pane is None else _FOCUSED) if self._has_keys else _NO_KEYS
+        news = [(self._busy, "yellow") if self._busy else self._news]
+        if self._refusal:
+            news.append((self._refusal, "bold red"))
+        return layout(Headline(title, news), self._panes(), footer, width=width, height=height, focus=self._focus)
+
+    def _panes(self) -> list[Pane]:
+        sandbox = self._sandbox
+        if sandbox is None:
+            return [log_pane(self._lines)]
+        objects = sandbox.informers.objects
+        claims, pods = list(objects(RESOURCE_CLAIMS).values()), list(objects(PODS).values())
+        reasons = {uid: "; ".join(map(str, causes)) for uid, causes in self._causes.items() if causes}
+        return [
+            devices_pane(self._driver, objects(RESOURCE_SLICES).values(), claims),
+            claims_pane(claims, self._reasons(pods), self._calls.prepared),
+            pods_pane(pods, self._got.by_uid, {**self._problems.by_uid, **reasons}),
+            calls_pane(self._calls.newest_first),
+            log_pane(self._lines),
+        ]
+
+    def _reasons(self, pods: Sequence[ObjectView]) -> Mapping[Key, str]:
+        """Return why claims of waiting pods have nothing."""
+        found: dict[Key, str] = {}  # a claim that a pod asks for is in it, also before anything is known
+        for pod in pods:
+            causes = self._causes.get(pod["metadata"]["uid"], ())
+            for item in pod_claims(pod):
+                own = [cause.text for cause in causes if cause.claim == item.name]
+                if item.claim:
+                    found[key_of(pod)[0], item.claim] = "; ".join(own)
+        return found
+
+    def _say(self, text: str, style: str) -> None:
+        self._busy = ""
+        self._news = (f"{time.strftime('%H:%M:%S')} {text}", style)
+
+    async def _refresh(self, live: Live) -> None:
+        """Draw when something has changed: whoever looks from afar has little to receive."""
+        before: object = None
+        while True:
+            begin = time.monotonic()
+            size = self._console.size
+            lines = self.lines(size.width, size.height)
+            now = (size, [(line.plain, line.style) for line in lines])
+            if now != before:
+                before = now
+                live.update(Group(*lines), refresh=True)
+            await asyncio.sleep(max(_REFRESH_SECONDS, (time.monotonic() - begin) * _SHARE))
+
+    async def _explain(self, sandbox: Sandbox) -> None:
+        """Find out what pods wait for, now and then."""
+        while True:
+            pods = sandbox.informers.objects(PODS).values()
+            waiting = [pod for pod in pods if not pod["spec"].get("nodeName")]
+            self._causes = await sandbox.causes(waiting)
+            await asyncio.sleep(_EXPLAIN_SECONDS)
+
+
+def screen_session(development: Development) -> DevSession:
+    """Return a run on the screen of this process's terminal, where what the cluster logs is shown, too."""
+    screen = Screen(Console(), development.driver.name)
+    session = DevSession(development, screen)
+    screen.submit = session.submit
+    configure("text", logging.getLevelName(logging.WARNING), _Log(screen))
+    return session
+
+
+class _Log(io.StringIO):
+    """Lines that are logged in this process."""
+
+    def __init__(self, screen: Screen) -> None:
+        super().__init__()
+        self._screen = screen
+
+    def write(self, text: str) -> int:
+        for line in text.splitlines():
+            self._screen.log(line)
+        return len(text)

@@ -1,0 +1,1 @@
+"""The wire to the API server: requests, answers, watches."""

@@ -1,0 +1,155 @@
+"""From the API server's answers to errors of dra-kit: the Status object, and Warning headers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dra_kit.errors import Conflict, Forbidden, Gone, Invalid, KubeError, NotFound, Unavailable
+from dra_kit.kube.http.call import Call
+from dra_kit.values import json
+
+_PLAIN = {404: NotFound, 409: Conflict, 410: Gone}
+_INVALID = {400, 413, 422}
+_COME_BACK = {408, 429}
+_TEXT_LIMIT = 2000  # an answer that is no Status may be a proxy's whole HTML page
+
+# the RBAC authorizer's text: User "…" cannot get resource "pods" in API group "" in the namespace "…"
+_RBAC_REFUSAL = re.compile(r"cannot (?P<verb>\S+) (?:resource|path) \"")
+# Warning: 299 - "text" (RFC 7234, 5.5; a quoted text escapes " and \)
+_WARNING = re.compile(r'299 \S+ "(?P<text>(?:[^"\\]|\\.)*)"')
+
+
+def decode(call: Call, body: bytes) -> dict[str, Any]:
+    """Reads the object in an answer.
+
+    Raises:
+        KubeError: the body is no JSON object.
+    """
+    try:
+        value = json.loads(body)
+    except ValueError as error:
+        raise KubeError(f"{call}: the answer is no JSON: {error}; is the server a Kubernetes API server?") from error
+    if not isinstance(value, dict):
+        text = "empty" if not body else f"JSON but no object: {_one_line(body.decode(errors='replace'))[:100]}"
+        raise KubeError(f"{call}: the answer is {text}; is the server a Kubernetes API server?")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An object as the server sent it.
+
+    Attributes:
+        call: what it answers.
+        text: JSON; the server writes equal objects as equal text.
+    """
+
+    call: Call
+    text: bytes
+
+    def decode(self) -> dict[str, Any]:
+        """The object.
+
+        Raises:
+            KubeError: the text is no JSON object.
+        """
+        return decode(self.call, self.text)
+
+
+def error_from_answer(call: Call, code: int, body: bytes) -> KubeError:
+    """The error for an HTTP answer that is no success.
+
+    Args:
+        call: the request.
+        code: HTTP status.
+        body: a Status object, or whatever a proxy on the way wrote.
+    """
+    try:
+        value = json.loads(body)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict) or value.get("kind") != "Status":
+        text = body.decode(errors="replace")
+        value = {"message": text if text.strip() else "empty answer"}
+    return error_from_status(call, code, value)
+
+
+def error_from_status(call: Call, code: int, status: Mapping[str, Any]) -> KubeError:
+    """The error a Status object stands for.
+
+    Args:
+        call: the request.
+        code: HTTP status, or ``code`` of a watch's ERROR event.
+        status: the Status object.
+    """
+    reason = str(status.get("reason") or "")
+    text = _one_line(str(status.get("message") or reason or "no message"))
+    message = f"{call}: {text} (HTTP {code})"
+    if code == 401:
+        return Forbidden(f"{message}; the credentials are not valid (any more)", status=code, reason=reason, text=text)
+    if code == 403:
+        return Forbidden(message + _rbac_remedy(call, message), status=code, reason=reason, text=text)
+    if code in _INVALID:
+        return Invalid(message, status=code, reason=reason, text=text, causes=_causes(status))
+    if code == 404 and call.name and not _about_object(call, status):
+        # an API that is switched off, a proxy, a wrong path: nothing is known of the object
+        return Unavailable(
+            f"{message}; that is no answer about the object: is this the right server, and does it serve the API?",
+            status=code,
+            reason=reason,
+            text=text,
+        )
+    if code in _COME_BACK or code >= 500:
+        return Unavailable(message, status=code, reason=reason, text=text)
+    about = str(_details(status).get("kind") or "")
+    return _PLAIN.get(code, KubeError)(message, status=code, reason=reason, text=text, about=about)
+
+
+def warning_text(header: str) -> str | None:
+    """The text of a ``Warning: 299`` header, None for any other warning."""
+    match = _WARNING.match(header)
+    return re.sub(r"\\(.)", r"\1", match["text"]) if match else None
+
+
+def _rbac_remedy(call: Call, message: str) -> str:
+    refusal = _RBAC_REFUSAL.search(message)
+    if refusal is None:
+        return ""  # admission refused, no RBAC rule would help
+    if call.rbac_group is None:
+        return f'; add this RBAC rule: nonResourceURLs: ["{call.rbac_resource}"], verbs: ["{refusal["verb"]}"]'
+    return (
+        f'; add this RBAC rule: apiGroups: ["{call.rbac_group}"], resources: ["{call.rbac_resource}"], '
+        f'verbs: ["{refusal["verb"]}"]'
+    )
+
+
+def _about_object(call: Call, status: Mapping[str, Any]) -> bool:
+    """Whether a NotFound tells something of the object: its name, or that of its namespace, stands in the details."""
+    details = _details(status)
+    if not details:
+        return False
+    missing = details.get("name")
+    in_namespace = f"/namespaces/{missing}/" in call.path
+    return missing == call.name or (details.get("kind") == "namespaces" and in_namespace)
+
+
+def _causes(status: Mapping[str, Any]) -> list[tuple[str, str]]:
+    causes = _details(status).get("causes")
+    return [
+        (str(cause.get("field") or ""), str(cause.get("message") or cause.get("reason") or ""))
+        for cause in causes or []
+        if isinstance(cause, dict)
+    ]
+
+
+def _details(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    details = status.get("details")
+    return details if isinstance(details, dict) else {}
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _TEXT_LIMIT else f"{line[:_TEXT_LIMIT]}…"

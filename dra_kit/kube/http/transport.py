@@ -1,0 +1,180 @@
+"""HTTP to the API server: connections, authorization, connection errors."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, OrderedDict
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import aiohttp
+from yarl import URL
+
+from dra_kit.errors import ConfigurationError, Forbidden, KubeError, Unavailable
+from dra_kit.kube.connection.credentials import Credentials
+from dra_kit.kube.http.call import Call
+from dra_kit.kube.http.status import error_from_answer, warning_text
+
+log: logging.Logger = logging.getLogger(__name__)
+
+_CONNECTIONS = 16  # a burst finds them open, or opens them: more make the first burst wait for TLS handshakes
+_CONNECT_SECONDS = 10.0
+_KEEP_ALIVE_SECONDS = 80.0  # kube-apiserver closes an idle connection after 90
+_REMEMBERED_WARNINGS = 1000
+_NO_ANSWER = "error"
+
+
+class Transport:
+    """Sends calls over kept-alive connections, in the event loop of its first use.
+
+    aiohttp sends a GET, PUT or DELETE once more when the server has closed the kept-alive connection it was sent on.
+
+    Args:
+        credentials: server and identity.
+        user_agent: the ``User-Agent`` header; the part before the slash becomes the default field manager.
+        timeout: seconds for a request and its answer, waiting for a connection included.
+    """
+
+    def __init__(self, credentials: Credentials, *, user_agent: str, timeout: float) -> None:
+        self.requests: Counter[tuple[str, str]] = Counter()
+        self.answers: Counter[tuple[str, str]] = Counter()
+        self._credentials = credentials
+        self._user_agent = user_agent
+        self._ordinary = aiohttp.ClientTimeout(total=timeout, sock_connect=_CONNECT_SECONDS)
+        self._sessions: dict[bool, aiohttp.ClientSession] = {}
+        self._warned: OrderedDict[str, None] = OrderedDict()
+
+    async def close(self) -> None:
+        """Closes all connections; a later call opens new ones."""
+        sessions, self._sessions = self._sessions, {}
+        for session in sessions.values():
+            await session.close()
+
+    async def send(self, call: Call) -> bytes:
+        """Sends a request and returns the body of its answer.
+
+        Raises:
+            KubeError: the server refused, or did not answer.
+        """
+        try:
+            response = await self._answer(call, self._ordinary)
+            return await response.read()  # gives the connection back, whatever happens
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            raise self._unavailable(call, error) from error
+
+    @asynccontextmanager
+    async def stream(self, call: Call, *, silence: float) -> AsyncGenerator[aiohttp.StreamReader, None]:
+        """Sends a request whose answer never ends by itself, on a connection of its own.
+
+        Args:
+            call: the request.
+            silence: seconds without a byte after which the connection counts as lost.
+
+        Raises:
+            KubeError: the server refused, did not answer, or broke off; also while the answer is being read.
+        """
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=silence)
+        try:
+            async with await self._answer(call, timeout, streaming=True) as response:
+                try:
+                    yield response.content
+                finally:
+                    _break_off(response)
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            raise self._unavailable(call, error) from error
+
+    async def _answer(
+        self, call: Call, timeout: aiohttp.ClientTimeout, *, streaming: bool = False
+    ) -> aiohttp.ClientResponse:
+        """The answer, if it is a success, its body not read yet."""
+        response, authorization = await self._attempt(call, timeout, streaming=streaming)
+        if response.status == 401:
+            refusal = error_from_answer(call, response.status, await response.read())
+            if not await self._refresh(refusal, authorization):
+                raise refusal
+            response, _ = await self._attempt(call, timeout, streaming=streaming)
+        self._log_warnings(call, response)
+        if not 200 <= response.status < 300:
+            async with response:
+                raise error_from_answer(call, response.status, await response.read())
+        return response
+
+    def _unavailable(self, call: Call, error: Exception) -> Unavailable:
+        server = self._credentials.server
+        if isinstance(error, TimeoutError):
+            return Unavailable(f"{call}: {server} gave no answer in time; is it overloaded or the network down?")
+        return Unavailable(f"{call}: no connection to {server}: {_reason(error)}; is the API server up and reachable?")
+
+    async def _attempt(
+        self, call: Call, timeout: aiohttp.ClientTimeout, *, streaming: bool
+    ) -> tuple[aiohttp.ClientResponse, str | None]:
+        credentials = self._credentials
+        authorization = await credentials.authorization()
+        headers = {"Authorization": authorization} if authorization else {}
+        if call.body is not None:
+            headers["Content-Type"] = call.content_type
+        self.requests[call.verb, call.rbac_resource] += 1
+        code = _NO_ANSWER
+        try:
+            response = await self._session(streaming=streaming).request(
+                call.method,
+                URL(credentials.server + call.path, encoded=True),
+                headers=headers,
+                data=call.body,
+                timeout=timeout,
+                ssl=credentials.ssl or True,
+                server_hostname=credentials.tls_server_name,
+                proxy=credentials.proxy,
+                allow_redirects=False,
+            )
+            code = str(response.status)
+        finally:
+            self.answers[call.verb, code] += 1
+        return response, authorization
+
+    async def _refresh(self, refusal: KubeError, rejected: str | None) -> bool:
+        try:
+            return await self._credentials.refresh(rejected)
+        except ConfigurationError as error:
+            raise Forbidden(
+                f"{refusal}, and cannot be renewed: {error}", status=refusal.status, reason=refusal.reason
+            ) from error
+
+    def _session(self, *, streaming: bool) -> aiohttp.ClientSession:
+        session = self._sessions.get(streaming)
+        if session is None:
+            # streams keep a connection each and must not starve requests, so they have a pool without a limit
+            session = self._sessions[streaming] = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    limit=0 if streaming else _CONNECTIONS, keepalive_timeout=_KEEP_ALIVE_SECONDS
+                ),
+                headers={"Accept": "application/json", "User-Agent": self._user_agent},
+                # without Accept-Encoding kube-apiserver does not compress answers of more than 128 KiB
+                skip_auto_headers=("Accept-Encoding",),
+                auto_decompress=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
+        return session
+
+    def _log_warnings(self, call: Call, response: aiohttp.ClientResponse) -> None:
+        for header in response.headers.getall("Warning", ()):
+            text = warning_text(header)
+            if text is None or text in self._warned:
+                continue
+            self._warned[text] = None
+            if len(self._warned) > _REMEMBERED_WARNINGS:
+                self._warned.popitem(last=False)
+            log.warning("%s: the API server warns: %s", call, text)
+
+
+def _break_off(response: aiohttp.ClientResponse) -> None:
+    """End a connection at once: over TLS, saying goodbye takes a round trip, for which a loop may not be there."""
+    connection = response.connection
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()
+
+
+def _reason(error: Exception) -> str:
+    """Why there is no connection, without the Python objects that aiohttp's own text shows."""
+    cause = getattr(error, "os_error", error)
+    return getattr(cause, "strerror", None) or str(cause) or type(error).__name__

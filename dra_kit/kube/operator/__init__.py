@@ -1,0 +1,1 @@
+"""kopf inside a process that is more than an operator."""

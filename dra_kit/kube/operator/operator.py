@@ -1,0 +1,360 @@
+"""kopf inside a process that is more than an operator: its import, its settings, its thread.
+
+What kopf 1.45 does, and what this module does about it:
+
+* Importing it imports every Kubernetes client that is installed (35 MiB of generated models). It is imported here with
+  the clients hidden, so handlers take it from here: ``from dra_kit.kube.operator.operator import kopf``. A plain
+  ``import kopf`` works too, but whoever comes first decides about the memory.
+* When it ends, it cancels every task of its event loop that is younger than itself; in the main thread it replaces the
+  SIGTERM and SIGINT handlers for good; and after an error it kills the process ten minutes later. So it always runs in
+  a thread and a loop of its own, :class:`OperatorThread`, with that timer off.
+* It ends easily: 403, 404, 5xx or no connection for longer than its back-offs (54 s), an ERROR event of a watch. So it
+  can be started again, each life with a fresh registry and fresh settings.
+* A field selector whose key is spelt ``group/plural`` matches nothing, silently: the watch is cluster-wide.
+  :func:`quiet_settings` takes resources, and checks what it made of them.
+* Handlers of create, update, delete, resume and field, daemons and timers write annotations or finalizers; an event
+  handler that returns a value writes a status. :func:`on_event` handlers write nothing.
+* Without a login handler it tries all client libraries. Here it uses our credentials, through one session whose every
+  request carries the current token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import importlib.abc
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final, Literal, TypeAlias, cast
+
+from dra_kit.errors import DraKitError, InternalError
+from dra_kit.kube.connection.credentials import Credentials
+from dra_kit.kube.operator.reports import Retries, explained
+from dra_kit.kube.operator.session import OperatorSession
+from dra_kit.kube.resources import Resource
+
+
+@contextmanager
+def _clients_hidden() -> Iterator[None]:
+    """Lets this thread, and no other, import as if no Kubernetes client were installed."""
+    finder = _Hidden(threading.get_ident())
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+
+
+class _Hidden(importlib.abc.MetaPathFinder):
+    def __init__(self, thread: int) -> None:
+        self._thread = thread
+
+    def find_spec(self, name: str, *_: object) -> None:
+        if name in {"kubernetes", "kubernetes_asyncio", "pykube"} and threading.get_ident() == self._thread:
+            raise ModuleNotFoundError(f"{name} is hidden from kopf", name=name)
+
+
+with _clients_hidden():
+    import kopf
+    from kopf._core.reactor.inventory import ResourceMemories, ResourceMemory  # public by kopf.operator(memories=…)
+
+__all__ = ["EventHandler", "EventType", "OperatorThread", "kopf", "on_event", "quiet_settings"]
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+_retries = Retries()
+for _name in [name for name in logging.root.manager.loggerDict if name.startswith("kopf._")]:
+    logging.getLogger(_name).addFilter(_retries)
+
+_SILENCE: Final = 330.0
+"""Seconds without a word after which a watch counts as lost, as for our own watches. kopf's 70 rely on a bookmark each
+minute, which the API server does not promise: each node would ask anew all day long."""
+
+
+class _Forgetful(ResourceMemories):
+    """Remembers no object: kopf keeps several KiB for each, which only handlers of changes, daemons and timers need."""
+
+    async def recall(self, *args: Any, ephemeral: bool = False, **kwargs: Any) -> ResourceMemory:
+        del ephemeral
+        return await super().recall(*args, ephemeral=True, **kwargs)
+
+
+EventType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"] | None
+"""Type of a watch event; None for an object of the initial list."""
+
+EventHandler: TypeAlias = Callable[[EventType, Mapping[str, Any]], Coroutine[Any, Any, object]]
+"""Called with the type of an event and the object, whose content must not be changed."""
+
+
+def quiet_settings(
+    field_selectors: Mapping[Resource, str] | None = None, *, chunk_size: int | None = None
+) -> kopf.OperatorSettings:
+    """Returns settings with which kopf requests and writes nothing beyond what its handlers ask for.
+
+    That is: no watch of CustomResourceDefinitions and namespaces, no peering, no Events, no SIGKILL, bounded waits.
+
+    Args:
+        field_selectors: per resource, what the API server shall filter lists and watches by.
+        chunk_size: objects per page of the initial list; None for one page.
+
+    Raises:
+        InternalError: kopf would not apply a selector to its resource.
+    """
+    settings = kopf.OperatorSettings()
+    settings.scanning.disabled = True
+    settings.peering.standalone = True
+    settings.posting.enabled = False
+    settings.process.ultimate_exiting_timeout = None
+    settings.watching.connect_timeout = 10.0
+    settings.watching.chunk_size = chunk_size
+    settings.watching.inactivity_timeout = _SILENCE
+    settings.networking.request_timeout = 30.0
+    logging.getLogger("kopf.objects").setLevel(logging.WARNING)  # else one line for each call of a handler
+    for resource, selector in (field_selectors or {}).items():
+        key = (resource.group, resource.version, resource.plural)
+        settings.watching.field_selectors[key] = selector
+        # also when the cluster prefers another version of the group
+        seen_by_kopf = kopf.Resource(*key, kind=resource.kind, namespaced=resource.namespaced, preferred=False)
+        if settings.watching.field_selectors.collect(seen_by_kopf) != [selector]:
+            raise InternalError(f"this version of kopf does not apply the field selector of {resource.full_name}")
+    return settings
+
+
+def on_event(
+    registry: kopf.OperatorRegistry,
+    resource: Resource,
+    handler: EventHandler,
+    *,
+    id: str,  # noqa: A002 - kopf's word
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    """Registers a handler of watch events that cannot write to the objects, whatever it returns.
+
+    kopf waits for one event of an object to be handled before it sends the next. An error of the handler is logged by
+    kopf and forgotten; after a gap in the watch, deletions are never reported: handlers are a hint to look again.
+
+    Args:
+        registry: of the life that is being built.
+        resource: the exact resource and version to watch.
+        handler: what to call.
+        id: of the handler, for logs.
+        loop: where the handler runs: that of the service it belongs to, not kopf's own.
+    """
+
+    async def notify(*, event: kopf.RawEvent, **_: object) -> None:
+        called = handler(cast("EventType", event["type"]), cast("Mapping[str, Any]", event["object"]))
+        try:
+            future = asyncio.run_coroutine_threadsafe(called, loop)
+        except RuntimeError:  # the loop is closed: the process goes down, nobody needs the event any more
+            called.close()
+            return
+        await asyncio.wrap_future(future)
+
+    kopf.on.event(resource.group, resource.version, resource.plural, id=id, registry=registry)(notify)
+
+
+class OperatorThread:
+    """kopf in a daemon thread with a loop of its own; a :class:`~dra_kit.process.supervisor.Part`, too.
+
+    Args:
+        credentials: for all of kopf's requests.
+        build: called in the thread before each life; returns a fresh registry and fresh settings. Objects of an earlier
+            life must not be used again.
+        backoff: seconds to wait before the first, second ... next life, the last one repeated; it starts over after a
+            life that watched for longer than the longest of them. Empty: one life, whose error :meth:`run` raises, so
+            that the process ends and its pod starts again.
+        stop_timeout: seconds that stopping may take; kopf itself waits up to 5 s for what it calls hung tasks.
+        events_only: all handlers are of watch events: nothing is kept of the objects.
+        memo: called in the thread's loop before each life, with its registry; what handlers of that life get as
+            ``memo``, or a copy of it.
+        watching: called in the thread when kopf begins to watch what it has listed, in each life and again whenever a
+            watch cannot go on where the last one ended: what happens from then on is told, what happened before is not.
+
+    Attributes:
+        ready: kopf is alive: its startup handlers are through. It does not mean that the API server has answered.
+        lives: how many lives have begun.
+        last_error: what ended the last life that failed: a KubeError, or a bug.
+    """
+
+    name = "kopf"
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        build: Callable[[], tuple[kopf.OperatorRegistry, kopf.OperatorSettings]],
+        *,
+        backoff: Sequence[float] = (1.0, 2.0, 5.0, 15.0, 60.0),
+        stop_timeout: float = 10.0,
+        events_only: bool = False,
+        memo: Callable[[kopf.OperatorRegistry], object] | None = None,
+        watching: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._memo = memo
+        self._events_only = events_only
+        self._watching = watching
+        self.ready: threading.Event = threading.Event()
+        self.lives: int = 0
+        self.last_error: Exception | None = None
+        self._credentials = credentials
+        self._build = build
+        self._backoff = tuple(backoff)
+        self._stop_timeout = stop_timeout
+        self._stopping = threading.Event()
+        self._wake: Callable[[], object] = _nothing
+        self._on_ready: Callable[[], object] = _nothing
+        self._on_end: Callable[[], object] = _nothing
+        self._thread = threading.Thread(target=self._main, name=self.name, daemon=True)
+
+    @property
+    def restarts(self) -> int:
+        """How often kopf was started again; from any thread."""
+        return max(0, self.lives - 1)
+
+    def start(self) -> None:
+        """Starts the thread; at most once."""
+        self._thread.start()
+
+    def stop(self, timeout: float | None = None) -> bool:
+        """Stops kopf, blocking; at once when it waits between two lives.
+
+        Args:
+            timeout: seconds to wait for it; None for ``stop_timeout``.
+
+        Returns:
+            Whether the thread has ended. When it has not, it ends with the process.
+        """
+        self._stopping.set()
+        self._wake()
+        if self._thread.ident is not None:
+            self._thread.join(self._stop_timeout if timeout is None else timeout)
+        return not self._thread.is_alive()
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """Runs the thread as a part of a supervisor, until cancelled.
+
+        Args:
+            ready: set when kopf is alive for the first time.
+
+        Raises:
+            KubeError: without ``backoff``: what ended kopf.
+            InternalError: without ``backoff``: kopf ended for no reason.
+        """
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+        self._on_ready = lambda: _call_soon(loop, ready.set)
+        self._on_end = lambda: _call_soon(loop, ended.set)
+        self.start()
+        try:
+            await ended.wait()
+        finally:
+            if not await asyncio.to_thread(self.stop):
+                logger.warning("kopf did not stop in time", extra={"timeout": self._stop_timeout})
+        if self.last_error is not None:
+            raise self.last_error
+
+    def _main(self) -> None:
+        attempt = 0
+        while not self._stopping.is_set():
+            self.lives += 1
+            began = time.monotonic()
+            session = OperatorSession(self._credentials, on_watch=self._watched)
+            try:
+                asyncio.run(self._live(session))
+            except BaseException as error:  # noqa: BLE001 - whatever ends a life ends neither the thread nor the process
+                self._failed(error, again=attempt > 0)
+            self.ready.clear()
+            if self._stopping.is_set() or not self._backoff:
+                break
+            if session.watched and time.monotonic() - began > max(self._backoff):
+                attempt = 0
+            self._stopping.wait(self._backoff[min(attempt, len(self._backoff) - 1)])
+            attempt += 1
+        self._on_end()
+
+    async def _live(self, session: OperatorSession) -> None:
+        asyncio.get_running_loop().set_exception_handler(_unheard)
+        registry, settings = self._build()
+        try:
+            await self._operate(registry, settings, session)
+        finally:
+            await session.close()
+        if not self._stopping.is_set():
+            raise InternalError("kopf ended by itself, without an error")
+
+    async def _operate(
+        self, registry: kopf.OperatorRegistry, settings: kopf.OperatorSettings, session: OperatorSession
+    ) -> None:
+        settings.process.ultimate_exiting_timeout = None
+        login = kopf.AiohttpSession(
+            server=self._credentials.server,
+            aiohttp_session=session.open(),
+            default_namespace=self._credentials.namespace,
+        )
+
+        async def log_in(**_: object) -> kopf.AiohttpSession:
+            return login  # asked again after a 401, the same answer tells kopf that there is no other
+
+        kopf.on.login(id="dra-kit", registry=registry)(log_in)
+        alive = concurrent.futures.Future[None]()
+        alive.add_done_callback(self._alive)
+        loop, stop = asyncio.get_running_loop(), asyncio.Event()
+        self._wake = lambda: _call_soon(loop, stop.set)
+
+        async def end_waiter(**_: object) -> None:
+            stop.set()  # else kopf, when it fails, waits 5 s for its own task that waits for this flag
+
+        kopf.on.cleanup(id="dra-kit", registry=registry)(end_waiter)
+        if not self._stopping.is_set():  # else stop() came before there was anything to wake
+            await kopf.operator(
+                registry=registry,
+                settings=settings,
+                clusterwide=True,
+                standalone=True,
+                memories=_Forgetful() if self._events_only else None,
+                memo=self._memo(registry) if self._memo is not None else None,
+                # else kopf asks for the user's name, which a UID without an entry in /etc/passwd does not have
+                identity=cast("Any", "dra-kit"),
+                stop_flag=stop,
+                ready_flag=alive,
+            )
+
+    def _watched(self, after_list: bool) -> None:
+        _retries.forget()
+        if after_list:
+            self._watching()
+
+    def _alive(self, _: object) -> None:
+        self.ready.set()
+        self._on_ready()
+
+    def _failed(self, error: BaseException, *, again: bool) -> None:
+        before, self.last_error = self.last_error, explained(error)
+        if not self._backoff or self._stopping.is_set():
+            return  # whoever waits in run() reports it; or nobody wants to know any more
+        if not isinstance(self.last_error, DraKitError):
+            logger.error("kopf failed and is started again", exc_info=self.last_error)
+            return
+        repeated = again and str(before) == str(self.last_error)
+        logger.log(
+            logging.DEBUG if repeated else logging.WARNING,
+            "kopf ended and is started again",
+            extra={"error": str(self.last_error), "code": self.last_error.code, "lives": self.lives},
+        )
+
+
+def _unheard(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Kopf forgets futures that failed for the reason it ends for; the thread tells that reason once."""
+    logger.debug("kopf left a failed task behind", extra={"error": context.get("exception") or context.get("message")})
+
+
+def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
+    with suppress(RuntimeError):  # the loop is closed: nobody is left to tell
+        loop.call_soon_threadsafe(callback)
+
+
+def _nothing() -> None:
+    """Nobody listens yet."""

@@ -1,0 +1,97 @@
+"""What effects have made and no record knows: the state was lost, and with it who needs them and that they are there.
+
+It is written down again, for the claims that it was made for. From then on it is like any other: who asks for the same
+finds it, who asks for another on its keys is refused, and it is undone when the kubelet releases the claim, or when
+the claim has been an orphan at two looks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from dra_kit.errors import DraKitError
+from dra_kit.node.effects.marks import Finder, Mark
+from dra_kit.node.effects.understanding import EffectClasses
+from dra_kit.node.locks.named import Locks
+from dra_kit.node.state.records import UNKNOWN_BOOT
+from dra_kit.node.state.store import Store
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+_AGAIN: Final = 30.0  # seconds to the next look after one that failed
+
+
+class Unrecorded:
+    """A part of the node process; runs when the author's code may be called.
+
+    Args:
+        store: the records.
+        classes: make effects of what is found.
+        finders: know where to look.
+        locks: of what effects touch.
+        every: seconds between two looks; the first one is at the start.
+    """
+
+    name = "unrecorded"
+
+    def __init__(
+        self, store: Store, classes: EffectClasses, finders: Sequence[Finder], locks: Locks, *, every: float
+    ) -> None:
+        self._store = store
+        self._classes = classes
+        self._finders = finders
+        self._locks = locks
+        self._every = every
+        self._told: set[str] = set()
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """See :class:`dra_kit.process.supervisor.Part`; ready at once."""
+        ready.set()
+        while True:
+            everywhere = await self.look()
+            await asyncio.sleep(self._every if everywhere else min(_AGAIN, self._every))
+
+    async def look(self) -> bool:
+        """Look once, and write down what no record knows; whether everywhere could be looked."""
+        failed = False
+        for finder in self._finders:
+            try:
+                for mark in await finder.found():
+                    await self._take_up(mark)
+            except DraKitError as error:  # an API server or a disk that does not work now is no reason to end
+                failed = True
+                self._tell("effects without a record not looked for", error)
+        return not failed
+
+    async def _take_up(self, mark: Mark) -> None:
+        if self._is_known(mark):
+            return
+        try:
+            self._classes.understood(mark.record())
+        except DraKitError as error:  # made by another release: who stores it now may never start again
+            self._tell("effect without a record left alone", error)
+            return
+        async with self._locks.try_hold_all(self._classes.touched(mark.record())) as alone:
+            if not alone or self._is_known(mark):
+                return  # who is at work on it writes it down
+            for claim in mark.claims:
+                await self._store.intend(
+                    mark.effect, mark.spec, mark.keys, claim=claim, boot_id=UNKNOWN_BOOT,
+                    defaults=mark.defaults, undo=mark.undo,
+                )  # fmt: skip
+        claims = ", ".join(map(str, mark.claims))
+        logger.warning(
+            "effect without a record found; it goes when its claims are released",
+            extra={"effect": self._classes.title(mark.record()), "claims": claims},
+        )
+
+    def _is_known(self, mark: Mark) -> bool:
+        return any((item.effect, {*item.keys}) == (mark.effect, {*mark.keys}) for item in self._store.effects())
+
+    def _tell(self, what: str, error: DraKitError) -> None:
+        if str(error) not in self._told:
+            self._told.add(str(error))
+            logger.warning(what, extra={"error": str(error), "code": error.code})

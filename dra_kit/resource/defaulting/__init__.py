@@ -1,0 +1,1 @@
+"""What the API server fills in and drops before it validates."""

@@ -1,0 +1,179 @@
+"""``-f``: a story of one step, which applies files and expects that every pod of them does what it is to do."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+
+from typing_extensions import override
+
+from dra_kit.errors import ConfigurationError
+from dra_kit.kube.resources import PODS, REPLICA_SETS
+from dra_kit.resource.gates import FeatureGates
+from dra_kit.resource.pods import pod_claims, reference
+from dra_kit.sandbox.cluster.controllers.workloads.controller import FOLLOWED as WORKLOADS
+from dra_kit.sandbox.cluster.slow_calls import PATIENCE
+from dra_kit.sandbox.run.observer import RunObserver, Shown
+from dra_kit.sandbox.sandbox import Sandbox
+from dra_kit.sandbox.stories.expectations.outcome import Outcome, judge
+from dra_kit.sandbox.stories.expectations.rollout import pods_of, shortfall
+from dra_kit.sandbox.stories.manifests import Manifest
+from dra_kit.sandbox.stories.objects import in_order
+from dra_kit.sandbox.stories.result import Failure
+from dra_kit.sandbox.stories.stage import Made
+from dra_kit.sandbox.stories.story import Step, Story
+from dra_kit.sandbox.stories.story_model import Expectation
+from dra_kit.sandbox.timeline.records import PodExplained
+from dra_kit.scheduler.pods import key_of, shown
+from dra_kit.values.json import ObjectView
+
+
+class Files(RunObserver):
+    """The story of files: its expectation, and how it is shown.
+
+    Args:
+        sandbox: it runs in.
+        shown: the run's view, timeline and failures.
+        keep: waits before anything is deleted; None to delete it at once.
+        ready: called once the files are applied.
+        timeout: seconds that the pods have.
+        gates: of the cluster.
+    """
+
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        shown: Shown,
+        keep: Callable[[], Awaitable[None]] | None,
+        *,
+        ready: Callable[[Sandbox], None],
+        timeout: float,
+        gates: FeatureGates,
+    ) -> None:
+        super().__init__(shown, keep)
+        self._sandbox = sandbox
+        self._ready = ready
+        self._timeout = timeout
+        self._gates = gates
+        self._made: Sequence[Made] = ()
+        self._patient = 0.0
+
+    def story(self, paths: Sequence[Path]) -> Story:
+        """Return the story that applies files.
+
+        Raises:
+            ConfigurationError: a file is wrong, or there is no object in any of them.
+        """
+        manifests = tuple(Manifest(where, body) for where, body in in_order(paths))
+        if not manifests:
+            names = ", ".join(map(str, paths))
+            raise ConfigurationError(f"-f {names}: there is no Kubernetes object; write one, or leave out -f")
+        return Story("-f", {}, (Step(manifests, {}, {}, (), Expectation(), completion=self),), (), own_namespace=False)
+
+    # --- dra_kit.sandbox.stories.completion.Completion
+
+    async def look(self, made: Sequence[Made]) -> Outcome:
+        """Return how the pods stand, and show after a while which of them nobody else speaks of."""
+        pods = self._pods(made)
+        if time.monotonic() > self._patient:
+            self._patient += self._timeout
+            await self._show_silent(pods)
+        outcome = judge(pods, self._shown.problems.by_uid, refused=self._refused(pods))
+        known = {pod["metadata"]["uid"] for pod in pods}
+        complete = all(item.uid in known for item in made if item.resource == PODS) and not self._shortfalls(made)
+        return Outcome(outcome.settled and complete, outcome.failures)
+
+    async def judge(self, made: Sequence[Made]) -> Outcome:
+        """Return how the pods stand, with what is behind it."""
+        self._shown.feed.poll()
+        pods, lacking = self._pods(made), self._shortfalls(made)
+        causes = await self._causes([pod for pod in pods if not pod["spec"].get("nodeName")])
+        outcome = judge(pods, self._shown.problems.by_uid, causes, self._refused(pods))
+        return Outcome(outcome.settled and not lacking, (*outcome.failures, *lacking))
+
+    # --- dra_kit.sandbox.stories.observer.StoryObserver
+
+    @override
+    async def applied(self, step: Step, made: Sequence[Made]) -> None:
+        self._ready(self._sandbox)
+        self._made = made
+        self._patient = time.monotonic() + PATIENCE
+
+    @override
+    async def ended(self, failure: Failure | None) -> None:
+        pods = self._pods(self._made)
+        if failure is not None:
+            self._show(failure.outcome or Outcome(settled=True, failures=(str(failure),)))
+        elif pods:
+            self._view.entry("every pod did what it was to do", bold=True, fg="green")
+        else:
+            made = ", ".join(f"{item.resource.kind} {item.name}" for item in self._made)
+            self._view.entry(f"there is no pod to follow; made was {made}", bold=True)
+        if self._keep is not None:
+            for pod in pods:
+                if not pod["spec"].get("nodeName"):
+                    self._view.detail(self._explain_command(pod))
+            await self._keep()
+
+    @override
+    async def cleaned(self, leftovers: Sequence[str]) -> None:
+        await super().cleaned(leftovers)
+        self._shown.failures.extend(f"left over: {text}" for text in leftovers)
+
+    # ---
+
+    def _show(self, outcome: Outcome) -> None:
+        late = "" if outcome.settled else f" within {self._timeout:g} s"
+        self._view.entry(f"not every pod did what it was to do{late}", bold=True, fg="red")
+        self._view.details(line for text in outcome.failures for line in text.splitlines())
+        self._shown.failures.extend(outcome.failures)
+
+    async def _show_silent(self, pods: Sequence[ObjectView]) -> None:
+        """Show pods that the scheduler does not look at, because a claim is missing."""
+        silent = [
+            pod
+            for pod in pods
+            if not pod["spec"].get("nodeName") and pod["metadata"]["uid"] not in self._shown.problems.by_uid
+        ]
+        for uid, lines in (await self._causes(silent)).items():
+            pod = next(pod for pod in silent if pod["metadata"]["uid"] == uid)
+            self._view.entry(f"Pod {self._view.name(shown(pod))} has to wait", fg="yellow")
+            self._view.details(lines)
+
+    async def _causes(self, pods: Sequence[ObjectView]) -> Mapping[str, Sequence[str]]:
+        causes = {uid: list(map(str, found)) for uid, found in (await self._sandbox.causes(pods)).items() if found}
+        for pod in pods:
+            if lines := causes.get(pod["metadata"]["uid"]):
+                self._shown.timeline.append(PodExplained(pod=reference(pod), causes=tuple(lines)))
+        return causes
+
+    def _pods(self, made: Sequence[Made]) -> list[ObjectView]:
+        """The applied pods, and those of applied workloads."""
+        objects = self._sandbox.informers.objects
+        return pods_of({item.uid for item in made}, objects(REPLICA_SETS).values(), objects(PODS).values())
+
+    def _shortfalls(self, made: Sequence[Made]) -> list[str]:
+        """What applied workloads lack."""
+        workloads = [item for item in made if item.resource in WORKLOADS]
+        objects = self._sandbox.informers.objects
+        known = (objects(item.resource).get((item.namespace or "", item.name), item.object) for item in workloads)
+        return [text for text in map(shortfall, known) if text]
+
+    def _refused(self, pods: Sequence[ObjectView]) -> set[str]:
+        """UIDs of the pods whose claims the driver has refused for good, once their kubelets know."""
+        return {
+            pod["metadata"]["uid"]
+            for pod in pods
+            if pod["metadata"]["uid"] in self._shown.problems.unprepared
+            and pod.get("status", {}).get("phase") == "Pending"
+            and any(item.claim and self._sandbox.refusal(key_of(pod)[0], item.claim) for item in pod_claims(pod))
+        }
+
+    def _explain_command(self, pod: ObjectView) -> str:
+        namespace, name = key_of(pod)
+        alpha = ["--alpha"] if self._gates == FeatureGates.alpha() else []
+        kubeconfig = str(self._sandbox.kubeconfig.absolute())
+        words = ["dra-kit", "explain", "pod", name, "-n", namespace, "--kubeconfig", kubeconfig, *alpha]
+        return shlex.join(words)

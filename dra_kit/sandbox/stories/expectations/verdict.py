@@ -1,0 +1,221 @@
+"""Compares what a story expects with what is: pure, and without judging before the last moment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from dra_kit.sandbox.stories.expectations.facts import ClaimFacts, ContainerFacts, Facts, PodFacts, PublishedDevice
+from dra_kit.sandbox.stories.story_model import (
+    ClaimExpectation,
+    ContainerExpectation,
+    DeviceExpectation,
+    Expectation,
+    PodExpectation,
+    ValueExpectation,
+)
+
+Kind: TypeAlias = Literal["environment", "device_nodes", "mounts"]
+"""What of a container has values by name."""
+
+_WORDS: dict[Kind, tuple[str, str]] = {
+    "environment": ("{}", "set"),
+    "device_nodes": ("device file {}", "there"),
+    "mounts": ("mount {}", "there"),
+}
+"""A value's subject, and what it is when it has one."""
+_HINTS: dict[Kind, str] = {
+    "environment": "",
+    "device_nodes": "; have the container run ls -l /dev/…, where it does not",
+    "mounts": "; have the container run cat /proc/self/mountinfo, where it does not",
+}
+"""How containers of a real cluster show what they have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """One expectation that is not met.
+
+    Attributes:
+        subject: what it is about, such as ``pod guest, container eater, PIZZA_0_DOUGH``.
+        expected: what the story says.
+        got: what is.
+        final: waiting longer cannot change it.
+    """
+
+    subject: str
+    expected: str
+    got: str
+    final: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.subject}\n    expected: {self.expected}\n    got:      {self.got}"
+
+
+def compare(expectation: Expectation, facts: Facts, namespace: str) -> tuple[Mismatch, ...]:
+    """Every expectation that the facts do not meet, in the order of the story.
+
+    Args:
+        expectation: of the story.
+        facts: of the pods and claims it names, and of those that ``same_as`` refers to.
+        namespace: what ``{namespace}`` stands for.
+    """
+    found: list[Mismatch] = []
+    for name, pod in expectation.pods.items():
+        found += _pod(f"pod {name}", pod, facts.pods.get(name), facts, namespace)
+    for name, claim in expectation.claims.items():
+        found += _claim(f"claim {name}", claim, facts.claims.get(name), namespace)
+    for name, device in expectation.devices.items():
+        found += _device(f"device {name}", device, facts.devices.get(name))
+    for reference in expectation.gone:
+        if reference in facts.present:
+            found.append(Mismatch(reference, "is gone", "it is there"))
+    for place, texts in expectation.files.items():
+        found += _files(f"file {place}", texts, facts.files.get(place, ()))
+    return tuple(found)
+
+
+def references(expectation: Expectation) -> set[str]:
+    """Names of all pods that the expectation speaks of."""
+    return set(expectation.pods) | {
+        value.same_as.split("/")[0]
+        for pod in expectation.pods.values()
+        for container in pod.containers.values()
+        for values in (container.environment, container.device_nodes, container.mounts)
+        for value in values.values()
+        if value.same_as
+    }
+
+
+def _pod(
+    subject: str, expected: PodExpectation, pod: PodFacts | None, facts: Facts, namespace: str
+) -> Iterator[Mismatch]:
+    if pod is None:
+        yield Mismatch(subject, expected.phase, "there is no such pod")
+        return
+    if pod.phase != expected.phase:
+        got = f"{pod.phase}, refused by the driver for good: {pod.refusal}" if pod.refusal else pod.phase
+        yield Mismatch(subject, expected.phase, got, final=bool(pod.refusal) or pod.phase in {"Succeeded", "Failed"})
+    yield from _message(subject, expected.message, pod.messages, namespace)
+    for name, container in expected.containers.items():
+        yield from _container(f"{subject}, container {name}", container, pod.containers.get(name), facts)
+
+
+def _container(
+    subject: str, expected: ContainerExpectation, container: ContainerFacts | None, facts: Facts
+) -> Iterator[Mismatch]:
+    if container is None:
+        yield Mismatch(subject, "has started", "it has not")
+        return
+    if expected.exit_code is not None and container.exit_code != expected.exit_code:
+        got = "it has not ended" if container.exit_code is None else str(container.exit_code)
+        yield Mismatch(f"{subject}, exit code", str(expected.exit_code), got, final=container.exit_code is not None)
+    # a container that shows no variable at all has not come to it yet: then "not set" proves nothing
+    yield from _values(subject, "environment", expected.environment, container.environment or None, facts)
+    yield from _values(subject, "device_nodes", expected.device_nodes, container.device_nodes, facts)
+    yield from _values(subject, "mounts", expected.mounts, container.mounts, facts)
+    for claim, health in expected.health.items():
+        got_health = container.health.get(claim, ())
+        if not got_health or any(item != health for item in got_health):
+            yield Mismatch(f"{subject}, health of {claim}", health, ", ".join(got_health) or "it is not told")
+    for text in expected.output:
+        if text not in container.output:
+            yield Mismatch(f"{subject}, output", f"contains {text!r}", repr(container.output[-300:]))
+
+
+def _values(
+    subject: str,
+    kind: Kind,
+    expected: Mapping[str, ValueExpectation],
+    values: Mapping[str, str] | None,
+    facts: Facts,
+) -> Iterator[Mismatch]:
+    title, there = _WORDS[kind]
+    for name, value in expected.items():
+        got = (values or {}).get(name)
+        wanted, met = _judge(kind, value, got, facts)
+        if values is None:
+            yield Mismatch(f"{subject}, {title.format(name)}", wanted, f"not {there}{_HINTS[kind]}")
+        elif not met:
+            yield Mismatch(f"{subject}, {title.format(name)}", wanted, f"not {there}" if got is None else repr(got))
+
+
+def _judge(kind: Kind, expected: ValueExpectation, value: str | None, facts: Facts) -> tuple[str, bool]:
+    """What is expected in words, and whether it is so."""
+    there = _WORDS[kind][1]
+    if expected.absent:
+        return f"not {there}", value is None
+    if expected.present:
+        return there, value is not None
+    if expected.pattern is not None:
+        return f"fits {expected.pattern!r}", value is not None and re.fullmatch(expected.pattern, value) is not None
+    if expected.same_as is not None:
+        other = _look_up(facts.pods, kind, expected.same_as)
+        text = f"which is not {there}" if other is None else f"which is {other!r}"
+        return f"the same as {expected.same_as}, {text}", other is not None and value == other
+    return repr(expected.equals), value == expected.equals
+
+
+def _look_up(pods: Mapping[str, PodFacts], kind: Kind, reference: str) -> str | None:
+    pod, container, name = reference.split("/", 2)
+    found = pods[pod].containers.get(container) if pod in pods else None
+    values: Mapping[str, str] | None = getattr(found, kind) if found else None
+    return (values or {}).get(name)
+
+
+def _message(subject: str, expected: Sequence[str], messages: Sequence[str], namespace: str) -> Iterator[Mismatch]:
+    wanted = [text.replace("{namespace}", namespace) for text in expected]
+    if wanted and not any(all(text in message for text in wanted) for message in messages):
+        got = " | ".join(messages) or "nothing"
+        yield Mismatch(f"{subject}, message", f"one that contains {' and '.join(map(repr, wanted))}", got)
+
+
+def _claim(subject: str, expected: ClaimExpectation, claim: ClaimFacts | None, namespace: str) -> Iterator[Mismatch]:
+    if claim is None:
+        yield Mismatch(subject, "exists", "there is no such claim")
+        return
+    for name, wanted, got in (
+        ("devices", expected.devices, claim.devices),
+        ("reserved for", expected.reserved_for, claim.reserved_for),
+    ):
+        if wanted is not None and sorted(wanted) != sorted(got):
+            yield Mismatch(f"{subject}, {name}", ", ".join(wanted) or "none", ", ".join(got) or "none")
+    yield from _message(subject, expected.message, claim.messages, namespace)
+    for kind, status in expected.conditions.items():
+        statuses = claim.conditions.get(kind, ())
+        if not statuses or any(item != status for item in statuses):
+            yield Mismatch(f"{subject}, condition {kind}", status, ", ".join(statuses) or "no device has it")
+
+
+def _files(subject: str, expected: Sequence[str] | None, texts: Sequence[str] | None) -> Iterator[Mismatch]:
+    if texts is None:
+        return  # the run tells that it was not looked at
+    if expected is None:
+        if texts:
+            yield Mismatch(subject, "is not there", repr(texts[0][:300]))
+        return
+    if not any(all(part in text for part in expected) for text in texts):
+        wanted = f"contains {' and '.join(map(repr, expected))}" if expected else "is there"
+        yield Mismatch(subject, wanted, " | ".join(repr(text[:300]) for text in texts) or "it is not there")
+
+
+def _device(subject: str, expected: DeviceExpectation | None, device: PublishedDevice | None) -> Iterator[Mismatch]:
+    if expected is None:
+        if device is not None:
+            yield Mismatch(subject, "is not published", "it is")
+        return
+    if device is None:
+        yield Mismatch(subject, "is published", "it is not")
+        return
+    pairs: tuple[tuple[str, Mapping[str, object], Mapping[str, object]], ...] = (
+        ("attribute", expected.attributes, device.attributes),
+        ("capacity", expected.capacity, device.capacity),
+    )
+    for what, wanted, got in pairs:
+        for name, value in wanted.items():
+            if got.get(name) != value or type(got[name]) is not type(value):
+                yield Mismatch(
+                    f"{subject}, {what} {name}", repr(value), repr(got[name]) if name in got else "not given"
+                )

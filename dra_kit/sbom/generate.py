@@ -1,0 +1,34 @@
+"""``python -m dra_kit.sbom.generate``: the SBOM of the wheel anew, of what is pinned for images (``make lock``)."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Final
+
+from dra_kit import __version__
+from dra_kit.sbom.component import Component, normalized
+from dra_kit.sbom.cyclonedx import document, text
+from dra_kit.sbom.sources import pinned
+
+ROOT: Final = Path(__file__).parents[2]
+FILE: Final = ROOT / "requirements" / "dra-kit.cdx.json"
+
+
+def generated() -> str:
+    """What the file has to be."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    parts = list(pinned(ROOT / "requirements" / "runtime.txt"))
+    names = {part.name for part in parts}
+    needed = {normalized(word) for item in project["dependencies"] for word in [item.split(">")[0].split("=")[0]]}
+    whole = Component("dra-kit", __version__, licence=project["license"], requires=tuple(sorted(needed & names)))
+    return text(document(whole, parts))
+
+
+def main() -> None:
+    """Write it."""
+    FILE.write_text(generated(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""All that the chart can make, taken by a real API server: values that set every option, and no unknown field."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.plane import Plane
+from tests.unit.charts import monitoring_kinds
+from tests.unit.charts.options import ROWS
+from tests.unit.charts.rendering import NAMESPACE, Helm
+
+NAMESPACES = (NAMESPACE, "other")
+
+
+@pytest.fixture(scope="module")
+def helm(plane: Plane) -> Helm:
+    if not (plane.binaries / "helm").exists():
+        pytest.skip(f"the chart is NOT tried, for there is no helm in {plane.binaries}")
+    return Helm(plane.binaries / "helm")
+
+
+@pytest.fixture(scope="module")
+def prepared(plane: Plane) -> Iterator[Plane]:
+    """With the namespaces and the kinds of monitoring."""
+    kinds = listed(list(monitoring_kinds.definitions()))
+    for namespace in NAMESPACES:
+        plane.kubectl("create", "namespace", namespace)
+    plane.kubectl("create", "-f", "-", stdin=kinds)
+    plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", "-f", "-", stdin=kinds)
+    try:
+        yield plane
+    finally:
+        plane.kubectl("delete", "-f", "-", stdin=kinds)
+        plane.kubectl("delete", "namespace", *NAMESPACES, "--wait=false")
+
+
+def listed(items: list[object]) -> str:
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+
+
+def test_all_of_it_is_taken_as_it_is(prepared: Plane, helm: Helm) -> None:
+    objects = [item for values in ROWS.values() for item in helm.render(values).objects]
+
+    # nothing is stored, so that objects of several rows may have one name
+    result = prepared.kubectl(
+        "create", "--dry-run=server", "--validate=strict", "-o", "name", "-f", "-", stdin=listed(objects), check=False
+    )
+
+    assert result.stderr == ""
+    assert len(result.stdout.split()) == len(objects)
+
+
+@pytest.mark.parametrize("kind", ["Job", "ServiceMonitor"])
+def test_a_field_that_there_is_not_would_be_told(kind: str, prepared: Plane, helm: Helm) -> None:
+    row = {"Job": "everything", "ServiceMonitor": "bare"}[kind]
+    item = helm.render(ROWS[row]).named(kind)
+    item["spec"]["selectr"] = {}
+
+    result = prepared.kubectl(
+        "create", "--dry-run=server", "--validate=strict", "-f", "-", stdin=json.dumps(item), check=False
+    )
+
+    assert 'unknown field "spec.selectr"' in result.stderr

@@ -1,0 +1,261 @@
+"""What each option of the chart that gives rights is for, done by the accounts of a release with that option alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import dra_kit as dra
+from dra_kit.apiserver.authorization.attributes import Attributes
+from dra_kit.apiserver.server import ApiServer
+from dra_kit.author.effects.account_rules import account_rules
+from dra_kit.controller.binding.part import DeviceBinding
+from dra_kit.drain.live import wait_drained
+from dra_kit.kube.client import Client
+from dra_kit.kube.connection.connection import Connection
+from dra_kit.kube.connection.credentials import Credentials
+from dra_kit.kube.events import EventRecorder
+from dra_kit.kube.resources import DEVICE_TAINT_RULES, NAMESPACES, NODES, RESOURCE_SLICES
+from dra_kit.node.objects.keeper import ClusterObjects
+from dra_kit.node.policy.watched import Watched
+from dra_kit.node.server_facts import ServerFacts
+from dra_kit.sandbox.driver.accounts import RoleAccounts, install
+from dra_kit.webhook.certificates.own import OwnCertificate, OwnCertificates
+from tests.unit.charts.rendering import NAMESPACE, Manifests
+from tests.unit.charts.rights import Audit, Right
+from tests.unit.controller.cluster import DRIVER, allocate, conditions_of, following, made_claim, running
+from tests.unit.controller.test_pools import Warehouse, disks, pool
+from tests.unit.controller.test_pools import part as pools_part
+from tests.unit.controller.test_taint_rules import Recall, rule
+from tests.unit.controller.test_taint_rules import part as taints_part
+
+_NODE = "node-1"
+_WATCHED = dra.WatchedObject(group="scheduling.k8s.io", version="v1", plural="priorityclasses")
+_INSTALLED = {
+    "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "Secret",
+    "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "ValidatingWebhookConfiguration",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class World:
+    """What work is done in.
+
+    Attributes:
+        admin: may do everything.
+        client: of the account that works.
+        credentials: of the same.
+        name: of the release.
+        asked: what the account has asked for until now.
+    """
+
+    admin: Client
+    client: Client
+    credentials: Credentials
+    name: str
+    asked: Mapping[Attributes, bool]
+
+    async def until(self, resource: Any, check: Callable[[Sequence[Any]], bool]) -> None:
+        """Wait for what the API server has."""
+        async with asyncio.timeout(60):
+            while not check((await self.admin.list(resource)).items):  # noqa: ASYNC110 - it sets no Event
+                await asyncio.sleep(0.02)
+
+
+class Menu(dra.ClusterObject, id="menu", api_version="v1", kind="ConfigMap", plural="configmaps"):
+    """An object that an effect of the driver makes, in whatever namespace the claim is."""
+
+    def body(self) -> dict[str, Any]:
+        return {"data": {"dish": "pizza"}}
+
+
+class Recipe(Menu, id="recipe", api_version="v1", kind="ConfigMap", plural="configmaps"):
+    """The same in one namespace."""
+
+    @classmethod
+    def namespaces(cls, settings: Any) -> tuple[str, ...]:
+        return ("default",)
+
+
+async def pools(world: World) -> None:
+    """Publish devices of no node, other ones, none."""
+    warehouse = Warehouse(pool())
+    async with running(pools_part(world.client, warehouse, f"{world.name}-controller")):
+        await world.until(RESOURCE_SLICES, lambda found: len(found) == 1)
+        warehouse.pools = [pool(devices=disks("disk-0", "disk-1"))]
+        warehouse.context.rescan()
+        await world.until(RESOURCE_SLICES, lambda found: [len(item["spec"]["devices"]) for item in found] == [2])
+        warehouse.pools = []
+        warehouse.context.rescan()
+        await world.until(RESOURCE_SLICES, lambda found: not found)
+
+
+class Crane(dra.DeviceBinder):
+    def bind(self, claim: dra.ObservedClaim, device: dra.ObservedDevice) -> None:
+        """It is attached at once."""
+
+
+async def binding(world: World) -> None:
+    """Say of an allocated device that it is attached."""
+    await made_claim(world.admin)
+    recorder = EventRecorder(world.client, controller=DRIVER, instance="me")
+    async with following(world.client) as follower:
+        part = DeviceBinding(DRIVER, Crane(), world.client, follower, recorder, retry=(0.02, 0.05))
+        async with running(part), asyncio.timeout(60):
+            await allocate(world.admin)
+            while not await conditions_of(world.admin):  # noqa: ASYNC110 - what the server has sets no Event
+                await asyncio.sleep(0.02)
+
+
+async def taints(world: World) -> None:
+    """Make a rule, change it, take it away."""
+    recall = Recall(rule("a"))
+    async with running(taints_part(world.client, recall, f"{world.name}-controller")):
+        recall.rules_now = [rule("a", device="disk-1")]
+        recall.context.rescan()
+        await world.until(DEVICE_TAINT_RULES, lambda found: [_device(item) for item in found] == ["disk-1"])
+        recall.rules_now = []
+        recall.context.rescan()
+        await world.until(DEVICE_TAINT_RULES, lambda found: not found)
+
+
+def _device(taint_rule: Any) -> str:
+    return str(taint_rule["spec"]["deviceSelector"]["device"])
+
+
+async def certificate(world: World) -> None:
+    """Make one and have it trusted."""
+    name = f"{world.name}-webhook"
+    place = OwnCertificate(
+        namespace=NAMESPACE, service=name, secret=name, configuration=f"opaque-config.{DRIVER}"
+    )  # fmt: skip
+    await OwnCertificates(world.client, place).look()
+
+
+async def guard(world: World) -> None:
+    """Ask who holds devices."""
+    await wait_drained(world.credentials, DRIVER, changed=lambda _: None)
+
+
+async def _objects(world: World, kind: type[Menu]) -> ClusterObjects:
+    facts = ServerFacts(world.client, _NODE, lambda _: None)
+    keeper = ClusterObjects(world.client, DRIVER, facts)
+    effect = kind(claim_uid="6c1a0a52-52f1-4bb0-9a93-3f1c2f4f6d10", namespace="default")
+    await keeper.apply(effect.address(), effect.body())
+    await keeper.apply(effect.address(), effect.body())
+    await keeper.delete(effect.address())
+    return keeper
+
+
+async def objects(world: World) -> None:
+    """Make an object for a claim, and delete it."""
+    await _objects(world, Menu)
+
+
+async def recipes(world: World) -> None:
+    """The same in one namespace, in which those without a record are looked for."""
+    keeper = await _objects(world, Recipe)
+    assert await keeper.found(Recipe, "default") == []
+
+
+async def watched(world: World) -> None:
+    """Follow the object that has the node's name."""
+    known = asyncio.Event()
+    task = asyncio.create_task(Watched(world.client, _WATCHED, _NODE, known.set).follow())
+    try:
+        async with asyncio.timeout(60):
+            await known.wait()
+            while all(one.verb != "watch" for one in world.asked):  # noqa: ASYNC110 - the audit tells nobody
+                await asyncio.sleep(0.02)
+    finally:
+        task.cancel()
+
+
+@dataclass(frozen=True)
+class Option:
+    """One that gives rights.
+
+    Attributes:
+        role: that gets them.
+        work: what they are for.
+        given: the values that choose it.
+    """
+
+    role: str
+    work: Callable[[World], Awaitable[None]]
+    given: Mapping[str, Any]
+
+    def account(self, name: str) -> str:
+        """The account of the role, in a release with this name."""
+        return f"{name}-{self.role}"
+
+    def values(self, name: str) -> dict[str, Any]:
+        """Of a release of this name with nothing but the option."""
+        image = {"repository": "images.example/disk-driver", "tag": "1"}
+        plain = {"driverName": DRIVER, "target": "disks:driver", "image": image, "drainGuard": {"enabled": False}}
+        return {**plain, "fullnameOverride": name, **self.given}
+
+
+OPTIONS: Mapping[str, Option] = {
+    "pools": Option("controller", pools, {"controller": {"clusterPools": True}}),
+    "binding": Option("controller", binding, {"controller": {"binding": True}}),
+    "taints": Option("controller", taints, {"controller": {"taintRules": True}}),
+    "objects": Option("node", objects, {"node": account_rules([Menu], None)}),
+    "recipes": Option("node", recipes, {"node": account_rules([Recipe], None)}),
+    "watched": Option("node", watched, {"node": {"extraRules": _WATCHED.rules()}}),
+    "certificate": Option("webhook", certificate, {"webhook": {"certificate": {"selfMade": True}}}),
+    "guard": Option("drain-guard", guard, {"drainGuard": {"enabled": True}}),
+}
+_OBJECTS: list[Right] = [("", "configmaps", verb) for verb in ("get", "create", "patch", "delete")]
+_OWNER: Right = ("rbac.authorization.k8s.io", "clusterroles", "get")
+ALLOWED: Mapping[str, list[Right]] = {
+    "pools": [*(("resource.k8s.io", "resourceslices", verb) for verb in ("watch", "create", "update")), _OWNER],
+    "binding": [
+        ("resource.k8s.io", "resourceclaims", "get"),
+        ("resource.k8s.io", "resourceclaims/status", "patch"),
+        ("resource.k8s.io", "resourceclaims/driver", "arbitrary-node:patch"),
+    ],
+    "taints": [
+        *(("resource.k8s.io", "devicetaintrules", verb) for verb in ("list", "watch", "create", "update", "delete")),
+        _OWNER,
+    ],
+    "objects": _OBJECTS,
+    "recipes": [*_OBJECTS, ("", "configmaps", "list")],
+    "watched": [("scheduling.k8s.io", "priorityclasses", verb) for verb in ("list", "watch")],
+    "certificate": [
+        ("", "secrets", "get"),
+        ("", "secrets", "update"),
+        ("admissionregistration.k8s.io", "validatingwebhookconfigurations", "get"),
+        ("admissionregistration.k8s.io", "validatingwebhookconfigurations", "patch"),
+    ],
+    "guard": [("resource.k8s.io", "resourceclaims", "list")],
+}
+"""What each option adds to the rights of its role; it adds none to those of the others."""
+
+
+async def play_options(manifests: Mapping[str, Manifests]) -> Audit:
+    """Do the work of each option with the rights of its own release, at one API server."""
+    audit = Audit()
+    async with ApiServer() as server, AsyncExitStack() as stack:
+
+        async def client(credentials: Credentials) -> Client:
+            return await stack.enter_async_context(Client(credentials, user_agent="tests/1"))
+
+        admin = await client(Credentials(Connection(server.url)))
+        await admin.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": _NODE}})
+        await admin.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+        server.api.rbac.audit = audit
+        for name, option in OPTIONS.items():
+            account = option.account(name)
+            audit.follow(account)
+            objects = [item for item in manifests[name].objects if item["kind"] in _INSTALLED]
+            accounts = RoleAccounts(namespace=NAMESPACE, node="", controller="", webhook="", objects=objects)
+            await install(accounts, server, admin)
+            token = server.token(NAMESPACE, account, node=_NODE if option.role == "node" else "")
+            credentials = Credentials(Connection(server.url, f"Bearer {token}"))
+            world = World(admin, await client(credentials), credentials, name, audit.asked[account])
+            await option.work(world)
+    return audit

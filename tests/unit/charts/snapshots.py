@@ -1,0 +1,17 @@
+"""``python -m tests.unit.charts.snapshots``: what helm makes of the chart, kept anew below tests/data/charts."""
+
+from __future__ import annotations
+
+from tests.unit.charts.options import ROWS, snapshot
+from tests.unit.charts.rendering import find_helm
+
+
+def main() -> None:
+    """Write a file for each row."""
+    helm = find_helm()
+    for row, values in ROWS.items():
+        snapshot(row).write_text(helm.template(values), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

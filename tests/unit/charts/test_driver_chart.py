@@ -1,0 +1,96 @@
+"""``dra-kit chart TARGET``: the chart of one driver, which needs no other file and knows the driver's settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from dra_kit.cli.app import cli
+from tests.unit.charts.options import EXAMPLES, ROWS
+from tests.unit.charts.rendering import CHART, DRIVER, Helm, Refused
+
+PROJECT = EXAMPLES / "pizza-driver"
+
+
+def made(*arguments: object) -> Result:
+    return CliRunner().invoke(cli, ["chart", *map(str, arguments)])
+
+
+@pytest.fixture(scope="module")
+def chart(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made") / "chart"
+    result = made(PROJECT, "--directory", folder)
+    assert result.exit_code == 0, result.output
+    assert result.output == f"Made {folder}, the chart of driver {DRIVER}: helm install NAME {folder}\n"
+    return folder
+
+
+def test_it_needs_no_values(chart: Path, helm: Helm) -> None:
+    assert helm.render({}, chart=chart).objects == helm.render(ROWS["pizza-driver"]).objects
+
+
+def test_it_is_well_formed(chart: Path, helm: Helm) -> None:
+    helm.lint({}, chart=chart)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"hardware_dirr": "/x"}, "hardware_dirr"),
+        ({"hardware_dir": 7}, "hardware_dir"),
+    ],
+)
+def test_helm_refuses_a_setting_that_the_driver_would_refuse(
+    settings: dict[str, Any], told: str, chart: Path, helm: Helm
+) -> None:
+    with pytest.raises(Refused, match=told):
+        helm.render({"node": {"settings": settings}}, chart=chart)
+
+
+def test_a_setting_may_be_a_template_whatever_it_becomes(tmp_path: Path, helm: Helm) -> None:
+    target = tmp_path / "pizzeria.py"
+    target.write_text(
+        "import dra_kit as dra\nfrom typing import Literal\nfrom pydantic import BaseModel, Field\n"
+        "class Settings(BaseModel):\n"
+        "    ovens: int = Field(default=1, ge=1, description='how many there are')\n"
+        "    sizes: list[int] = []\n    mode: Literal['a', 'b'] = 'a'\n"
+        "class Oven(dra.DeviceProvider):\n    def discover(self): yield []\n"
+        "class Waiter(dra.Preparer):\n    def prepare(self, claim, device): return dra.Prepared()\n"
+        "driver = dra.Driver('dra.pizza', provider=Oven(), preparer=Waiter(), settings=Settings)\n"
+    )
+    assert made(target, "--directory", tmp_path / "chart").exit_code == 0
+    image = {"repository": "images.example/pizza", "tag": "1"}
+    given = {"ovens": "{{ 7 }}", "sizes": [1, 2], "mode": "b"}
+    values = {"target": "pizzeria:driver", "image": image, "node": {"settings": given}}
+    environment = helm.render(values, chart=tmp_path / "chart").environment("node")
+    assert [environment[f"DRIVER_{name}"] for name in ("OVENS", "SIZES", "MODE")] == ["7", "[1,2]", "b"]
+    with pytest.raises(Refused, match="ovens"):
+        helm.render({**values, "node": {"settings": {"ovens": 0}}}, chart=tmp_path / "chart")
+
+
+def test_its_values_are_explained_as_those_of_every_driver(chart: Path) -> None:
+    text = (chart / "values.yaml").read_text()
+    assert "# Root directory of the kubelet (its --root-dir)" in text
+    merged = yaml.safe_load(text)
+    assert merged["driverName"] == DRIVER
+    assert merged["node"]["kubeletDir"] == "/var/lib/kubelet"
+    assert merged["node"]["settings"] == {"hardware_dir": "/var/lib/pizza-kitchen"}
+    assert merged["deviceClasses"] == (PROJECT / "deviceclasses.yaml").read_text()
+
+
+def test_it_is_made_again_and_again_but_over_nothing_else(chart: Path, tmp_path: Path) -> None:
+    assert made(PROJECT, "--directory", chart).exit_code == 0
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "Chart.yaml").write_text("{}")
+    refused = made(PROJECT, "--directory", tmp_path / "mine")
+    assert refused.exit_code == 2
+    assert "something else than a chart that was made here" in refused.output
+
+
+def test_without_a_driver_it_is_where_the_chart_is() -> None:
+    assert made().output == f"{CHART}\n"
+    assert "go together" in made(PROJECT).output

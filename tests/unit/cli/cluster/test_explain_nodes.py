@@ -1,0 +1,163 @@
+"""``dra-kit explain pod``: what nodes have besides claims, and pods that were put on one without kube-scheduler."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.unit.cli.cluster.saved import CLASS, DRIVER, Document, claim, explained, node, pod, template, words
+
+CALZONE = "pizza.example/calzone"
+PROVIDER: Document = {
+    **CLASS,
+    "metadata": {"name": "calzone"},
+    "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}], "extendedResourceName": CALZONE},
+}
+
+
+def with_plugin(name: str, calzones: str = "2") -> Document:
+    document = node(name)
+    document["status"]["allocatable"][CALZONE] = calzones
+    return document
+
+
+def on(node_name: str, name: str = "guest", **more: Any) -> Document:
+    return {**pod(name, nodeName=node_name, **more), "status": {"phase": "Pending"}}
+
+
+# --- pods whose spec names a node
+
+
+def test_a_pod_on_a_node_whose_claim_is_not_allocated_never_starts(tmp_path: Path) -> None:
+    code, text = explained(tmp_path, on("node-2", claim="lunch"), claim("lunch"), what=("pod", "guest"))
+
+    assert code == 3
+    text = words(text)
+    assert "✗ pod default/guest is on node-2 without having devices there" in text
+    assert "claim food is neither allocated nor reserved for the pod: only kube-scheduler does that" in text
+    assert "instead of nodeName: node-2 write nodeSelector: {kubernetes.io/hostname: node-2}" in text
+
+
+def test_a_pod_on_a_node_whose_claim_is_not_made_never_starts(tmp_path: Path) -> None:
+    code, text = explained(tmp_path, on("node-2", template="one"), template("one"), what=("pod", "guest"))
+
+    assert code == 3
+    assert "claim food is neither allocated nor reserved" in text
+
+
+def test_a_pod_on_another_node_than_its_devices_never_starts(tmp_path: Path) -> None:
+    documents = on("node-2", claim="lunch"), claim("lunch", held=("node-1", "rustica"))
+
+    code, text = explained(tmp_path, *documents, what=("pod", "guest"))
+
+    assert code == 3
+    assert "  claim food is allocated for other nodes\n" in text
+
+
+def test_a_pod_on_the_node_of_its_devices_starts(tmp_path: Path) -> None:
+    documents = on("node-1", claim="lunch"), claim("lunch", held=("node-1", "rustica"))
+
+    code, text = explained(tmp_path, *documents, what=("pod", "guest"))
+
+    assert code == 0
+    assert "✓ pod default/guest is scheduled to node-1\n" in text
+
+
+def test_a_pod_that_runs_has_what_it_needs(tmp_path: Path) -> None:
+    running = {**on("node-1", claim="lunch"), "status": {"phase": "Running"}}
+
+    assert explained(tmp_path, running, claim("lunch"), what=("pod", "guest"))[0] == 0
+
+
+# --- taints
+
+
+def test_only_taints_that_keep_the_pod_away_are_told(tmp_path: Path) -> None:
+    taints = [
+        {"key": "tolerated", "effect": "NoSchedule"},
+        {"key": "prefer", "effect": "PreferNoSchedule"},
+        {"key": "hard", "effect": "NoExecute"},
+    ]
+    eater = pod("guest", tolerations=[{"key": "tolerated", "operator": "Exists"}])
+
+    _, text = explained(tmp_path, eater, node("node-3", taints=taints), what=("pod", "guest"))
+
+    assert "taint that the pod does not tolerate (hard:NoExecute) (1 node)" in words(text)
+
+
+# --- extended resources
+
+
+def test_an_extended_resource_is_a_claims_where_no_device_plugin_has_it(tmp_path: Path) -> None:
+    eater = pod("guest", requests={CALZONE: "1"})
+
+    code, text = explained(tmp_path, PROVIDER, eater, with_plugin("node-3"), what=("pod", "guest"))
+
+    assert code == 0
+    assert "claim of extended resources\nrequest container-0-request-0: 1 device of class calzone" in text
+    text = words(text)
+    assert (
+        f"{CALZONE} is provided by devices of class calzone on node-1 and node-2, by a device plugin on node-3" in text
+    )
+    assert text.endswith("✓ pod default/guest can run on node-1, node-2, node-3")
+
+
+def test_a_device_plugin_whose_resources_are_taken_does_not_keep_claims_away(tmp_path: Path) -> None:
+    documents = PROVIDER, with_plugin("node-3", "1"), on("node-3", "other", requests={CALZONE: "1"})
+
+    code, text = explained(tmp_path, *documents, pod("guest", requests={CALZONE: "1"}), what=("pod", "guest"))
+
+    assert code == 0
+    text = words(text)
+    assert f"{CALZONE}: 1 asked for, 0 of 1 free (1 node)" in text
+    assert text.endswith("✓ pod default/guest can run on node-1, node-2")
+
+
+def test_a_plugin_with_nothing_to_give_provides_nothing(tmp_path: Path) -> None:
+    documents = PROVIDER, with_plugin("node-3", "0"), pod("guest", requests={CALZONE: "1"})
+
+    _, text = explained(tmp_path, *documents, what=("pod", "guest"))
+
+    assert f"{CALZONE} is provided by devices of class calzone on node-1, node-2 and node-3\n" in text
+
+
+def test_a_pod_with_resources_of_a_device_plugin_says_so(tmp_path: Path) -> None:
+    documents = PROVIDER, with_plugin("node-3"), on("node-3", requests={CALZONE: "1"})
+
+    code, text = explained(tmp_path, *documents, what=("pod", "guest"))
+
+    assert code == 0
+    assert text.startswith(f"{CALZONE} is provided by a device plugin on node-3\n")
+
+
+def test_a_pod_with_resources_of_a_claim_says_so(tmp_path: Path) -> None:
+    eater = on("node-1", requests={CALZONE: "1"})
+    mapping = {"containerName": "eater", "resourceName": CALZONE, "requestName": "pizza"}
+    eater["status"]["extendedResourceClaimStatus"] = {"resourceClaimName": "made", "requestMappings": [mapping]}
+    documents = PROVIDER, with_plugin("node-3"), eater, claim("made", held=("node-1", "rustica"))
+
+    code, text = explained(tmp_path, *documents, what=("pod", "guest"))
+
+    assert code == 0
+    assert "claim of extended resources\n✓ default/made is allocated\n" in text
+    assert f"{CALZONE} is provided by devices of class calzone on node-1\n" in text
+
+
+def test_a_resource_that_nothing_provides(tmp_path: Path) -> None:
+    code, text = explained(tmp_path, pod("guest", requests={CALZONE: "1"}), what=("pod", "guest"))
+
+    assert code == 3
+    assert f"{CALZONE} is provided by nothing: neither a device plugin" in text
+
+
+def test_what_provides_a_resource_is_told_to_programs(tmp_path: Path) -> None:
+    documents = PROVIDER, with_plugin("node-3"), pod("guest", requests={CALZONE: "1"})
+
+    _, text = explained(tmp_path, *documents, what=("pod", "guest", "-o", "json"))
+
+    [found] = json.loads(text)["explanations"]
+    assert found["extendedResources"] == [CALZONE]
+    assert found["resources"] == [
+        {"name": CALZONE, "deviceClass": "calzone", "byClaim": ["node-1", "node-2"], "byDevicePlugin": ["node-3"]}
+    ]

@@ -1,0 +1,243 @@
+"""``dra-kit explain pod``: the claims of a pod, and what is not the devices' fault."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.cluster.saved import (
+    CHEESE,
+    Document,
+    claim,
+    event,
+    explained,
+    node,
+    pod,
+    save,
+    slice_of,
+    template,
+    words,
+)
+
+
+def test_a_pod_that_no_node_has_the_cpu_for(tmp_path: Path) -> None:
+    eater = pod("guest", claim="lunch", requests={"cpu": "3"})
+    cook = pod("cook", requests={"cpu": "2500m"}, nodeName="node-2")
+    documents = claim("lunch"), eater, cook, slice_of("node-3"), node("node-3", taints=[TAINT])
+
+    code, text = explained(tmp_path, *documents, what=("pod", "guest"))
+
+    assert code == 0
+    text = words(text)
+    assert "2 nodes not for this pod, whatever its devices: " in text
+    assert "cpu: 3 asked for, 1500m of 4 free (1 node)" in text
+    assert "taint that the pod does not tolerate (dedicated:NoSchedule) (1 node)" in text
+    assert text.endswith("✓ pod default/guest can run on node-1")
+
+
+TAINT = {"key": "dedicated", "effect": "NoSchedule"}
+
+
+def test_a_pod_whose_devices_are_on_nodes_that_do_not_take_it(tmp_path: Path) -> None:
+    eater = pod("guest", claim="lunch", requests={"cpu": "3"})
+    cooks = [pod(f"cook-{name}", requests={"cpu": "2"}, nodeName=name) for name in ("node-1", "node-2")]
+
+    code, text = explained(tmp_path, claim("lunch"), eater, *cooks, node("node-3"), what=("pod", "guest"))
+
+    assert code == 3
+    assert "✗ pod default/guest cannot be scheduled\n  nodes that have devices for it do not take it" in text
+
+
+def test_a_pod_that_asks_for_a_node_that_does_not_exist(tmp_path: Path) -> None:
+    code, text = explained(tmp_path, pod("guest", nodeSelector={"oven": "stone"}), what=("pod", "guest"))
+
+    assert code == 3
+    assert "not one of the pod's node selector or affinity (2 nodes)" in words(text)
+    assert "no node would take it, whatever its devices" in text
+
+
+def test_a_pod_whose_claim_is_not_made_yet(tmp_path: Path) -> None:
+    waiting = pod("guest", template="one-pizza")
+    waiting["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    refusal = event("FailedResourceClaimCreation", "guest", "PodResourceClaim food: quota exceeded")
+
+    code, text = explained(tmp_path, waiting, template("one-pizza"), refusal, what=("pod", "guest"))
+
+    assert code == 3
+    assert "claim food (from template one-pizza)\n" in text
+    assert "✗ pod default/guest waits for a claim\n" in text
+    assert "claim food: the claim is not yet made from ResourceClaimTemplate one-pizza\n" in text
+    assert "reported: FailedResourceClaimCreation: PodResourceClaim food: quota exceeded\n" in text
+
+
+def test_a_pod_whose_template_does_not_exist(tmp_path: Path) -> None:
+    code, text = explained(tmp_path, pod("guest", template="nix"), what=("pod", "guest"))
+
+    assert code == 3
+    assert "✗ ResourceClaimTemplate nix does not exist\n" in text
+
+
+def test_a_pod_whose_claim_is_allocated_elsewhere(tmp_path: Path) -> None:
+    eater = pod("guest", claim="lunch", nodeSelector={"kubernetes.io/hostname": "node-2"})
+
+    code, text = explained(tmp_path, eater, claim("lunch", held=("node-1", "rustica")), what=("pod", "guest"))
+
+    assert code == 3
+    assert "claim food is allocated elsewhere (1 node)" in text
+
+
+def test_a_pod_that_the_kubelet_cannot_prepare(tmp_path: Path) -> None:
+    eater = pod("guest", claim="lunch", nodeName="node-1")
+    eater["status"] = {"phase": "Pending"}
+    failure = event("FailedPrepareDynamicResources", "guest", "the oven is cold")
+
+    code, text = explained(tmp_path, eater, claim("lunch", held=("node-1", "rustica")), failure, what=("pod", "guest"))
+
+    assert code == 3
+    assert "✗ pod default/guest has its devices on node-1, and the kubelet cannot prepare them\n" in text
+    assert "reported: FailedPrepareDynamicResources: the oven is cold\n" in text
+
+
+def test_what_the_scheduler_said_is_told_also_where_it_could_go_on_now(tmp_path: Path) -> None:
+    eater = pod("guest", claim="lunch")
+    condition = {"type": "PodScheduled", "status": "False", "message": "0/2 nodes are available"}
+    eater["status"] = {"phase": "Pending", "conditions": [condition]}
+
+    code, text = explained(tmp_path, eater, claim("lunch"), what=("pod", "guest"))
+
+    assert code == 0
+    assert text.endswith("can run on node-1, node-2\n  reported: FailedScheduling: 0/2 nodes are available\n")
+
+
+def test_a_pod_that_runs(tmp_path: Path) -> None:
+    eater = pod("guest", claim="lunch", nodeName="node-1")
+    eater["status"] = {"phase": "Running"}
+
+    code, text = explained(tmp_path, eater, claim("lunch", held=("node-1", "rustica")), what=("pod", "guest"))
+
+    assert code == 0
+    assert "✓ pod default/guest runs on node-1\n" in text
+
+
+def test_a_pod_with_extended_resources_that_devices_provide(tmp_path: Path) -> None:
+    eater = pod("guest", requests={"deviceclass.resource.kubernetes.io/pizza": "2"})
+
+    code, text = explained(tmp_path, eater, what=("pod", "guest"))
+
+    assert code == 0
+    assert "claim of extended resources\nrequest container-0-request-0: 2 devices" in text
+    resource = "deviceclass.resource.kubernetes.io/pizza"
+    assert f"{resource} is provided by devices of class pizza on node-1 and node-2\n" in text
+    assert "✓ pod default/guest can run on node-1, node-2\n" in text
+
+
+def test_claims_that_only_together_do_not_fit(tmp_path: Path) -> None:
+    cheddar = f'{CHEESE} == "cheddar"'
+    eater = pod("guest", resourceClaims=[{"name": n, "resourceClaimName": n} for n in ("a", "b")])
+
+    code, text = explained(tmp_path, eater, claim("a", cheddar), claim("b", cheddar), what=("pod", "guest"))
+
+    assert code == 3
+    assert "each claim finds devices for itself, but no node has devices for all of them at once\n" in text
+
+
+def test_claims_that_fit_on_different_nodes(tmp_path: Path) -> None:
+    eater = pod("guest", resourceClaims=[{"name": n, "resourceClaimName": n} for n in ("a", "b")])
+    claims = claim("a", f'{CHEESE} == "gouda"'), claim("b", f'{CHEESE} == "brie"')
+    slices = slice_of("node-3", d="gouda"), node("node-3"), slice_of("node-4", d="brie"), node("node-4")
+
+    code, text = explained(tmp_path, eater, *claims, *slices, what=("pod", "guest"))
+
+    assert code == 3
+    assert "no node has devices for all claims: claim a fits only on node-3, claim b only on node-4\n" in text
+
+
+def test_what_was_reported_of_a_former_pod_of_the_same_name_is_not_told(tmp_path: Path) -> None:
+    eater = pod("guest", claim="lunch", nodeName="node-1")
+    eater["status"] = {"phase": "Pending"}
+    failure = event("FailedPrepareDynamicResources", "guest", "the oven is cold", uid="uid-of-the-former")
+
+    code, text = explained(tmp_path, eater, claim("lunch", held=("node-1", "rustica")), failure, what=("pod", "guest"))
+
+    assert code == 0
+    assert "the oven is cold" not in text
+
+
+def test_what_was_reported_of_a_live_pod_is_not_told_of_one_in_a_file(tmp_path: Path) -> None:
+    live = pod("guest", claim="lunch")
+    live["status"] = {"conditions": [{"type": "PodScheduled", "status": "False", "message": "0/2 nodes"}]}
+    refusal = event("FailedScheduling", "guest", "0/2 nodes are available")
+    file = save(tmp_path / "pod.yaml", live)
+
+    code, text = explained(tmp_path, live, claim("lunch"), refusal, what=("-f", str(file)))
+
+    assert code == 0
+    assert "reported" not in text
+
+
+def with_container(state: Document, before: Document | None = None) -> Document:
+    """A pod with its devices, whose container is in this state."""
+    eater = pod("guest", claim="lunch", nodeName="node-1")
+    status = {"name": "eater", "state": state, "lastState": before or {}}
+    eater["status"] = {"phase": "Running", "containerStatuses": [status]}
+    return eater
+
+
+def test_a_container_that_fails_is_told_and_that_its_devices_are_there(tmp_path: Path) -> None:
+    eater = with_container(
+        {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s restarting failed container"}},
+        {"terminated": {"exitCode": 3, "reason": "Error"}},
+    )
+
+    code, text = explained(tmp_path, eater, claim("lunch", held=("node-1", "rustica")), what=("pod", "guest"))
+
+    assert code == 3
+    text = words(text)
+    assert "✗ pod default/guest has its devices on node-1, and does not run" in text
+    assert "container eater: CrashLoopBackOff: back-off 10s restarting failed container; " in text
+    assert "it ended with exit code 3 (Error)" in text
+    assert "its devices are allocated and prepared: they are not what keeps its containers from running" in text
+
+
+def test_a_container_that_ended_badly_is_told(tmp_path: Path) -> None:
+    eater = with_container({"terminated": {"exitCode": 1, "reason": "Error"}})
+
+    code, text = explained(tmp_path, eater, claim("lunch", held=("node-1", "rustica")), what=("pod", "guest"))
+
+    assert code == 3
+    assert "container eater: it ended with exit code 1 (Error)\n" in text
+
+
+def test_a_runtime_that_cannot_inject_devices_is_told_as_their_fault(tmp_path: Path) -> None:
+    message = "failed to inject CDI devices: unresolvable CDI devices dra.pizza/claim=x"
+    eater = with_container({"waiting": {"reason": "CreateContainerError", "message": message}})
+
+    code, text = explained(tmp_path, eater, claim("lunch", held=("node-1", "rustica")), what=("pod", "guest"))
+
+    assert code == 3
+    assert "is the driver's CDI spec on the node, and valid?" in words(text)
+    assert "not what keeps" not in text
+
+
+@pytest.mark.parametrize(
+    "state", [{"waiting": {"reason": "ContainerCreating"}}, {"running": {}}, {"terminated": {"exitCode": 0}}]
+)
+def test_a_container_that_starts_or_has_done_its_work_is_nothing_to_tell_of(tmp_path: Path, state: Document) -> None:
+    eater = with_container(state)
+
+    code, text = explained(tmp_path, eater, claim("lunch", held=("node-1", "rustica")), what=("pod", "guest"))
+
+    assert code == 0
+    assert "✓ pod default/guest runs on node-1\n" in text
+
+
+def test_what_would_help_a_claim_is_told_only_if_it_helps_the_pod(tmp_path: Path) -> None:
+    eater = pod("guest", claim="lunch", nodeSelector={"kubernetes.io/hostname": "node-2"})
+    wanted = claim("lunch", f'{CHEESE} == "gouda"', count=3)
+
+    _, alone = explained(tmp_path, wanted, what=("claim", "lunch"))
+    _, in_pod = explained(tmp_path, eater, wanted, what=("pod", "guest"))
+
+    assert '→ without `cheese == "gouda"` 5 devices fit\n' in alone
+    assert '→ without `cheese == "gouda"` and with count: 2 it fits\n' in in_pod

@@ -1,0 +1,306 @@
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, Field, SecretStr, create_model, field_validator, model_validator
+
+import dra_kit as dra
+from dra_kit.cli.options.common import RoleCommand
+from dra_kit.cli.options.driver_settings import author_settings, settings_options
+from dra_kit.errors import ConfigurationError
+
+
+class Provider(dra.DeviceProvider):
+    def discover(self) -> Iterator[Sequence[dra.Device]]:
+        yield []
+
+
+class Preparer(dra.Preparer):
+    def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        return dra.Prepared()
+
+
+class Level(enum.Enum):
+    LOW = 1
+    HIGH = 2
+
+
+class Limits(BaseModel):
+    pods: int = 1
+
+
+class Settings(BaseModel):
+    menu: Path = Field(default=Path("/menu.yaml"), description="file with the menu")
+    workers: int = Field(default=2, ge=1)
+    ratio: float | None = None
+    dry_run: bool = False
+    verify: bool = True
+    toppings: list[str] = Field(default=["basil"], description="on every pizza")
+    ports: tuple[int, ...] = ()
+    mode: Literal["fast", "safe"] = "safe"
+    retries: Literal[0, 3] = 3
+    level: Level = Level.LOW
+    token: SecretStr = SecretStr("")
+    limits: Limits = Limits()
+    labels: dict[str, str] = {}
+    shown_as: str = Field(default="", alias="shownAs")
+
+    @field_validator("menu")
+    @classmethod
+    def _yaml(cls, value: Path) -> Path:
+        if value.suffix != ".yaml":
+            msg = "a menu is a .yaml file"
+            raise ValueError(msg)
+        if value == Path("/broken.yaml"):
+            raise OSError("the disk\nis gone")
+        return value
+
+    @model_validator(mode="after")
+    def _together(self) -> Settings:
+        if self.dry_run and self.mode == "fast":
+            msg = "a dry run is never fast"
+            raise ValueError(msg)
+        return self
+
+
+def driver_with(settings: type[BaseModel] | None) -> dra.Driver[Any, Any]:
+    return dra.Driver("kitchen.example", provider=Provider(), preparer=Preparer(), settings=settings)
+
+
+def given_by(args: Sequence[str] = (), env: dict[str, str] | None = None) -> Any:
+    driver = driver_with(Settings)
+    found: list[BaseModel | None] = []
+
+    def callback() -> None:
+        values = click.get_current_context().meta.get("driver_settings", {})
+        found.append(author_settings(driver, values))
+
+    command = click.Command("node", params=[*settings_options(driver, [])], callback=callback)
+    result = CliRunner().invoke(command, list(args), env=env)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return found[0]
+
+
+CASES: list[tuple[str, str, str, Any]] = [
+    ("menu", "--menu", "/other.yaml", Path("/other.yaml")),
+    ("workers", "--workers", "7", 7),
+    ("ratio", "--ratio", "0.5", 0.5),
+    ("toppings", "--toppings", "olives, red onions", ["olives", "red onions"]),
+    ("toppings", "--toppings", '["a,b"]', ["a,b"]),
+    ("ports", "--ports", "1,2", (1, 2)),
+    ("mode", "--mode", "fast", "fast"),
+    ("retries", "--retries", "0", 0),
+    ("level", "--level", "2", Level.HIGH),
+    ("token", "--token", "secret", SecretStr("secret")),
+    ("limits", "--limits", '{"pods": 3}', Limits(pods=3)),
+    ("labels", "--labels", '{"a": "b"}', {"a": "b"}),
+    ("shown_as", "--shown-as", "Kitchen", "Kitchen"),
+]
+
+
+@pytest.mark.parametrize(("field", "flag", "text", "value"), CASES)
+def test_a_setting_is_given_by_flag_or_environment(field: str, flag: str, text: str, value: Any) -> None:
+    assert getattr(given_by([flag, text]), field) == value
+    assert getattr(given_by(env={f"DRIVER_{field.upper()}": text}), field) == value
+
+
+def test_without_flags_and_environment_settings_have_their_defaults() -> None:
+    assert given_by() == Settings()
+
+
+def test_the_flag_wins_over_the_environment() -> None:
+    assert given_by(["--workers", "3"], env={"DRIVER_WORKERS": "4"}).workers == 3
+
+
+def test_a_list_flag_may_be_repeated() -> None:
+    assert given_by(["--toppings", "olives", "--toppings", "basil,onions"]).toppings == ["olives", "basil", "onions"]
+
+
+@pytest.mark.parametrize(
+    ("args", "env", "expected"),
+    [
+        (["--dry-run"], {}, (True, True)),
+        (["--no-verify"], {}, (False, False)),
+        ([], {"DRIVER_DRY_RUN": "true", "DRIVER_VERIFY": "0"}, (True, False)),
+        (["--no-dry-run"], {"DRIVER_DRY_RUN": "yes"}, (False, True)),
+    ],
+)
+def test_a_bool_is_a_pair_of_flags(args: list[str], env: dict[str, str], expected: tuple[bool, bool]) -> None:
+    settings = given_by(args, env)
+    assert (settings.dry_run, settings.verify) == expected
+
+
+@given(st.lists(st.text(alphabet="abc -/.", min_size=1).filter(lambda text: text.strip() == text), min_size=1))
+def test_any_list_of_texts_without_commas_comes_back(items: list[str]) -> None:
+    assert given_by(env={"DRIVER_TOPPINGS": ",".join(items)}).toppings == items
+
+
+INTEGER = "must be an integer"
+
+
+@pytest.mark.parametrize(
+    ("args", "problem"),
+    [
+        (["--workers", "many"], f"--workers (DRIVER_WORKERS): {INTEGER}, not 'many'"),
+        (["--workers", "0"], "--workers (DRIVER_WORKERS): must be at least 1, not '0'"),
+        (["--mode", "slow"], "--mode (DRIVER_MODE): must be 'fast' or 'safe', not 'slow'"),
+        (["--menu", "/menu.txt"], "--menu (DRIVER_MENU): a menu is a .yaml file, not '/menu.txt'"),
+        (["--ports", "1,x"], f"--ports (DRIVER_PORTS)[1]: {INTEGER}, not 'x'"),
+        (["--limits", '{"pods": "x"}'], f"--limits (DRIVER_LIMITS)[pods]: {INTEGER}, not 'x'"),
+        (["--dry-run", "--mode", "fast"], "a dry run is never fast"),
+        (["--menu", "/broken.yaml"], "OSError: the disk is gone"),
+    ],
+)  # fmt: skip
+def test_a_value_that_breaks_a_rule_is_told(args: list[str], problem: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        given_by(args)
+    assert str(caught.value) == f"settings of driver kitchen.example: {problem}"
+
+
+def test_a_value_that_is_no_json_is_told() -> None:
+    with pytest.raises(ConfigurationError, match=r"^--limits \(DRIVER_LIMITS\): is no JSON: Expecting"):
+        given_by(["--limits", "{"])
+
+
+def test_a_secret_is_never_told() -> None:
+    class Secret(BaseModel):
+        token: SecretStr = Field(default=SecretStr("hidden-default"), min_length=30)
+
+    driver = driver_with(Secret)
+    with pytest.raises(ConfigurationError, match=r"--token \(DRIVER_TOKEN\): ") as caught:
+        author_settings(driver, {"token": "hidden"})
+    (option,) = settings_options(driver, [])
+    assert "hidden" not in str(caught.value)
+    assert "hidden" not in (option.help or "")
+
+
+def test_a_setting_that_is_required_is_told() -> None:
+    class Needs(BaseModel):
+        menu: Path
+
+    with pytest.raises(
+        ConfigurationError, match=r"--menu \(DRIVER_MENU\): is required; give the flag or set the variable"
+    ):
+        author_settings(driver_with(Needs), {})
+
+
+def test_a_driver_without_settings_has_none() -> None:
+    assert settings_options(driver_with(None), []) == []
+    assert author_settings(driver_with(None), {}) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"node_name": (str, "")}, "setting node_name collides with --node-name, which is taken; rename the field"),
+        ({"help": (str, "")}, "setting help collides with --help, which is taken; rename the field"),
+        (
+            {"x": (bool, False), "no_x": (str, "")},
+            "setting no_x collides with --no-x, which is taken; rename the field",
+        ),
+    ],
+)
+def test_a_setting_that_takes_a_flag_of_another_is_told(fields: dict[str, Any], problem: str) -> None:
+    driver = driver_with(create_model("Colliding", **fields))
+    with pytest.raises(ConfigurationError) as caught:
+        settings_options(driver, [click.Option(["--node-name"])])
+    assert str(caught.value) == f"driver kitchen.example: {problem}"
+
+
+TARGET = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parents[4])!r})
+from tests.unit.cli.options.test_driver_settings import Settings, driver_with
+driver = driver_with(Settings)
+"""
+
+
+@pytest.fixture
+def role(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> click.Command:
+    (tmp_path / "kitchen.py").write_text(TARGET)
+    monkeypatch.chdir(tmp_path)
+
+    @click.command(cls=RoleCommand)
+    @click.argument("target")
+    @click.option("--node-name")
+    @click.option("--once", is_flag=True)
+    @click.pass_context
+    def command(ctx: click.Context, target: str, node_name: str | None, once: bool) -> None:
+        settings = author_settings(ctx.meta["driver"], ctx.meta.get("driver_settings", {}))
+        assert isinstance(settings, Settings)
+        click.echo(f"{target} {node_name} {once} {settings.menu} {settings.dry_run}")
+
+    return command
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        "./kitchen.py --menu /m.yaml --dry-run --node-name n --once",
+        "--node-name n --once ./kitchen.py --menu=/m.yaml --dry-run",
+        "--node-name=n --menu=/m.yaml --dry-run --once ./kitchen.py",
+        "--menu /m.yaml --node-name n --once ./kitchen.py --dry-run",
+        "--once --dry-run --node-name n --menu=/m.yaml -- ./kitchen.py",
+    ],
+)
+def test_the_target_stands_wherever_it_can_be_told_from_values(role: click.Command, args: str) -> None:
+    for _ in range(2):  # the options of one call do not stay for the next
+        result = CliRunner().invoke(role, args.split(), catch_exceptions=False)
+        assert result.output == "./kitchen.py n True /m.yaml True\n"
+
+
+def test_the_help_of_a_target_shows_its_settings(role: click.Command) -> None:
+    output = " ".join(CliRunner().invoke(role, ["./kitchen.py", "--help"], catch_exceptions=False).output.split())
+    for text in (
+        "--node-name TEXT",
+        "--menu PATH file with the menu [default: /menu.yaml] [env var: DRIVER_MENU]",
+        "--workers INTEGER [default: 2; x>=1] [env var: DRIVER_WORKERS]",
+        "--ratio FLOAT [env var: DRIVER_RATIO]",
+        "--dry-run / --no-dry-run [default: false] [env var: DRIVER_DRY_RUN]",
+        "--toppings TEXT[,...] on every pizza [default: basil] [env var: DRIVER_TOPPINGS]",
+        "--mode [fast|safe] [default: safe] [env var: DRIVER_MODE]",
+        "--level [1|2] [default: 1] [env var: DRIVER_LEVEL]",
+        '--limits JSON [default: {"pods":1}] [env var: DRIVER_LIMITS]',
+    ):
+        assert text in output
+
+
+@pytest.mark.parametrize(
+    ("limits", "told"),
+    [
+        ({"ge": 1}, "x>=1"),
+        ({"gt": 1}, "x>1"),
+        ({"le": 8}, "x<=8"),
+        ({"ge": 1, "le": 8}, "1<=x<=8"),
+        ({"gt": 0, "lt": 9}, "0<x<9"),
+    ],
+)
+@pytest.mark.parametrize("annotation", [int, int | None])
+def test_the_help_shows_the_range_of_a_number(annotation: Any, limits: dict[str, Any], told: str) -> None:
+    (option,) = settings_options(
+        driver_with(create_model("Limited", boards=(annotation, Field(default=4, **limits)))), []
+    )
+    assert option.help == f"[default: 4; {told}]"
+
+
+def test_the_help_without_a_target_shows_the_commands_own_options(role: click.Command) -> None:
+    output = CliRunner().invoke(role, ["--help"], catch_exceptions=False).output
+    assert "--node-name" in output
+    assert "--menu" not in output
+
+
+def test_an_option_that_nobody_knows_is_told(role: click.Command) -> None:
+    result = CliRunner().invoke(role, ["./kitchen.py", "--menue", "/m.yaml"])
+    assert result.exit_code == 2
+    assert "No such option" in result.output
+    assert "--menu" in result.output

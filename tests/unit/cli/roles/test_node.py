@@ -1,0 +1,246 @@
+"""``dra-kit node`` on the command line: what it prints, and how it refuses."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import socket
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dra_kit.node.health.conditions import Problem
+from dra_kit.node.health.ledger import Remembered
+from dra_kit.node.health.memory import HealthMemory
+from dra_kit.node.settings import NodeSettings
+from dra_kit.node.state.records import ClaimRecord
+from dra_kit.node.state.store import Store
+from dra_kit.resource.reference import ClaimReference
+
+pytestmark = pytest.mark.processes
+
+DRIVER = """
+    from collections.abc import Iterator, Sequence
+
+    import dra_kit as dra
+    from pydantic import BaseModel
+
+
+    class Settings(BaseModel):
+        slices: int = 8
+
+
+    class Menu(dra.ClusterObject, id="menu", api_version="kitchen.example/v1", kind="Menu", plural="menus"):
+        def body(self) -> dict[str, object]:
+            return {}
+
+
+    class Cook(dra.ClusterObject, id="cook", api_version="v1", kind="Pod", plural="pods"):
+        @classmethod
+        def namespaces(cls, settings: Settings) -> list[str]:
+            return ["kitchen"] if settings.slices > 8 else []
+
+        def body(self) -> dict[str, object]:
+            return {}
+
+
+    class Oven(dra.DeviceProvider):
+        def discover(self) -> Iterator[Sequence[dra.Device]]:
+            yield []
+
+
+    class Waiter(dra.Preparer):
+        def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+            return dra.Prepared()
+
+
+    driver = dra.Driver("dra.pizza", provider=Oven(), preparer=Waiter(), effects=[Menu, Cook], settings=Settings)
+"""
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    path = tmp_path / "pizzeria.py"
+    path.write_text(textwrap.dedent(DRIVER))
+    return path
+
+
+def dra_kit(*arguments: object, code: int) -> subprocess.CompletedProcess[str]:
+    command = [str(Path(sys.executable).with_name("dra-kit")), *map(str, arguments)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == code, result.stderr
+    assert "Traceback" not in result.stderr
+    return result
+
+
+def refusal(*arguments: object, code: int = 2) -> str:
+    """The one line on stderr of a command that is refused."""
+    result = dra_kit(*arguments, code=code)
+    assert result.stdout == ""
+    [line] = result.stderr.splitlines()
+    assert line.startswith("error: ")
+    return line
+
+
+def test_a_target_that_does_not_exist() -> None:
+    assert "./nowhere.py" in refusal("node", "./nowhere.py", "--node-name", "node-1")
+
+
+def test_a_target_that_does_not_import_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "broken.py"
+    path.write_text("raise ValueError('first line\\nsecond line')\n")
+    assert "ValueError: first line second line" in refusal("node", path, "--node-name", "node-1")
+
+
+def test_the_node_name_is_needed(target: Path) -> None:
+    result = dra_kit("node", target, code=2)
+    assert "Missing option '--node-name' (DRA_NODE_NAME)" in result.stderr
+
+
+def test_a_file_of_globs_in_place_of_a_target(target: Path, tmp_path: Path) -> None:
+    file = tmp_path / "globs"  # as in a ConfigMap, without a suffix
+    file.write_text("driver: serial.example.com\ndevices:\n- paths: /dev/ttyUSB*\n")
+    assert "Missing option '--node-name'" in dra_kit("node", "--globs", file, code=2).stderr
+    assert "--root" in dra_kit("node", f"--globs={file}", "--help", code=0).stdout
+    assert "they name two drivers" in dra_kit("node", target, "--globs", file, code=2).stderr
+    assert "or option '--globs': the driver to run" in dra_kit("node", code=2).stderr
+    assert "Option '--globs' requires an argument" in dra_kit("node", "--globs", code=2).stderr
+    file.write_text("driver: serial.example.com\n")
+    assert refusal("node", "--globs", file) == f"error: {file}:1: devices: is required [invalid-globs]"
+
+
+def test_a_kubeconfig_that_does_not_exist(target: Path, tmp_path: Path) -> None:
+    told = refusal("node", target, "--node-name", "node-1", "--kubeconfig", tmp_path / "nowhere")
+    assert f"{tmp_path / 'nowhere'}" in told
+
+
+@pytest.fixture
+def kubeconfig(tmp_path: Path) -> Path:
+    path = tmp_path / "kubeconfig"
+    path.write_text(
+        json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "test",
+                "clusters": [{"name": "test", "cluster": {"server": "http://127.0.0.1:1"}}],
+                "users": [{"name": "test", "user": {}}],
+                "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+            }
+        )
+    )
+    return path
+
+
+def test_a_directory_too_long_for_sockets(target: Path, tmp_path: Path, kubeconfig: Path) -> None:
+    told = refusal(
+        "node", target, "--node-name", "node-1", "--kubeconfig", kubeconfig, "--kubelet-dir", tmp_path / ("d" * 100)
+    )
+    assert "give a shorter --kubelet-dir" in told
+    assert told.endswith("[socket-path-too-long]")
+
+
+def test_a_port_for_the_probes_that_is_taken(target: Path, tmp_path: Path, kubeconfig: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        told = refusal(
+            "node", target, "--node-name", "node-1", "--kubeconfig", kubeconfig, "--kubelet-dir", "/tmp/k",
+            "--state-dir", tmp_path / "state", "--cdi-dir", tmp_path / "cdi", "--probe-address", address,
+        )  # fmt: skip
+    assert told.startswith(f"error: --probe-address cannot listen on {address} (Address already in use)")
+
+
+def test_a_version_of_the_kubelet_service_that_does_not_exist(target: Path, tmp_path: Path, kubeconfig: Path) -> None:
+    told = refusal(
+        "node", target, "--node-name", "node-1", "--kubeconfig", kubeconfig, "--kubelet-dir", "/tmp/k",
+        "--state-dir", tmp_path / "state", "--dra-versions", "v1,v7",
+    )  # fmt: skip
+    assert "DRA service versions ['v1', 'v7']: give at least one of v1, v1beta1" in told
+
+
+def test_a_setting_of_the_author_that_is_wrong(target: Path) -> None:
+    told = refusal("node", target, "--node-name", "node-1", "--slices", "many")
+    assert "--slices (DRIVER_SLICES)" in told
+
+
+def test_damaged_state_is_not_dumped_and_not_touched(target: Path, tmp_path: Path) -> None:
+    database = tmp_path / "state.sqlite"
+    database.write_text("no database " * 1000)
+    told = refusal("node", target, "--dump-state", "--state-dir", tmp_path, code=1)
+    assert f"state {database} is damaged; the node sets it aside and carries over" in told
+    assert told.endswith("[store]")
+    assert list(tmp_path.glob("state*")) == [database]
+
+
+def test_no_state_to_dump(target: Path, tmp_path: Path) -> None:
+    told = refusal("node", target, "--dump-state", "--state-dir", tmp_path / "nowhere")
+    assert f"there is no state at {tmp_path / 'nowhere' / 'state.sqlite'}; correct --state-dir or --kubelet-dir" in told
+
+
+async def test_dump_state_shows_claims_and_effects(target: Path, tmp_path: Path) -> None:
+    store = Store(NodeSettings(node_name="", state_dir=tmp_path).database("dra.pizza"))
+    lunch = ClaimReference("default", "lunch", "uid-1")
+    record = ClaimRecord(namespace="default", name="lunch", uid="uid-1", allocation="a", boot_id="boot-1")
+    await store.put_claim(record, epoch=store.epoch(), then=lambda written: None)
+    effect = await store.intend("heat", '{"oven":"a"}', ["oven/a"], claim=lunch, boot_id="boot-1")
+    await store.revert_failed(effect.number, "valve stuck")
+    dumped = json.loads(dra_kit("node", target, "--dump-state", "--state-dir", tmp_path, code=0).stdout)
+    store.close()
+    assert [(claim["name"], claim["phase"]) for claim in dumped["claims"]] == [("lunch", "prepared")]
+    [shown] = dumped["effects"]
+    assert (shown["effect"], shown["phase"], shown["error"]) == ("heat", "intent", "valve stuck")
+    assert [claim["name"] for claim in shown["claims"]] == ["lunch"]
+    assert dumped["epochs"] == {}
+    assert dumped["health"] == []
+
+
+def test_dump_state_shows_what_is_wrong_with_devices(target: Path, tmp_path: Path) -> None:
+    Store(NodeSettings(node_name="", state_dir=tmp_path).database("dra.pizza")).close()
+    since = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
+    burnt = Problem("burnt", "black", None, since)
+    HealthMemory(tmp_path / "health.json").write([Remembered(("node-1", "pizza-0"), {"name": "a"}, (burnt,))])
+    dumped = json.loads(dra_kit("node", target, "--dump-state", "--state-dir", tmp_path, code=0).stdout)
+    problem = {"reason": "burnt", "message": "black", "value": None, "since": since.isoformat()}
+    assert dumped["health"] == [{"pool": "node-1", "device": "pizza-0", "problems": [problem]}]
+
+
+def test_damaged_health_is_told_and_not_touched(target: Path, tmp_path: Path) -> None:
+    Store(NodeSettings(node_name="", state_dir=tmp_path).database("dra.pizza")).close()
+    file = tmp_path / "health.json"
+    file.write_text('{"form": 1, "devices": "[]", "checksum": ""}')
+    dumped = json.loads(dra_kit("node", target, "--dump-state", "--state-dir", tmp_path, code=0).stdout)
+    assert dumped["health"] == []
+    assert f"health of devices in {file} cannot be read" in dumped["damaged"][0]
+    assert list(tmp_path.glob("health*")) == [file]
+
+
+def test_help_shows_the_authors_settings(target: Path) -> None:
+    shown = dra_kit("node", target, "--help", code=0).stdout
+    assert "--slices" in shown
+    assert "DRIVER_SLICES" in shown
+
+
+def test_an_unknown_command() -> None:
+    assert "No such command 'nodes'; did you mean \"node\"?" in dra_kit("nodes", code=2).stderr
+    assert "No such command 'pizza'; there are chart, " in dra_kit("pizza", code=2).stderr
+
+
+VERBS = ["get", "create", "patch", "delete"]
+
+
+def test_what_its_objects_need_of_the_api_is_printed_for_the_chart(target: Path) -> None:
+    printed = yaml.safe_load(dra_kit("node", target, "--print-rules", code=0).stdout)
+    assert printed == {
+        "node": {"extraRules": [{"apiGroups": ["kitchen.example"], "resources": ["menus"], "verbs": VERBS}]}
+    }
+
+
+def test_what_they_need_with_these_settings_is_printed_by_namespace(target: Path) -> None:
+    printed = yaml.safe_load(dra_kit("node", target, "--print-rules", "--slices", "9", code=0).stdout)
+    assert printed["node"]["namespacedRules"] == {
+        "kitchen": [{"apiGroups": [""], "resources": ["pods"], "verbs": [*VERBS, "list"]}]
+    }

@@ -1,0 +1,348 @@
+"""``dra-kit sandbox`` on the command line: what it tells of pods, drivers and manifests."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from dra_kit.sandbox.timeline.file import read
+from dra_kit.sandbox.timeline.report.report import RunReport
+from tests.unit.cli.kitchen import TEMPLATE, Kitchen, pod
+
+pytestmark = pytest.mark.processes
+
+
+def test_pods_get_their_devices_and_the_whole_way_is_told(kitchen: Kitchen) -> None:
+    kitchen.order(pod("guest", "sh", "-c", "env; echo enjoying it"), pod("host", restart="Always"))
+
+    text = kitchen.run("./pizzeria.py", "-f", "order.yaml", "--report", "r.json")
+
+    told = [
+        "offers 2 devices on node-1",
+        "asks for devices",
+        "Pod guest goes to node-1",
+        "pizza-0 of pool node-1: the first of 2 that fit",
+        "kubelet of node-1 calls dra.pizza: NodePrepareResources",
+        '"PIZZA_0_HOT=yes"',
+        "Pod guest, container eater has started and gets from its claims:",
+        "mount /oven on /srv/oven",
+        "| enjoying it",
+        "Pod guest is Succeeded",
+        "every pod did what it was to do",
+        "left over: no claim",
+    ]
+    rest = text
+    for line in told:
+        assert line in rest, text
+        rest = rest.partition(line)[2]
+    assert 'DeviceClass pizza selects\n           device.driver == "dra.pizza"' in text
+    assert (kitchen.directory / "r.json").stat().st_mode & 0o777 == 0o600
+    report = json.loads((kitchen.directory / "r.json").read_text())
+    assert report["passed"] is True
+    assert report["leftovers"] == []
+    assert report["apiWrites"]["perMinute"] > 0
+    guest, host = sorted(report["pods"], key=lambda item: item["name"])
+    assert (guest["phase"], guest["containers"][0]["exitCode"]) == ("Succeeded", 0)
+    assert guest["containers"][0]["environment"]["PIZZA_0_HOT"] == "yes"
+    assert guest["containers"][0]["fromClaims"]["mounts"][0]["hostPath"] == "/oven"
+    assert (host["phase"], host["containers"][0]["exitCode"]) == ("Running", None)
+    assert kitchen.left_behind() == []
+
+
+def test_pods_that_fail_or_wait_are_told_with_the_reason(kitchen: Kitchen) -> None:
+    kitchen.driver(prepare='raise dra.PermanentError("the oven is broken")')
+    unschedulable = pod("diner", "true")
+    unschedulable["spec"]["nodeSelector"] = {"garden": "yes"}  # type: ignore[index]
+    kitchen.order(pod("guest", "true"), unschedulable)
+
+    told = [
+        "Pod default/guest is Pending: NodePrepareResources failed",
+        "the oven is broken",
+        "Pod default/diner is Pending: 0/1 nodes are available",
+    ]
+    text = kitchen.run_in_vain("./pizzeria.py", "-f", "order.yaml", seconds=1.5, tells=told)
+
+    reasons = text[text.index("not every pod did what it was to do") :]
+    assert [line for line in told if line not in reasons] == []
+
+
+def test_a_pod_whose_claim_the_driver_refuses_for_good_ends_the_wait(kitchen: Kitchen) -> None:
+    kitchen.driver(prepare='raise dra.PermanentError("the oven is broken")')
+    kitchen.order(pod("guest", "true"))
+
+    text = kitchen.run("./pizzeria.py", "-f", "order.yaml", "--timeout", "600", code=1)
+
+    assert "not every pod did what it was to do\n" in text  # and not "within 600 s"
+    assert "Pod default/guest is Pending: NodePrepareResources failed" in text
+
+
+def test_what_stands_behind_a_pod_that_waits(kitchen: Kitchen) -> None:
+    picky, lost, untold = pod("picky", "true"), pod("lost", "true"), pod("untold", "true")
+    picky["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = "thin"  # type: ignore[index]
+    lost["spec"]["resourceClaims"][0] = {"name": "pizza", "resourceClaimName": "nothere"}  # type: ignore[index]
+    untold["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = "nowhere"  # type: ignore[index]
+    exactly = {
+        "deviceClassName": "pizza",
+        "selectors": [{"cel": {"expression": 'device.attributes["dra.pizza"].dough == "thin"'}}],
+    }
+    thin: dict[str, object] = {
+        **TEMPLATE,
+        "metadata": {"name": "thin"},
+        "spec": {"spec": {"devices": {"requests": [{"name": "pizza", "exactly": exactly}]}}},
+    }
+    kitchen.order(thin, picky, lost, untold)
+
+    told = [
+        'claim pizza: request pizza: 2 devices on 1 node: 2 wrong dough ("pan" ≠ "thin")',
+        "Pod default/lost is Pending: claim pizza: ResourceClaim nothere does not exist",
+        "Pod default/untold is Pending: claim pizza: ResourceClaimTemplate nowhere does not exist",
+        "FailedResourceClaimCreation: PodResourceClaim pizza: resource claim template",
+    ]
+    options = ["-f", "order.yaml", "--report", "r.json"]
+    text = kitchen.run_in_vain("./pizzeria.py", *options, seconds=1.5, tells=told)
+
+    reasons = text[text.index("not every pod did what it was to do") :]
+    assert [line for line in told if line not in reasons] == []
+    report = json.loads((kitchen.directory / "r.json").read_text())
+    assert report["pods"][1]["message"] == "claim pizza: ResourceClaim nothere does not exist"
+
+
+def test_devices_that_others_have_are_told_once(kitchen: Kitchen) -> None:
+    kitchen.order(*(pod(name, "sleep", kitchen.nap) for name in ("first", "second", "third")))
+
+    told = "claim pizza: request pizza: 2 devices match, and none is to be had: 2 allocated to "
+    text = kitchen.run_in_vain("./pizzeria.py", "-f", "order.yaml", seconds=1.5, tells=[told])
+
+    reasons = text[text.index("not every pod did what it was to do") :]
+    assert reasons.count(told) == reasons.count("2 allocated to ") == 1
+
+
+def test_a_pod_that_the_scheduler_never_sees_is_told_while_it_waits(kitchen: Kitchen) -> None:
+    lost = pod("lost", "true")
+    lost["spec"]["resourceClaims"][0] = {"name": "pizza", "resourceClaimName": "nothere"}  # type: ignore[index]
+    kitchen.order(lost)
+
+    told = "Pod lost has to wait\n           claim pizza: ResourceClaim nothere does not exist"
+    text = kitchen.run_in_vain("./pizzeria.py", "-f", "order.yaml", seconds=4, tells=[told])
+
+    waits, _, reasons = text.partition("not every pod did what it was to do")
+    assert told in waits
+    assert "ResourceClaim nothere does not exist" in reasons
+
+
+def test_the_timeline_is_kept_in_order_and_gives_the_same_report(kitchen: Kitchen) -> None:
+    kitchen.order(pod("guest", "sh", "-c", "echo enjoying it"))
+
+    kitchen.run("./pizzeria.py", "-f", "order.yaml", "--timeline", "t.jsonl", "--report", "r.json")
+
+    file = kitchen.directory / "t.jsonl"
+    assert file.stat().st_mode & 0o777 == 0o600
+    records = list(read(file))
+    assert [record.number for record in records] == list(range(1, len(records) + 1))
+    assert sorted(record.seconds for record in records) == [record.seconds for record in records]
+    way = iter(type(record).__name__ for record in records)
+    for kind in (
+        "ClusterStarted", "PluginConnected", "ObjectChanged", "PodScheduled", "CallStarted", "CallEnded",
+        "CdiSpecWritten", "ContainerStarted", "ContainerOutput", "ContainerEnded", "PodTerminating", "ClusterEnding",
+    ):  # fmt: skip
+        assert kind in way
+    assert type(records[-1]).__name__ == "RunEnded"
+    report = RunReport()
+    for record in records:
+        report.read(record)
+    assert report.report() == json.loads((kitchen.directory / "r.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("discover", "expected"),
+    [
+        ('raise ValueError("no gas")\n        yield []', "discover failed: ValueError: no gas at"),
+        ("yield []", "offers no device: discover() yielded an empty inventory"),
+    ],
+    ids=["raises", "empty"],
+)
+def test_a_driver_that_offers_nothing(kitchen: Kitchen, discover: str, expected: str) -> None:
+    kitchen.driver(discover=discover)
+    kitchen.order(pod("guest", "true"))
+
+    text = kitchen.run("./pizzeria.py", "-f", "order.yaml", "--no-webhook", code=2)
+
+    *_, last = text.strip().splitlines()
+    assert last.startswith("error: driver dra.pizza")
+    assert expected in last
+    assert last.endswith("[sandbox]")
+
+
+def test_code_that_blocks_is_told_with_its_line(kitchen: Kitchen) -> None:
+    kitchen.driver(discover="__import__('threading').Event().wait(); yield []")
+
+    with kitchen.start("./pizzeria.py") as process:
+        assert process.stdout is not None
+        told = next(line for line in process.stdout if "has not yielded an inventory" in line)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+
+    place = re.escape(f"{kitchen.directory}/pizzeria.py:9")
+    assert re.search(rf"on node-1: Oven.discover has not yielded an inventory for \d+ s at {place}\n", told)
+
+
+def test_settings_are_looked_at_before_the_cluster_starts(kitchen: Kitchen) -> None:
+    kitchen.settings("heat: int = 200")
+
+    text = kitchen.run("./pizzeria.py", "--heat", "high", code=2)
+
+    assert "--heat (DRIVER_HEAT): must be " in text
+    assert "Kubernetes" not in text
+    assert kitchen.left_behind() == []
+
+
+def test_a_driver_that_does_not_import(kitchen: Kitchen) -> None:
+    (kitchen.directory / "pizzeria.py").write_text("import nowhere_to_be_found")
+
+    text = kitchen.run("./pizzeria.py", code=2)
+
+    assert "No module named 'nowhere_to_be_found'" in text
+    assert "pizzeria.py:1" in text
+
+
+def test_a_feature_gate_that_does_not_exist(kitchen: Kitchen) -> None:
+    output = kitchen.run("./pizzeria.py", "--feature-gates", "DRAPizza=true", code=2)
+    assert "--feature-gates: DRAPizza is no feature gate of resource.k8s.io; there are DRAAdminAccess," in output
+
+
+def test_a_feature_gate_that_nothing_implements(kitchen: Kitchen) -> None:
+    output = kitchen.run("./pizzeria.py", "--alpha", "--feature-gates", "GenericWorkload=true", code=2)
+    assert "--feature-gates: GenericWorkload is a feature gate of Kubernetes that nothing implements here" in output
+    assert "; there are DRAAdminAccess," in output
+
+
+def test_a_manifest_of_an_unknown_kind(kitchen: Kitchen) -> None:
+    (kitchen.directory / "order.yaml").write_text("{apiVersion: v1, kind: Pizza, metadata: {name: a}}")
+
+    text = kitchen.run("./pizzeria.py", "-f", "order.yaml", code=2)
+
+    assert "order.yaml, document 1: the API server has no kind Pizza of v1" in text
+    assert kitchen.left_behind() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "expected"),
+    [
+        ("# nothing", 2, "error: -f order.yaml: there is no Kubernetes object"),
+        ("{apiVersion: v1, kind: ConfigMap, metadata: {name: menu}}", 0, "no pod to follow; made was ConfigMap menu"),
+    ],
+)
+def test_a_file_without_a_pod_is_no_success_of_pods(kitchen: Kitchen, text: str, code: int, expected: str) -> None:
+    (kitchen.directory / "order.yaml").write_text(text)
+
+    told = kitchen.run("./pizzeria.py", "-f", "order.yaml", code=code)
+
+    assert expected in told
+    assert "every pod did what it was to do" not in told
+
+
+DEPLOYMENT = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: kitchen}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: a}}
+  template: {metadata: {labels: {app: a}}, spec: {CONTAINERS: [{name: main, image: x}]}}
+"""
+
+
+def test_the_pods_of_a_workload_are_followed_and_go_with_it(kitchen: Kitchen) -> None:
+    (kitchen.directory / "order.yaml").write_text(DEPLOYMENT.replace("CONTAINERS", "containers"))
+
+    text = kitchen.run("./pizzeria.py", "-f", "order.yaml")
+
+    assert "every pod did what it was to do" in text
+    assert len(set(re.findall(r"Pod (kitchen-\S+) is Running", text))) == 2
+    assert "left over: no claim" in text
+
+
+def test_a_workload_whose_pods_are_refused_is_no_success(kitchen: Kitchen) -> None:
+    text = DEPLOYMENT.replace("CONTAINERS", "serviceAccountName: nobody, containers")
+    (kitchen.directory / "order.yaml").write_text(text)
+
+    told = kitchen.run("./pizzeria.py", "-f", "order.yaml", "--timeout", "2", code=1)
+
+    assert "Deployment default/kitchen has 0 of 2 pods that are ready" in told
+
+
+def test_what_a_pods_containers_came_to_is_told_and_reported(kitchen: Kitchen) -> None:
+    guest = pod("guest", "true")
+    guest["spec"]["initContainers"] = [{"name": "oven", "image": "x", "command": ["sh", "-c", "exit 3"]}]  # type: ignore[index]
+    kitchen.order(guest)
+
+    text = kitchen.run("./pizzeria.py", "-f", "order.yaml", "--report", "r.json", code=1)
+
+    reason = "init container oven ended with exit code 3"
+    assert f"Pod default/guest is Failed: {reason}" in text
+    assert json.loads((kitchen.directory / "r.json").read_text())["pods"][0]["message"] == reason
+
+
+def test_a_manifest_that_is_refused_is_named(kitchen: Kitchen) -> None:
+    kitchen.order(pod("no_name", "true"))
+
+    text = kitchen.run("./pizzeria.py", "-f", "order.yaml", code=2)
+
+    *_, last = text.strip().splitlines()
+    assert last.startswith("error: manifest order.yaml, document 3: ")
+    assert last.endswith("[kube-invalid]")
+
+
+def test_what_is_no_object_in_a_folder_of_manifests_is_left_out(kitchen: Kitchen) -> None:
+    folder = kitchen.directory / "manifests"
+    folder.mkdir()
+    kitchen.order(pod("guest", "true"))
+    (kitchen.directory / "order.yaml").rename(folder / "order.yaml")
+
+    for _ in range(2):  # the second time with the report of the first
+        kitchen.run("./pizzeria.py", "-f", "manifests", "--report", "manifests/report.json")
+
+    assert "no YAML or JSON file with a Kubernetes object" in kitchen.run("./pizzeria.py", "-f", "t", code=2)
+    assert "manifests/report.json, document 1" in kitchen.run("./pizzeria.py", "-f", "manifests/report.json", code=2)
+
+
+@pytest.mark.parametrize("option", ["--report", "--timeline", "--kubeconfig"])
+def test_a_file_that_cannot_be_written_is_told_at_once(kitchen: Kitchen, option: str) -> None:
+    text = kitchen.run("./pizzeria.py", option, "nowhere/file", code=2)
+
+    assert f"Invalid value for '{option}': there is no directory nowhere" in text
+    assert not (kitchen.directory / "nowhere").exists()
+
+
+@pytest.mark.parametrize("target", ["./pizzeria.py", "pizzeria:driver", "pizzeria"])
+def test_the_driver_of_a_project_has_its_settings_and_classes(kitchen: Kitchen, target: str) -> None:
+    kitchen.settings("heat: int = 200")
+    kitchen.project("pizzeria:driver", heat="hot")
+
+    assert "--heat (DRIVER_HEAT): must be " in kitchen.run(target, code=2)
+
+
+def test_another_driver_in_a_project_is_told_that_it_has_none_of_it(kitchen: Kitchen) -> None:
+    kitchen.project("bakery", heat="hot")
+    kitchen.order(pod("guest", "true"))
+
+    text = kitchen.run("./pizzeria.py", "-f", "order.yaml", "--no-webhook")
+
+    assert text.count("hint: ./pizzeria.py is not bakery:driver, the driver of ") == 1
+
+
+def test_a_story_of_a_project_with_its_device_classes(kitchen: Kitchen) -> None:
+    project = Path(__file__).parents[4] / "examples" / "pizza-driver"
+    story = project / "stories" / "order-by-claim"
+
+    text = kitchen.run(str(project), "--story", str(story), "--report", "r.json")
+
+    assert "Pod guest goes to node-1" in text
+    assert "story order-by-claim passed" in text
+    (pod_report,) = json.loads((kitchen.directory / "r.json").read_text())["pods"]
+    assert pod_report["phase"] == "Running"
+    assert "enjoying a margherita" in pod_report["containers"][0]["output"]

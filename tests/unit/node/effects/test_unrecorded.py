@@ -1,0 +1,241 @@
+"""What effects have made is found again where the state that knew of it was lost."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+import dra_kit as dra
+from dra_kit.node.agent import Agent
+from dra_kit.node.children import process_table
+from dra_kit.node.objects.keeper import DRIVER_LABEL, MARK, NODE_LABEL
+from dra_kit.plugin.kubelet_checkpoint import FILE_NAME
+from dra_kit.sandbox.cluster.kubelet.dra.checkpoint import Checkpoint, ClaimInfo
+from tests.support.api import eventually
+from tests.unit.node.drivers import Doing, driver
+from tests.unit.node.role import DRIVER, NODE, Clock, Node
+
+
+class Menu(dra.ClusterObject, id="menu", api_version="v1", kind="Pod", plural="pods"):
+    """In a namespace that the driver has to itself."""
+
+    dish: str
+
+    def keys(self) -> list[str]:
+        return [*super().keys(), "oven"]
+
+    def body(self) -> dict[str, Any]:
+        return {"spec": {"containers": [{"name": "cook", "image": self.dish}]}}
+
+    @classmethod
+    def namespaces(cls, settings: Any) -> Sequence[str] | None:
+        return ["default"]
+
+
+class Anywhere(Menu, id="anywhere"):
+    """Wherever the claim is."""
+
+    @classmethod
+    def namespaces(cls, settings: Any) -> Sequence[str] | None:
+        return None
+
+
+class Daemon(dra.ChildProcess, id="daemon"):
+    """Runs until it is ended."""
+
+    def keys(self) -> list[str]:
+        return ["oven"]
+
+    def command(self) -> list[str]:
+        return ["sleep", "1000"]
+
+
+def with_objects(effect: type[Menu] = Menu) -> dra.Driver[Any, Any]:
+    async def serve(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        await device.ensure(effect(claim_uid=claim.uid, namespace="default", dish=claim.name))
+        return dra.Prepared(env={"SERVED": "yes"})
+
+    return driver(Doing(serve), effects=[effect])
+
+
+def with_programs() -> dra.Driver[Any, Any]:
+    async def serve(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        await device.ensure(Daemon())
+        return dra.Prepared(env={"SERVED": "yes"})
+
+    return driver(Doing(serve), effects=[Daemon])
+
+
+def objects(node: Node) -> list[str]:
+    return [item["metadata"]["name"] for item in node.api.objects("pods")]
+
+
+def lose(node: Node, *, all_of_it: bool = True) -> None:
+    """The state and the files of claims, or the database alone."""
+    if all_of_it:
+        shutil.rmtree(node.root / "state")
+        shutil.rmtree(node.cdi)
+    for file in (node.root / "state").glob("state.sqlite*"):
+        file.unlink()
+
+
+def forgets(node: Node, *, kubelet: bool = True) -> None:
+    """Nobody in the cluster knows the claim any more."""
+    node.api.delete("resourceclaims", "lunch", "default")
+    if kubelet:
+        (node.root / FILE_NAME).unlink(missing_ok=True)
+
+
+@pytest.fixture
+def clock(node: Node) -> Clock:
+    """Of agents that look once at their start, and then when the test says so."""
+    node.clock = made = Clock()
+    return made
+
+
+async def prepared_and_lost(node: Node, made: dra.Driver[Any, Any]) -> dra.ClaimReference:
+    lunch = node.claim()
+    async with node.running(made):
+        await node.prepare(lunch)
+    lose(node)
+    return lunch
+
+
+async def orphans(agent: Agent, clock: Clock, seconds: float) -> None:
+    clock.now += seconds
+    await agent.orphans.look()
+
+
+async def test_an_object_that_no_record_knows_goes_when_its_claim_is_released(node: Node) -> None:
+    lunch = await prepared_and_lost(node, with_objects())
+    async with node.running(with_objects()):
+        await eventually(lambda: node.effects() == [("menu", "intent", ["lunch"])])
+        assert objects(node) == ["menu-uid-lunch"]
+        await node.unprepare(lunch)
+        assert objects(node) == []
+        assert node.is_clean()
+
+
+async def test_it_keeps_others_off_what_it_touches_and_is_taken_over_by_its_own_claim(node: Node) -> None:
+    lunch, dinner = await prepared_and_lost(node, with_objects()), node.claim("dinner", ["pizza-1"])
+    [before] = node.api.objects("pods")
+    async with node.running(with_objects()):
+        await eventually(lambda: bool(node.effects()))
+        assert "but claim default/lunch holds oven with Pod default/menu-uid-lunch" in await node.error(dinner)
+        await node.prepare(lunch)
+        assert node.effects() == [("menu", "applied", ["lunch"])]
+        assert node.api.objects("pods")[0]["metadata"]["uid"] == before["metadata"]["uid"]
+
+
+async def test_without_the_kubelet_it_goes_when_its_claim_is_gone_at_two_looks_far_apart(
+    node: Node, clock: Clock
+) -> None:
+    await prepared_and_lost(node, with_objects())
+    forgets(node)
+    for _ in range(2):  # a restart is no second look
+        async with node.running(with_objects(), orphan_after=600.0) as agent:
+            await eventually(lambda: bool(node.effects()))
+            for seconds in (0.0, 599.0):
+                await orphans(agent, clock, seconds)
+                assert objects(node) == ["menu-uid-lunch"]
+    async with node.running(with_objects(), orphan_after=600.0) as agent:
+        await orphans(agent, clock, 0.0)
+        await orphans(agent, clock, 600.0)
+        assert objects(node) == []
+        assert node.is_clean()
+
+
+async def test_while_the_kubelet_holds_its_claim_it_stays(node: Node, clock: Clock) -> None:
+    lunch = await prepared_and_lost(node, with_objects())
+    forgets(node, kubelet=False)
+    Checkpoint(node.root).store([ClaimInfo(lunch, {"uid-pod"}, {DRIVER: ()})])
+    async with node.running(with_objects(), orphan_after=600.0) as agent:
+        await eventually(lambda: bool(node.effects()))
+        for _ in range(3):
+            await orphans(agent, clock, 6000.0)
+        assert objects(node) == ["menu-uid-lunch"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"labels": {DRIVER_LABEL: "other", NODE_LABEL: NODE}},
+        {"labels": {DRIVER_LABEL: DRIVER, NODE_LABEL: "node-2"}},
+        {"ownerReferences": []},
+        {"annotations": {MARK: "{}"}},
+        {"name": "menu-of-somebody-else"},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+async def test_what_is_not_this_nodes_is_left_alone(node: Node, change: dict[str, Any]) -> None:
+    await prepared_and_lost(node, with_objects())
+    [found] = node.api.objects("pods")
+    node.api.delete("pods", "menu-uid-lunch", "default")
+    node.api.put("pods", {**found, "metadata": {**found["metadata"], **change}})
+    async with node.running(with_objects()) as agent:
+        assert await agent._unrecorded.look()
+        assert node.effects() == []
+
+
+async def test_where_objects_may_be_anywhere_nobody_looks(node: Node) -> None:
+    await prepared_and_lost(node, with_objects(Anywhere))
+    async with node.running(with_objects(Anywhere)) as agent:
+        assert await agent._unrecorded.look()
+        assert node.effects() == []
+
+
+async def test_a_server_that_does_not_list_is_told_once(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    await prepared_and_lost(node, with_objects())
+    async with node.running(with_objects()) as agent:
+        await eventually(lambda: bool(node.effects()))
+        with node.api.failing(403, "GET", below="/api/v1/namespaces/default/pods"):
+            assert not await agent._unrecorded.look()
+            assert not await agent._unrecorded.look()
+    assert caplog.messages.count("effects without a record not looked for") == 1
+
+
+async def test_a_program_whose_record_is_lost_is_ended_with_its_claim(node: Node) -> None:
+    lunch = node.claim()
+    children = node.root / "state" / "children"
+    async with node.running(with_programs()):
+        await node.prepare(lunch)
+    [program] = process_table.marked(children)
+    lose(node, all_of_it=False)
+    async with node.running(with_programs()):
+        await eventually(lambda: node.effects() == [("daemon", "intent", ["lunch"])])
+        assert process_table.runs(program)
+        await node.unprepare(lunch)
+        assert not process_table.runs(program)
+        assert not list(children.iterdir())
+
+
+async def test_a_program_that_several_claims_use_is_found_for_all_of_them(node: Node) -> None:
+    lunch, dinner = node.claim(), node.claim("dinner", ["pizza-1"])
+    async with node.running(with_programs(), effects_interval=0.05):
+        await node.prepare(lunch)
+        await node.prepare(dinner)
+        [described] = (node.root / "state" / "children").glob("*.effect")
+        await eventually(lambda: "dinner" in described.read_text())
+    lose(node, all_of_it=False)
+    async with node.running(with_programs()):
+        await eventually(lambda: node.effects() == [("daemon", "intent", ["dinner", "lunch"])])
+        await node.unprepare(lunch)
+        assert process_table.marked(node.root / "state" / "children")
+        await node.unprepare(dinner)
+        assert not process_table.marked(node.root / "state" / "children")
+
+
+async def test_a_program_that_has_ended_is_not_taken_up(node: Node) -> None:
+    lunch = node.claim()
+    async with node.running(with_programs()):
+        await node.prepare(lunch)
+        [described] = (node.root / "state" / "children").glob("*.effect")
+        text = described.read_bytes()
+        await node.unprepare(lunch)
+    described.write_bytes(text)
+    async with node.running(with_programs()) as agent:
+        assert await agent._unrecorded.look()
+        assert node.effects() == []
