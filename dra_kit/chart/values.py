@@ -5,7 +5,7 @@ What a value means is said where a person looks for it: in the comments of ``val
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -32,13 +32,15 @@ def _optional(schema: dict[str, Any]) -> None:
 class Values(BaseModel):
     """A group of values: no other names, and every one of them may be left out by who installs the chart."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, json_schema_extra=_optional)
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        extra="forbid", frozen=True, alias_generator=to_camel, json_schema_extra=_optional
+    )
 
 
 class Entry(BaseModel):
     """One of a list: all that it needs has to be there."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
 
 class PullSecret(Entry):
@@ -50,7 +52,7 @@ class PullSecret(Entry):
 class PolicyRule(BaseModel):
     """A PolicyRule of rbac.authorization.k8s.io/v1."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
     verbs: Annotated[list[str], Field(min_length=1)]
     api_groups: list[str] = []
@@ -62,7 +64,7 @@ class PolicyRule(BaseModel):
 class EnvironmentVariable(BaseModel):
     """An EnvVar of a container."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="allow", frozen=True)
 
     name: str
 
