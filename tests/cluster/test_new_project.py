@@ -23,11 +23,17 @@ GIVEN = {
     "unguarded-driver": "DEVICE_0_MODE=fast",
 }
 """What the container of the demo has: of each kind of device, and without a webhook."""
+ALWAYS = {"simple-driver", "partitionable-driver"}
+KINDS = [pytest.param(name, marks=[] if name in ALWAYS else pytest.mark.long) for name in GIVEN]
 
 
 @pytest.fixture(scope="module")
-def built(node_plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[NewProject]]]:
+def built(
+    node_plane: Plane, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[dict[str, Future[NewProject]]]:
     """Their images, of the same wheels: built one after the other while the tests wait for the cluster."""
+    here = [item for item in request.session.items if item.path == request.path and isinstance(item, pytest.Function)]
+    wanted = {item.callspec.params["project"] for item in here}
     found = find()
     try:
         make_base_image(found)
@@ -43,12 +49,12 @@ def built(node_plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
     builder = ThreadPoolExecutor(max_workers=1)
     try:
-        yield {name: builder.submit(build, name) for name in GIVEN}
+        yield {name: builder.submit(build, name) for name in GIVEN if name in wanted}
     finally:
         builder.shutdown(cancel_futures=True)
 
 
-@pytest.fixture(scope="module", params=GIVEN)
+@pytest.fixture(scope="module", params=KINDS)
 def project(request: pytest.FixtureRequest, built: dict[str, Future[NewProject]]) -> Iterator[NewProject]:
     """In the cluster, with its demo."""
     made = built[request.param].result()
