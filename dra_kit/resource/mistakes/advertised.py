@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, Final
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import chain
+from typing import Any, Final, TypeAlias
 
 from dra_kit import cel
 from dra_kit.resource import v1
@@ -17,30 +17,44 @@ from dra_kit.resource.plain_attributes import has_plain_attributes
 _SINGULAR: Final = {"ints": "int", "bools": "bool", "strings": "string", "versions": "version"}
 _SHOWN: Final = 6
 _REMEMBERED: Final = 200
-"""Values of one attribute that are kept."""
+"""Values of one attribute that are enough to be looked at."""
+
+_Published: TypeAlias = v1.DeviceAttribute | v1.DeviceCapacity
 
 
-@dataclass(slots=True)
 class Trait:
-    """An attribute or capacity.
+    """An attribute or capacity; the devices are looked through when it is first asked what they have."""
 
-    Attributes:
-        types: ``bool``, ``int``, ``string``, ``version``, those with ``list of`` before them, or ``quantity``.
-        values: as they are written in an expression, most devices' first; not more than some hundred.
-        devices: how many have it.
-    """
+    def __init__(self) -> None:
+        self._where: list[Callable[[], Iterable[_Published]]] = []
 
-    types: set[str] = field(default_factory=set)
-    values: dict[Any, int] = field(default_factory=dict)
-    devices: int = 0
+    def add(self, published: Callable[[], Iterable[_Published]]) -> None:
+        """Count what some devices have by this name to it.
 
-    def add(self, type_: str, values: Iterable[Any], devices: int) -> None:
-        """Some devices have these values."""
-        self.types.add(type_)
-        self.devices += devices
-        for value in values:
-            if value in self.values or len(self.values) < _REMEMBERED:
-                self.values[value] = self.values.get(value, 0) + devices
+        Args:
+            published: gives what each of them has.
+        """
+        self._where.append(published)
+
+    @cached_property
+    def _objects(self) -> Collection[_Published]:
+        """What devices have; what is one object for many of them comes once."""
+        return {id(each): each for published in self._where for each in published()}.values()
+
+    @cached_property
+    def types(self) -> frozenset[str]:
+        """``bool``, ``int``, ``string``, ``version``, those with ``list of`` before them, or ``quantity``."""
+        return frozenset(type_ for each in self._objects for type_, _ in _typed(each))
+
+    @cached_property
+    def values(self) -> Collection[Any]:
+        """As they are written in an expression, each once; not more than some hundred."""
+        found: dict[Any, None] = {}
+        for each in self._objects:
+            found.update((value, None) for _, values in _typed(each) for value in values)
+            if len(found) >= _REMEMBERED:
+                break
+        return found
 
     def shown(self) -> str:
         """Some of the values."""
@@ -77,16 +91,21 @@ def _known(driver: str, pool: str, device: v1.Device) -> KnownDevice:
     return KnownDevice(f"{driver}/{pool}/{device.name}", driver, device)
 
 
-def _note(trait: Trait, published: v1.DeviceAttribute | v1.DeviceCapacity, devices: int) -> None:
-    """Note a value that some devices have."""
+def _having(published: Iterable[Mapping[str, _Published]], name: str) -> list[_Published]:
+    """What devices have by a name, where they have it."""
+    return [each[name] for each in published if name in each]
+
+
+def _typed(published: _Published) -> Iterator[tuple[str, Iterable[Any]]]:
+    """The type of what is published, and its values."""
     if isinstance(published, v1.DeviceCapacity):
-        trait.add("quantity", [str(published.value)], devices)
+        yield "quantity", [str(published.value)]
         return
     for type_, value in published.to_json().items():
         if type_ in _SINGULAR:
-            trait.add(f"list of {_SINGULAR[type_]}", value, devices)
+            yield f"list of {_SINGULAR[type_]}", value
         else:
-            trait.add(type_, [value], devices)
+            yield type_, [value]
 
 
 class Advertised:
@@ -111,24 +130,24 @@ class Advertised:
         self.total: int = len(self._devices)
         self.drivers: set[str] = {driver for driver, _, _ in self._devices}
         self._traits: dict[Kind, dict[str, dict[str, Trait]]] = {"attributes": {}, "capacity": {}}
-        # what is equal in many devices may be one object for all of them, which is looked at once
-        objects: dict[int, v1.DeviceAttribute | v1.DeviceCapacity] = {}
-        found: list[tuple[str, str, int]] = []
+        of_driver: dict[str, list[v1.Device]] = {}
         for driver, pool, device in self._devices:
-            for published in (device.attributes, device.capacity):
-                for name, each in published.items():
-                    identity = id(each)
-                    objects[identity] = each
-                    found.append((driver, name, identity))
+            of_driver.setdefault(driver, []).append(device)
             if not has_plain_attributes(device):
                 _known(driver, pool, device).view  # noqa: B018 - it cannot be made of what no API server accepts
-        traits: dict[tuple[type, str, str], Trait] = {}
-        for (driver, name, identity), number in Counter(found).items():
-            each = objects[identity]
-            trait = traits.get((type(each), driver, name))
-            if trait is None:
-                trait = traits[type(each), driver, name] = self._trait(each, driver, name)
-            _note(trait, each, number)
+        for driver, several in of_driver.items():
+            self._add("attributes", driver, [device.attributes for device in several])
+            self._add("capacity", driver, [device.capacity for device in several])
+
+    def _add(self, kind: Kind, driver: str, published: Sequence[Mapping[str, _Published]]) -> None:
+        """Add what a driver's devices have to what is known by name."""
+        # devices are many, and most of them have the same names
+        for name in dict.fromkeys(chain.from_iterable(dict.fromkeys(map(tuple, published)))):
+            domain, slash, identifier = name.partition("/")
+            if not slash:
+                domain, identifier = driver, name
+            trait = self._traits[kind].setdefault(domain, {}).setdefault(identifier, Trait())
+            trait.add(partial(_having, published, name))
 
     @cached_property
     def distinct(self) -> list[tuple[KnownDevice, int]]:
@@ -144,14 +163,6 @@ class Advertised:
             known = found.get(key)
             found[key] = (known[0], known[1] + 1) if known is not None else (_known(driver, pool, device), 1)
         return list(found.values())
-
-    def _trait(self, published: v1.DeviceAttribute | v1.DeviceCapacity, driver: str, name: str) -> Trait:
-        """The attribute or capacity that a driver publishes by a name."""
-        kind: Kind = "attributes" if isinstance(published, v1.DeviceAttribute) else "capacity"
-        domain, slash, identifier = name.partition("/")
-        if not slash:
-            domain, identifier = driver, name
-        return self._traits[kind].setdefault(domain, {}).setdefault(identifier, Trait())
 
     def domains(self, kind: Kind) -> frozenset[str]:
         """The domains that a device has attributes, or capacities, in."""
