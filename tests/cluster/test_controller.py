@@ -100,7 +100,7 @@ async def test_replicas_that_replace_each_other_under_load_tell_each_event_once(
         return started
 
     async def settled(load: Load, expected: int) -> None:
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(300):  # who takes over tells the last half minute again
             while sum((await load.told()).values()) < expected:  # noqa: ASYNC110 - other processes write them
                 await asyncio.sleep(0.5)
 
@@ -119,7 +119,10 @@ async def test_replicas_that_replace_each_other_under_load_tell_each_event_once(
                 async with asyncio.timeout(60):
                     while number == 3 and await holder() in {before, ""}:  # noqa: ASYNC110
                         await asyncio.sleep(0.2)
-            await asyncio.sleep(2)
+            until = load.served + 20  # also of those that are left alone now
+            async with asyncio.timeout(120):
+                while load.served < until:  # noqa: ASYNC110 - it is served at the speed of this machine
+                    await asyncio.sleep(0.2)
             loading.cancel()
             with suppress(asyncio.CancelledError):
                 await loading
@@ -129,6 +132,5 @@ async def test_replicas_that_replace_each_other_under_load_tell_each_event_once(
             await client.delete(NAMESPACES, namespace)
 
     complete = {(reason, f"lunch-{n}") for n in range(1, served + 1) for reason in ("DeviceAllocated", "ClaimReleased")}
-    assert served > 20
     assert complete <= told.keys()
     assert set(told.values()) == {1}
