@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -119,12 +120,21 @@ class GpuNode:
         wait_until("GPUs", lambda: bool(self.slices()))
 
     def lose_state(self) -> None:
-        """The driver's database goes, and its pod with it."""
-        (pod,) = self.release.pods("node")
+        """The driver's database goes while no process has it open: one that runs would write it again."""
+        self._ask_of_nodes("true")
+        wait_until("the driver's pod to go", lambda: not self.release.pods("node"))
         for file in self.state_dir.glob("state.sqlite*"):
             file.unlink()
-        self.plane.kubectl("delete", "pod", pod["metadata"]["name"], "--namespace", self.release.namespace)
+        self._ask_of_nodes(None)
         self.release.rolled_out("daemonset", "node")
+
+    def _ask_of_nodes(self, value: str | None) -> None:
+        """Let the driver run on no node, or again on all."""
+        patch = {"spec": {"template": {"spec": {"nodeSelector": {"dra-kit.example/no-such-node": value}}}}}
+        place = ("--namespace", self.release.namespace)
+        self.plane.kubectl(
+            "patch", "daemonset", f"{self.release.name}-node", *place, "--type=merge", "--patch", json.dumps(patch)
+        )
 
     def log(self) -> str:
         """What the node role has logged."""
