@@ -60,10 +60,6 @@ from dra_kit.node.upkeep.orphans import Orphans
 from dra_kit.node.upkeep.reapplying import Reapplying
 from dra_kit.node.upkeep.replugging import Replugging
 from dra_kit.plugin.kubelet_checkpoint import KubeletCheckpoint
-from dra_kit.plugin.registration import RegistrationServer
-from dra_kit.plugin.server import PluginServer
-from dra_kit.plugin.service import NodeService
-from dra_kit.plugin.sockets import plugin_socket, registration_socket
 from dra_kit.process.hanging import HangingCalls
 from dra_kit.process.metrics.registry import Metrics
 from dra_kit.process.probes import Probes, parts_not_ready
@@ -118,8 +114,10 @@ class Agent:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._driver, self._settings = driver, settings
-        self._undertaking, self._clock = undertaking, clock
+        self._driver = driver
+        self._settings = settings
+        self._undertaking = undertaking
+        self._clock = clock
         self.supervisor: Supervisor = Supervisor(drain=DRAIN)
         self._stopping = Stopping()
         self._client = Client(credentials, user_agent=f"{driver.name} dra-kit/node")
@@ -163,7 +161,8 @@ class Agent:
         started = asyncio.Event()
         metadata_dir = settings.state(name) / "device-metadata"
         metadata = MetadataFiles(metadata_dir, name)
-        status, files = StatusWriter(self._client, name, self._store), ClaimFiles(cdi, metadata)
+        status = StatusWriter(self._client, name, self._store)
+        files = ClaimFiles(cdi, metadata)
         preparation = Preparation(
             driver, driver.configs.with_settings(settings.author), inventory, effects, boot_id, started,
             metadata, hardware, holding, looks_for_nodes=settings.check_device_nodes,
@@ -227,8 +226,9 @@ class Agent:
         self.supervisor.add(self._replugging, after=startup)
         self.supervisor.add(self._leftovers, after=startup)
         self.supervisor.add(self._mending, after=startup)
-        for of_effects in (self._reapplying, self._unrecorded) if self._driver.effects else ():
-            self.supervisor.add(of_effects, after=startup)
+        if self._driver.effects:
+            self.supervisor.add(self._reapplying, after=startup)
+            self.supervisor.add(self._unrecorded, after=startup)
         self.supervisor.add(self.orphans, after=startup)
         if self._undertaking is None:
             self.supervisor.add(self._discovery, after=startup)
@@ -272,21 +272,11 @@ class Agent:
         self.supervisor.add(self._probes)  # stopped last: also what stops is alive
 
     def _kubelet(self, boot_id: str) -> KubeletConnection:
-        kubelet_dir, name, pod_uid = self._settings.kubelet_dir, self._driver.name, self._settings.pod_uid
-        endpoint = plugin_socket(kubelet_dir, name, pod_uid)
+        name, service = self._driver.name, self._service
+        undertaking = self._undertaking is not None
+        self._calls = MeasuredService(LastCalls(service, self._store, name, boot_id) if undertaking else service)
         streams = None if self._health is None else self._health.streams
-        service: NodeService = self._service
-        if self._undertaking is not None:
-            service = LastCalls(service, self._store, name, boot_id)
-        self._calls = MeasuredService(service)
-        plugin = PluginServer(self._calls, endpoint, versions=self._settings.dra_versions, health=streams)
-        registration = RegistrationServer(
-            name,
-            endpoint=endpoint,
-            supported_versions=plugin.supported_versions,
-            socket=registration_socket(kubelet_dir, name, pod_uid),
-        )
-        return KubeletConnection(plugin, registration, self._service, self._settings.drain)
+        return KubeletConnection.of(name, self._settings, service, calls=self._calls, health=streams)
 
     def _operation(self, kubelet: KubeletConnection, kopf: Operator) -> OperationServer:
         settings, store = self._settings, self._store
@@ -343,9 +333,7 @@ class Agent:
         return self._probes.port if self._probes is not None else 0
 
     def hanging(self, patience: float) -> list[str]:
-        """Return a line for each call of the author's code that has not returned for so many seconds; from
-        any thread.
-        """
+        """Return a line for each call of the author's code that hangs for so many seconds; from any thread."""
         health = [] if self._health is None else self._health.hanging(patience)
         return [*HangingCalls(self._loop, patience)(), *self._discovery.hanging(patience), *health]
 

@@ -19,9 +19,13 @@ from dra_kit.node.claims.unasked import Unasked
 from dra_kit.node.context import NodeContext
 from dra_kit.node.hardware import Hardware
 from dra_kit.node.server_facts import ServerFacts
+from dra_kit.node.settings import NodeSettings
 from dra_kit.node.steps import Step, reached
+from dra_kit.plugin.health import HealthStreams
 from dra_kit.plugin.registration import RegistrationServer, RegistrationStatus
 from dra_kit.plugin.server import PluginServer
+from dra_kit.plugin.service import NodeService
+from dra_kit.plugin.sockets import plugin_socket, registration_socket
 from dra_kit.publishing.publisher import Publisher
 
 if TYPE_CHECKING:
@@ -37,7 +41,7 @@ RESUME_AGAIN: Final = 2.0
 """Seconds until what the last process left half done is looked for again, when the state could not be read."""
 _YOUNG: Final = 30_000
 """Objects that are kept before the garbage collector looks for cycles among them: a hundred claims in the making have
-15,000, and their requests 5,000 more, to look through which took a twentieth of their call. Python has 700."""
+some 15,000, to look through which amid their call takes milliseconds. Python has 700."""
 
 
 class KubeletConnection:
@@ -59,6 +63,36 @@ class KubeletConnection:
         self._plugin = plugin
         self._registration = registration
         self._service = service
+
+    @classmethod
+    def of(
+        cls,
+        driver: str,
+        settings: NodeSettings,
+        service: ClaimService,
+        *,
+        calls: NodeService,
+        health: HealthStreams | None,
+    ) -> KubeletConnection:
+        """Return the sockets of a driver on this node.
+
+        Args:
+            driver: its name.
+            settings: say where they are.
+            service: does what the kubelet asks for.
+            calls: answers the kubelet, and passes on to ``service``.
+            health: of its devices; None where it tells none.
+        """
+        kubelet_dir, pod_uid = settings.kubelet_dir, settings.pod_uid
+        endpoint = plugin_socket(kubelet_dir, driver, pod_uid)
+        plugin = PluginServer(calls, endpoint, versions=settings.dra_versions, health=health)
+        registration = RegistrationServer(
+            driver,
+            endpoint=endpoint,
+            supported_versions=plugin.supported_versions,
+            socket=registration_socket(kubelet_dir, driver, pod_uid),
+        )
+        return cls(plugin, registration, service, settings.drain)
 
     def verdict(self) -> RegistrationStatus | None:
         """Return the kubelet's last word on the registration; None before the first."""

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Final
 
 from dra_kit import __version__
-from dra_kit.sbom.component import Component, normalized
+from dra_kit.sbom.component import Component
 from dra_kit.sbom.cyclonedx import document, text
-from dra_kit.sbom.sources import pinned
+from dra_kit.sbom.sources import pinned, required
 
 ROOT: Final = Path(__file__).parents[2]
 FILE: Final = ROOT / "requirements" / "dra-kit.cdx.json"
@@ -20,7 +20,7 @@ def generated() -> str:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     parts = list(pinned(ROOT / "requirements" / "runtime.txt"))
     names = {part.name for part in parts}
-    needed = {normalized(word) for item in project["dependencies"] for word in [item.split(">")[0].split("=")[0]]}
+    needed = set(map(required, project["dependencies"]))
     whole = Component("dra-kit", __version__, licence=project["license"], requires=tuple(sorted(needed & names)))
     return text(document(whole, parts))
 

@@ -40,11 +40,14 @@ def installed(found: Iterable[Distribution] | None = None) -> list[Component]:
     return components
 
 
+def required(requirement: str) -> str:
+    """Return the name of the distribution that a requirement is about (PEP 508), such as ``kopf`` of ``kopf>=1.37``."""
+    return normalized(re.split(r"[^\w.-]", requirement, maxsplit=1)[0])
+
+
 def _requires(distribution: Distribution) -> Iterator[str]:
     """Without its extras: what is there for one of them is required by nobody."""
-    for text in distribution.requires or ():
-        if "extra ==" not in text and (name := re.match(r"[\w.-]+", text)):
-            yield normalized(name.group())
+    return (required(text) for text in distribution.requires or () if "extra ==" not in text)
 
 
 def _licence(distribution: Distribution) -> str:

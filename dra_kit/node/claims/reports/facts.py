@@ -137,8 +137,8 @@ class LateFacts:
     def _concerned(self, facts: DeviceFacts) -> set[str]:
         """UIDs of the claims that have the device, or may have it when they are prepared."""
         having = {record.uid for record in self._durable.store.claims() if facts.concern(record)}
-        intended = having | self._epochs.preparing()
-        return intended if facts.claim is None else intended & {facts.claim}
+        concerned = having | self._epochs.preparing()
+        return concerned if facts.claim is None else concerned & {facts.claim}
 
     async def _write(self, uid: str) -> None:
         reported: Collection[_Waiting] = ()
@@ -192,14 +192,14 @@ def updated(record: ClaimRecord, facts: DeviceFacts) -> ClaimRecord:
 
 def _dropped(facts: DeviceFacts) -> None:
     text = "facts of a device dropped: no claim is prepared with it"
-    logger.warning(text, extra={"pool": facts.pool, "device": facts.device, **_intended(facts)})
+    logger.warning(text, extra={"pool": facts.pool, "device": facts.device, **_addressed(facts)})
 
 
 def _not_written(facts: DeviceFacts, error: DraKitError) -> None:
-    fields = {"pool": facts.pool, "device": facts.device, "error": str(error), "code": error.code, **_intended(facts)}
+    fields = {"pool": facts.pool, "device": facts.device, "error": str(error), "code": error.code, **_addressed(facts)}
     logger.error("facts of a device not written", extra=fields)
 
 
-def _intended(facts: DeviceFacts) -> dict[str, str]:
-    intended = {"claim_uid": facts.claim, "share": facts.share}
-    return {name: value for name, value in intended.items() if value is not None}
+def _addressed(facts: DeviceFacts) -> dict[str, str]:
+    addressed = {"claim_uid": facts.claim, "share": facts.share}
+    return {name: value for name, value in addressed.items() if value is not None}
