@@ -23,9 +23,9 @@ class Check(StrEnum):
     ERROR = "error"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # not frozen, which takes twice as long to make, for devices by ten thousands
 class Reason:
-    """One thing that stands between a device and a request.
+    """One thing that stands between a device and a request. Never changed.
 
     Attributes:
         check: what the device was checked for.
@@ -38,12 +38,12 @@ class Reason:
         details: the same for machines.
     """
 
-    check: Check
+    check: Check = field(hash=False)
     text: str
-    brief: str
-    found: str = ""
-    wanted: str = ""
-    remedy: str = ""
+    brief: str = field(hash=False)
+    found: str = field(default="", hash=False)
+    wanted: str = field(default="", hash=False)
+    remedy: str = field(default="", hash=False)
     details: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 

@@ -41,6 +41,11 @@ class DeviceVerdict:
         return DeviceID(self.driver, self.slice_.spec.pool.name, self.name)
 
     @property
+    def shareable(self) -> bool:
+        """Whether the device can be allocated several times; a usual one cannot, and need not be looked at."""
+        return self.slice_.published.usual is None and self.device.shareable
+
+    @property
     def driver(self) -> str:
         """Name of the driver."""
         return self.slice_.spec.driver

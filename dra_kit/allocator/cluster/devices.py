@@ -172,9 +172,9 @@ class AdvertisedSlice:
 
     @property
     def is_usual(self) -> bool:
-        """Whether its devices are usual ones that no rule taints, and it names its node or means all."""
+        """Whether its devices are usual ones of the node that it names, and no rule taints them."""
         spec = self.spec
-        return self.published.usual is not None and not (
+        return bool(self.published.usual is not None and spec.node_name) and not (
             self.has_rule_taints
             or spec.node_selector is not None
             or spec.per_device_node_selection

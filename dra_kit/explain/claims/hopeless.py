@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
 
 from dra_kit.allocator import Node
 from dra_kit.explain.reasons import Check, Reason
 from dra_kit.explain.verdicts import JudgedChoice, Request
 from dra_kit.resource.v1 import ResourceClaim
-
-_ERRORS: Final = frozenset({Check.ERROR, Check.POOL})
 
 
 def hopeless_nodes(claim: ResourceClaim, requests: Sequence[Request], nodes: Sequence[Node]) -> frozenset[str]:
@@ -44,7 +41,7 @@ def _sufficient(judged: JudgedChoice) -> set[str]:
     """The nodes with enough devices for a choice, as far as each device itself goes."""
     assert judged.choice is not None  # noqa: S101 - the caller looked
     # one that can be shared may be taken more than once
-    needed = 1 if any(verdict.device.shareable for verdict in judged.fits) else judged.choice.count
+    needed = 1 if any(verdict.shareable for verdict in judged.fits) else judged.choice.count
     return {name for name, number in judged.fitting.items() if number >= needed}
 
 
@@ -60,4 +57,7 @@ def _with_errors(judged: JudgedChoice) -> Iterable[str]:
 
 
 def _is_error(reasons: Iterable[Reason]) -> bool:
-    return any(reason.check in _ERRORS for reason in reasons)
+    for reason in reasons:  # noqa: SIM110 - asked of every device of a cluster: any() takes longer
+        if reason.check is Check.ERROR or reason.check is Check.POOL:
+            return True
+    return False

@@ -39,6 +39,9 @@ class Alikeness:
         choice: what devices are wanted for.
         gates: of the scheduler.
         usage: what claims hold.
+
+    Attributes:
+        usual: what selectors see of usual devices; None where that is not known.
     """
 
     def __init__(self, choice: Choice, gates: Gates, usage: Usage) -> None:
@@ -47,26 +50,26 @@ class Alikeness:
         self._usage = usage
         self._blocked = frozenset() if choice.admin_access else usage.blocked(gates)
         self._reads = _reads(choice)
-        self._of_slice = None if self._reads is None else SliceLikeness(self._reads)
+        self.usual: SliceLikeness | None = None if self._reads is None else SliceLikeness(self._reads)
 
     def is_held(self, device: AdvertisedDevice) -> bool:
         """Whether claims hold the device so that the choice cannot have it."""
         return bool(self._blocked) and device.id in self._blocked
 
     def of_slice(self, slice_: AdvertisedSlice) -> tuple[Class, ...] | None:
-        """The classes of the usual devices of a slice, by position; None where devices have to be looked at one by one."""
+        """Classes of the usual devices of a slice, by position; None where devices have to be looked at one by one."""
         spec, usual = slice_.spec, slice_.published.usual
-        if self._of_slice is None or usual is None or spec.skip_node_operations or spec.per_device_node_selection:
+        if self.usual is None or usual is None or spec.skip_node_operations or spec.per_device_node_selection:
             return None
-        seen = self._of_slice.of(slice_)
+        seen = self.usual.of(slice_)
         touched = slice_.has_rule_taints or self._usage.changes((spec.driver, spec.pool.name))
         if touched or self._choice.capacity or not slice_.whole:
-            return tuple(zip(seen, map(self._rest, slice_.devices)))
-        return tuple(zip(seen, repeat(_UNTOUCHED)))
+            return tuple(zip(seen, map(self._rest, slice_.devices), strict=True))
+        return tuple(zip(seen, repeat(_UNTOUCHED, len(seen)), strict=True))
 
     def holds_any(self, classes: Iterable[Class]) -> bool:
         """Whether claims hold a device of these, so that reasons name claims."""
-        return any(rest[_HELD] for _, rest in classes)
+        return bool(self._blocked) and any(rest[_HELD] for _, rest in classes)
 
     def _rest(self, device: AdvertisedDevice) -> Rest:
         """What a usual device is beside what selectors see of it."""

@@ -105,7 +105,7 @@ class LazySlice:
         return self.spec.devices if self.usual is None else tuple(map(self._usual_device, range(len(self))))
 
     def values(self, attribute: str) -> list[object]:
-        """What usual devices have by the name of an attribute, None where they have none; its type is in their forms."""
+        """What usual devices have by an attribute's name, None where they have none; its type is in their forms."""
         found: list[object] = []
         for document in self.usual.documents if self.usual is not None else ():
             value = document.get("attributes", _NOTHING).get(attribute)
