@@ -61,9 +61,13 @@ class Alikeness:
         spec, usual = slice_.spec, slice_.published.usual
         if self.usual is None or usual is None or spec.skip_node_operations or spec.per_device_node_selection:
             return None
+        if not slice_.whole:
+            return None  # what is wrong with the capacity of a device names it
         seen = self.usual.of(slice_)
-        touched = slice_.has_rule_taints or self._usage.changes((spec.driver, spec.pool.name))
-        if touched or self._choice.capacity or not slice_.whole:
+        used = bool(self._usage.changes((spec.driver, spec.pool.name)))
+        if used and any(self._usage.consumed(device.id) for device in slice_.devices):
+            return None
+        if used or slice_.has_rule_taints or self._choice.capacity:
             return tuple(zip(seen, map(self._rest, slice_.devices), strict=True))
         return tuple(zip(seen, repeat(_UNTOUCHED, len(seen)), strict=True))
 
@@ -74,7 +78,7 @@ class Alikeness:
     def _rest(self, device: AdvertisedDevice) -> Rest:
         """What a usual device is beside what selectors see of it."""
         rules = tuple([id(taint) for taint in device.rule_taints])
-        return False, self.is_held(device), (), rules, device.form if self._choice.capacity or not device.whole else ()
+        return False, self.is_held(device), (), rules, device.form if self._choice.capacity else ()
 
     def of(self, device: AdvertisedDevice) -> Class | None:
         """The class of a device; None if it is on its own."""
