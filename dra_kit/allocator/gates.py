@@ -80,7 +80,7 @@ _ELSEWHERE: Final = frozenset({"device_taint_rules"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gates:
-    """The scheduler's feature gates that an allocation depends on; all are off unless said otherwise.
+    """The scheduler's feature gates that an allocation depends on; all are off by default.
 
     ``device_binding_and_status`` stands for DRADeviceBindingConditions and DRAResourceClaimDeviceStatus together; the
     other names are those of the gates without ``DRA``.

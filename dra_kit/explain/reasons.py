@@ -31,7 +31,7 @@ class Reason:
         check: what the device was checked for.
         text: a clause about the device: ``cheese is "cheddar"``.
         brief: what devices have in common that fail for the same reason: ``wrong cheese``.
-        found: what this device has: ``"cheddar"``; empty where ``brief`` says it all.
+        found: what this device has: ``"cheddar"``; empty where ``brief`` is enough.
         wanted: what it had to have, with the sign between the two: ``≠ "mozzarella"``.
         remedy: what would have to change, and nothing else, for devices with this reason alone to fit; empty where
             the user of the claim can change nothing.

@@ -1,4 +1,4 @@
-"""The objects of a cluster that allocation depends on, indexed once and kept up to date piece by piece."""
+"""The objects of a cluster that allocation depends on, indexed once and updated piece by piece."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class Snapshot:
         found = [pool.on(node, gates) for pool in candidates.values()]
         view = NodePools(node, [pool for pool in found if pool is not None])
         if everywhere:
-            # a slice of another node may have changed it: nothing can be kept by node
+            # a slice of another node may have changed it: nothing can be cached by node
             return view
         self._views[node.name] = gates, node.key, view
         return view

@@ -159,7 +159,7 @@ def _policy(policy: CapacityRequestPolicy | None) -> Hashable:
 
 
 def _exact(quantity: Quantity | None) -> Hashable:
-    """A quantity as it is written: 1Gi is not 1024Mi, since a result repeats what a device or a claim says."""
+    """A quantity as it is written: 1Gi is not 1024Mi, since a result repeats the text of a device or a claim."""
     return None if quantity is None else (str(quantity), quantity.format, quantity.as_decimal.as_tuple())
 
 

@@ -1,4 +1,4 @@
-"""Devices that are alike for one choice of a request: what is said of one of them holds for all."""
+"""Classes of devices that are alike for one choice of a request: a verdict on one of them holds for all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dra_kit.allocator import Gates
 from dra_kit.allocator.cluster.devices import AdvertisedDevice, AdvertisedSlice
 from dra_kit.allocator.cluster.usage import Usage
 from dra_kit.allocator.requests.requests import Choice
-from dra_kit.allocator.selectors.likeness import SliceLikeness, likeness_of
+from dra_kit.allocator.selectors.likeness import Likeness, SliceLikeness, likeness_of
 from dra_kit.cel.syntax.reads import Read
 from dra_kit.errors import CelCompileError
 
@@ -19,7 +19,7 @@ Rest: TypeAlias = tuple[bool, bool, Hashable, Hashable, Hashable]
 """What the allocator reads of a device beside what selectors see: whether it has binding conditions and is held, its
 taints, those of rules, and its capacity where that matters."""
 
-Class: TypeAlias = tuple[Hashable, Rest]
+Class: TypeAlias = tuple[Likeness, Rest]
 """A class of like devices: what selectors see of them, and the rest."""
 
 _ALONE: Final = None

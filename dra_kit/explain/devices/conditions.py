@@ -40,7 +40,7 @@ class Comparison(NamedTuple):
 
 
 def shorten(text: str) -> str:
-    """Conditions as one would say them: without the paths to attributes, quantities compared like numbers."""
+    """Shorten conditions: without the paths to attributes, quantities compared like numbers."""
     short = " && ".join(_short(condition) for condition in conditions(text))
     return short if len(short) <= _SHOWN else f"{short[:_SHOWN]}…"
 
@@ -80,7 +80,7 @@ def compared(text: str) -> Comparison | None:
 
 
 def reason_of(conjunct: Conjunct, check: Check, where: str) -> Reason:
-    """Why a device fails a condition.
+    """Describe why a device fails a condition.
 
     Args:
         conjunct: the condition, which is not true for the device.
@@ -118,7 +118,7 @@ class _Form(NamedTuple):
     """What is the same for all devices that fail a condition.
 
     Attributes:
-        short: the condition as one would say it.
+        short: the condition without paths.
         remedy: to do without it.
         comparison: what it compares; None if it is of another form.
         wanted: what the compared value had to be, with the sign before it.

@@ -1,6 +1,6 @@
-"""Judges the devices of a cluster for one choice of a request: each either fits, or has reasons against it.
+"""Judge the devices of a cluster for one choice of a request: each either fits, or has reasons against it.
 
-What decides is the allocator's own code; the reasons only put into words what it looks at.
+The allocator's own code decides; the reasons describe what it looks at.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def judge(cluster: Cluster, choice: Choice, evaluator: CelEvaluator) -> JudgedCh
     Args:
         cluster: where they are.
         choice: what they are wanted for.
-        evaluator: remembers what selectors say of devices.
+        evaluator: caches the results of selectors.
     """
     judge_ = _Judge(cluster, choice, evaluator)
     found: dict[AdvertisedSlice | AdvertisedDevice, _Judged] = {}
@@ -47,7 +47,7 @@ def judge(cluster: Cluster, choice: Choice, evaluator: CelEvaluator) -> JudgedCh
         try:
             pools = cluster.snapshot.pools(node, cluster.gates).ordered
         except AllocationError:
-            continue  # the allocator's verdict on this node tells
+            continue  # the allocator's verdict on this node has the error
         on_node = _OnNode(judge_, node, pools)
         for pool, slice_ in ((each, slice_) for each in pools for slice_ in each.slices):
             for reached, positions in on_node.reached(slice_):
@@ -99,7 +99,7 @@ class _Judged:
         return self.fitting == len(self.positions)
 
     def improve(self, reasons: Sequence[tuple[Reason, ...]]) -> None:
-        """Take what another node finds of the devices that do not fit yet: it is enough that one fits on one node."""
+        """Replace the reasons of devices that do not fit by those of another node: fitting on one node is enough."""
         self.reasons = [known and new for known, new in zip(self.reasons, reasons, strict=True)]
         self.fitting = self.reasons.count(())
 
@@ -150,7 +150,7 @@ class _Judge:
         self.bars: dict[Hashable, _Bar | None] = {}
 
     def untolerated(self, device: AdvertisedDevice) -> Iterator[Reason]:
-        """The taints of a device that keep it away."""
+        """List the taints of a device that the request does not tolerate."""
         gates = self.cluster.gates
         if not gates.device_taints:
             return
@@ -168,7 +168,7 @@ class _Judge:
         return ""
 
     def held(self, device: AdvertisedDevice) -> Iterator[Reason]:
-        """The claims that hold a device that cannot be shared."""
+        """Name the claims that hold a device that cannot be shared."""
         if not self.alikeness.is_held(device):
             return
         claims = sorted({holder.claim for holder in self.cluster.holders.get(device.id, ())})
@@ -179,7 +179,7 @@ class _Judge:
 
 
 class _OnNode:
-    """The devices that one node can reach."""
+    """Judge the devices that one node can reach."""
 
     def __init__(self, judge_: _Judge, node: Node, pools: Sequence[NodePool]) -> None:
         self._judge = judge_
@@ -219,7 +219,7 @@ class _OnNode:
     def reasons(
         self, slice_: AdvertisedSlice, positions: Sequence[int], pool: NodePool
     ) -> Sequence[tuple[Reason, ...]]:
-        """What stands against devices that the node reaches, each; nothing where the allocator can choose it."""
+        """Return the reasons against each device that the node reaches; none where the allocator can choose it."""
         classes = None if pool.invalid else self._judge.alikeness.of_slice(slice_)
         if classes is None:
             return [self._of_device(slice_.devices[position], pool) for position in positions]
@@ -258,7 +258,7 @@ class _OnNode:
         return self._whole(found, device)
 
     def _whole(self, found: _Reasons, device: AdvertisedDevice) -> tuple[Reason, ...]:
-        """All that stands against a device: what it has in common with like ones, and the claims that hold it."""
+        """Join the reasons of a class of devices and the claims that hold this one."""
         if not found.is_barred:
             return found.first
         return (*found.first, *self._judge.held(device), *found.last)
@@ -289,7 +289,7 @@ class _OnNode:
         return _Reasons((*mismatches, *bar.taints), bar.rest, is_barred=True)
 
     def _bar(self, device: AdvertisedDevice, pool: NodePool, alike: Class | None) -> _Bar | None:
-        """Why a device cannot be had; None if it can, or one that is like it in all but what selectors see.
+        """Find why a device cannot be had, whether it matches or not; None if it can.
 
         Raises:
             AllocationError: the request cannot be computed with.

@@ -19,7 +19,7 @@ from dra_kit.explain.reasons import Check, Reason, feature
 
 
 class _Selector:
-    """A selector, and what is known to stand against devices that look the same to it.
+    """A selector, with the reasons against devices by their likeness.
 
     Args:
         check: whether it is one of the class or of the request.
@@ -42,7 +42,7 @@ class _Selector:
 
     @cached_property
     def explainer(self) -> cel.Explainer:
-        """Tells which of its conditions a device does not meet.
+        """The explainer of the conditions that a device does not meet.
 
         Raises:
             CelCompileError: the expression is none.
@@ -56,7 +56,7 @@ class _Selector:
 
 
 class _Place(NamedTuple):
-    """Where a usual device is, that need not be looked at yet."""
+    """The place of a usual device that is not made yet."""
 
     slice_: AdvertisedSlice
     position: int
@@ -67,12 +67,12 @@ def _at(device: AdvertisedDevice | _Place) -> AdvertisedDevice:
 
 
 class Matching:
-    """The selectors of a choice, and what they say of devices.
+    """The selectors of a choice, and the reasons why they do not select devices.
 
     Args:
         cluster: where the devices are.
         choice: what they are wanted for.
-        evaluator: remembers what selectors say of devices.
+        evaluator: caches the results of selectors.
         usual: what all selectors see of usual devices; None where that is not known.
     """
 
@@ -88,7 +88,7 @@ class Matching:
         self._glimpses: dict[str, list[tuple[_Selector, UsualGlimpse]]] = {}
 
     def mismatches(self, device: AdvertisedDevice) -> Iterator[Reason]:
-        """Why a device does not match the request, on whatever node."""
+        """Explain why a device does not match the request, whatever the node."""
         if (
             device.form is None
             and device.device.binding_conditions
@@ -98,7 +98,7 @@ class Matching:
         yield from self._unmatched(device)
 
     def _unmatched(self, device: AdvertisedDevice) -> Iterator[Reason]:
-        """Why selectors do not select a device; looked for once for devices that look the same to a selector."""
+        """Explain why selectors do not select a device; once for devices that look the same to a selector."""
         for selector in self._selectors:
             likeness = None
             if device.has_plain_attributes:
@@ -113,7 +113,7 @@ class Matching:
                 return
 
     def of_usual(self, slice_: AdvertisedSlice, seen: Sequence[Likeness]) -> list[tuple[Reason, ...]]:
-        """Why the selectors do not select the usual devices of a slice, each, which are looked at only if need be.
+        """Explain why the selectors do not select each usual device of a slice, without making models of them.
 
         Args:
             slice_: the slice.
@@ -138,7 +138,7 @@ class Matching:
         return found
 
     def _glimpses_of(self, driver: str) -> list[tuple[_Selector, UsualGlimpse]]:
-        """What each selector sees of usual devices of a driver."""
+        """Return the view of each selector on usual devices of a driver."""
         usual = self._usual
         assert usual is not None  # noqa: S101 - it gave what is seen
         found = [(selector, UsualGlimpse(selector.reads or (), usual, driver)) for selector in self._selectors]
@@ -148,7 +148,7 @@ class Matching:
     def _unmet(
         self, selector: _Selector, device: AdvertisedDevice | _Place, view: cel.Device | None = None
     ) -> tuple[Reason, ...]:
-        """What a selector says of a device that it does not select.
+        """Explain why a selector does not select a device; return nothing if it does.
 
         Args:
             selector: the selector.
@@ -173,7 +173,7 @@ class Matching:
         return tuple([reason_of(conjunct, check, where) for conjunct in found])
 
     def _remedy(self, expression: str, where: str, device: AdvertisedDevice | None = None) -> str:
-        """What to write instead of a selector that fails."""
+        """Suggest what to write instead of a selector that fails."""
         try:
             view = self._view(expression, device) if device is not None else None
         except CelRuntimeError:

@@ -97,7 +97,8 @@ class LazySlice:
         """The name of a device."""
         if self.usual is None:
             return self.spec.devices[position].name
-        return self.usual.documents[position].get("name", "")
+        name: str = self.usual.documents[position].get("name", "")
+        return name
 
     @cached_property
     def devices(self) -> tuple[Device, ...]:
