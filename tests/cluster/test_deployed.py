@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,10 @@ from dra_kit.sandbox.stories.story_run import run_story
 from tests.cluster.deployed import Deployed, deployed, wait_until
 from tests.cluster.find import find
 from tests.cluster.image import CannotBuild, load_image
+from tests.cluster.installed import demo, helm, installed
 from tests.cluster.node_driver import RealCluster
-from tests.cluster.pizza import STORIES
-from tests.cluster.plane import Plane
+from tests.cluster.pizza import PROJECT, STORIES
+from tests.cluster.plane import Plane, PlaneError
 from tests.cluster.pod_rights import PodRights, claim_of, empty_slice, pod_rights, release_of
 from tests.cluster.release import CLUSTER_SCOPED
 from tests.cluster.renamed import renamed_class, renamed_story
@@ -167,6 +169,17 @@ def failed(pod: Any) -> bool:
     states = [item["state"] for item in pod["status"].get("containerStatuses", [])]
     reasons = {state.get("waiting", {}).get("reason") for state in states}
     return bool(reasons & {"ErrImagePull", "ImagePullBackOff", "CrashLoopBackOff"})
+
+
+def test_one_command_is_all_that_a_cluster_needs(node_plane: Plane, image: str) -> None:
+    command = "helm install pizza charts/dra-driver -f examples/pizza-driver/values.yaml"
+    with installed(node_plane, command, "kitchen.pizza.example") as release:
+        with demo(node_plane, PROJECT) as output:
+            assert re.search(r"^\w+_OVEN_TEMPERATURE=220$", output, re.MULTILINE)
+            with pytest.raises(PlaneError, match="uninstall"):
+                helm(node_plane, f"helm uninstall {release}")
+        helm(node_plane, f"helm uninstall {release}")
+        assert node_plane.get("deviceclasses")["items"] == []
 
 
 async def test_uninstalling_leaves_nothing(node_plane: Plane, image: str, tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ class ClusterObject(Effect[AppliedObject, HardwareT]):
     is released it is deleted, and the claim waits until it is gone.
 
     The node's ServiceAccount needs the rights of :meth:`rules`, in the namespaces of :meth:`namespaces`;
-    ``dra-kit node TARGET --print-rules`` prints them as values of the chart.
+    the values that ``dra-kit chart TARGET --values FILE`` makes for the chart have them.
 
     Args:
         claim_uid: of the claim that needs it.
