@@ -163,15 +163,15 @@ def _wired(
     # added last: it stops first, and what it does has ended when the lease is given back
     active = ActiveParts(leadership)
     of_claims = _for_claims(driver, client, follower, recorder)
-    for part in (*of_claims, *_for_cluster(driver, settings, client, context)):
+    for part in (*of_claims, *_for_cluster(driver, settings, client, context, metrics)):
         active.add(part)
     if (registry := load(driver)) is not None:
-        active.add(
-            AuthorHandlers(
-                driver, registry, context,
-                credentials=credentials, client=client, user_agent=_user_agent(driver),
-            )
+        handlers = AuthorHandlers(
+            driver, registry, context,
+            credentials=credentials, client=client, user_agent=_user_agent(driver),
         )  # fmt: skip
+        metrics.read(handlers.readings)
+        active.add(handlers)
     supervisor.add(active, after=elected)
     return supervisor
 
@@ -188,13 +188,15 @@ def _for_claims(
 
 
 def _for_cluster(
-    driver: Driver[Any, Any], settings: ControllerSettings, client: Client, context: ControllerContext
+    driver: Driver[Any, Any], settings: ControllerSettings, client: Client, context: ControllerContext, metrics: Metrics
 ) -> Iterator[Part]:
     """What the active replica makes in the cluster."""
     yield OrphanSlices(client, driver.name)
     source = cluster_source(driver)
     if source is not None:
-        yield ClusterPools(driver.name, source, client, context, Owner(client, settings.cluster_role))
+        pools = ClusterPools(driver.name, source, client, context, Owner(client, settings.cluster_role))
+        metrics.read(pools.readings)
+        yield pools
     if driver.taint_rules is not None:
         yield TaintRules(driver.name, driver.taint_rules, client, context, Owner(client, settings.cluster_role))
 

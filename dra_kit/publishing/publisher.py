@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -19,6 +18,7 @@ from dra_kit.kube.resources import RESOURCE_SLICES
 from dra_kit.publishing.counting import counted_slice, not_counted, stores_counters, without_counted
 from dra_kit.publishing.log_messages import NOT_PUBLISHED
 from dra_kit.publishing.pace import Brake, happens, pause
+from dra_kit.publishing.record import PublicationRecord
 from dra_kit.publishing.scope import SliceScope, Write
 from dra_kit.resource import v1
 from dra_kit.resource.slices.compare import same
@@ -45,13 +45,11 @@ class Publisher:
         scope: which slices these are.
         client: reads and writes slices.
         check_after_write: seconds after a write until the slices are looked at again.
+        record: of former publishers of these slices, which is continued; None for a new one.
 
     Attributes:
         last_error: why the last publication failed; empty when it did not.
-        last_success: when the slices were last found or made as they are wanted, in seconds of the epoch; 0 for never.
-        results: how often that was tried, by ``success`` and ``error``.
-        writes: slices written, by verb.
-        generations: of the pools that are published, by name.
+        record: what it has done so far.
     """
 
     name = "publisher"
@@ -62,6 +60,7 @@ class Publisher:
         client: Client,
         *,
         check_after_write: float = CHECK_AFTER_WRITE,
+        record: PublicationRecord | None = None,
     ) -> None:
         self._scope = scope
         self._client = client
@@ -76,10 +75,7 @@ class Publisher:
         self._brake = Brake()
         self._logged_at = 0.0
         self.last_error: str = ""
-        self.last_success: float = 0.0
-        self.results: Counter[str] = Counter()
-        self.writes: Counter[str] = Counter()
-        self.generations: Mapping[str, int] = {}
+        self.record: PublicationRecord = record or PublicationRecord()
 
     @property
     def wanted(self) -> Inventory[Device] | None:
@@ -127,11 +123,11 @@ class Publisher:
                 at_least = pause(attempt)
                 delay = CHECK_EVERY if hopeless else at_least
                 attempt += 1
-                self.results["error"] += 1
+                self.record.results["error"] += 1
                 self._report(error, delay)
                 continue
-            self.results["success"] += 1
-            self.last_success = time.time()
+            self.record.results["success"] += 1
+            self.record.last_success = time.time()
             attempt, at_least, self.last_error = 0, 0.0, ""
             delay = self._check_after_write if wrote else CHECK_EVERY
             ready.set()
@@ -185,7 +181,7 @@ class Publisher:
             if not lost:  # else it counts already
                 self._count_undone(edited, steps)
             await self._execute(steps)
-            self.generations = _generations(existing, steps)
+            self.record.generations = _generations(existing, steps)
         except (Invalid, ConfigurationError) as error:
             self._scope.forget()
             if await self._scope.features() == features:
@@ -248,7 +244,7 @@ class Publisher:
                 await self._client.delete(
                     RESOURCE_SLICES, metadata.name, uid=metadata.uid, resource_version=metadata.resource_version
                 )
-                self.writes["delete"] += 1
+                self.record.writes["delete"] += 1
                 self._scope.wrote(Write.DELETED)
             except NotFound:
                 pass  # gone already, as it should be
@@ -257,13 +253,13 @@ class Publisher:
             self._accepted.pop(item.metadata.name, None)
             try:
                 self._stored(item, await self._client.update(RESOURCE_SLICES, item.to_json()))
-                self.writes["update"] += 1
+                self.record.writes["update"] += 1
                 self._scope.wrote(Write.UPDATED)
             except NotFound as error:
                 raise Conflict(f"{error}: wiped since it was listed", status=404) from error
         for item in steps.creates:
             self._stored(item, await self._client.create(RESOURCE_SLICES, item.to_json()))
-            self.writes["create"] += 1
+            self.record.writes["create"] += 1
             self._scope.wrote(Write.CREATED)
 
     def _stored(self, sent: v1.ResourceSlice, answer: dict[str, Any]) -> None:
