@@ -61,6 +61,8 @@ class FieldError:
         detail: the rule that was broken; empty when the kind says it all.
         declarative: whether the API server finds it by the rules that are tagged in its types (KEP-5073): those
             errors come after the hand-written ones, and with the path that the field has in the request's version.
+        counted: the fields that the rule counts together, where ``path`` names only the object that has them.
+        author_detail: the rule for an author, who writes pools and devices and no ResourceSlices; empty for ``detail``.
     """
 
     path: str
@@ -68,6 +70,8 @@ class FieldError:
     value: Any = None
     detail: str = ""
     declarative: bool = field(default=False, compare=False)
+    counted: tuple[str, ...] = field(default=(), compare=False)
+    author_detail: str = field(default="", compare=False)
 
     @property
     def body(self) -> str:
