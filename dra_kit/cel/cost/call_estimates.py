@@ -57,7 +57,7 @@ _Estimate: TypeAlias = Callable[[Sequence[Operand]], CallEstimate]
 
 
 def estimate_call(function: str, overload: str, target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate:
-    """The estimate for one overload that a call may mean."""
+    """Return the estimate for one overload that a call may use."""
     operands = arguments if target is None else [target, *arguments]
     found = _OVERLOADS.get(overload)
     if found is None and (target is not None or function not in _METHODS_ONLY):
@@ -113,7 +113,7 @@ def _sets(factor: int) -> _Estimate:
 
 
 def _whole(operands: Sequence[Operand]) -> CallEstimate:
-    """Functions that look at every element of a list, or at every character."""
+    """Return the size of a list or text: the function reads every element, or every character."""
     target = operands[0]
     if target.type.parameters:
         each = ONE

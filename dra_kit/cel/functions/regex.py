@@ -28,7 +28,7 @@ _compiled: dict[str, Any] = {}
 
 
 def compile_pattern(pattern: str) -> Any:
-    """The compiled pattern.
+    """Return the compiled pattern.
 
     Raises:
         Failure: it is no regular expression of RE2.
@@ -74,14 +74,14 @@ _GO_TEXTS: Final = {
 
 
 def _in_go(text: bytes | str) -> str:
-    """What RE2 finds fault with, in the words of Go's regexp."""
+    """Return the error of RE2 in the words of Go's regexp."""
     shown = text.decode(errors="replace") if isinstance(text, bytes) else text
     problem, colon, part = shown.partition(": ")
     return _GO_TEXTS.get(problem, problem) + (f": `{part[:60]}`" if colon else "")
 
 
 def _search(frame: Frame, text: str, pattern: str, position: int = 0) -> Any:
-    """The next match; its time is that of the text times the pattern, with repetitions written out."""
+    """Return the next match; its time is that of the text times the pattern, with repetitions written out."""
     compiled = compile_pattern(pattern)
     # each search encodes the text again
     spend(frame, 1 + len(text) // 10 + compiled.programsize * (len(text) - position) // _STEPS)
@@ -89,7 +89,7 @@ def _search(frame: Frame, text: str, pattern: str, position: int = 0) -> Any:
 
 
 def _found(frame: Frame, text: str, pattern: str) -> Iterator[str]:
-    """What the pattern matches from left to right; nothing empty directly after a match."""
+    """Yield the matches from left to right; nothing empty directly after a match."""
     position, previous_end = 0, -1
     while position <= len(text):
         match = _search(frame, text, pattern, position)
