@@ -11,7 +11,7 @@ Path: TypeAlias = tuple[str, ...]
 
 
 def comments(text: str) -> Mapping[Path, str]:
-    """The comment above each key, as one line; a key without one has an empty one.
+    """Return the comment above each key, as one line; a key without one has an empty one.
 
     Args:
         text: of ``values.yaml``, with two blanks for each level.

@@ -88,7 +88,7 @@ def _refuse_others(folder: Path, driver: str) -> None:
 
 
 def _merged(below: Any, above: Any) -> Any:
-    """Values over others, as helm does it: maps are merged, everything else is replaced."""
+    """Merge values over others, as helm does it: maps are merged, everything else is replaced."""
     if isinstance(below, Mapping) and isinstance(above, Mapping):
         return {**below, **{name: _merged(below.get(name), value) for name, value in above.items()}}
     return above
@@ -106,7 +106,7 @@ def _check(values: Mapping[str, Any]) -> None:
 def _commented(
     values: Mapping[str, Any], said: Mapping[comments.Path, str], above: comments.Path = ()
 ) -> Iterator[str]:
-    """Lines of YAML with the comment of each value above it."""
+    """Yield lines of YAML with the comment of each value above it."""
     indent = "  " * len(above)
     for number, (name, value) in enumerate(values.items()):
         path = (*above, name)

@@ -15,7 +15,7 @@ _LEFT_OUT: Final = {"$defs", "title", "default", "description"}
 
 
 def values_schema(text: str, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The JSON schema of the values.
+    """Return the JSON schema of the values.
 
     Args:
         text: of ``values.yaml``, whose comments become descriptions.
@@ -36,7 +36,7 @@ def values_schema(text: str, settings: Mapping[str, Any] | None = None) -> dict[
 
 
 def plain(part: Any, definitions: Mapping[str, Any]) -> Any:
-    """A schema of pydantic's without references, titles, defaults and docstrings, as draft 7 says the same.
+    """Return a schema of pydantic without references, titles, defaults and docstrings, as draft 7 writes it.
 
     Args:
         part: of the schema.
@@ -61,7 +61,7 @@ def plain(part: Any, definitions: Mapping[str, Any]) -> Any:
 
 
 def _one_of_types(part: dict[str, Any]) -> dict[str, Any]:
-    """``anyOf`` of nothing but types is a list of them: helm's words are shorter then."""
+    """Return a list of types for an ``anyOf`` of nothing but types: helm's messages are shorter then."""
     choices = part.get("anyOf", [])
     if choices and all(choice.keys() == {"type"} for choice in choices):
         return {

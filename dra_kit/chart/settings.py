@@ -14,7 +14,7 @@ _TEMPLATE: Final = {"type": "string", "pattern": r"\{\{"}
 
 
 def settings_schema(model: type[BaseModel] | None) -> dict[str, Any]:
-    """The schema of ``node.settings`` of one driver.
+    """Return the schema of ``node.settings`` of one driver.
 
     None of them is required: the image or ``extraEnv`` may give it.
 

@@ -12,7 +12,7 @@ from dra_kit.chart.comments import Path, comments
 
 
 def tables(text: str, schema: Mapping[str, Any], *, level: int = 2) -> str:
-    """A heading and a table for each group of values.
+    """Return a heading and a table for each group of values.
 
     Args:
         text: of ``values.yaml``.
@@ -35,7 +35,7 @@ def tables(text: str, schema: Mapping[str, Any], *, level: int = 2) -> str:
 
 
 def _at(schema: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
-    """The part of the schema that is about one value."""
+    """Return the part of the schema of one value."""
     part = schema
     for name in path:
         part = part.get("properties", {}).get(name, {})
@@ -43,7 +43,7 @@ def _at(schema: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
 
 
 def _leaves(values: Any, schema: Mapping[str, Any], path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Each value that can be set by itself, with its default."""
+    """Yield each value that can be set by itself, with its default."""
     if isinstance(values, dict) and (not path or _at(schema, path).get("properties")):
         for name, value in values.items():
             yield from _leaves(value, schema, (*path, name))
