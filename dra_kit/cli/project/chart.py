@@ -39,7 +39,7 @@ def command(target: str | None, directory: Path | None) -> None:
 
 
 def _values(target: str, driver: str) -> dict[str, Any]:
-    """What the driver's project says."""
+    """Return the values of the driver's project."""
     import yaml
 
     from dra_kit.errors import ConfigurationError

@@ -26,7 +26,7 @@ class NodeCommand(RoleCommand):
     """Takes a file of globs in the place of a TARGET, too."""
 
     def load(self, own: Sequence[click.Parameter], args: Sequence[str]) -> Driver[Any, Any] | None:
-        """The driver of TARGET, or of ``--globs``."""
+        """Return the driver of TARGET, or of ``--globs``."""
         file = value_of(_GLOBS, args)
         if file is None:
             return super().load(own, args)
@@ -100,7 +100,7 @@ def command(
 
 
 def _dumped(driver: str, settings: NodeSettings) -> dict[str, Any]:
-    """What the node keeps; health that is damaged hides nothing else."""
+    """Return the state of the node; damaged health hides nothing else."""
     from dra_kit.node.health.memory import FILE, dump_health
     from dra_kit.node.state.dump import dump_state
 
@@ -112,7 +112,7 @@ def _dumped(driver: str, settings: NodeSettings) -> dict[str, Any]:
 
 
 def _rules(driver: Driver[Any, Any], given: Mapping[str, object]) -> str:
-    """What the node's account needs beside what every driver needs, as values of the chart."""
+    """Return the rights of the node's account beyond those of every driver, as values of the chart."""
     import yaml
 
     from dra_kit.author.effects.account_rules import account_rules
