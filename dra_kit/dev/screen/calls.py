@@ -47,7 +47,7 @@ class Calls:
 
     @property
     def newest_first(self) -> Sequence[Call]:
-        """What is kept."""
+        """The stored calls, the newest first."""
         return tuple(reversed(self._calls))
 
     def read(self, record: Record) -> None:
