@@ -46,7 +46,7 @@ class Holders:
 
 
 def holders(claims: Iterable[Mapping[str, Any]], driver: str, node: str | None = None) -> Holders:
-    """Who has devices of a driver.
+    """Return the holders of devices of a driver.
 
     Args:
         claims: all claims, as the API server gives them.
@@ -84,7 +84,7 @@ def _holder(raw: Mapping[str, Any], driver: str) -> Holder | None:
 
 
 def _node(selector: NodeSelector | None) -> str:
-    """The one node that a selector names: the scheduler writes it so for devices of a node (Kubernetes 1.37)."""
+    """Return the only node of a selector: the scheduler writes it so for devices of a node (Kubernetes 1.37)."""
     terms = selector.node_selector_terms if selector is not None else ()
     if len(terms) != 1:
         return ""
