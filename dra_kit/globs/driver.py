@@ -57,7 +57,7 @@ class GlobProvider(DeviceProvider[GlobDevice, Any, GlobSettings]):
         self._told: dict[tuple[str, str], str] = {}
 
     async def discover(self) -> AsyncIterator[Inventory[GlobDevice]]:
-        """All devices, again whenever something of them has changed."""
+        """Yield all devices, again whenever something of them has changed."""
         root = self.context.settings.root
         before: list[Match] | None = None
         published: list[GlobDevice] | None = None
@@ -107,14 +107,14 @@ class GlobPreparer(Preparer[NoConfig, GlobDevice, Any, GlobSettings]):
     """Gives a container its device nodes."""
 
     async def prepare(self, claim: Claim, device: AllocatedDevice[NoConfig, GlobDevice]) -> Prepared:
-        """What was found out when the device was discovered."""
+        """Return the device nodes that were found when the device was discovered."""
         del claim
         edits = device.advertised.edits
         return Prepared(env=edits.env, mounts=edits.mounts, device_nodes=edits.device_nodes)
 
 
 def load_globs(file: Path) -> Driver[NoConfig, GlobDevice]:
-    """The driver that a file is.
+    """Return the driver of a file of globs.
 
     Args:
         file: of globs; see docs/reference/globs.md.
