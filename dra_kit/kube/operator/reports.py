@@ -12,9 +12,9 @@ from dra_kit.errors import DraKitError, Forbidden, InternalError, NotFound, Unav
 
 
 def explained(error: BaseException) -> Exception:
-    """Returns what ended kopf as one of our errors; a bug stays what it is.
+    """Return what ended kopf as one of our errors; a bug stays what it is.
 
-    kopf's errors are told by their names and attributes: most of their classes are private.
+    kopf's errors are recognized by their names and attributes: most of their classes are private.
     """
     if isinstance(error, DraKitError):
         return error
@@ -38,7 +38,7 @@ def explained(error: BaseException) -> Exception:
 
 
 class Retries(logging.Filter):
-    """Lets kopf tell once that a request fails, not at each retry; what ends it is told by its thread."""
+    """Lets kopf log once that a request fails, not at each retry; its thread reports what ends it."""
 
     _noise: Final = re.compile(r"OS signals are ignored|.* has (failed|finished unexpectedly)")
     _attempt: Final = re.compile(r"Request attempt \S+ failed; [^:]*: ")
@@ -48,11 +48,11 @@ class Retries(logging.Filter):
         self._told: set[str] = set()
 
     def forget(self) -> None:
-        """Requests work again: the next failure is news."""
+        """Forget the failures: requests work again, and the next failure is news."""
         self._told.clear()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Returns whether the record is news."""
+        """Return whether the record is news."""
         message = record.getMessage()
         if self._noise.match(message):
             return False
