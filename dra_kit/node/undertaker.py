@@ -65,7 +65,7 @@ async def run_undertaker(
 async def undertaker(
     name: str, settings: NodeSettings, driver: Driver[Any, Any] | None, *, abandon: bool = False, stays: bool = False
 ) -> Agent:
-    """The node role at the end of a driver; it does not run yet.
+    """Return the node role at the end of a driver; it does not run yet.
 
     Args:
         name: of the driver.
@@ -103,7 +103,7 @@ async def undertaker(
 
 
 def estate(settings: NodeSettings, name: str) -> Estate:
-    """What of a driver's state needs its code.
+    """Return the part of a driver's state that needs its code.
 
     Raises:
         StoreError: it cannot be read.
@@ -116,7 +116,7 @@ def estate(settings: NodeSettings, name: str) -> Estate:
 
 
 def _of_kubelet(settings: NodeSettings, name: str) -> AbstractSet[ClaimReference]:
-    """Claims that the kubelet will ask for: it may not have had an answer, or the state was lost."""
+    """Return claims that the kubelet will ask for: it may not have had an answer, or the state was lost."""
     return KubeletCheckpoint(settings.kubelet_dir).claims(name)
 
 

@@ -99,7 +99,7 @@ class Unasked:
         await self._see_to(record.reference, release, "orphan not released")
 
     async def release_lost(self, claim: ClaimReference, still: Callable[[ClaimReference], Awaitable[bool]]) -> None:
-        """The same of a claim whose record was lost or is damaged."""
+        """Do the same for a claim whose record was lost or is damaged."""
 
         async def release(claim: ClaimReference) -> None:
             if self._store.claim(claim.uid) is None and await still(claim):
