@@ -51,10 +51,10 @@ async def check_runtime(socket: Path | None, cdi_dir: Path) -> list[Finding]:
 
 
 def info_findings(info: RuntimeInfo, cdi_dir: Path) -> Iterator[Finding]:
-    """What is to be said of a runtime's own word; a runtime that tells nothing of CDI is judged by its release.
+    """Yield findings about the runtime's own answer; a runtime that says nothing of CDI is judged by its release.
 
     Args:
-        info: what it told.
+        info: its answer.
         cdi_dir: where drivers write their CDI files.
     """
     config = info.config

@@ -27,7 +27,7 @@ _COUNTERS: Final = "DRAPartitionableDevices"
 
 
 async def check_gates(client: Client, *, separate_counters: bool) -> Finding:
-    """What is on and off; that is told, for which driver needs what only its own slices say.
+    """Return which gates are on and off: which of them a driver needs, only its own slices say.
 
     Args:
         client: of the API server.

@@ -15,7 +15,7 @@ _ROOT_FLAG: Final = "--root-dir"
 
 
 def node_findings(kubelet_dir: Path, cdi_dir: Path, driver: str | None = None) -> Iterator[Finding]:
-    """What there is to see on this node.
+    """Yield the findings about this node.
 
     Args:
         kubelet_dir: the kubelet's root directory.
@@ -28,10 +28,10 @@ def node_findings(kubelet_dir: Path, cdi_dir: Path, driver: str | None = None) -
 
 
 def kubelet_root_findings(kubelet_dir: Path, processes: Path = Path("/proc")) -> Iterator[Finding]:
-    """Whether this is the root directory of the kubelet that runs here.
+    """Yield whether this is the root directory of the kubelet that runs here.
 
     Args:
-        kubelet_dir: that which drivers are told.
+        kubelet_dir: the one that drivers are configured with.
         processes: the file system that shows processes; in a pod it has those of the pod alone.
     """
     what, registry = "kubelet root", kubelet_dir / "plugins_registry"

@@ -35,9 +35,9 @@ _Uses: TypeAlias = Mapping[tuple[str, str, str], _PodUse]
 def device_uses(
     claims: Iterable[ObjectView], pods: Iterable[ObjectView], slices: Iterable[ObjectView] = ()
 ) -> list[DeviceUse]:
-    """All devices that are allocated, each with the containers of pods that have not ended.
+    """Return all devices that are allocated, each with the containers of pods that have not ended.
 
-    A device that no container gets is told with the pods that its claim is reserved for, or without any.
+    A device that no container gets is returned with the pods that its claim is reserved for, or without any.
 
     Args:
         claims: ResourceClaims.
@@ -86,7 +86,7 @@ def _with_users(use: DeviceUse, claim: ObjectView, uses: _Uses) -> Iterator[Devi
 
 
 def _pod_uses(pods: Iterable[ObjectView]) -> _Uses:
-    """By namespace, claim and pod."""
+    """Return the uses of pods by namespace, claim and pod."""
     found: dict[tuple[str, str, str], _PodUse] = {}
     for pod in pods:
         metadata = pod["metadata"]
@@ -103,6 +103,6 @@ def _pod_uses(pods: Iterable[ObjectView]) -> _Uses:
 
 
 def _that_run(pod: ObjectView) -> list[ObjectView]:
-    """Containers and sidecars, as the kubelet's PodResources has them; init containers while the pod has not begun."""
+    """Return containers and sidecars, as PodResources of the kubelet; init containers while the pod has not begun."""
     begun = phase(pod) != "Pending"
     return [item for item in init_containers(pod) if is_sidecar(item) or not begun] + containers(pod)

@@ -30,7 +30,7 @@ class Found:
 
 
 def is_node(kubelet_dir: Path) -> bool:
-    """Whether there is something to ask: a driver of dra-kit, or the kubelet's PodResources.
+    """Return whether there is something to ask: a driver of dra-kit, or the PodResources of the kubelet.
 
     Args:
         kubelet_dir: the kubelet's root directory.
