@@ -31,7 +31,7 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A rule for one field, and what is said where it is broken."""
+    """A rule for one field, and the message where it is broken."""
 
     expression: str
     message: str
@@ -75,7 +75,7 @@ class KindChecks:
             self._inside(self._without_objects(part, variable, place), part.value, place, inner, 1)
 
     def _without_objects(self, part: Part, variable: str, path: str) -> Shape:
-        """What is to be checked of a part, once its objects are in a variable of their own."""
+        """Return the checks of a part, once its objects are in a variable of their own."""
         shape = part.shape
         found = [one for one in members(shape) if isinstance(one, Object | Tagged)]
         if len(found) != 1 or (isinstance(shape, Union) and not apart(shape)):
@@ -89,7 +89,7 @@ class KindChecks:
         return Union(tuple(one for one in members(shape) if one is not found[0]))
 
     def _inside(self, shape: Shape, value: str, path: str, within: _Within, depth: int) -> None:
-        """Checks of what is inside of a value."""
+        """Add the checks of what is inside of a value."""
         self._keys(shape, value, path, within, depth)
         for part in parts(shape, value, depth):
             place = path + part.below
@@ -97,7 +97,7 @@ class KindChecks:
             self._inside(part.shape, part.value, place, _then(within, part.where_present), depth + 1)
 
     def _own(self, part: Part, path: str, within: _Within, depth: int) -> None:
-        """The check of a part without what is inside; a tag that chooses has been checked where it stands."""
+        """Add the check of a part without what is inside; a discriminator has been checked where it stands."""
         if part.below or isinstance(part.shape, Tagged):
             must = f"must be {wanted(part.shape)}"
             if part.required:

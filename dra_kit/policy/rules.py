@@ -1,4 +1,4 @@
-"""What a value must be for its shape, in CEL: what can be said of it alone, and with all that is inside.
+"""What a value must be for its shape, in CEL: the rules for it alone, and with all that is inside.
 
 A value of CEL has any type: no rule fails with an error, whatever it is.
 """
@@ -75,13 +75,13 @@ class Part:
     required: bool = False
 
     def of_whole(self, term: Term) -> Term:
-        """A rule for the part, as a rule for whatever value may have it: it is there if it must be."""
+        """Return a rule for the part as a rule for the whole value: required parts must be there."""
         if self.required:
             return any_of(self.guard, all_of(self.present, self._all(term)))
         return self.where_present(term)
 
     def where_present(self, term: Term) -> Term:
-        """The same, where it may be missing."""
+        """Return the same rule, for a part that may be missing."""
         inside = self._all(term)
         return TRUE if inside == TRUE else any_of(self.guard, self.absent, inside)
 
@@ -110,7 +110,7 @@ class KeyRule:
 
 
 def own(shape: Shape, value: str, depth: int = 0) -> Term:
-    """What can be said of a value without what is inside; of a union that cannot be told apart, all."""
+    """Return all checks of a value without what is inside; of a union whose members cannot be distinguished, all."""
     match shape:
         case Array():
             return all_of(of_type(value, "list"), *_size(value, shape.min_length, shape.max_length))
@@ -157,7 +157,7 @@ def _number(value: str) -> Term:
 
 
 def deep(shape: Shape, value: str, depth: int = 0) -> Term:
-    """All that can be said of a value."""
+    """Return all checks of a value."""
     if isinstance(shape, Union):
         return any_of(*(deep(member, value, depth) for member in shape.members))
     keys = [rule.rule for rule in key_rules(shape, value, depth, known=True)]
@@ -166,7 +166,7 @@ def deep(shape: Shape, value: str, depth: int = 0) -> Term:
 
 
 def parts(shape: Shape, value: str, depth: int = 0, *, known: bool = False) -> Iterator[Part]:
-    """What is inside of a shape; nothing of a union that cannot be told apart.
+    """Yield the parts of a shape; none of a union whose members cannot be distinguished.
 
     Args:
         shape: of the value.
@@ -202,7 +202,7 @@ def parts(shape: Shape, value: str, depth: int = 0, *, known: bool = False) -> I
 
 
 def key_rules(shape: Shape, value: str, depth: int = 0, *, known: bool = False) -> Iterator[KeyRule]:
-    """What the keys of objects and dictionaries must be; arguments are those of ``parts``."""
+    """Yield what the keys of objects and dictionaries must be; arguments are those of ``parts``."""
     key = _variable("key", depth)
     guard = FALSE if known else not_of_type(value, "map")
     match shape:
@@ -222,7 +222,7 @@ def key_rules(shape: Shape, value: str, depth: int = 0, *, known: bool = False) 
 
 
 def text_rules(shape: Text, value: str) -> Term:
-    """What a string must be."""
+    """Return what a string must be."""
     counted = f"{value}.trim()" if shape.stripped else value
     rules = list(_size(counted, shape.min_length, shape.max_length))
     if shape.pattern is not None:
@@ -272,7 +272,7 @@ def _integer(bounds: Bounds, value: str) -> Term:
 
 
 def _most(limits: Iterable[int | float | None], of: Callable[[Iterable[float]], float]) -> float | None:
-    """The limit that is left of several."""
+    """Return the lowest of several limits."""
     given = [limit for limit in limits if limit is not None]
     return of(given) if given else None
 
