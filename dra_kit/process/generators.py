@@ -21,7 +21,7 @@ RETRY_SECONDS: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What is told of a generator.
+    """Callbacks for what a generator does.
 
     Attributes:
         title: such as ``Oven.discover``.
@@ -46,7 +46,7 @@ class GeneratorThread:
     Args:
         method: makes the generator; the author's.
         deliver: takes what it yields, in its thread; what it raises counts as the generator's.
-        failed: told in the main loop why it failed.
+        failed: called in the main loop with the error.
         words: for the log.
         logger: of the caller.
         every: seconds after which a generator that has ended is started again; None means only when asked.
@@ -151,7 +151,7 @@ class GeneratorThread:
         threadsafe(loop, lambda: self._told_failed(text))
 
     def _once(self) -> None:
-        """One life of the generator."""
+        """Run one life of the generator."""
         self._produced = produced = self._method()
         seen = False
         if isinstance(produced, AsyncIterable):

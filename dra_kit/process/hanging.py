@@ -22,7 +22,7 @@ class HangingCalls:
         self._patience = patience
 
     def __call__(self) -> list[str]:
-        """A line for each call that hangs, oldest first: the claim where there is one, the method, and its age."""
+        """Return a line for each call that hangs, oldest first: the claim, if there is one, the method, and its age."""
         now = time.monotonic()
         return [_told(item, now - item.since) for item in under_way(self._loop) if now - item.since > self._patience]
 
