@@ -35,7 +35,7 @@ CHECK_AFTER_WRITE: Final = 35.0
 CHECK_EVERY: Final = 600.0
 """Seconds between two looks when nothing happens."""
 TOLD_AGAIN: Final = 60.0
-"""Seconds until the same error is told again."""
+"""Seconds until the same error is reported again."""
 
 
 class Publisher:
@@ -105,7 +105,7 @@ class Publisher:
         await self._up_to_date.wait()
 
     def look_again(self) -> None:
-        """Something may have changed on the server."""
+        """Look again: something may have changed on the server."""
         if self._wanted is not None:
             self._changed.set()
 
@@ -139,7 +139,7 @@ class Publisher:
                 self._up_to_date.set()
 
     async def _wait(self, at_least: float, at_most: float | None) -> None:
-        """Until there is something to do.
+        """Wait until there is something to do.
 
         Before ``at_least`` seconds are over, only another inventory is: what the server tells after an error may be the
         half of the publication that it took, and to answer that with the whole again would never end.
@@ -201,7 +201,7 @@ class Publisher:
         return bool(steps)
 
     def _look_for_losses(self, existing: Sequence[v1.ResourceSlice]) -> bool:
-        """Slices that somebody else deleted, if any: the Node that owned them may be another one by now.
+        """Return slices that somebody else deleted, if any: the Node that owned them may be another one by now.
 
         The garbage collector deletes a slice as soon as the UID of its owner is gone, also one that was just created
         with that UID.
@@ -214,7 +214,7 @@ class Publisher:
         return bool(lost)
 
     def _look_for_edits(self, existing: Sequence[v1.ResourceSlice]) -> set[str]:
-        """Names of slices that are no longer as they were stored; an edit is seen once, so that it counts once."""
+        """Return the names of slices that are no longer as they were stored; each edit is returned once."""
         specs = {item.metadata.name: item.spec for item in existing}
         kept = {
             name: accepted
@@ -226,7 +226,7 @@ class Publisher:
         return edited
 
     def _count_undone(self, edited: set[str], steps: Plan) -> None:
-        """Edits that have to be put right; one that made a slice what is wanted does not, as of a twin of this process.
+        """Count edits that have to be undone; not one that made a slice what is desired, as of a twin of this process.
 
         The other one may be a process of another release beside this one, which wants something different.
         """
@@ -283,7 +283,7 @@ class Publisher:
 
 
 def _generations(existing: Sequence[v1.ResourceSlice], steps: Plan) -> Mapping[str, int]:
-    """Of each pool that there is after a plan was carried out, the newest generation."""
+    """Return the newest generation of each pool that there is after a plan was carried out."""
     gone = {item.metadata.name for item in (*steps.deletes, *steps.updates)}
     kept = (item for item in existing if item.metadata.name not in gone)
     found: dict[str, int] = {}
@@ -294,7 +294,7 @@ def _generations(existing: Sequence[v1.ResourceSlice], steps: Plan) -> Mapping[s
 
 
 def _looks_like(inventory: Inventory[Device], before: Inventory[Device]) -> bool:
-    """Whether only fields of the author's own differ."""
+    """Return whether only fields of the author's own differ."""
     return len(inventory.pools) == len(before.pools) and all(map(publish_the_same, inventory.pools, before.pools))
 
 
