@@ -172,7 +172,7 @@ class Session:
             self._shown.failures.append(result.report())
 
     def _kept(self, sandbox: Sandbox) -> Callable[[], Awaitable[None]] | None:
-        """What a story waits for before anything is deleted."""
+        """Return what a story waits for before anything is deleted."""
         return (lambda: self._last(sandbox)) if self._task.keep else None
 
     async def _last(self, sandbox: Sandbox) -> None:
@@ -185,7 +185,7 @@ class Session:
         await asyncio.get_running_loop().create_future()
 
     async def _look_at_devices(self, sandbox: Sandbox, driver: str) -> None:
-        """A driver may come to its devices late; one without any is of no use to the pods of files."""
+        """Wait a moment for the devices of a driver; one without any is of no use to the pods of files."""
         end = time.monotonic() + _DEVICE_SECONDS
         while not self._has_devices(sandbox, driver):
             if not self._task.files or time.monotonic() > end:

@@ -35,7 +35,7 @@ _UNKNOWN: Final = Exit(255, "Unknown")
 
 
 def of_decision(decision: Decision) -> Record:
-    """The record of a decision about a pod."""
+    """Return the record of a decision about a pod."""
     pod = reference(decision.pod)
     if decision.placement is None:
         reason, message = (decision.refusal.reason, decision.refusal.message) if decision.refusal else ("", "")
@@ -48,7 +48,7 @@ def of_decision(decision: Decision) -> Record:
 
 
 def of_activity(node: str, activity: kubelet.Activity, environment: Mapping[str, str]) -> Record:
-    """The record of what happened on a node.
+    """Return the record of what happened on a node.
 
     Args:
         node: its name.
