@@ -104,13 +104,13 @@ def _check(values: Mapping[str, Any]) -> None:
 
 
 def _commented(
-    values: Mapping[str, Any], said: Mapping[comments.Path, str], above: comments.Path = ()
+    values: Mapping[str, Any], commented: Mapping[comments.Path, str], above: comments.Path = ()
 ) -> Iterator[str]:
     """Yield lines of YAML with the comment of each value above it."""
     indent = "  " * len(above)
     for number, (name, value) in enumerate(values.items()):
         path = (*above, name)
-        comment = said.get(path, "")
+        comment = commented.get(path, "")
         if comment and number and not above:
             yield ""
         for line in wrap(comment, _WIDTH - len(indent) - 2):
@@ -118,10 +118,10 @@ def _commented(
         if (
             isinstance(value, dict)
             and value
-            and any(len(other) > len(path) and other[: len(path)] == path for other in said)
+            and any(len(other) > len(path) and other[: len(path)] == path for other in commented)
         ):
             yield f"{indent}{name}:"
-            yield from _commented(value, said, path)
+            yield from _commented(value, commented, path)
         else:
             text: str = yaml.dump({name: value}, Dumper=_Dumper, sort_keys=False, width=_WIDTH, allow_unicode=True)
             yield from (f"{indent}{line}" if line else "" for line in text.splitlines())

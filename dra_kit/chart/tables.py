@@ -19,17 +19,19 @@ def tables(text: str, schema: Mapping[str, Any], *, level: int = 2) -> str:
         schema: of the values.
         level: of the headings.
     """
-    said = comments(text)
+    described = comments(text)
     groups: dict[str, list[str]] = {}
     for path, default in _leaves(yaml.safe_load(text), schema):
         group = path[0] if len(path) > 1 else ""
-        what = said.get(path) or said.get(path[:-1] if len(path) > 2 else path, "")
+        what = described.get(path) or described.get(path[:-1] if len(path) > 2 else path, "")
         shown = json.dumps(default, ensure_ascii=False) if default not in ("", [], {}, None) else ""
         cells = [f"`{'.'.join(path)}`", _type(_at(schema, path)), f"`{shown}`" if shown else "", _cell(what)]
         groups.setdefault(group, []).append(f"| {' | '.join(cells)} |")
     parts = []
     for group, rows in groups.items():
-        head = f"\n{'#' * level} {group or 'The driver'}\n" + (f"\n{said[group,]}\n" if said.get((group,)) else "")
+        head = f"\n{'#' * level} {group or 'The driver'}\n" + (
+            f"\n{described[group,]}\n" if described.get((group,)) else ""
+        )
         parts.append("\n".join([head, "| value | type | default | what |", "|---|---|---|---|", *rows, ""]))
     return "\n".join(parts)
 

@@ -63,9 +63,9 @@ def holders(claims: Iterable[Mapping[str, Any]], driver: str, node: str | None =
 
 def _holder(raw: Mapping[str, Any], driver: str) -> Holder | None:
     metadata, status = raw.get("metadata") or {}, raw.get("status") or {}
-    kept = {key: status.get(key) for key in ("allocation", "reservedFor") if status.get(key)}
+    relevant = {key: status.get(key) for key in ("allocation", "reservedFor") if status.get(key)}
     try:
-        claim = ResourceClaim.model_validate({"metadata": dict(metadata), "status": kept})
+        claim = ResourceClaim.model_validate({"metadata": dict(metadata), "status": relevant})
     except ValidationError as error:
         name = f"{metadata.get('namespace')}/{metadata.get('name')}"
         raise ConfigurationError(

@@ -44,7 +44,7 @@ async def wait_drained(
     async with Client(credentials, user_agent=f"dra-kit/{__version__} drain") as client:
         await discover(client)
         while True:
-            claims = (await client.list(RESOURCE_CLAIMS, keep=_kept)).items
+            claims = (await client.list(RESOURCE_CLAIMS, keep=_relevant)).items
             found = holders(claims, driver, node)
             if found != before:
                 changed(found)
@@ -54,7 +54,7 @@ async def wait_drained(
             await asyncio.sleep(min(_LOOK_EVERY, max(until - loop.time(), 0.0)))
 
 
-def _kept(claim: Mapping[str, Any]) -> dict[str, Any]:
+def _relevant(claim: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a claim that matters; configs may be most of it, and do not."""
     metadata, status = claim.get("metadata") or {}, claim.get("status") or {}
     return {

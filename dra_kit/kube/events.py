@@ -131,7 +131,7 @@ class EventRecorder:
         self._lock = threading.Lock()
         self._waiting: OrderedDict[_Event, _Occurrences] = OrderedDict()
         self._series: OrderedDict[_Event, _Occurrences] = OrderedDict()
-        self._told: set[type[KubeError]] = set()
+        self._reported: set[type[KubeError]] = set()
         self._writing = asyncio.Lock()
         self._wake = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -327,8 +327,8 @@ class EventRecorder:
 
     def _refused(self, error: KubeError) -> None:
         self._dropped += 1
-        if type(error) not in self._told:
-            self._told.add(type(error))
+        if type(error) not in self._reported:
+            self._reported.add(type(error))
             log.warning("An event was refused (told once for this kind of refusal): %s", error)
 
 

@@ -132,10 +132,10 @@ class Informer:
             label_selector=self._label_selector,
             resource_version=version,
         )
-        told = False
+        changed = False
         async with aclosing(events):
             async for event in events:
-                told = True
+                changed = True
                 # not after a list: a server may list and refuse to be watched
                 self._failures = 0
                 # a consumer that stops at this change has taken it
@@ -149,7 +149,7 @@ class Informer:
                         changes = self._take(event.object)
                 for change in changes:
                     yield change
-        if not told and time.monotonic() - begin < _SHORT_WATCH_SECONDS:
+        if not changed and time.monotonic() - begin < _SHORT_WATCH_SECONDS:
             raise Unavailable(f"WATCH {self._resource.full_name}: the server ended the watch at once; watch again")
         self._failures = 0
 

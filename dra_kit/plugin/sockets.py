@@ -211,9 +211,9 @@ def check_length(path: Path, what: str) -> None:
 
 def _first_that_fits(paths: Sequence[Path], what: str) -> Path:
     fitting = (path for path in paths if len(bytes(path)) <= SOCKET_PATH_MAX)
-    chosen = next(fitting, paths[-1])
-    check_length(chosen, what)
-    return chosen
+    selected = next(fitting, paths[-1])
+    check_length(selected, what)
+    return selected
 
 
 def _hash(text: str, size: int) -> str:

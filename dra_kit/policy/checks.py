@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 from dra_kit.policy.expressions import TRUE, Term, all_of, each, of_type
 from dra_kit.policy.rules import Part, key_rules, own, parts
-from dra_kit.policy.shapes import Anything, Object, Shape, Tagged, Union, apart, members
+from dra_kit.policy.shapes import Anything, Object, Shape, Tagged, Union, is_distinguishable, members
 from dra_kit.policy.wording import of_keys, wanted
 
 _ITEM: Final = "c"
@@ -78,7 +78,7 @@ class KindChecks:
         """Return the checks of a part, once its objects are in a variable of their own."""
         shape = part.shape
         found = [one for one in members(shape) if isinstance(one, Object | Tagged)]
-        if len(found) != 1 or (isinstance(shape, Union) and not apart(shape)):
+        if len(found) != 1 or (isinstance(shape, Union) and not is_distinguishable(shape)):
             return shape
         there = all_of(part.present, of_type(part.value, "map") if part.below else TRUE)
         expression = f"variables.{variable}.filter({_ITEM}, {there.text})"

@@ -17,8 +17,8 @@ INT_MAX: Final = 2**63 - 1
 def choice(values: Iterable[Any]) -> OneOf | None:
     """Return a check for one of these values; None where one of them is no scalar of JSON."""
     plain = [value.value if isinstance(value, Enum) else value for value in values]
-    told = all(isinstance(value, str | int | float | None) and _finite(value) for value in plain)
-    return OneOf(tuple(plain)) if told and plain else None
+    expressible = all(isinstance(value, str | int | float | None) and _finite(value) for value in plain)
+    return OneOf(tuple(plain)) if expressible and plain else None
 
 
 def _finite(value: object) -> bool:

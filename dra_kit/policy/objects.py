@@ -59,11 +59,11 @@ def policy_objects(driver: Driver[Any, Any], actions: Sequence[Action] = ("Deny"
     taken = {variable.name for variable in variables}
     for (api_version, kind), model in models.items():
         reading = read_model(model)
-        told = f"{kind} ({api_version})"
-        left[told] = [*reading.notes, *([_UPGRADE] if model not in driver.configs.kinds else [])]
+        title = f"{kind} ({api_version})"
+        left[title] = [*reading.notes, *([_UPGRADE] if model not in driver.configs.kinds else [])]
         if isinstance(reading.shape, Object):
             shape = replace(reading.shape, keys=("apiVersion", "kind", *reading.shape.keys))
-            of_kind = KindChecks(told if _versions(models, kind) > 1 else kind, taken)
+            of_kind = KindChecks(title if _versions(models, kind) > 1 else kind, taken)
             of_kind.objects(_variable(api_version, kind, models), _of_kind(api_version, kind), shape)
             variables += of_kind.variables
             checks += of_kind.checks
@@ -111,8 +111,8 @@ def _entries(of: str) -> str:
     """Return the list of configs of an object, where its kind has it."""
     paths = {kind: f"{of}." + ".".join(f"?{name}" for name in names) for kind, names in CONFIG_FIELDS.items()}
     *some, last = paths
-    chosen = "".join(f"request.kind.kind == {text(kind)} ? {paths[kind]} : " for kind in some)
-    return f"({chosen}{paths[last]}).orValue([])"
+    selected = "".join(f"request.kind.kind == {text(kind)} ? {paths[kind]} : " for kind in some)
+    return f"({selected}{paths[last]}).orValue([])"
 
 
 def _of_all(driver: str, models: Mapping[tuple[str, str], object]) -> tuple[list[Variable], list[Check]]:

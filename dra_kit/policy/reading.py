@@ -236,10 +236,10 @@ class _Reader:
         for tag, item in choices.items():
             by_schema.setdefault(item.get("schema_ref") or str(id(item)), ([], item))[0].append(tag)
         read = [(choice(tags), self.read(item, path, config)) for tags, item in by_schema.values()]
-        told = tuple((tags, shape) for tags, shape in read if tags is not None)
-        if len(told) < len(read):
+        tagged = tuple((tags, shape) for tags, shape in read if tags is not None)
+        if len(tagged) < len(read):
             return self._left(path, f"everything: {key} is chosen by values that are no plain ones of JSON")
-        return Tagged(key, told)
+        return Tagged(key, tagged)
 
     def _any_of(self, choices: Sequence[Schema], path: str, config: Schema) -> Shape:
         return union([self.read(item, path, config) for item in choices])

@@ -43,7 +43,7 @@ from dra_kit.policy.shapes import (
     Tagged,
     Text,
     Union,
-    apart,
+    is_distinguishable,
 )
 
 _EXACT: Final = 2**53
@@ -121,7 +121,7 @@ def own(shape: Shape, value: str, depth: int = 0) -> Term:
         case Tagged():
             return all_of(of_type(value, "map"), has(value, shape.key), own(shape.tags, field(value, shape.key)))
         case Union():
-            rule = own if apart(shape) else deep
+            rule = own if is_distinguishable(shape) else deep
             return any_of(*(rule(member, value, depth) for member in shape.members))
         case _:
             return _scalar(shape, value)
@@ -144,8 +144,8 @@ def _scalar(
         case Decimal():
             return any_of(_number(value), of_type(value, "string"))
         case Quantity():
-            told = all_of(of_type(value, "string"), Term(f"isQuantity({value}.trim())"))
-            return any_of(_number(value), told)
+            quantity = all_of(of_type(value, "string"), Term(f"isQuantity({value}.trim())"))
+            return any_of(_number(value), quantity)
         case Text():
             return all_of(of_type(value, "string"), text_rules(shape, value))
         case OneOf(values):
@@ -192,11 +192,11 @@ def parts(shape: Shape, value: str, depth: int = 0, *, known: bool = False) -> I
                 there = field(value, one.key), one.shape, no_map, has_not(value, one.key), has(value, one.key)
                 yield Part(f".{one.key}", *there, required=one.required)
         case Tagged():
-            for tags, chosen in shape.choices:
+            for tags, choice in shape.choices:
                 tagged = own(tags, field(value, shape.key))
                 absent = any_of(has_not(value, shape.key), Term(f"!({tagged.text})"))
-                yield Part("", value, chosen, no_map, absent, all_of(has(value, shape.key), tagged))
-        case Union() if apart(shape):
+                yield Part("", value, choice, no_map, absent, all_of(has(value, shape.key), tagged))
+        case Union() if is_distinguishable(shape):
             for member in shape.members:
                 yield from parts(member, value, depth, known=known)
 
@@ -216,7 +216,7 @@ def key_rules(shape: Shape, value: str, depth: int = 0, *, known: bool = False) 
             yield KeyRule(guard, each(key, value, text_rules(text, key)), text)
         case Dictionary(keys=OneOf(values) as keys):
             yield KeyRule(guard, each(key, value, _one_of(values, key)), keys)
-        case Union() if apart(shape):
+        case Union() if is_distinguishable(shape):
             for member in shape.members:
                 yield from key_rules(member, value, depth, known=known)
 

@@ -219,7 +219,7 @@ def members(shape: Shape) -> tuple[Shape, ...]:
     return shape.members if isinstance(shape, Union) else (shape,)
 
 
-def apart(shape: Union) -> bool:
+def is_distinguishable(shape: Union) -> bool:
     """Return whether the JSON type of a value says which list or object of a union it may be."""
     kinds = [isinstance(member, Array) for member in shape.members if isinstance(member, NESTED)]
     return len(kinds) == len(set(kinds))

@@ -24,7 +24,7 @@ from dra_kit.policy.shapes import (
     Tagged,
     Text,
     Union,
-    apart,
+    is_distinguishable,
 )
 
 _WORDS: Final[dict[type[Shape], str]] = {
@@ -52,7 +52,7 @@ def wanted(shape: Shape) -> str:
         case Union():
             members = sorted(shape.members, key=lambda member: isinstance(member, Null))
             texts = list(dict.fromkeys(wanted(member) for member in members))
-            inside = "" if apart(shape) else ", and right inside"
+            inside = "" if is_distinguishable(shape) else ", and right inside"
             return f"{', '.join(texts[:-1])}, or {texts[-1]}{inside}" if len(texts) > 1 else texts[0]
         case _:
             return _scalar(shape)

@@ -61,11 +61,11 @@ class Watchdog:
         return [f"the event loop is blocked for {seconds:.0f} s at {_place_of(watched)}"]
 
     def _watch(self, watched: int) -> None:
-        told = 0.0
+        reported = 0.0
         while not self._stopped.wait(min(BEAT, self._patience / 2)):
             beat = self._beat
-            if time.monotonic() - beat > self._patience and beat != told:
-                told = beat
+            if time.monotonic() - beat > self._patience and beat != reported:
+                reported = beat
                 logger.error(
                     "the event loop is blocked: nothing is answered; what blocks belongs into a plain 'def', which "
                     "runs in a thread",

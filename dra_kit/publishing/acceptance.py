@@ -63,7 +63,7 @@ class Acceptance:
         emptied = _emptied(inventory.pools, self._pools)
         unsure = {name: pool for name, pool in emptied.items() if name not in self._emptied}
         if unsure:
-            inventory, seen = _kept(inventory, unsure), None
+            inventory, seen = _with_former(inventory, unsure), None
         devices = {(pool.name or "", device.name): device for pool in inventory.pools for device in pool.devices}
         self._identities = {place: self._identity(place, device) for place, device in devices.items()}
         self._seen, self._devices, self._pools, self._emptied = seen, devices, inventory.pools, set(emptied)
@@ -88,7 +88,7 @@ def _emptied(pools: Sequence[Pool[Device]], before: Sequence[Pool[Device]]) -> d
     }
 
 
-def _kept(inventory: Inventory[Device], former: Mapping[str, Pool[Device]]) -> Inventory[Device]:
+def _with_former(inventory: Inventory[Device], former: Mapping[str, Pool[Device]]) -> Inventory[Device]:
     names = {pool.name for pool in inventory.pools}
     pools = [former.get(pool.name or "", pool) for pool in inventory.pools]
     return Inventory(pools=[*pools, *(pool for name, pool in former.items() if name not in names)])

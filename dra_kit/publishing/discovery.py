@@ -126,11 +126,11 @@ class Discovery:
                 "pools without devices are kept until they are found so again",
                 extra={"pools": ",".join(accepted.emptied), "again_in": self._look_again_after},
             )
-            said = yielded if isinstance(yielded, Inventory) else tuple(cast("Sequence[Device]", yielded))
+            inventory = yielded if isinstance(yielded, Inventory) else tuple(cast("Sequence[Device]", yielded))
             threadsafe(loop, lambda: loop.call_later(self._look_again_after, self.rescan))
-            threadsafe(loop, lambda: loop.call_later(self._believed_after, self._believe, said, number))
+            threadsafe(loop, lambda: loop.call_later(self._believed_after, self._take_unless_newer, inventory, number))
 
-    def _believe(self, yielded: object, number: int) -> None:
+    def _take_unless_newer(self, yielded: object, number: int) -> None:
         """Take as current what a waiting generator yielded last."""
         if self._taken == number and self._thread.asked is None and not self._thread.failure:
             self._take(yielded)

@@ -75,7 +75,7 @@ class _Validation:
 
     def devices(self, devices: Sequence[object]) -> list[Device]:
         """Return the devices that obey the rules; without ``drop``, Pool's constructor refuses two with one name."""
-        kept: list[Device] = []
+        valid: list[Device] = []
         names: set[str] = set()
         for item in devices:
             try:
@@ -88,8 +88,8 @@ class _Validation:
                 self._drop(str(getattr(item, "name", "")), error.message)
                 continue
             names.add(device.name)
-            kept.append(device)
-        return kept
+            valid.append(device)
+        return valid
 
 
 def valid_device(item: object, serving: Serving) -> Device:

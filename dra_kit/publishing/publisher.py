@@ -34,7 +34,7 @@ CHECK_AFTER_WRITE: Final = 35.0
 """Seconds after a write until the slices are looked at again: a kubelet that restarts may wipe them unseen."""
 CHECK_EVERY: Final = 600.0
 """Seconds between two looks when nothing happens."""
-TOLD_AGAIN: Final = 60.0
+REPORT_AGAIN: Final = 60.0
 """Seconds until the same error is reported again."""
 
 
@@ -150,7 +150,7 @@ class Publisher:
     def _report(self, error: DraKitError, delay: float) -> None:
         text, now = str(error), time.monotonic()
         level = logging.INFO if isinstance(error, Conflict) else logging.ERROR
-        if text == self.last_error and now - self._logged_at < TOLD_AGAIN:
+        if text == self.last_error and now - self._logged_at < REPORT_AGAIN:
             level = logging.DEBUG
         else:
             self._logged_at = now
@@ -210,19 +210,19 @@ class Publisher:
         lost, self._held = self._held - found, found
         if lost:
             self._scope.forget()
-            self._tell_undone("slices were deleted by somebody else", len(lost))
+            self._log_undone("slices were deleted by somebody else", len(lost))
         return bool(lost)
 
     def _look_for_edits(self, existing: Sequence[v1.ResourceSlice]) -> set[str]:
         """Return the names of slices that are no longer as they were stored; each edit is returned once."""
         specs = {item.metadata.name: item.spec for item in existing}
-        kept = {
+        unchanged = {
             name: accepted
             for name, accepted in self._accepted.items()
             if name in specs and same(accepted.stored.spec, specs[name])
         }
-        edited = (self._accepted.keys() & specs.keys()) - kept.keys()
-        self._accepted = kept
+        edited = (self._accepted.keys() & specs.keys()) - unchanged.keys()
+        self._accepted = unchanged
         return edited
 
     def _count_undone(self, edited: set[str], steps: Plan) -> None:
@@ -232,9 +232,9 @@ class Publisher:
         """
         undone = edited & {item.metadata.name for item in (*steps.updates, *steps.deletes)}
         if undone:
-            self._tell_undone("slices were edited by somebody else", len(undone))
+            self._log_undone("slices were edited by somebody else", len(undone))
 
-    def _tell_undone(self, message: str, slices: int) -> None:
+    def _log_undone(self, message: str, slices: int) -> None:
         level = logging.WARNING if self._brake.lost() else logging.INFO
         logger.log(level, message, extra={"slices": slices, "in_a_row": self._brake.in_a_row})
 
@@ -285,9 +285,9 @@ class Publisher:
 def _generations(existing: Sequence[v1.ResourceSlice], steps: Plan) -> Mapping[str, int]:
     """Return the newest generation of each pool that there is after a plan was carried out."""
     gone = {item.metadata.name for item in (*steps.deletes, *steps.updates)}
-    kept = (item for item in existing if item.metadata.name not in gone)
+    unchanged = (item for item in existing if item.metadata.name not in gone)
     found: dict[str, int] = {}
-    for item in (*kept, *steps.updates, *steps.creates):
+    for item in (*unchanged, *steps.updates, *steps.creates):
         pool = item.spec.pool
         found[pool.name] = max(found.get(pool.name, 0), pool.generation)
     return found

@@ -52,9 +52,9 @@ def _requires(distribution: Distribution) -> Iterator[str]:
 
 def _licence(distribution: Distribution) -> str:
     for field in ("License-Expression", "License"):
-        for said in _all(distribution, field):
-            if len(said) <= _LICENCE_MAX and "\n" not in said:
-                return said
+        for text in _all(distribution, field):
+            if len(text) <= _LICENCE_MAX and "\n" not in text:
+                return text
     of_classifiers = [item for item in _all(distribution, "Classifier") if item.startswith("License :: ")]
     return of_classifiers[0].rpartition(" :: ")[2] if of_classifiers else ""
 

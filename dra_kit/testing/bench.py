@@ -187,10 +187,10 @@ class Bench:
             PrepareError: the error that the user would get; what was ensured is undone, unless it is a ``NotYet``.
             ConfigurationError: what the preparer returns, or its effects, break a rule.
         """
-        chosen, reference = list(devices), self._reference(claim)
-        pool = Pool(name=NODE, devices=chosen, counter_sets=counter_sets(chosen))
-        self._inventory.replace(Inventory(pools=[pool]), {(NODE, item.name): identity(item) for item in chosen})
-        raw = allocated_claim(reference, self._driver.name, NODE, chosen, config, admin_access=admin_access)
+        used, reference = list(devices), self._reference(claim)
+        pool = Pool(name=NODE, devices=used, counter_sets=counter_sets(used))
+        self._inventory.replace(Inventory(pools=[pool]), {(NODE, item.name): identity(item) for item in used})
+        raw = allocated_claim(reference, self._driver.name, NODE, used, config, admin_access=admin_access)
         allocation = allocated(raw, reference, self._driver.name)
         returned: list[Prepared] = []
         before = self._records.get(claim)

@@ -330,9 +330,9 @@ class Harness:
         wish = " and ".join(filter(None, [phase or ("" if message else "Running"), message and f"told {message!r}"]))
         if pod is None:
             raise AssertionError(f"pod {name} does not exist; it should be {wish}; {self._applied()}")
-        texts = [*_told(pod), *await self._causes(name)]
-        told = "".join(f"\n  {printable(text, keep=_LAID_OUT)}" for text in texts)
-        raise AssertionError(f"pod {name} is {pod.phase}; it should be {wish}{told}")
+        texts = [*_texts_of(pod), *await self._causes(name)]
+        shown = "".join(f"\n  {printable(text, keep=_LAID_OUT)}" for text in texts)
+        raise AssertionError(f"pod {name} is {pod.phase}; it should be {wish}{shown}")
 
     async def _causes(self, name: str) -> Sequence[str]:
         """Return why a pod has no node, device by device; on a real cluster that needs rights to read all of it."""
@@ -350,7 +350,7 @@ def _as_wished(pod: PodFacts, phase: Phase | None, message: str) -> bool:
     return bool(message) or pod.phase in {"Running", *_ENDED}
 
 
-def _told(pod: PodFacts) -> Iterator[str]:
+def _texts_of(pod: PodFacts) -> Iterator[str]:
     if pod.refusal:
         yield f"the driver refuses it for good: {pod.refusal}"
     yield from pod.messages

@@ -248,11 +248,13 @@ def compile_policy(spec: ObjectView) -> Policy:
     for i, validation in enumerate(spec.get("validations") or ()):
         path = f"validations[{i}]"
         checked = _compiled(policy, f"{path}.expression", validation, "expression", of_validations, "bool")
-        told = _compiled(policy, f"{path}.messageExpression", validation, "messageExpression", of_messages, "string")
+        message_expression = _compiled(
+            policy, f"{path}.messageExpression", validation, "messageExpression", of_messages, "string"
+        )
         if checked is not None:
             reason = validation.get("reason") or "Invalid"
             message = (validation.get("message") or "").strip()
-            policy._validations.append(_Validation(checked, told, message, reason))  # noqa: SLF001
+            policy._validations.append(_Validation(checked, message_expression, message, reason))  # noqa: SLF001
     for i, annotation in enumerate(spec.get("auditAnnotations") or ()):
         path = f"auditAnnotations[{i}].valueExpression"
         _compiled(policy, path, annotation, "valueExpression", of_validations, "string", "null_type")

@@ -20,8 +20,8 @@ _ESCAPES: Final = re.compile(r"\\Q.*?(?:\\E|\Z)|\\(?P<escaped>.)", re.DOTALL)
 _STEPS: Final = 10
 """Steps of RE2 that count as one unit of work."""
 
-_KEPT: Final = 64
-_KEPT_SIZE: Final = 500_000
+_CACHED: Final = 64
+_CACHED_SIZE: Final = 500_000
 """Patterns that stay compiled, and instructions in all of them: each has 32 bytes, and a pattern in use up to 8 MiB."""
 
 _compiled: dict[str, Any] = {}
@@ -36,8 +36,8 @@ def compile_pattern(pattern: str) -> Any:
     found = _compiled.get(pattern)
     if found is None:
         found = _compile(pattern)
-        kept = list(_compiled.values())
-        if len(kept) >= _KEPT or sum(item.programsize for item in kept) + found.programsize > _KEPT_SIZE:
+        cached = list(_compiled.values())
+        if len(cached) >= _CACHED or sum(item.programsize for item in cached) + found.programsize > _CACHED_SIZE:
             _forget()
         _compiled[pattern] = found
     return found

@@ -218,8 +218,8 @@ async def _read_kubeconfig(paths: str, context: str | None, environment: Mapping
             f"kubeconfig {paths}: no credentials within {_PLUGIN_SECONDS:g} s", remedy="run its exec command by hand"
         ) from error
     except Exception as error:  # a wrong type in the file, a plugin or a provider raises anything
-        told = isinstance(error, (modules.exception, OSError))
-        text = str(error) if told else f"{type(error).__name__}: {error}"
+        expected = isinstance(error, (modules.exception, OSError))
+        text = str(error) if expected else f"{type(error).__name__}: {error}"
         raise ConfigurationError(
             f"kubeconfig {paths}: {' '.join(text.split())}",
             remedy=f"does `kubectl --kubeconfig {paths} version` work?",

@@ -45,11 +45,11 @@ class Retries(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def forget(self) -> None:
         """Forget the failures: requests work again, and the next failure is news."""
-        self._told.clear()
+        self._reported.clear()
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether the record is news."""
@@ -59,7 +59,7 @@ class Retries(logging.Filter):
         if not self._attempt.match(message):
             return True
         reason = re.sub(r"\?\S*", "", self._attempt.sub("", message))  # without the query, which holds versions
-        if reason in self._told:
+        if reason in self._reported:
             return False
-        self._told.add(reason)
+        self._reported.add(reason)
         return True

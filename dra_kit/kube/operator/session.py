@@ -47,7 +47,7 @@ class OperatorSession:
             proxy=self._credentials.proxy,
             middlewares=(self._send,),
         )
-        return cast("aiohttp.ClientSession", _KeptOpen(self._http))
+        return cast("aiohttp.ClientSession", _OwnedElsewhere(self._http))
 
     async def close(self) -> None:
         """Close the session; without effect before :meth:`open`."""
@@ -90,7 +90,7 @@ class OperatorSession:
         self._on_watch(after_list)
 
 
-class _KeptOpen:
+class _OwnedElsewhere:
     """Ignores kopf's closing it: kopf does so while requests are under way, whose errors then hide what ended it."""
 
     def __init__(self, session: aiohttp.ClientSession) -> None:

@@ -76,11 +76,11 @@ def _mended(file: SourceFile, found: Sequence[Finding]) -> tuple[str, list[Findi
         if not any(fix.excludes(other) for other in selected):
             selected.append(fix)
     if not _is_as_intended(file.text, values, selected):
-        kept: list[Fix] = []
+        accepted: list[Fix] = []
         for fix in selected:
-            if _is_as_intended(file.text, values, [*kept, fix]):
-                kept.append(fix)
-        selected = kept
+            if _is_as_intended(file.text, values, [*accepted, fix]):
+                accepted.append(fix)
+        selected = accepted
     edits = {fix.edits for fix in selected}
     return written(file.text, selected), [one for one in found if one.fix is not None and one.fix.edits in edits]
 

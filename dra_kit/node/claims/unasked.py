@@ -60,10 +60,10 @@ class Unasked:
         for known in self._store.claims():
             await self._see_to(known.reference, self._resume, "claim not resumed")  # done when the kubelet asks
         if self._store.may_lack_claims(self._files.uids()):  # whoever needs them may be among what was lost
-            kept = [str(effect.number) for effect in self._store.effects() if not effect.claims]
-            kept += [claim.uid for claim in self._store.lost()]
-            if kept:
-                logger.warning("effects without a record of their claim are kept", extra={"kept": ",".join(kept)})
+            unclaimed = [str(effect.number) for effect in self._store.effects() if not effect.claims]
+            unclaimed += [claim.uid for claim in self._store.lost()]
+            if unclaimed:
+                logger.warning("effects without a record of their claim are kept", extra={"kept": ",".join(unclaimed)})
             return
         await self._in_time(self._preparation.effects.undoing.undo_unneeded(), "effects not undone")
         for reference in self._store.needing():

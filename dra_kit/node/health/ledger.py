@@ -106,8 +106,8 @@ class Ledger:
             self._entries[key] = _Entry(now, before.conditions if known and before is not None else self._new())
         gone = [key for key in self._entries if key not in devices]
         well = [key for key in gone if not self._entries[key].conditions.problems()]
-        kept = [key for key in gone if self._entries[key].conditions.problems()]
-        for key in (*well, *kept[: max(0, len(kept) - _ABSENT_MAX)]):
+        absent = [key for key in gone if self._entries[key].conditions.problems()]
+        for key in (*well, *absent[: max(0, len(absent) - _ABSENT_MAX)]):
             del self._entries[key]
 
     def take(self, report: HealthReport, now: Moment) -> None:

@@ -35,9 +35,9 @@ def kubelet_root_findings(kubelet_dir: Path, processes: Path = Path("/proc")) ->
         processes: the file system that shows processes; in a pod it has those of the pod alone.
     """
     what, registry = "kubelet root", kubelet_dir / "plugins_registry"
-    told = next(_root_dirs(processes), None)
-    if told is not None and told.resolve() != kubelet_dir.resolve():
-        yield fail(what, f"the kubelet's {_ROOT_FLAG} is {told}, not {kubelet_dir}", "give it as --kubelet-dir")
+    root = next(_root_dirs(processes), None)
+    if root is not None and root.resolve() != kubelet_dir.resolve():
+        yield fail(what, f"the kubelet's {_ROOT_FLAG} is {root}, not {kubelet_dir}", "give it as --kubelet-dir")
     elif not kubelet_dir.is_dir():
         yield fail(what, f"{kubelet_dir} is not here", "give the kubelet's root directory as --kubelet-dir")
     elif not registry.is_dir():

@@ -63,9 +63,9 @@ def slice_differences(document: ObjectView) -> Iterator[str]:
     for pool in sorted(wanted.keys() | published.keys()):
         has, shall = published.get(pool, set()), wanted.get(pool, set())
         parts = {"missing": shall - has, "too many": has - shall}
-        told = [f"{what}: {', '.join(sorted(names))}" for what, names in parts.items() if names]
-        if told:
-            yield f"pool {pool} is not published as wanted; {'; '.join(told)}"
+        differences = [f"{what}: {', '.join(sorted(names))}" for what, names in parts.items() if names]
+        if differences:
+            yield f"pool {pool} is not published as wanted; {'; '.join(differences)}"
 
 
 def _of_effects(document: ObjectView) -> Iterator[str]:

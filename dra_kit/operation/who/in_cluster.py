@@ -70,7 +70,7 @@ def _allocated(claim: ObjectView) -> Iterator[DeviceUse]:
 
 
 def _with_users(use: DeviceUse, claim: ObjectView, uses: _Uses) -> Iterator[DeviceUse]:
-    told = False
+    is_used = False
     for consumer in (claim.get("status") or {}).get("reservedFor") or ():
         if consumer.get("resource") != "pods" or consumer.get("apiGroup"):
             continue
@@ -79,9 +79,9 @@ def _with_users(use: DeviceUse, claim: ObjectView, uses: _Uses) -> Iterator[Devi
             continue
         getting = dict.fromkeys(name for name, request in pod.containers if request in {"", use.request})
         for container in getting or ("",):
-            told = True
+            is_used = True
             yield replace(use, pod=consumer["name"], container=container, node=pod.node or use.node)
-    if not told:
+    if not is_used:
         yield use
 
 

@@ -13,10 +13,10 @@ from dra_kit.sandbox.timeline.records import (
     UNPREPARE,
     CallEnded,
     CallStarted,
-    ChosenDevice,
     ContainerEnded,
     ContainerReference,
     ContainerStarted,
+    DeviceResult,
     DriverEnded,
     DriverStarting,
     Exit,
@@ -41,7 +41,7 @@ def of_decision(decision: Decision) -> Record:
         reason, message = (decision.refusal.reason, decision.refusal.message) if decision.refusal else ("", "")
         return PodUnschedulable(pod=pod, reason=reason, message=message)
     devices = tuple(
-        ChosenDevice(claim["metadata"].get("name", ""), choice.request, choice.pool, choice.device, str(choice))
+        DeviceResult(claim["metadata"].get("name", ""), choice.request, choice.pool, choice.device, str(choice))
         for claim, choice in decision.choices
     )
     return PodScheduled(pod=pod, node=decision.placement.node, devices=devices)

@@ -191,15 +191,15 @@ def _binding(spec: Object) -> Iterator[FieldError]:
 
 
 def _param_ref(reference: Object, path: str) -> Iterator[FieldError]:
-    name, chosen = reference.get("name", ""), reference.get("selector")
+    name, selector = reference.get("name", ""), reference.get("selector")
     if name:
         yield from (invalid(f"{path}.name", name, found) for found in path_segment(name))
-        if chosen is not None:
+        if selector is not None:
             yield forbidden(f"{path}.name", "name and selector are mutually exclusive")
-    elif chosen is None:
+    elif selector is None:
         yield required(path, "one of name or selector must be specified")
-    if chosen is not None:
-        yield from selector_problems(chosen, f"{path}.selector")
+    if selector is not None:
+        yield from selector_problems(selector, f"{path}.selector")
     action = reference.get("parameterNotFoundAction")
     if action is None:
         yield required(f"{path}.parameterNotFoundAction")

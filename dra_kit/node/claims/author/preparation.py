@@ -283,5 +283,5 @@ def _with_later_facts(device: DeviceRecord, former: DeviceRecord | None) -> Devi
     """Return what was reported of a device later than ``prepare`` stays: to prepare it again tells nothing newer."""
     if former is None or not former.told_later:
         return device
-    kept: dict[str, Any] = {name: getattr(former, name) for name in former.told_later}
-    return device.model_copy(update=kept | {"told_later": former.told_later})
+    reported: dict[str, Any] = {name: getattr(former, name) for name in former.told_later}
+    return device.model_copy(update=reported | {"told_later": former.told_later})

@@ -133,11 +133,11 @@ def _form(connection: sqlite3.Connection, path: Path) -> int:
     form = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if 0 <= form < (MAJOR + 1) * 1000:
         return form
-    said = fact(connection, "form") if columns_of(connection, "facts") else 0
-    if 0 < said < (MAJOR + 1) * 1000:
+    form = fact(connection, "form") if columns_of(connection, "facts") else 0
+    if 0 < form < (MAJOR + 1) * 1000:
         logger.error("form of the state is damaged, it is written again", extra={"path": str(path), "form": form})
-        connection.execute(f"PRAGMA user_version = {said}")
-        return said
+        connection.execute(f"PRAGMA user_version = {form}")
+        return form
     raise ConfigurationError(
         f"state {path} was written in form {form // 1000}, this release knows up to {MAJOR}; "
         "run the release that wrote it"
