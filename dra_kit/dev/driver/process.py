@@ -1,4 +1,4 @@
-"""A process with the driver's roles, seen from the cluster; see :mod:`dra_kit.dev.driver.roles` for what is said."""
+"""A process with the driver's roles, seen from the cluster; see :mod:`dra_kit.dev.driver.roles` for its messages."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class DriverProcess:
         raise SandboxError(await self.ended())
 
     def take_over(self) -> None:
-        """It is the only one now."""
+        """Tell the process to take over: it is the only one now."""
         self._say(TAKE_OVER)
 
     async def ended(self) -> str:

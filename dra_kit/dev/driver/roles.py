@@ -173,9 +173,7 @@ class Roles:
         return []
 
     def _failure(self, seconds: float) -> str:
-        """Return why the driver cannot be used, so many seconds after its start; empty as long as it may still
-        come up.
-        """
+        """Return why the driver cannot be used, some seconds after its start; empty while it may still come up."""
         if failure := self._ended():
             return failure
         discover = self._log.problems_of(DISCOVER_FAILED)

@@ -130,7 +130,7 @@ class Screen:
     # --- what is shown
 
     def pressed(self, key: str) -> None:
-        """A key was pressed."""
+        """Handle a key."""
         focus = self._focus
         if key in _KEYS:
             self.submit(_KEYS[key])

@@ -1,4 +1,4 @@
-"""One claim prepared, from the kubelet's question to the answer: read, kept alone, made true, made durable."""
+"""One claim prepared, from the kubelet's call to the answer: read, locked, prepared, stored."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ class Preparing:
         return record
 
     def _may_stay(self, before: ClaimRecord, error: DraKitError) -> bool:
-        """Whether a claim that could not be prepared again is as it was, so that the kubelet may have the same answer.
+        """Return whether a claim that could not be prepared again is unchanged, so that the same answer may be given.
 
         Not where effects had to make way, were replaced or do not hold, or the record was outdated already, or a
         release has come.
@@ -195,19 +195,17 @@ class Preparing:
         return unchanged and whole and self.preparation.is_of_this_boot(before) and error.code != "claim-released"
 
     def _effects_in_force(self, uid: str) -> set[tuple[int, str | None]]:
-        """Numbers and outcomes of what is in force for a claim."""
+        """Return numbers and outcomes of what is in force for a claim."""
         boot, found = self.preparation.boot_id, self.durable.store.effects_of(uid)
         return {(item.number, item.outcome) for item in found if item.phase == "applied" and item.boot_id == boot}
 
     def _outcomes(self, uid: str) -> set[tuple[int, str]]:
-        """Numbers and outcomes of what was in force for a claim, also of what does not hold any more."""
+        """Return numbers and outcomes of what was in force for a claim, also of what does not hold any more."""
         found = self.durable.store.effects_of(uid)
         return {(item.number, item.outcome) for item in found if item.outcome is not None}
 
     def _may_run(self, uid: str) -> bool:
-        """Return whether containers of a claim may run although there is no record of it: it was lost, or
-        is damaged.
-        """
+        """Return whether containers of a claim without a record may run: the record was lost, or is damaged."""
         store = self.durable.store
         return store.has_claim(uid) or store.may_lack_claims(self.durable.files.uids())
 

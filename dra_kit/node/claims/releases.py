@@ -41,7 +41,7 @@ class Releases:
         """Release a claim, whatever is known of it.
 
         Raises:
-            PrepareError: something could not be undone; it is kept, and tried again with the next call.
+            PrepareError: something could not be undone; it stays recorded, and is tried again with the next call.
         """
         record = self._store.claim(reference.uid)
         if record is not None:
@@ -63,7 +63,7 @@ class Releases:
             await self.in_turn(record)
 
     async def in_turn(self, record: ClaimRecord, *, keep_effects: bool = False) -> None:
-        """The same, where no other call of the author's can be in the way any more.
+        """Do the same, where no other call of the author's can be in the way any more.
 
         Args:
             record: what is to be undone.

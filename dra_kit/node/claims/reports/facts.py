@@ -1,4 +1,4 @@
-"""What becomes known of a device after it was prepared: kept in the records of its claims, and published.
+"""What becomes known of a device after it was prepared: stored in the records of its claims, and published.
 
 The latest fact of a device counts: what cannot be written now, because its claim is being prepared or released, is
 replaced by what is reported next. Each claim waits for itself alone.
@@ -55,13 +55,13 @@ class DeviceFacts:
         return self.pool, self.device, self.share
 
     def after(self, earlier: DeviceFacts | None) -> DeviceFacts:
-        """These facts, and of earlier ones what they leave as it was."""
+        """Return these facts, and of earlier ones those that they leave unchanged."""
         if earlier is None:
             return self
         return replace(self, status=self.status or earlier.status, metadata=self.metadata or earlier.metadata)
 
     def are_of(self, device: DeviceRecord) -> bool:
-        """Return whether a device of a claim is meant."""
+        """Return whether these are facts of a device of a claim."""
         return (device.pool, device.device) == (self.pool, self.device) and self.share in {None, device.share_id}
 
     def concern(self, record: ClaimRecord) -> bool:
@@ -78,7 +78,7 @@ class _Hearing:
     taken: bool = False
 
     def heard(self, *, taken: bool) -> None:
-        """One more of the claims has; the facts are dropped where none of them has the device."""
+        """Note one more claim that has heard; the facts are dropped where none of them has the device."""
         self.left -= 1
         self.taken |= taken
         if not self.left and not self.taken:
@@ -135,7 +135,7 @@ class LateFacts:
             waiting[facts.subject] = _Waiting(facts.after(earlier.facts if earlier else None), hearing)
 
     def _concerned(self, facts: DeviceFacts) -> set[str]:
-        """UIDs of the claims that have the device, or may have it when they are prepared."""
+        """Return UIDs of the claims that have the device, or may have it when they are prepared."""
         having = {record.uid for record in self._durable.store.claims() if facts.concern(record)}
         concerned = having | self._epochs.preparing()
         return concerned if facts.claim is None else concerned & {facts.claim}

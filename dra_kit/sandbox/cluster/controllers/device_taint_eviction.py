@@ -44,11 +44,11 @@ class _RuleWork:
     evicted: int = 0
 
     def is_due(self, now: dt.datetime) -> bool:
-        """Whether to look at the condition now."""
+        """Return whether to update the condition now."""
         return self.at_once or (self.later is not None and self.later <= now)
 
     def looked(self, now: dt.datetime) -> None:
-        """Its condition is what it should be."""
+        """Note that the condition is up to date."""
         self.at_once = False
         if self.later is not None and self.later <= now:
             self.later = None

@@ -60,7 +60,7 @@ class Binder:
             raise
 
     def is_overdue(self, claim: ObjectView) -> bool:
-        """Whether the devices of an allocated claim had time enough to become ready for the node."""
+        """Return whether the devices of an allocated claim had enough time to become ready for the node."""
         since = claim["status"]["allocation"].get("allocationTimestamp")
         return since is not None and seconds_since(since) > self._timeout
 

@@ -162,7 +162,7 @@ def _kill_group(process: int) -> None:
 
 
 def _children() -> list[int]:
-    """Process IDs of this process's children."""
+    """Return process IDs of this process's children."""
     parent = str(os.getpid())
     found = []
     for directory in Path("/proc").iterdir():

@@ -115,7 +115,7 @@ class RoleInProcess:
         await self._end(signal.SIGTERM, STOP_SECONDS)
 
     async def kill(self) -> None:
-        """``kill -9``; it is gone when this returns."""
+        """Kill it with ``kill -9``; it is gone when this returns."""
         await self._end(signal.SIGKILL, STOP_SECONDS)
 
     async def _end(self, number: signal.Signals, seconds: float) -> None:

@@ -123,7 +123,7 @@ class Workloads:
         return replica_sets.plan(workload, pods)
 
     def _deployment_plan(self, deployment: ObjectView) -> Plan:
-        """The plan, with a look at the clock: a Deployment that does not move for too long is late."""
+        """Return the plan, with a deadline: a Deployment that makes no progress for too long is late."""
         sets, uid = self._owned(REPLICA_SETS, deployment), deployment["metadata"]["uid"]
         loop = asyncio.get_running_loop()
         counts = [deployment["metadata"]["generation"], *(item.get("status") for item in sets)]

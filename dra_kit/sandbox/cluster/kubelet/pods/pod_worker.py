@@ -105,7 +105,7 @@ class PodWorker:
         )
 
     def wake(self) -> None:
-        """Something of the pod changed: look at it."""
+        """Wake up: something of the pod changed."""
         self._idle.clear()
         self._news.set()
 
@@ -122,7 +122,7 @@ class PodWorker:
         self._pod = pod
 
     def vanish(self) -> None:
-        """The object is gone: whatever is left of the pod is to go too."""
+        """End a pod whose object is gone, with whatever is left of it."""
         self._gone = True
         self.wake()
 
@@ -146,7 +146,7 @@ class PodWorker:
         self._idle.set()
 
     async def _step(self) -> float | None:
-        """One step; the seconds after which there is another one at the latest, None for not before some news."""
+        """Take one step; return the seconds until the next one at the latest, None for no sooner than some news."""
         self._tell_ends()
         self._tell_deletion()
         if self._terminating or self._ended or phase(self._pod) in _FINAL:
@@ -162,7 +162,7 @@ class PodWorker:
         return min((wait for wait in (pause, remaining) if wait is not None), default=None)
 
     async def _work(self) -> float | None:
-        """One step of a pod that is to run."""
+        """Take one step of a pod that is to run."""
         if not self._prepared and self._is_to_begin():
             try:
                 await self._services.manager.prepare(self._pod)
@@ -187,12 +187,12 @@ class PodWorker:
         return min(waits, default=None)
 
     def _is_to_begin(self) -> bool:
-        """Whether nothing of the pod is there, or only what a loss of power has left of one that goes on."""
+        """Return whether nothing of the pod is there, or only what a loss of power has left of one that goes on."""
         statuses = self._statuses()
         return all(item.before_boot for item in statuses) and not plan(self._pod, self._latest()).ended
 
     async def _end(self) -> float | None:
-        """One step towards the pod's end: containers, claims, status, object."""
+        """Take one step towards the pod's end: containers, claims, status, object."""
         if self._stop_containers():
             if not self._gone:
                 await self._report()
@@ -294,7 +294,7 @@ def _version(pod: ObjectView) -> int:
 
 
 def _wishes(pod: ObjectView) -> tuple[Any, ...]:
-    """What others say of a pod, as far as a kubelet acts on it."""
+    """Return what others ask of a pod, as far as a kubelet acts on it."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     return (
         pod["spec"],
