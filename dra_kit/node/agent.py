@@ -315,14 +315,14 @@ class Agent:
                 self._probes.close()
 
     async def _run_parts(self) -> int:
-        telling = asyncio.create_task(self._tell_stopping())
+        telling = asyncio.create_task(self._announce_stop())
         try:
             return await self.supervisor.run()
         finally:
             self._stopping.set()
             telling.cancel()
 
-    async def _tell_stopping(self) -> None:
+    async def _announce_stop(self) -> None:
         """Tell the author's code at once that the driver stops, however long running calls take to drain."""
         await self.supervisor.stopping.wait()
         self._stopping.set()
@@ -386,4 +386,4 @@ class Agent:
     def _update(self, facts: DeviceFacts) -> None:
         """Report facts that an author's code reports later, from whatever thread it runs in."""
         with suppress(RuntimeError):  # the process has ended, the author's thread has not
-            self._loop.call_soon_threadsafe(self._service.facts.tell, facts)
+            self._loop.call_soon_threadsafe(self._service.facts.report, facts)

@@ -68,7 +68,7 @@ class HealthStreams:
         """What to advertise, after the versions of the DRA service."""
         return tuple(f"{version}.DRAResourceHealth" for version in HEALTH_VERSIONS)
 
-    def tell(self, devices: Sequence[DeviceHealth], now: dt.datetime) -> None:
+    def report(self, devices: Sequence[DeviceHealth], now: dt.datetime) -> None:
         """Report how all devices are; those of which nothing is known are not among them.
 
         Before the first call nothing is sent to the kubelet, so that the report of the process before stays.

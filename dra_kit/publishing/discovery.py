@@ -60,7 +60,7 @@ class Discovery:
             source.provider.discover,
             self._deliver,
             failed=partial(setattr, current, "problem"),
-            words=_words(self._title),
+            words=_texts(self._title),
             logger=logger,
             every=source.rescan_every,
         )
@@ -141,7 +141,7 @@ class Discovery:
             logger.error("device dropped", extra={"device": name, "error": rule, "code": InvalidDevice.default_code})
 
 
-def _words(title: str) -> Words:
+def _texts(title: str) -> Words:
     return Words(
         title=title,
         failed=DISCOVER_FAILED,

@@ -141,14 +141,14 @@ def _explain(wanted: Sequence[tuple[SubjectKind, str]], files: Sequence[Path], o
                 "-f: there is neither a Pod nor a ResourceClaim nor a ResourceClaimTemplate to explain."
             )
         objects = objects.with_(given)
-        return _tell(objects, objects.cluster(), subjects, options)
+        return _print_explanations(objects, objects.cluster(), subjects, options)
     cluster = objects.cluster()
     if wanted[0][1]:
-        return _tell(objects, cluster, [Subject(kind, namespace, name) for kind, name in wanted], options)
+        return _print_explanations(objects, cluster, [Subject(kind, namespace, name) for kind, name in wanted], options)
     kind, everywhere = wanted[0][0], options["all_namespaces"]
     where = "" if everywhere else f" of namespace {namespace}"
     subjects = pending(cluster, kind, None if everywhere else namespace)
-    return _tell(objects, cluster, subjects, options, nothing=f"no {kind}{where} is pending")
+    return _print_explanations(objects, cluster, subjects, options, nothing=f"no {kind}{where} is pending")
 
 
 def _objects(options: Mapping[str, Any], wanted: Sequence[tuple[SubjectKind, str]]) -> tuple[Objects, str]:
@@ -189,7 +189,7 @@ def _templates(objects: Objects, options: Mapping[str, Any]) -> NodeTemplates | 
     return NodeTemplates(objects, given) if given else None
 
 
-def _tell(
+def _print_explanations(
     objects: Objects, cluster: Cluster, subjects: Sequence[Subject], options: Mapping[str, Any], *, nothing: str = ""
 ) -> int:
     from dra_kit.explain.claims.document import claim_document, gap_documents

@@ -293,7 +293,7 @@ def _hint(target: str) -> None:
 
 def _session(ctx: click.Context, options: Mapping[str, Any], view: LiveView) -> Session:
     from dra_kit.sandbox.run.detached import announce, is_detached
-    from dra_kit.sandbox.run.environment import leave_word
+    from dra_kit.sandbox.run.environment import leave_record
     from dra_kit.sandbox.run.session import Session, Task
     from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
 
@@ -303,7 +303,7 @@ def _session(ctx: click.Context, options: Mapping[str, Any], view: LiveView) -> 
     replaced = any(story.replaces for story in stories)
 
     def ready(sandbox: Sandbox) -> None:
-        leave_word(sandbox)
+        leave_record(sandbox)
         announce(sandbox.drivers, sandbox.kubeconfig)
 
     return Session(

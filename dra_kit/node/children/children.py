@@ -130,7 +130,7 @@ class Children:
             await self._forget(_name(child), program)
             raise self._ended_early(child, program)
         program.ready = program.ready or ready
-        return program.last_words
+        return program.last_line
 
     async def end(self, child: ChildProcess[Any], *, hangs: bool = False) -> None:
         """See :class:`dra_kit.author.effects.child_process.ChildRunner`."""
@@ -276,7 +276,7 @@ class Children:
             self._ended()
 
     def _ended_early(self, child: ChildProcess[Any], program: Program) -> TransientError:
-        words = program.last_words
+        words = program.last_line
         return TransientError(
             f"{title_of(child)} {program.exit_text()} before it was ready"
             + (f"; it said: {words}" if words else "")

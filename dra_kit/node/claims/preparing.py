@@ -115,7 +115,7 @@ class Preparing:
                 module = type(self.preparation.driver.preparer).__module__
                 message = "claim not prepared again, it stays as it was"
                 problem = log_failure(error, message, module=module, logger=logger)
-                self.news.failed.tell(claim.reference, problem)
+                self.news.failed.notify(claim.reference, problem)
                 return await self._as_it_was(claim, before)
 
     async def _is_true(self, record: ClaimRecord) -> bool:
@@ -125,7 +125,7 @@ class Preparing:
     async def _as_it_was(self, claim: AllocatedClaim, record: ClaimRecord) -> ClaimRecord:
         await self.durable.make_files(record)
         if not has_statuses(claim.raw, self.preparation.driver.name, record):
-            self.news.resumed.tell(record)  # it may have been written since the claim was fetched
+            self.news.resumed.notify(record)  # it may have been written since the claim was fetched
         return record
 
     async def _finish(self, record: ClaimRecord) -> ClaimRecord:
@@ -135,7 +135,7 @@ class Preparing:
             "claim prepared",
             extra={"devices": ",".join(f"{item.pool}/{item.device}" for item in record.devices)},
         )
-        self.news.prepared.tell(record)
+        self.news.prepared.notify(record)
         return record
 
     async def _prepare_first(self, claim: AllocatedClaim, epoch: int, needed: Collection[int]) -> ClaimRecord:

@@ -86,13 +86,13 @@ class Releases:
         await self._forget(record)
 
     async def _forget(self, record: ClaimRecord) -> None:
-        self._news.released.tell(record.reference)
+        self._news.released.notify(record.reference)
         await self._store.forget_claim(record.uid, first=self._files.remove)
         reached(Step.CLAIM_FORGOTTEN)
 
     async def without_record(self, reference: ClaimReference) -> None:
         """Undo what is known of a claim without its record: its effects, its files, and the record if it is damaged."""
         await self._effects.release(reference)
-        self._news.released.tell(reference)
+        self._news.released.notify(reference)
         await self._store.forget_claim(reference.uid, first=self._files.remove)
         logger.warning("claim released by its UID, effects and files, without its record")

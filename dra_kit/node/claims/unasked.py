@@ -75,7 +75,7 @@ class Unasked:
             await self._releases.of_record(record)
         elif record is not None and self._preparation.is_of_this_boot(record):
             await self._durable.make_files(record)
-            self._news.resumed.tell(record)  # the last process may not have come to tell it
+            self._news.resumed.notify(record)  # the last process may not have come to tell it
 
     async def _undo_unrecorded(self, reference: ClaimReference) -> None:
         # a claim whose files are kept has lost its record: its containers may run

@@ -231,10 +231,10 @@ class Holding:
             return answer
         else:
             why = f"returned {type(answer).__name__}; return True or False"
-        self._tell_unknown(effect, record, why)
+        self._log_unknown(effect, record, why)
         return None
 
-    def _tell_unknown(self, effect: Effect[Any, Any], record: EffectRecord, why: str) -> None:
+    def _log_unknown(self, effect: Effect[Any, Any], record: EffectRecord, why: str) -> None:
         text = f"{type(effect).__name__}.holds {why}"
         if self._logged.get(record.number) != text:
             self._logged[record.number] = text

@@ -237,7 +237,7 @@ class Monitor:
         ]
         if shown != self._shown:
             self._shown = shown
-            self.streams.tell(shown, now.date)
+            self.streams.report(shown, now.date)
 
     def _advertise(self, inventory: Inventory[Device], verdicts: Mapping[Key, Verdict]) -> None:
         self._published = _for_slices(verdicts)

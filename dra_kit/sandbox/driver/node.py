@@ -210,7 +210,7 @@ class SandboxNode:
             yield f"effect {effect['effect']} with {effect['spec']}"
         for name, directory in directories.items():
             for path in _files(directory):
-                yield f"{_words(name)} file {path.relative_to(directory)}"
+                yield f"{_readable(name)} file {path.relative_to(directory)}"
 
 
 def _directories(author: BaseModel | None) -> Iterator[tuple[str, Path]]:
@@ -230,7 +230,7 @@ def _is_vacant(path: Path) -> bool:
         return False
 
 
-def _words(setting: str) -> str:
+def _readable(setting: str) -> str:
     return setting.removesuffix("_dir").removesuffix("_directory").replace("_", " ")
 
 

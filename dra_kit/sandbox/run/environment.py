@@ -43,7 +43,7 @@ class RunningSandbox:
         return Path(self.kubeconfig).resolve() == path.resolve()
 
 
-def leave_word(sandbox: Sandbox) -> None:
+def leave_record(sandbox: Sandbox) -> None:
     """Let :func:`running_sandboxes` find this one."""
     kubeconfig = str(sandbox.kubeconfig.absolute())
     nodes = {node.name: _variables(node, kubeconfig) for node in sandbox.nodes}

@@ -77,8 +77,8 @@ class _Hearing:
     left: int
     taken: bool = False
 
-    def heard(self, *, taken: bool) -> None:
-        """Note one more claim that has heard; the facts are dropped where none of them has the device."""
+    def answered(self, *, taken: bool) -> None:
+        """Note one more claim that has answered; the facts are dropped where none of them has the device."""
         self.left -= 1
         self.taken |= taken
         if not self.left and not self.taken:
@@ -111,8 +111,8 @@ class LateFacts:
         self._waiting: dict[str, dict[Subject, _Waiting]] = {}
         self._at_work: set[asyncio.Task[None]] = set()
 
-    def tell(self, facts: DeviceFacts) -> None:
-        """Keep and publish facts, in the background."""
+    def report(self, facts: DeviceFacts) -> None:
+        """Store and publish facts, in the background."""
         try:
             uids = self._concerned(facts)
         except DraKitError as error:  # the state cannot be read now
@@ -130,7 +130,7 @@ class LateFacts:
                 task.add_done_callback(self._at_work.discard)
             earlier = waiting.pop(facts.subject, None)
             if earlier is not None:
-                earlier.hearing.heard(taken=True)
+                earlier.hearing.answered(taken=True)
             # put last, and so applied last: another share's facts may say the same of all
             waiting[facts.subject] = _Waiting(facts.after(earlier.facts if earlier else None), hearing)
 
@@ -149,7 +149,7 @@ class LateFacts:
                 prepared = record if record is not None and record.phase == "prepared" else None
                 concerning = [item.facts for item in reported if prepared is not None and item.facts.concern(prepared)]
                 for item in reported:
-                    item.hearing.heard(taken=item.facts in concerning)
+                    item.hearing.answered(taken=item.facts in concerning)
                 if prepared is not None and concerning:
                     with log_context(claim=str(prepared.reference), claim_uid=uid):
                         await self._write_to(prepared, concerning)
@@ -166,7 +166,7 @@ class LateFacts:
                 _not_written(facts, error)
         if newer is not record:
             await self._durable.put(newer, epoch=self._durable.store.epoch())
-            self._news.prepared.tell(newer)
+            self._news.prepared.notify(newer)
             await self._durable.make_files(newer)
 
 

@@ -93,7 +93,7 @@ class ContainerLog:
                 break
         self._store(text[begin:place], at)
         self._line = text[place:]
-        self._tell()
+        self._wake_readers()
 
     def finish(self, at: int) -> None:
         """Note that nothing more comes; a line that has not ended is an entry as it is.
@@ -105,7 +105,7 @@ class ContainerLog:
             self._store(self._line, at)
             self._line = b""
             self.ended = True
-            self._tell()
+            self._wake_readers()
 
     def discard(self) -> None:
         """Forget everything until now."""
@@ -203,7 +203,7 @@ class ContainerLog:
         while self.size > self._limit and len(self._segments) > 1:
             self.size -= self._segments.pop(0).size
 
-    def _tell(self) -> None:
+    def _wake_readers(self) -> None:
         for future in self._waiting:
             if not future.done():
                 future.set_result(None)

@@ -110,7 +110,7 @@ class Workloads:
             )
         for surplus in plan.delete:
             await self._delete(surplus)
-        await self._tell(_BY_KIND[kind], workload, plan)
+        await self._write_status(_BY_KIND[kind], workload, plan)
 
     def _plan(self, kind: str, workload: ObjectView) -> Plan:
         if kind == DEPLOYMENTS.kind:
@@ -156,7 +156,7 @@ class Workloads:
         except (NotFound, Conflict):  # it is gone, or another one has its name
             pass
 
-    async def _tell(self, resource: Resource, workload: ObjectView, plan: Plan) -> None:
+    async def _write_status(self, resource: Resource, workload: ObjectView, plan: Plan) -> None:
         """Write status and annotations where they have changed."""
         namespace, name = key_of(workload)
         uid = workload["metadata"]["uid"]

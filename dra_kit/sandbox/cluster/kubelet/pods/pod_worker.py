@@ -117,7 +117,7 @@ class PodWorker:
         """Take a state of the object; what the kubelet itself writes is no reason to look at the pod."""
         if _version(pod) < _version(self._pod):
             return  # the answer to a write was quicker than the watch
-        if _wishes(pod) != _wishes(self._pod):
+        if _requested(pod) != _requested(self._pod):
             self.wake()
         self._pod = pod
 
@@ -147,8 +147,8 @@ class PodWorker:
 
     async def _step(self) -> float | None:
         """Take one step; return the seconds until the next one at the latest, None for no sooner than some news."""
-        self._tell_ends()
-        self._tell_deletion()
+        self._report_ended()
+        self._report_deletion()
         if self._terminating or self._ended or phase(self._pod) in _FINAL:
             return await self._end()
         remaining = remaining_seconds(self._pod, dt.datetime.now(dt.UTC))
@@ -244,13 +244,13 @@ class PodWorker:
     def _latest(self) -> dict[str, ContainerStatus]:
         return {status.name: status for status in self._statuses()}
 
-    def _tell_ends(self) -> None:
+    def _report_ended(self) -> None:
         for status in self._statuses():
             if not status.running and status.id not in self._ended_containers:
                 self._ended_containers.add(status.id)
                 self._services.observer(ContainerEnded(self._who, status))
 
-    def _tell_deletion(self) -> None:
+    def _report_deletion(self) -> None:
         if not self._terminating and (self._gone or is_deleted(self._pod)):
             self._terminating = True
             self._services.observer(PodTerminating(self._who))
@@ -293,7 +293,7 @@ def _version(pod: ObjectView) -> int:
     return int(pod["metadata"].get("resourceVersion") or 0)
 
 
-def _wishes(pod: ObjectView) -> tuple[Any, ...]:
+def _requested(pod: ObjectView) -> tuple[Any, ...]:
     """Return what others ask of a pod, as far as a kubelet acts on it."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     return (
