@@ -54,9 +54,22 @@ class DraKitError(Exception):
 
 
 class ConfigurationError(DraKitError):
-    """The driver's author or whoever deploys it must change something; no traceback is shown, exit code 2."""
+    """The driver's author or whoever deploys it must change something; no traceback is shown, exit code 2.
+
+    Args:
+        message: one line: the object, what is wrong with it, and what to do unless ``remedy`` is given.
+        remedy: what to do, for those who show it in a place of its own; the error's text is both, with ``; `` between.
+
+    Attributes:
+        problem: the message as it was given, without the remedy.
+    """
 
     default_code = "configuration"
+
+    def __init__(self, message: str, *, remedy: str = "", code: str | None = None) -> None:
+        super().__init__(f"{message}; {remedy}" if remedy else message, code=code)
+        self.problem = message
+        self.remedy = remedy
 
 
 class InvalidDevice(ConfigurationError, ValueError):

@@ -119,7 +119,7 @@ class Attempt:
         found = self._memo.outcome(key, lambda: self._search(node, pools))
         if found is None or self._choices is None:
             return None
-        return Allocations(self._claims, self._choices, found, pools.devices, node=node, gates=self._gates)
+        return Allocations(self._claims, self._choices, found, pools, node=node, gates=self._gates)
 
     def _search(self, node: Node, pools: NodePools) -> Solution | None:
         selection = Selection(node, self._gates, self._evaluator)

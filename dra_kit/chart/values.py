@@ -10,14 +10,14 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from dra_kit.values.json import Object
+
 Name: TypeAlias = Annotated[
     str, Field(max_length=63, pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$")
 ]
 """A DNS subdomain, or empty."""
 Directory: TypeAlias = Annotated[str, Field(pattern=r"^/.*[^/]$")]
 Labels: TypeAlias = dict[str, str]
-Object: TypeAlias = dict[str, Any]
-"""Of Kubernetes: whatever the cluster's release knows, so that this chart need not know it first."""
 ProbePort: TypeAlias = Annotated[int, Field(ge=0, le=65535)]
 GracePeriod: TypeAlias = Annotated[int, Field(ge=30)]
 """No less than the drain of the process."""

@@ -7,31 +7,48 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from dra_kit.allocator import Node
-from dra_kit.allocator.cluster.devices import AdvertisedDevice, DeviceID
+from dra_kit.allocator.cluster.devices import AdvertisedDevice, AdvertisedSlice, DeviceID
 from dra_kit.allocator.requests.requests import Choice
 from dra_kit.errors import AllocationError
 from dra_kit.explain.reasons import UNMATCHED, Reason
 from dra_kit.resource.v1 import AllocationResult, ResourceClaim
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)  # not frozen, which takes twice as long to make, for every device of a cluster
 class DeviceVerdict:
-    """One device for one choice of a request.
+    """One device for one choice of a request. Never changed.
 
     Attributes:
-        device: as published.
+        slice_: that has the device.
+        position: of the device in the slice.
         nodes: names of the nodes it can be reached from; those it is for, where none of them is known.
         reasons: what stands against it, in the scheduler's order; empty if the allocator can choose it.
     """
 
-    device: AdvertisedDevice
+    slice_: AdvertisedSlice
+    position: int
     nodes: Sequence[str]
     reasons: tuple[Reason, ...]
 
     @property
+    def device(self) -> AdvertisedDevice:
+        """The device."""
+        return self.slice_.devices[self.position]
+
+    @property
     def id(self) -> DeviceID:
         """Driver, pool and name."""
-        return self.device.id
+        return DeviceID(self.driver, self.slice_.spec.pool.name, self.name)
+
+    @property
+    def driver(self) -> str:
+        """Name of the driver."""
+        return self.slice_.spec.driver
+
+    @property
+    def name(self) -> str:
+        """Name of the device in its pool."""
+        return self.slice_.published.name_of(self.position)
 
     @property
     def fits(self) -> bool:

@@ -18,7 +18,7 @@ from dra_kit.author.preparing.prepared import Prepared
 from dra_kit.author.preparing.preparer import Preparer
 from dra_kit.errors import ConfigurationError
 from dra_kit.globs.devices import GlobDevice, device_of
-from dra_kit.globs.matching import Match, matches
+from dra_kit.globs.matching import Match, TooManyDevicesError, matches
 from dra_kit.globs.model import DeviceEntry, GlobFile
 from dra_kit.globs.naming import device_names
 from dra_kit.globs.reading import located, read_globs
@@ -77,8 +77,8 @@ class GlobProvider(DeviceProvider[GlobDevice, Any, GlobSettings]):
     def _matches(self, root: Path) -> list[Match]:
         try:
             return matches(self._entries, root)
-        except ConfigurationError as error:
-            raise ConfigurationError(located(self._file, str(error)), code=error.code) from None
+        except TooManyDevicesError as error:
+            raise ConfigurationError(located(self._file, error.path, error.rule), code=error.code) from None
 
     def _devices(self, found: list[Match], root: Path) -> list[GlobDevice]:
         wanted = {match.file.path: _wanted_name(match, self._entries[match.entry]) for match in found}

@@ -61,6 +61,24 @@ class Match:
     values: Mapping[str, str]
 
 
+class TooManyDevicesError(ConfigurationError):
+    """More files match than a node may have devices.
+
+    Args:
+        path: of the entry's globs in the file.
+        problem: what is wrong there.
+    """
+
+    default_code = "invalid-globs"
+
+    def __init__(
+        self, path: str, problem: str, *, remedy: str = "narrow the globs, or give the entry a pattern"
+    ) -> None:
+        super().__init__(f"{path}: {problem}", remedy=remedy)
+        self.path = path
+        self.rule = f"{problem}; {remedy}"
+
+
 def matches(entries: Sequence[DeviceEntry], root: Path) -> list[Match]:
     """The devices that are there; a device node belongs to the first entry that matches it.
 
@@ -69,7 +87,7 @@ def matches(entries: Sequence[DeviceEntry], root: Path) -> list[Match]:
         root: where the node's / is.
 
     Raises:
-        ConfigurationError: they are too many; its text begins with the path of the entry in the file.
+        TooManyDevicesError: more than a node may have.
     """
     found: list[Match] = []
     seen: set[tuple[str, object]] = set()
@@ -84,11 +102,8 @@ def matches(entries: Sequence[DeviceEntry], root: Path) -> list[Match]:
             seen.add(file.identity)
             found.append(Match(index, file, companions, values))
             if len(found) > MOST:
-                raise ConfigurationError(
-                    f"devices[{index}].paths: {', '.join(entry.paths)} matches so much that there are more than {MOST} "
-                    f"devices, the most of one node; narrow the globs, or give the entry a pattern",
-                    code="invalid-globs",
-                )
+                problem = f"{', '.join(entry.paths)} matches so much that there are more than {MOST} devices"
+                raise TooManyDevicesError(f"devices[{index}].paths", f"{problem}, the most of one node")
     return found
 
 

@@ -75,7 +75,7 @@ def choose(served: Collection[str], features: ServerFeatures) -> str:
             f"it is switched off: remove {GROUP}/v1=false from the API server's --runtime-config "
             "and DynamicResourceAllocation=false from its --feature-gates"
         )
-    raise ConfigurationError(f"the API server (Kubernetes {features}) {found}, but {GROUP}/v1 is needed; {remedy}")
+    raise ConfigurationError(f"the API server (Kubernetes {features}) {found}, but {GROUP}/v1 is needed", remedy=remedy)
 
 
 async def discover(client: Client) -> ServerFeatures:

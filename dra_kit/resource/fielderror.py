@@ -61,6 +61,9 @@ class FieldError:
         detail: the rule that was broken; empty when the kind says it all.
         declarative: whether the API server finds it by the rules that are tagged in its types (KEP-5073): those
             errors come after the hand-written ones, and with the path that the field has in the request's version.
+        supported: the closed list, where the value is not in it.
+        counted: the fields that the rule counts together, where ``path`` names only the object that has them.
+        author_detail: the rule for an author, who writes pools and devices and no ResourceSlices; empty for ``detail``.
     """
 
     path: str
@@ -68,6 +71,9 @@ class FieldError:
     value: Any = None
     detail: str = ""
     declarative: bool = field(default=False, compare=False)
+    supported: tuple[str, ...] = field(default=(), compare=False)
+    counted: tuple[str, ...] = field(default=(), compare=False)
+    author_detail: str = field(default="", compare=False)
 
     @property
     def body(self) -> str:
@@ -91,10 +97,10 @@ def invalid(path: str, value: Any, detail: str) -> FieldError:
     return FieldError(path, ErrorKind.INVALID, value, detail)
 
 
-def unsupported(path: str, value: str, supported: tuple[str, ...]) -> FieldError:
-    """The value is not in a closed list."""
-    detail = "supported values: " + ", ".join(quote(item) for item in sorted(supported))
-    return FieldError(path, ErrorKind.UNSUPPORTED, value, detail)
+def unsupported(path: str, value: str, supported: tuple[str, ...], *, in_order: bool = False) -> FieldError:
+    """The value is not in a closed list, which is shown sorted, or ``in_order`` as it is."""
+    detail = "supported values: " + ", ".join(map(quote, supported if in_order else sorted(supported)))
+    return FieldError(path, ErrorKind.UNSUPPORTED, value, detail, supported=supported)
 
 
 def duplicate(path: str, value: Any, detail: str = "") -> FieldError:

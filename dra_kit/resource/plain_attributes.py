@@ -34,12 +34,13 @@ def is_plain(attribute: DeviceAttribute) -> bool:
     if attribute.string is not None:
         return attribute.string.isascii()
     if attribute.version is not None:
-        return _is_version(attribute.version)
+        return is_version(attribute.version)
     return attribute.int_ is not None or attribute.bool_ is not None
 
 
 @lru_cache(maxsize=_VERSIONS)
-def _is_version(text: str) -> bool:
+def is_version(text: str) -> bool:
+    """Whether a text is a version that expressions can see."""
     try:
         cel.Device(driver="", attributes={"version": {"version": text}})
     except ValueError:

@@ -61,7 +61,7 @@ def check_driver(name: str) -> str:
     Raises:
         ConfigurationError: it is no DNS subdomain of at most 63 bytes, or has no domain.
     """
-    problems = [str(error).removeprefix("name: ") for error in driver_name(name, "name")]
+    problems = [error.body for error in driver_name(name, "name")]
     if not problems and name != name.lower():
         problems = ["it must be lower case"]
     if not problems and "." not in name:

@@ -25,6 +25,7 @@ from dra_kit.resource.defaulting.defaults import fill_in_defaults
 from dra_kit.resource.gates import FeatureGates
 from dra_kit.resource.schema.decode import Strictness, decode
 from dra_kit.resource.schema.scalars import WrongType
+from dra_kit.resource.slices.lazy import LazySlice
 from dra_kit.resource.slices.reading import SliceReader
 from dra_kit.snapshot.acceptance import as_stored, refuse_invalid
 from dra_kit.snapshot.files import INDEX_FILE, SnapshotIndex
@@ -81,8 +82,8 @@ def load(path: Path) -> Objects:
     return Objects(documents, index.version, index.alpha, index.gaps)
 
 
-def load_devices(path: Path) -> tuple[list[v1.ResourceSlice], dict[str, v1.DeviceClass]]:
-    """The slices and classes of a snapshot or of saved objects, as models; the classes by name.
+def load_devices(path: Path) -> tuple[list[LazySlice], dict[str, v1.DeviceClass]]:
+    """The slices and classes of a snapshot or of saved objects; the classes by name.
 
     Args:
         path: as for :func:`load`.

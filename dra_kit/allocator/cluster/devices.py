@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import MAX_PREC, Context
-from functools import lru_cache
-from typing import Final, NamedTuple
+from functools import cached_property, lru_cache
+from typing import Any, Final, NamedTuple
 
 from dra_kit.allocator.cluster.nodes import Node, node_matches
-from dra_kit.allocator.cluster.taints import covers
+from dra_kit.allocator.cluster.taints import covers, may_cover
 from dra_kit.resource.plain_attributes import has_plain_attributes
+from dra_kit.resource.slices.lazy import Form, LazySlice
 from dra_kit.resource.v1 import (
     Device,
+    DeviceCapacity,
     DeviceCounterConsumption,
     DeviceTaint,
     DeviceTaintRule,
     NodeSelector,
-    ResourceSlice,
     ResourceSliceSpec,
 )
 from dra_kit.values.amount import Amount
@@ -66,10 +67,14 @@ class CounterDemand(NamedTuple):
 class AdvertisedDevice:
     """One device of one slice. Compared by identity: a device that is published again is another one.
 
+    Args:
+        slice_: the slice.
+        position: of the device in it.
+
     Attributes:
         id: driver, pool and name.
-        device: what is published.
         spec: the slice's part that concerns its devices.
+        form: what a usual device has in common with others; None of any other.
         shareable: it can be allocated several times (DRAConsumableCapacity).
         taints: the device's own, without effects that block nothing.
         rule_taints: likewise those of DeviceTaintRules.
@@ -79,24 +84,46 @@ class AdvertisedDevice:
     """
 
     __slots__ = (
-        "__weakref__", "_plain", "capacity", "demands", "device", "id", "rule_taints", "shareable", "spec", "taints",
-        "whole",
+        "__weakref__", "_plain", "_position", "_slice", "capacity", "demands", "form", "id", "rule_taints", "shareable",
+        "spec", "taints", "whole",
     )  # fmt: skip
 
-    def __init__(self, slice_: ResourceSlice, device: Device) -> None:
+    def __init__(self, slice_: LazySlice, position: int) -> None:
+        self._slice = slice_
+        self._position = position
         self.spec: ResourceSliceSpec = slice_.spec
-        self.device: Device = device
-        self._plain: bool | None = None
-        self.id: DeviceID = DeviceID(self.spec.driver, self.spec.pool.name, device.name)
-        self.shareable: bool = bool(device.allow_multiple_allocations)
-        self.taints: tuple[DeviceTaint, ...] = _blocking(device.taints) if device.taints else ()
         self.rule_taints: tuple[DeviceTaint, ...] = ()
-        self.demands: tuple[CounterDemand, ...] = tuple([_demand(demand) for demand in device.consumes_counters])
-        self.capacity: dict[str, int] = {}
-        self.whole: bool = True
-        for name, capacity in device.capacity.items():
-            self.capacity[name] = amount = _nano(capacity.value.amount)
-            self.whole = self.whole and capacity.request_policy is None and amount >= 0
+        usual = slice_.usual
+        self.form: Form | None = None if usual is None else usual.forms[position]
+        if usual is None:
+            self._read(slice_.spec.devices[position])
+            return
+        name = usual.documents[position].get("name", "")
+        self.id: DeviceID = DeviceID(self.spec.driver, self.spec.pool.name, name)
+        self._plain: bool | None = True
+        self.shareable: bool = False
+        self.taints: tuple[DeviceTaint, ...] = ()
+        self.demands: tuple[CounterDemand, ...] = ()
+        self.capacity, self.whole = _amounts_of(usual.forms[position])
+
+    def _read(self, device: Device) -> None:
+        self.id = DeviceID(self.spec.driver, self.spec.pool.name, device.name)
+        self._plain = None
+        self.shareable = bool(device.allow_multiple_allocations)
+        self.taints = _blocking(device.taints) if device.taints else ()
+        self.demands = tuple([_demand(demand) for demand in device.consumes_counters])
+        self.capacity, self.whole = _amounts(device.capacity)
+
+    @property
+    def device(self) -> Device:
+        """What is published."""
+        return self._slice.devices[self._position]
+
+    @property
+    def document(self) -> Mapping[str, Any]:
+        """A usual device as JSON."""
+        assert self._slice.usual is not None  # noqa: S101 - the caller asked for its form
+        return self._slice.usual.documents[self._position]
 
     @property
     def has_plain_attributes(self) -> bool:
@@ -113,38 +140,81 @@ class AdvertisedDevice:
 
 
 class AdvertisedSlice:
-    """A slice with its devices.
+    """A slice with its devices. Compared by identity, like its devices.
 
     Attributes:
         name: of the ResourceSlice.
-        spec: as published.
-        devices: in the driver's order.
+        spec: what is published beside the devices, and perhaps these, too.
+        published: as it was read.
+        has_rule_taints: a DeviceTaintRule taints a device of it.
         grouped: a device of it has compatibility groups.
         binding: a device of it has binding conditions.
     """
 
-    __slots__ = ("binding", "devices", "grouped", "name", "spec")
-
-    def __init__(self, slice_: ResourceSlice, rules: Sequence[DeviceTaintRule]) -> None:
-        self.name: str = slice_.metadata.name
+    def __init__(self, slice_: LazySlice, rules: Sequence[DeviceTaintRule]) -> None:
+        self.name: str = slice_.name
         self.spec: ResourceSliceSpec = slice_.spec
-        self.devices: tuple[AdvertisedDevice, ...] = tuple(
-            [AdvertisedDevice(slice_, device) for device in slice_.spec.devices]
-        )
-        self.grouped: bool = any(demand.groups for device in self.devices for demand in device.demands)
-        self.binding: bool = any(device.device.binding_conditions for device in self.devices)
-
+        self.published: LazySlice = slice_
+        self.has_rule_taints: bool = False
+        usual = slice_.usual is not None
+        self.grouped: bool = not usual and any(demand.groups for device in self.devices for demand in device.demands)
+        self.binding: bool = not usual and any(device.binding_conditions for device in slice_.spec.devices)
         if rules:
             self.taint(rules)
 
+    def __len__(self) -> int:
+        return len(self.published)
+
+    @cached_property
+    def devices(self) -> tuple[AdvertisedDevice, ...]:
+        """In the driver's order."""
+        return tuple([AdvertisedDevice(self.published, position) for position in range(len(self.published))])
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether its devices are usual ones that no rule taints, and it names its node or means all."""
+        spec = self.spec
+        return self.published.usual is not None and not (
+            self.has_rule_taints
+            or spec.node_selector is not None
+            or spec.per_device_node_selection
+            or spec.shared_counters
+            or spec.skip_node_operations
+        )
+
+    @property
+    def whole(self) -> bool:
+        """Whether a share of any device takes all of its capacity unless it asks for less."""
+        if self.published.usual is not None:
+            return all(_amounts_of(form)[1] for form in set(self.forms))
+        return all(device.whole for device in self.devices)
+
+    @property
+    def forms(self) -> tuple[Form, ...]:
+        """Of usual devices."""
+        return () if self.published.usual is None else self.published.usual.forms
+
+    @property
+    def drawing(self) -> Sequence[AdvertisedDevice]:
+        """The devices that draw on counters."""
+        if self.published.usual is not None:
+            return ()
+        return [device for device in self.devices if device.demands]
+
     def taint(self, rules: Sequence[DeviceTaintRule]) -> bool:
         """Apply DeviceTaintRules to the devices, instead of those before; tell whether that changed any device."""
+        driver, pool = self.spec.driver, self.spec.pool.name
+        rules = [rule for rule in rules if may_cover(rule.spec.device_selector, driver, pool)]
+        if not rules and not self.has_rule_taints:
+            return False  # nobody need look at the devices
         before = [device.rule_taints for device in self.devices]
         for device in self.devices:
             device.rule_taints = _blocking(
                 rule.spec.taint for rule in rules if covers(rule.spec.device_selector, device.id)
             )
-        return before != [device.rule_taints for device in self.devices]
+        after = [device.rule_taints for device in self.devices]
+        self.has_rule_taints = any(after)
+        return before != after
 
     def concerns(self, node: Node, *, counters_everywhere: bool) -> bool:
         """Whether a device may be for ``node``; counter sets concern all nodes.
@@ -164,6 +234,21 @@ class AdvertisedSlice:
         if spec.per_device_node_selection:
             return any(node_matches(node, *device.node_scope) for device in self.devices)
         return False
+
+
+def _amounts(capacity: Mapping[str, DeviceCapacity]) -> tuple[dict[str, int], bool]:
+    """What a device has of each capacity, in billionths, and whether a share takes all of it."""
+    amounts = {name: _nano(offer.value.amount) for name, offer in capacity.items()}
+    whole = all(offer.request_policy is None for offer in capacity.values()) and all(
+        amount >= 0 for amount in amounts.values()
+    )
+    return amounts, whole
+
+
+@lru_cache(maxsize=_AMOUNTS)
+def _amounts_of(form: Form) -> tuple[dict[str, int], bool]:
+    """The same of all devices of a form."""
+    return _amounts(form.capacity)
 
 
 def _demand(consumption: DeviceCounterConsumption) -> CounterDemand:

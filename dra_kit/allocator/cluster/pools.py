@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -23,27 +22,60 @@ class PoolID(NamedTuple):
         return "/".join(self)
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class NodePool:
     """A pool as seen from a node; one for all nodes that see the same. Compared by identity, and it never changes.
 
-    Attributes:
-        id: driver and name.
+    Args:
+        pool_id: driver and name.
+        slices: those of devices that concern the node, in the order of preference.
+        others: further slices of the pool, whose devices count only for counter sets.
+        counters: (counter set, counter) to billionths.
         incomplete: slices of the generation are missing, or there are more than announced: nothing is allocated.
         invalid: what is wrong with it, in which case nothing is allocated either; empty if nothing is.
-        devices: in the order of preference, those of the slices that concern the node.
-        elsewhere: further devices of the pool, which count only for counter sets.
-        counters: (counter set, counter) to billionths.
+
+    Attributes:
+        id: driver and name.
+        slices: as given.
+        counters: as given.
+        incomplete: as given.
+        invalid: as given.
         binding: a device has binding conditions.
+        size: number of the devices that may be allocated.
+        is_usual: devices that may be allocated are usual ones of whole slices, which no rule taints and which draw on
+            no counters; the slices name their node, or mean all.
     """
 
-    id: PoolID
-    incomplete: bool = False
-    invalid: str = ""
-    devices: tuple[AdvertisedDevice, ...] = ()
-    elsewhere: tuple[AdvertisedDevice, ...] = ()
-    counters: dict[tuple[str, str], int] | None = None
-    binding: bool = False
+    def __init__(
+        self,
+        pool_id: PoolID,
+        slices: Sequence[AdvertisedSlice] = (),
+        others: Sequence[AdvertisedSlice] = (),
+        *,
+        counters: dict[tuple[str, str], int] | None = None,
+        incomplete: bool = False,
+        invalid: str = "",
+    ) -> None:
+        self.id = pool_id
+        self.slices = tuple(slices)
+        self._others = tuple(others)
+        self.counters = counters
+        self.incomplete = incomplete
+        self.invalid = invalid
+        self.binding: bool = any(slice_.binding for slice_ in slices)
+        self.size: int = 0 if incomplete or invalid else sum(map(len, self.slices))
+        self.is_usual: bool = not (incomplete or invalid or others or counters) and all(
+            slice_.is_usual for slice_ in slices
+        )
+
+    @cached_property
+    def devices(self) -> tuple[AdvertisedDevice, ...]:
+        """In the order of preference, those of the slices that concern the node."""
+        return tuple([device for slice_ in self.slices for device in slice_.devices])
+
+    @cached_property
+    def elsewhere(self) -> tuple[AdvertisedDevice, ...]:
+        """Further devices of the pool, which count only for counter sets."""
+        return tuple([device for slice_ in self._others for device in slice_.devices])
 
     @property
     def usable(self) -> tuple[AdvertisedDevice, ...]:
@@ -53,7 +85,7 @@ class NodePool:
     @property
     def drawing_elsewhere(self) -> tuple[AdvertisedDevice, ...]:
         """Those ``elsewhere`` that draw on counters."""
-        return tuple(device for device in self.elsewhere if device.demands)
+        return tuple([device for slice_ in self._others for device in slice_.drawing])
 
 
 class Pool:
@@ -113,22 +145,12 @@ class Pool:
         partitions = gates.partitionable_devices
         # with the gate, a slice has either counter sets or devices
         device_slices = [slice_ for slice_ in members if not (partitions and slice_.spec.shared_counters)]
-        devices = tuple(device for slice_ in device_slices for device in slice_.devices)
-        problem = _duplicate_name(devices)
+        problem = _duplicate_name(device_slices)
         if problem or not partitions:
-            return NodePool(self.id, invalid=problem, devices=devices, binding=_binds(device_slices))
+            return NodePool(self.id, device_slices, invalid=problem)
         counters, problem = _counter_sets((*members, *others))
-        elsewhere = tuple(device for slice_ in others for device in slice_.devices)
-        problem = problem or _unknown_counter((device for slice_ in members for device in slice_.devices), counters)
-        problem = problem or _unknown_counter(elsewhere, counters)
-        return NodePool(
-            self.id,
-            invalid=problem,
-            devices=devices,
-            elsewhere=elsewhere,
-            counters=counters,
-            binding=_binds(device_slices),
-        )
+        problem = problem or _unknown_counter((*members, *others), counters)
+        return NodePool(self.id, device_slices, others, counters=counters, invalid=problem)
 
 
 class NodePools:
@@ -143,13 +165,16 @@ class NodePools:
 
     Attributes:
         ordered: all of them.
-        devices: of those that are complete and valid.
     """
 
     def __init__(self, node: Node, pools: Iterable[NodePool]) -> None:
         self._node = node
         self.ordered: list[NodePool] = sorted(pools, key=lambda pool: (pool.binding and not pool.invalid, pool.id))
-        self.devices: list[AdvertisedDevice] = [device for pool in self.ordered for device in pool.usable]
+
+    @cached_property
+    def devices(self) -> list[AdvertisedDevice]:
+        """Of those that are complete and valid."""
+        return [device for pool in self.ordered for device in pool.usable]
 
     @cached_property
     def reach(self) -> bytes | None:
@@ -157,7 +182,9 @@ class NodePools:
         try:
             return bytes(
                 node_matches(self._node, *device.node_scope)
-                for device in self.devices
+                for pool in self.ordered
+                if not pool.is_usual
+                for device in pool.usable
                 if device.spec.per_device_node_selection
             )
         except ValueError:
@@ -180,17 +207,12 @@ def _concerns(slice_: AdvertisedSlice, node: Node, gates: Gates) -> bool:
         ) from error
 
 
-def _binds(slices: Iterable[AdvertisedSlice]) -> bool:
-    return any(slice_.binding for slice_ in slices)
-
-
-def _duplicate_name(devices: Iterable[AdvertisedDevice]) -> str:
-    names: set[str] = set()
-    for device in devices:
-        if device.id.device in names:
-            return f"duplicate device name {device.id.device}"
-        names.add(device.id.device)
-    return ""
+def _duplicate_name(slices: Iterable[AdvertisedSlice]) -> str:
+    names = [name for slice_ in slices for name in slice_.published.names]
+    if len(set(names)) == len(names):
+        return ""
+    duplicate = next(name for position, name in enumerate(names) if name in names[:position])
+    return f"duplicate device name {duplicate}"
 
 
 def _counter_sets(slices: Iterable[AdvertisedSlice]) -> tuple[dict[tuple[str, str], int], str]:
@@ -206,9 +228,9 @@ def _counter_sets(slices: Iterable[AdvertisedSlice]) -> tuple[dict[tuple[str, st
     return counters, ""
 
 
-def _unknown_counter(devices: Iterable[AdvertisedDevice], counters: dict[tuple[str, str], int]) -> str:
+def _unknown_counter(slices: Iterable[AdvertisedSlice], counters: dict[tuple[str, str], int]) -> str:
     sets = {counter_set for counter_set, _ in counters}
-    for device in devices:
+    for device in (device for slice_ in slices for device in slice_.drawing):
         for demand in device.demands:
             if demand.counter_set not in sets:
                 return f"counter set {demand.counter_set} not found"

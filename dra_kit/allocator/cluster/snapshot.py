@@ -10,6 +10,7 @@ from dra_kit.allocator.cluster.nodes import Node
 from dra_kit.allocator.cluster.pools import NodePools, Pool, PoolID
 from dra_kit.allocator.cluster.usage import Usage
 from dra_kit.allocator.gates import Gates
+from dra_kit.resource.slices.lazy import LazySlice
 from dra_kit.resource.v1 import AllocationResult, DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dra_kit.values.json import ObjectView
 
@@ -34,7 +35,7 @@ class Snapshot:
     def __init__(
         self,
         *,
-        slices: Iterable[ResourceSlice | ObjectView] = (),
+        slices: Iterable[LazySlice | ResourceSlice | ObjectView] = (),
         classes: Iterable[DeviceClass | ObjectView] = (),
         taint_rules: Iterable[DeviceTaintRule | ObjectView] = (),
         claims: Iterable[ResourceClaim | ObjectView] = (),
@@ -54,7 +55,7 @@ class Snapshot:
             if allocation is not None:
                 self.allocate(allocation)
 
-    def publish(self, slices: Iterable[ResourceSlice | ObjectView] = (), *, remove: Iterable[str] = ()) -> None:
+    def publish(self, slices: Iterable[LazySlice | ResourceSlice | ObjectView] = (), *, remove: Iterable[str] = ()) -> None:
         """Add slices, or replace those of the same name, after removing some.
 
         Devices in use stay in use, whether or not a slice still has them.
@@ -63,7 +64,7 @@ class Snapshot:
             slices: what is new; it comes last in the order of the lister.
             remove: names of slices; unknown ones are ignored.
         """
-        advertised = [AdvertisedSlice(ResourceSlice.model_validate(slice_), self._rules) for slice_ in slices]
+        advertised = [AdvertisedSlice(_lazy(slice_), self._rules) for slice_ in slices]
         changed = set()
         for name in (*remove, *(slice_.name for slice_ in advertised)):
             for old in self._slices.pop(name, ()):
@@ -161,6 +162,10 @@ class Snapshot:
             self._views.clear()
         for name in names:
             self._views.pop(name, None)
+
+
+def _lazy(slice_: LazySlice | ResourceSlice | ObjectView) -> LazySlice:
+    return slice_ if isinstance(slice_, LazySlice) else LazySlice.of(ResourceSlice.model_validate(slice_))
 
 
 def _pool_of(slice_: AdvertisedSlice) -> PoolID:

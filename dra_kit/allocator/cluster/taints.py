@@ -20,6 +20,11 @@ def covers(selector: DeviceTaintSelector | None, device: tuple[str, str, str]) -
     )
 
 
+def may_cover(selector: DeviceTaintSelector | None, driver: str, pool: str) -> bool:
+    """Whether a DeviceTaintRule with this selector may taint some device of a pool."""
+    return selector is not None and selector.driver in {None, driver} and selector.pool in {None, pool}
+
+
 def tolerated(taints: Sequence[DeviceTaint], tolerations: Sequence[DeviceToleration]) -> bool:
     """Whether each taint, all of which block, is tolerated by some toleration."""
     return all(any(tolerates(toleration, taint) for toleration in tolerations) for taint in taints)

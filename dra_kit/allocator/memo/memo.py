@@ -20,7 +20,6 @@ from itertools import count
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from dra_kit.allocator.cluster.devices import DeviceID
 from dra_kit.allocator.cluster.nodes import Node
 from dra_kit.allocator.cluster.pools import NodePool, NodePools
 from dra_kit.allocator.cluster.usage import Usage
@@ -120,7 +119,7 @@ class Question:
         for pool in pools.ordered:
             look = self._looks.get(pool)
             if look is None:
-                look = self._looks[pool] = self._numbers.of(self._reading.of(pool), len(pool.usable))
+                look = self._looks[pool] = self._numbers.of(self._reading.of(pool), pool.size)
             key += (look, self._stocks.number(pool))
         return tuple(key)
 
@@ -131,13 +130,11 @@ class _Stock:
 
     Attributes:
         traits: number of what it is.
-        devices: those of which it matters who holds them.
         changes: how often claims had taken or given back its devices when ``number`` was found.
         number: of all this together.
     """
 
     traits: int
-    devices: tuple[DeviceID, ...]
     changes: int = -1
     number: int = 0
 
@@ -154,12 +151,13 @@ class _Stocks:
     def number(self, pool: NodePool) -> int:
         stock = self._known.get(pool)
         if stock is None:
-            devices = tuple(device.id for device in (*pool.usable, *pool.drawing_elsewhere))
-            traits = self._numbers.of(traits_of(pool, self._gates), len(devices))
-            stock = self._known[pool] = _Stock(traits, devices)
+            stock = self._known[pool] = _Stock(self._numbers.of(traits_of(pool, self._gates), pool.size))
         changes = self._usage.changes(pool.id)
         if stock.changes != changes:
-            held = tuple([self._usage.held(device) for device in stock.devices])
+            # where nobody ever held a device, nobody need look at them
+            devices = (*pool.usable, *pool.drawing_elsewhere) if changes else ()
+            held = tuple([self._usage.held(device.id) for device in devices])
+            held = held if any(held) else ()
             stock.number = self._numbers.of((stock.traits, held), len(held))
             stock.changes = changes
         return stock.number

@@ -15,7 +15,7 @@ from dra_kit.allocator.gates import Gates
 from dra_kit.allocator.requests.requests import Choice
 from dra_kit.allocator.search.result import has_many_terms, is_pinned
 from dra_kit.allocator.selectors.expressions import Evaluator
-from dra_kit.allocator.selectors.likeness import likeness_of
+from dra_kit.allocator.selectors.likeness import SliceLikeness, likeness_of
 from dra_kit.cel.syntax.reads import Read
 from dra_kit.resource.v1 import CapacityRequestPolicy, DeviceAttribute, DeviceConstraint, DeviceTaint, ResourceClaim
 from dra_kit.values.quantity import Quantity
@@ -52,8 +52,12 @@ class Reading:
             {item.match_attribute or item.distinct_attribute or "" for claim in claims for item in _constraints(claim)}
         )
 
+        self._of_slice = None if self._reads is None else SliceLikeness(self._reads, self._attributes)
+
     def of(self, pool: NodePool) -> Hashable:
         """What they read of the devices of a pool, by position."""
+        if pool.is_usual and self._of_slice is not None:
+            return tuple(map(self._of_slice.of, pool.slices))
         return tuple([self._of_device(device) for device in pool.usable])
 
     def _of_device(self, device: AdvertisedDevice) -> Hashable:
@@ -75,6 +79,8 @@ def traits_of(pool: NodePool, gates: Gates) -> Hashable:
         pool: the pool.
         gates: of the scheduler.
     """
+    if pool.is_usual:
+        return tuple([(slice_.spec.node_name is None, slice_.forms) for slice_ in pool.slices])
     return (
         pool.incomplete,
         bool(pool.invalid),

@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from dra_kit.allocator.cluster.devices import AdvertisedDevice
 from dra_kit.allocator.cluster.nodes import Node, merge_selectors, only_node
+from dra_kit.allocator.cluster.pools import NodePools
 from dra_kit.allocator.gates import Gates
 from dra_kit.allocator.requests.requests import Choice
 from dra_kit.allocator.search.holding import Pick
@@ -32,19 +33,19 @@ class Allocations(Sequence[AllocationResult]):
         claims: of the pod.
         choices: of each claim, those of each request.
         solution: what was found for them.
-        devices: of the node.
+        pools: of the node.
         node: the node.
         gates: of the scheduler.
     """
 
-    __slots__ = ("_choices", "_claims", "_devices", "_gates", "_made", "_node", "_solution")
+    __slots__ = ("_choices", "_claims", "_gates", "_made", "_node", "_pools", "_solution")
 
     def __init__(
         self,
         claims: Sequence[ResourceClaim],
         choices: Sequence[Sequence[Sequence[Choice]]],
         solution: Solution,
-        devices: Sequence[AdvertisedDevice],
+        pools: NodePools,
         *,
         node: Node,
         gates: Gates,
@@ -52,7 +53,7 @@ class Allocations(Sequence[AllocationResult]):
         self._claims = claims
         self._choices = choices
         self._solution = solution
-        self._devices = devices
+        self._pools = pools
         self._node = node
         self._gates = gates
         self._made: list[AllocationResult] | None = None
@@ -81,7 +82,7 @@ class Allocations(Sequence[AllocationResult]):
     def _make(self, claim: int) -> AllocationResult:
         choices = self._choices[claim]
         picks = [
-            Pick(choices[at.request][at.choice], self._devices[at.device], at.amounts)
+            Pick(choices[at.request][at.choice], self._pools.devices[at.device], at.amounts)
             for at in self._solution.picks[claim]
         ]
         selected = [asked[place] for asked, place in zip(choices, self._solution.selected[claim], strict=True)]

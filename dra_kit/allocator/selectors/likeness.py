@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from functools import lru_cache
+from itertools import repeat
 from typing import Any, Final, TypeAlias, TypeVar
 
 from dra_kit import cel
-from dra_kit.allocator.cluster.devices import AdvertisedDevice
+from dra_kit.allocator.cluster.devices import AdvertisedDevice, AdvertisedSlice
 from dra_kit.cel.syntax.reads import Read
-from dra_kit.resource.v1 import DeviceAttribute
+from dra_kit.resource.v1 import DeviceAttribute, DeviceCapacity
 from dra_kit.values.quantity import Quantity
 
 Likeness: TypeAlias = tuple[Hashable, ...]
@@ -18,6 +19,7 @@ Likeness: TypeAlias = tuple[Hashable, ...]
 _Value = TypeVar("_Value")
 
 _NAMES: Final = 1024
+_NOTHING: Final[Mapping[str, Any]] = {}
 
 
 def likeness_of(device: AdvertisedDevice, reads: Iterable[Read] | None, *, sees_sharing: bool) -> Likeness | None:
@@ -37,12 +39,12 @@ def likeness_of(device: AdvertisedDevice, reads: Iterable[Read] | None, *, sees_
     found: list[Hashable] = [driver]
     for field, domain, name in reads:
         if field == "attributes":
-            attributes = _published(device.device.attributes, driver, domain, name)
+            attributes = _attributes(device, published_names(driver, domain, name))
             if len(attributes) > 1:
                 return None
-            found.append(tuple(vars(attributes[0]).values()) if attributes else None)
+            found.append(attributes[0] if attributes else None)
         elif field == "capacity":
-            capacities = _published(device.device.capacity, driver, domain, name)
+            capacities = _published(_capacity(device), published_names(driver, domain, name))
             if len(capacities) > 1:
                 return None
             found.append(str(capacities[0].value) if capacities else None)
@@ -53,15 +55,17 @@ def likeness_of(device: AdvertisedDevice, reads: Iterable[Read] | None, *, sees_
 
 def glimpse_of(device: AdvertisedDevice, reads: Iterable[Read], *, sees_sharing: bool) -> cel.Device:
     """A device with no more than what an expression reads, which is quicker to make; arguments as above."""
-    published, driver = device.device, device.id.driver
+    driver = device.id.driver
+    values = device.device.attributes if device.form is None else device.document.get("attributes", _NOTHING)
+    offers = _capacity(device)
     attributes: dict[str, Any] = {}
     capacity: dict[str, Quantity] = {}
     for field, domain, name in reads:
         for key in published_names(driver, domain, name):
-            if field == "attributes" and key in published.attributes:
-                attributes[key] = _value(published.attributes[key])
-            elif field == "capacity" and key in published.capacity:
-                capacity[key] = published.capacity[key].value
+            if field == "attributes" and key in values:
+                attributes[key] = _value(values[key])
+            elif field == "capacity" and key in offers:
+                capacity[key] = offers[key].value
     return cel.Device(
         driver=driver,
         attributes=attributes,
@@ -70,12 +74,26 @@ def glimpse_of(device: AdvertisedDevice, reads: Iterable[Read], *, sees_sharing:
     )
 
 
-def _published(values: Mapping[str, _Value], driver: str, domain: str, name: str) -> list[_Value]:
-    return [values[key] for key in published_names(driver, domain, name) if key in values]
+def _capacity(device: AdvertisedDevice) -> Mapping[str, DeviceCapacity]:
+    return device.device.capacity if device.form is None else device.form.capacity
 
 
-def _value(attribute: DeviceAttribute) -> Any:
+def _attributes(device: AdvertisedDevice, names: Iterable[str]) -> list[Hashable]:
+    """The attributes of some names, so that those are equal which expressions see alike."""
+    if device.form is None:
+        return [tuple(vars(one).values()) for one in _published(device.device.attributes, names)]
+    return [tuple(one.items()) for one in _published(device.document.get("attributes", _NOTHING), names)]
+
+
+def _published(values: Mapping[str, _Value], names: Iterable[str]) -> list[_Value]:
+    return [values[name] for name in names if name in values]
+
+
+def _value(attribute: DeviceAttribute | Mapping[str, Any]) -> Any:
     """The value of an attribute, as plain as can be: a device is made the more quickly of it."""
+    if not isinstance(attribute, DeviceAttribute):
+        ((field, value),) = attribute.items()
+        return attribute if field == "version" else value
     for value in (attribute.string, attribute.int_, attribute.bool_):
         if value is not None:
             return value
@@ -85,4 +103,37 @@ def _value(attribute: DeviceAttribute) -> Any:
 @lru_cache(maxsize=_NAMES)
 def published_names(driver: str, domain: str, name: str) -> tuple[str, ...]:
     """How an attribute or capacity may be published: with its domain, and without where that is the driver's."""
-    return (f"{domain}/{name}", name) if domain == driver else (f"{domain}/{name}",)
+    qualified = f"{domain}/{name}" if domain else name
+    return (qualified, name) if domain == driver else (qualified,)
+
+
+class SliceLikeness:
+    """What some expressions and constraints can see of the usual devices of a slice, without a look at each of them.
+
+    Args:
+        reads: the places that the expressions read.
+        attributes: full names of the attributes that constraints are about.
+    """
+
+    def __init__(self, reads: Iterable[Read], attributes: Iterable[str] = ()) -> None:
+        found = [(domain, name) for field, domain, name in reads if field == "attributes"]
+        for attribute in attributes:
+            domain, slash, name = attribute.partition("/")
+            found.append((domain, name) if slash else ("", attribute))
+        self._attributes = sorted(set(found))
+        self._names: dict[str, tuple[str, ...]] = {}
+
+    def of(self, slice_: AdvertisedSlice) -> tuple[Likeness, ...]:
+        """What they see of each device, by position; equal devices are of one form.
+
+        Args:
+            slice_: has usual devices only.
+        """
+        usual, driver = slice_.published.usual, slice_.spec.driver
+        assert usual is not None  # noqa: S101 - the caller looked
+        names = self._names.get(driver)
+        if names is None:
+            names = self._names[driver] = tuple(
+                dict.fromkeys(key for attribute in self._attributes for key in published_names(driver, *attribute))
+            )
+        return tuple(zip(repeat(driver), usual.forms, *map(slice_.published.values, names)))

@@ -15,11 +15,10 @@ import secrets
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from dra_kit.apiserver.authorization.users import User, account_groups
-
-Object: TypeAlias = dict[str, Any]
+from dra_kit.values.json import Object
 
 AUDIENCE: Final = "https://kubernetes.default.svc"
 DEFAULT_SECONDS: Final = 3600

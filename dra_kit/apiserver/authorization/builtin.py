@@ -9,11 +9,9 @@ from __future__ import annotations
 import json
 from functools import cache
 from importlib.resources import files
-from typing import Any
 
 from dra_kit.apiserver.authorization.rbac import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
-
-Object = dict[str, Any]
+from dra_kit.values.json import Object
 
 
 @cache

@@ -6,7 +6,7 @@ Source: Kubernetes 1.37 ``pkg/registry/rbac/*/policybased`` and ``pkg/registry/r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from dra_kit.apiserver.answers import forbidden, not_found
 from dra_kit.apiserver.authorization.attributes import Attributes
@@ -14,8 +14,7 @@ from dra_kit.apiserver.authorization.rbac import GROUP, Rbac, RoleNotFound
 from dra_kit.apiserver.authorization.rules import Rule, missing, quoted_list, shown
 from dra_kit.apiserver.authorization.users import User
 from dra_kit.resource.fielderror import quote
-
-Object: TypeAlias = dict[str, Any]
+from dra_kit.values.json import Object
 
 _EVERYTHING: Final[Sequence[Rule]] = (
     {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from dra_kit.apiserver.authorization.attributes import Attributes, Decision
 from dra_kit.apiserver.authorization.rules import Rule, allows
 from dra_kit.apiserver.authorization.users import User
 from dra_kit.resource.fielderror import quote
-
-Object: TypeAlias = dict[str, Any]
+from dra_kit.values.json import Object
 
 GROUP: Final = "rbac.authorization.k8s.io"
 CLUSTER_ROLES: Final = f"clusterroles.{GROUP}"

@@ -16,7 +16,6 @@ from dra_kit.author.config.opaque import OpaqueConfig
 from dra_kit.author.config.problems import (
     MOST_PROBLEMS,
     TEXT_BYTES,
-    UNKNOWN_FIELD,
     Problem,
     duplicate_keys,
     instead_of,
@@ -172,10 +171,7 @@ def _validated(
         return validate()
     except ValidationError as error:
         count = len(problems) + error.error_count()
-        found = (
-            (path, f"{text}; {elsewhere[path]} has it" if path in elsewhere and text == UNKNOWN_FIELD else text)
-            for path, text in problems_of(error, model, body)
-        )
+        found = problems_of(error, model, body, elsewhere)
         raise _first_of(model.kind_, chain(problems, found), count) from None
     except Exception as error:
         raise _invalid(model.kind_, [*problems, ("", _raised(f"validator of {model.__name__}", error))]) from error

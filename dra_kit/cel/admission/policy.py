@@ -5,15 +5,16 @@ Source: k8s.io/apiserver 0.37 ``pkg/admission/plugin/policy/validating`` and ``p
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal
 
 from dra_kit.cel.admission.environment import AdmissionEnvironment
 from dra_kit.cel.admission.expressions import AdmissionExpression, compile_admission, variables_map
 from dra_kit.cel.functions.authorization import Authorizer, ResourceCheck
 from dra_kit.cel.types import DYN, Type
 from dra_kit.errors import CelCompileError, CelRuntimeError
+from dra_kit.values.json import ObjectView
 
 COST_BUDGET: Final = 10_000_000
 """What all validations of a policy may cost together, for one request and parameter."""
@@ -25,8 +26,6 @@ MESSAGE_MAX: Final = 5 * 1024
 """The longest text of a ``messageExpression`` that is used, in bytes."""
 
 _NO_BUDGET: Final = "validation failed due to running out of cost budget, no further validation rules will be run"
-
-Object: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +220,7 @@ def _usable(text: Any) -> str:
     return "" if "\n" in text or len(text.encode()) > MESSAGE_MAX else text
 
 
-def compile_policy(spec: Object) -> Policy:
+def compile_policy(spec: ObjectView) -> Policy:
     """Compiles the expressions of a policy.
 
     Args:
@@ -261,7 +260,7 @@ def compile_policy(spec: Object) -> Policy:
 
 
 def _compiled(
-    policy: Policy, path: str, holder: Object, name: str, environment: AdmissionEnvironment, *expected: str
+    policy: Policy, path: str, holder: ObjectView, name: str, environment: AdmissionEnvironment, *expected: str
 ) -> AdmissionExpression | None:
     """The expression in a field; None where there is none, or it is a problem."""
     text = holder.get(name) or ""

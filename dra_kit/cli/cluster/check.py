@@ -129,5 +129,5 @@ async def _checked(findings: Any, wanted: Any, options: dict[str, Any]) -> Any:
     except ConfigurationError as error:
         if options["kubeconfig"] is not None or wanted.kubelet_dir is None:
             raise
-        why = str(error).split(";", 1)[0]
+        why = error.problem
     return await findings(wanted, credentials, why)

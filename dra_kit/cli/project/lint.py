@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dra_kit.lint.check import Outcome
     from dra_kit.lint.surroundings import Surroundings
     from dra_kit.resource import v1
+    from dra_kit.resource.slices.lazy import LazySlice
 
 _OPTION: Final = "--driver"
 
@@ -178,26 +179,25 @@ def _surroundings(
     from dra_kit.resource.mistakes.advertised import Advertised
     from dra_kit.snapshot.given import load_devices
 
-    devices: list[tuple[str, str, v1.Device]] = []
+    slices: list[LazySlice] = []
     complete = False
     if saved is not None:
         slices, found = load_devices(saved)
         complete = bool(found)
         classes = {**classes, **found}
-        devices += [(one.spec.driver, one.spec.pool.name, device) for one in slices for device in one.spec.devices]
     if driver is not None:
         # manifests are also checked where the hardware is not; the driver's configuration needs none
         why = "it finds none on this machine"
-        found_here: list[tuple[str, str, v1.Device]] = []
+        found_here: list[LazySlice] = []
         try:
             found_here += _found(driver, settings, timeout)
         except ConfigurationError as error:
             why = str(error)
         if not found_here:
             click.echo(f"warning: nothing is checked against devices of {driver.name}: {printable(why)}", err=True)
-        devices += found_here
+        slices += found_here
     try:
-        advertised = Advertised(devices, complete=saved is not None) if devices else None
+        advertised = Advertised(slices, complete=saved is not None) if any(map(len, slices)) else None
     except ValueError as error:
         raise ConfigurationError(f"--from {saved} has a device that no API server accepts: {error}") from None
     return Surroundings(
@@ -209,8 +209,9 @@ def _surroundings(
     )
 
 
-def _found(driver: Driver[Any, Any], settings: Any, timeout: float) -> Iterator[tuple[str, str, v1.Device]]:
+def _found(driver: Driver[Any, Any], settings: Any, timeout: float) -> Iterator[LazySlice]:
     from dra_kit.node.slices.first_inventory import first_inventory
+    from dra_kit.resource.slices.lazy import LazySlice
 
     # why the driver fails is told once, by this command
     log = logging.getLogger("dra_kit")
@@ -221,5 +222,5 @@ def _found(driver: Driver[Any, Any], settings: Any, timeout: float) -> Iterator[
     finally:
         log.setLevel(level)
     for pool in inventory.pools:
-        for device in pool.devices:
-            yield driver.name, pool.name or "", device.to_v1()
+        if pool.devices:
+            yield LazySlice.of_pool(driver.name, pool.name or "", [device.to_v1() for device in pool.devices])

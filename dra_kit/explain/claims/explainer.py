@@ -43,7 +43,7 @@ class Explainer:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self._budget = Budget(sum(len(slice_.spec.devices) for slice_ in cluster.slices))
+        self._budget = Budget(sum(map(len, cluster.slices)))
         self._evaluator = CelEvaluator(self._budget.evaluated)
         self._allocator = Allocator(cluster.snapshot, cluster.gates, evaluator=self._evaluator)
 
@@ -260,7 +260,7 @@ def _shortage(judged: JudgedChoice) -> str:
 def _silent_drivers(judged: JudgedChoice) -> str:
     """The drivers whose devices are asked for, and that have published none."""
     assert judged.choice is not None  # noqa: S101 - the caller looked
-    heard = {verdict.id.driver for verdict in judged.devices}
+    heard = {verdict.driver for verdict in judged.devices}
     found = [
         compared(part)
         for text in (*judged.choice.class_selectors, *judged.choice.selectors)
@@ -287,7 +287,7 @@ def _all_shortage(judged: JudgedChoice) -> str:
         for node in verdict.nodes:
             blocked = by_node.setdefault(node, [])
             if verdict.reasons:
-                blocked.append(f"{verdict.id.device} ({verdict.reasons[0].text})")
+                blocked.append(f"{verdict.name} ({verdict.reasons[0].text})")
     if not all(by_node.values()):
         return ""
     node, blocked = min(by_node.items(), key=lambda item: len(item[1]))

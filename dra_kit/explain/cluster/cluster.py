@@ -13,6 +13,7 @@ from dra_kit.allocator import Gates, Node, Snapshot
 from dra_kit.allocator.cluster.devices import DeviceID
 from dra_kit.errors import ConfigurationError
 from dra_kit.resource.mistakes.advertised import Advertised
+from dra_kit.resource.slices.lazy import LazySlice
 from dra_kit.resource.slices.reading import SliceReader
 from dra_kit.resource.v1 import (
     APIModel,
@@ -20,11 +21,11 @@ from dra_kit.resource.v1 import (
     DeviceTaintRule,
     ResourceClaim,
     ResourceClaimTemplate,
-    ResourceSlice,
 )
 from dra_kit.values.json import ObjectView
 
 _Model = TypeVar("_Model", bound=APIModel)
+_Read = TypeVar("_Read")
 
 _NOT_KNOWN: Final = {
     "ResourceClaim": "devices that claims of other namespaces hold",
@@ -118,7 +119,10 @@ class Cluster:
         self.gates = gates
         self.version = version
         self.gaps: tuple[Gap, ...] = tuple(gaps)
-        self.slices: list[ResourceSlice] = list(_models(ResourceSlice, documents, SliceReader().read))
+        read = SliceReader().read
+        self.slices: list[LazySlice] = [
+            _read("ResourceSlice", document, read) for document in documents.get("ResourceSlice", ())
+        ]
         self.rules: list[DeviceTaintRule] = list(_models(DeviceTaintRule, documents))
         self.claims: dict[tuple[str, str], ResourceClaim] = {
             _key(claim.metadata): claim for claim in _models(ResourceClaim, documents)
@@ -158,12 +162,11 @@ class Cluster:
     @cached_property
     def has_devices_for_unknown_nodes(self) -> bool:
         """Whether devices are offered to nodes by labels, or to all of them, and the nodes are not known."""
-        scopes = [
-            scope
+        return not self.knows_nodes and any(
+            scope.all_nodes or scope.node_selector is not None
             for slice_ in self.slices
-            for scope in (slice_.spec.devices if slice_.spec.per_device_node_selection else (slice_.spec,))
-        ]
-        return not self.knows_nodes and any(scope.all_nodes or scope.node_selector is not None for scope in scopes)
+            for scope in (slice_.devices if slice_.spec.per_device_node_selection else (slice_.spec,))
+        )
 
     @cached_property
     def node_names(self) -> frozenset[str]:
@@ -186,13 +189,8 @@ class Cluster:
     @cached_property
     def advertised(self) -> Advertised | None:
         """The names, types and values that the devices have; None where an API server would not accept them."""
-        devices = [
-            (slice_.spec.driver, slice_.spec.pool.name, device)
-            for slice_ in self.slices
-            for device in slice_.spec.devices
-        ]
         try:
-            return Advertised(devices, complete=True)
+            return Advertised(self.slices, complete=True)
         except ValueError:
             return None
 
@@ -207,7 +205,7 @@ class Cluster:
 
     def _named_nodes(self) -> list[str]:
         names = {slice_.spec.node_name for slice_ in self.slices}
-        names |= {device.node_name for slice_ in self.slices for device in slice_.spec.devices}
+        names |= {device.node_name for slice_ in self.slices if slice_.usual is None for device in slice_.devices}
         return sorted(name for name in names if name)
 
 
@@ -220,24 +218,24 @@ def model_of_claim(document: ObjectView) -> ResourceClaim:
     return _model(ResourceClaim, document)
 
 
-def _models(
-    model: type[_Model],
-    documents: Mapping[str, Sequence[ObjectView]],
-    read: Callable[[ObjectView], _Model] | None = None,
-) -> Iterator[_Model]:
-    return (_model(model, document, read) for document in documents.get(model.__name__, ()))
+def _models(model: type[_Model], documents: Mapping[str, Sequence[ObjectView]]) -> Iterator[_Model]:
+    return (_model(model, document) for document in documents.get(model.__name__, ()))
 
 
-def _model(model: type[_Model], document: ObjectView, read: Callable[[ObjectView], _Model] | None = None) -> _Model:
+def _model(model: type[_Model], document: ObjectView) -> _Model:
+    return _read(model.__name__, document, model.model_validate)
+
+
+def _read(kind: str, document: ObjectView, read: Callable[[ObjectView], _Read]) -> _Read:
     try:
-        return (read or model.model_validate)(document)
+        return read(document)
     except ValidationError as error:
         metadata = document.get("metadata") or {}
         name = "/".join(filter(None, (metadata.get("namespace"), metadata.get("name"))))
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         raise ConfigurationError(
-            f"{model.__name__} {name}: {where}: {first['msg']}; it is not an object that an API server would store"
+            f"{kind} {name}: {where}: {first['msg']}; it is not an object that an API server would store"
         ) from None
 
 

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
+from itertools import repeat
 from typing import Final, TypeAlias
 
 from dra_kit import cel
 from dra_kit.allocator import Gates
-from dra_kit.allocator.cluster.devices import AdvertisedDevice
+from dra_kit.allocator.cluster.devices import AdvertisedDevice, AdvertisedSlice
 from dra_kit.allocator.cluster.usage import Usage
 from dra_kit.allocator.requests.requests import Choice
-from dra_kit.allocator.selectors.likeness import likeness_of, published_names
+from dra_kit.allocator.selectors.likeness import SliceLikeness, likeness_of
 from dra_kit.cel.syntax.reads import Read
 from dra_kit.errors import CelCompileError
-from dra_kit.resource.plain_attributes import PlainAttributes
 
-Class: TypeAlias = tuple[Hashable, Hashable]
-"""A class of like devices: what selectors see of them, and all else that the allocator reads."""
+Rest: TypeAlias = tuple[bool, bool, Hashable, Hashable, Hashable]
+"""What the allocator reads of a device beside what selectors see: whether it has binding conditions and is held, its
+taints, those of rules, and its capacity where that matters."""
+
+Class: TypeAlias = tuple[Hashable, Rest]
+"""A class of like devices: what selectors see of them, and the rest."""
 
 _ALONE: Final = None
 
-_USUAL: Final = frozenset({"name", "attributes", "capacity"})
-"""Fields of most devices; those that have others are looked at more closely."""
+_HELD: Final = 1
+
+_UNTOUCHED: Final[Rest] = (False, False, (), (), ())
+"""What a usual device is, beside what selectors see of it, that nobody holds and no rule taints."""
 
 
 class Alikeness:
@@ -41,11 +47,31 @@ class Alikeness:
         self._usage = usage
         self._blocked = frozenset() if choice.admin_access else usage.blocked(gates)
         self._reads = _reads(choice)
-        self._names: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
+        self._of_slice = None if self._reads is None else SliceLikeness(self._reads)
 
     def is_held(self, device: AdvertisedDevice) -> bool:
         """Whether claims hold the device so that the choice cannot have it."""
         return bool(self._blocked) and device.id in self._blocked
+
+    def of_slice(self, slice_: AdvertisedSlice) -> tuple[Class, ...] | None:
+        """The classes of the usual devices of a slice, by position; None where devices have to be looked at one by one."""
+        spec, usual = slice_.spec, slice_.published.usual
+        if self._of_slice is None or usual is None or spec.skip_node_operations or spec.per_device_node_selection:
+            return None
+        seen = self._of_slice.of(slice_)
+        touched = slice_.has_rule_taints or self._usage.changes((spec.driver, spec.pool.name))
+        if touched or self._choice.capacity or not slice_.whole:
+            return tuple(zip(seen, map(self._rest, slice_.devices)))
+        return tuple(zip(seen, repeat(_UNTOUCHED)))
+
+    def holds_any(self, classes: Iterable[Class]) -> bool:
+        """Whether claims hold a device of these, so that reasons name claims."""
+        return any(rest[_HELD] for _, rest in classes)
+
+    def _rest(self, device: AdvertisedDevice) -> Rest:
+        """What a usual device is beside what selectors see of it."""
+        rules = tuple([id(taint) for taint in device.rule_taints])
+        return False, self.is_held(device), (), rules, device.form if self._choice.capacity or not device.whole else ()
 
     def of(self, device: AdvertisedDevice) -> Class | None:
         """The class of a device; None if it is on its own."""
@@ -54,8 +80,6 @@ class Alikeness:
             return _ALONE
         if spec.skip_node_operations or spec.per_device_node_selection or self._usage.consumed(device.id):
             return _ALONE
-        if type(published.attributes) is PlainAttributes and published.model_fields_set <= _USUAL:
-            return self._of_usual(device)
         seen = None
         if device.has_plain_attributes:
             seen = likeness_of(device, self._reads, sees_sharing=self._gates.variant.knows_sharing)
@@ -70,29 +94,6 @@ class Alikeness:
             if self._choice.capacity
             else (),
         )
-
-    def _of_usual(self, device: AdvertisedDevice) -> Class:
-        """The class of a device whose equal attributes and capacities are one object: nobody need look into them."""
-        attributes, capacity = device.device.attributes, device.device.capacity
-        driver = device.spec.driver
-        names, amounts = self._names.get(driver) or self._published(driver)
-        return (
-            (driver, *map(id, map(attributes.get, names)), *map(id, map(capacity.get, amounts))),
-            (
-                self.is_held(device),
-                tuple([id(taint) for taint in device.rule_taints]),
-                (*capacity, *map(id, capacity.values())) if self._choice.capacity else (),
-            ),
-        )
-
-    def _published(self, driver: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The names by which a driver may publish the attributes, and the capacities, that are read."""
-        found: dict[str, list[str]] = {"attributes": [], "capacity": []}
-        for field, domain, name in self._reads or ():
-            if field in found:
-                found[field] += published_names(driver, domain, name)
-        names = self._names[driver] = tuple(found["attributes"]), tuple(found["capacity"])
-        return names
 
 
 def _reads(choice: Choice) -> tuple[Read, ...] | None:

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from dra_kit import cel
 from dra_kit.allocator import Node
-from dra_kit.allocator.cluster.devices import AdvertisedDevice, DeviceID
+from dra_kit.allocator.cluster.devices import AdvertisedDevice, AdvertisedSlice, DeviceID
 from dra_kit.allocator.cluster.nodes import node_matches
 from dra_kit.allocator.cluster.pools import NodePool
 from dra_kit.allocator.cluster.taints import covers, tolerates
@@ -41,7 +41,7 @@ def judge(cluster: Cluster, choice: Choice, evaluator: CelEvaluator) -> JudgedCh
         evaluator: remembers what selectors say of devices.
     """
     judge_ = _Judge(cluster, choice, evaluator)
-    found: dict[AdvertisedDevice, tuple[list[str], tuple[Reason, ...]]] = {}
+    found: dict[AdvertisedSlice | AdvertisedDevice, _Judged] = {}
     fitting: dict[str, int] = {}
     for node in cluster.nodes:
         try:
@@ -49,21 +49,62 @@ def judge(cluster: Cluster, choice: Choice, evaluator: CelEvaluator) -> JudgedCh
         except AllocationError:
             continue  # the allocator's verdict on this node tells
         on_node = _OnNode(judge_, node, pools)
-        for pool in pools:
-            for device in pool.devices:
-                if not on_node.reaches(device):
-                    continue
-                known = found.get(device)
+        for pool, slice_ in ((pool, slice_) for pool in pools for slice_ in pool.slices):
+            for reached, positions in on_node.reached(slice_):
+                known = found.get(reached)
                 if known is None:
-                    known = found[device] = ([], on_node.reasons(device, pool))
-                elif known[1] and on_node.matters(device, pool):
-                    # of several nodes it is enough that the device fits on one
-                    known = found[device] = (known[0], on_node.reasons(device, pool))
-                known[0].append(node.name)
-                if not known[1]:
-                    fitting[node.name] = fitting.get(node.name, 0) + 1
-    verdicts = [DeviceVerdict(device, nodes, reasons) for device, (nodes, reasons) in found.items()]
-    return JudgedChoice(choice.name, choice, None, (*verdicts, *unreachable(cluster, found)), fitting)
+                    known = found[reached] = _Judged(slice_, positions, on_node.reasons(slice_, positions, pool))
+                elif not known.fit and on_node.matters(slice_, pool):
+                    known.improve(on_node.reasons(slice_, positions, pool))
+                known.nodes.append(node.name)
+                if known.fitting:
+                    fitting[node.name] = fitting.get(node.name, 0) + known.fitting
+    verdicts = [verdict for judged in found.values() for verdict in judged.verdicts()]
+    slices = {judged.slice_.published for judged in found.values() if len(judged.positions) == len(judged.slice_)}
+    single = {(judged.slice_.published, position) for judged in found.values() for position in judged.positions} if len(
+        slices
+    ) < len(found) else set()
+    return JudgedChoice(choice.name, choice, None, (*verdicts, *unreachable(cluster, slices, single)), fitting)
+
+
+class _Judged:
+    """Devices of a slice that the same nodes reach.
+
+    Args:
+        slice_: the slice.
+        positions: of the devices.
+        reasons: what stands against each.
+
+    Attributes:
+        nodes: names of the nodes that reach them.
+        fitting: how many of them fit.
+    """
+
+    __slots__ = ("fitting", "nodes", "positions", "reasons", "slice_")
+
+    def __init__(
+        self, slice_: AdvertisedSlice, positions: Sequence[int], reasons: Sequence[tuple[Reason, ...]]
+    ) -> None:
+        self.slice_ = slice_
+        self.positions = positions
+        self.nodes: list[str] = []
+        self.reasons = reasons
+        self.fitting = reasons.count(())
+
+    @property
+    def fit(self) -> bool:
+        """Whether all of them fit."""
+        return self.fitting == len(self.positions)
+
+    def improve(self, reasons: Sequence[tuple[Reason, ...]]) -> None:
+        """Take what another node finds of the devices that do not fit yet: it is enough that one fits on one node."""
+        self.reasons = [known and new for known, new in zip(self.reasons, reasons, strict=True)]
+        self.fitting = self.reasons.count(())
+
+    def verdicts(self) -> Iterator[DeviceVerdict]:
+        """The verdict on each."""
+        for position, reasons in zip(self.positions, self.reasons, strict=True):
+            yield DeviceVerdict(self.slice_, position, self.nodes, reasons)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +150,7 @@ class _Judge:
         ]
         self.alikeness = Alikeness(choice, cluster.gates, cluster.snapshot.usage)
         self.known: dict[Class, _Reasons] = {}
+        self.known_slices: dict[tuple[Class, ...], Sequence[tuple[Reason, ...]]] = {}
         self.bars: dict[Hashable, _Bar | None] = {}
         self._explainers: dict[str, cel.Explainer] = {}
         self._alike: dict[tuple[Check, str, Likeness], tuple[Reason, ...]] = {}
@@ -227,21 +269,41 @@ class _OnNode:
         cluster = self._judge.cluster
         return Holding(self._node, cluster.gates, cluster.snapshot.usage, self._pools)
 
-    def reaches(self, device: AdvertisedDevice) -> bool:
-        """Whether the device itself is for the node; its slice is."""
-        if not device.spec.per_device_node_selection:
-            return True
+    def reached(self, slice_: AdvertisedSlice) -> Iterator[tuple[AdvertisedSlice | AdvertisedDevice, Sequence[int]]]:
+        """The devices of a slice of this node that are for it, by their positions: all at once, or one by one."""
+        if not slice_.spec.per_device_node_selection:
+            yield slice_, range(len(slice_))
+            return
+        for position, device in enumerate(slice_.devices):
+            if self._reaches(device):
+                yield device, (position,)
+
+    def _reaches(self, device: AdvertisedDevice) -> bool:
+        """Whether a device with a node scope of its own is for the node."""
         try:
             return node_matches(self._node, *device.node_scope)
         except ValueError:
             return True  # the allocator stumbles over it here
 
-    def matters(self, device: AdvertisedDevice, pool: NodePool) -> bool:
-        """Whether the verdict may be another than on a node that was looked at before."""
-        return bool(pool.invalid or device.spec.skip_node_operations)
+    def matters(self, slice_: AdvertisedSlice, pool: NodePool) -> bool:
+        """Whether verdicts may be others than on a node that was looked at before."""
+        return bool(pool.invalid or slice_.spec.skip_node_operations)
 
-    def reasons(self, device: AdvertisedDevice, pool: NodePool) -> tuple[Reason, ...]:
-        """What stands against a device that the node reaches; nothing if the allocator can choose it."""
+    def reasons(
+        self, slice_: AdvertisedSlice, positions: Sequence[int], pool: NodePool
+    ) -> Sequence[tuple[Reason, ...]]:
+        """What stands against devices that the node reaches, each; nothing where the allocator can choose it."""
+        classes = None if pool.invalid else self._judge.alikeness.of_slice(slice_)
+        if classes is None:
+            return [self._of_device(slice_.devices[position], pool) for position in positions]
+        known = self._judge.known_slices.get(classes)
+        if known is None:
+            known = [self._of_class(slice_, position, pool, alike) for position, alike in enumerate(classes)]
+            if not self._judge.alikeness.holds_any(classes):
+                self._judge.known_slices[classes] = known
+        return known
+
+    def _of_device(self, device: AdvertisedDevice, pool: NodePool) -> tuple[Reason, ...]:
         if pool.invalid:
             text = f"its pool {pool.id.name} is invalid: {pool.invalid}"
             return (Reason(Check.POOL, text, "in an invalid pool"), *self._judge.mismatches(device))
@@ -254,6 +316,14 @@ class _OnNode:
         if not found.is_barred:
             return found.first
         return (*found.first, *self._judge.held(device), *found.last)
+
+    def _of_class(self, slice_: AdvertisedSlice, position: int, pool: NodePool, alike: Class) -> tuple[Reason, ...]:
+        found = self._judge.known.get(alike)
+        if found is None:
+            found = self._judge.known[alike] = self._reasons(slice_.devices[position], pool, alike)
+        if not found.is_barred:
+            return found.first
+        return (*found.first, *self._judge.held(slice_.devices[position]), *found.last)
 
     def _reasons(self, device: AdvertisedDevice, pool: NodePool, alike: Class | None) -> _Reasons:
         mismatches: tuple[Reason, ...] | None = None

@@ -3,43 +3,57 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from dra_kit.allocator.cluster.devices import AdvertisedDevice, DeviceID
+from dra_kit.allocator.cluster.devices import AdvertisedSlice
 from dra_kit.explain.cluster.cluster import Cluster
 from dra_kit.explain.reasons import Check, Reason, feature
 from dra_kit.explain.verdicts import DeviceVerdict
-from dra_kit.resource.v1 import Device, ResourceSlice
+from dra_kit.resource.slices.lazy import LazySlice
+from dra_kit.resource.v1 import Device
 
 
-def unreachable(cluster: Cluster, reached: Collection[AdvertisedDevice]) -> Iterator[DeviceVerdict]:
+def unreachable(
+    cluster: Cluster, slices: Collection[LazySlice], devices: Collection[tuple[LazySlice, int]]
+) -> Iterator[DeviceVerdict]:
     """Devices of the newest generation of each pool that are not among those which nodes reach, and why.
 
     Args:
         cluster: where they are.
-        reached: the others.
+        slices: those all of whose devices are reached.
+        devices: others that are reached, by slice and position.
     """
-    models = {id(device.device) for device in reached}
-    reached_ids: Collection[DeviceID] = ()
-    pools: dict[tuple[str, str], list[ResourceSlice]] = defaultdict(list)
+    reached_ids: Collection[tuple[str, str, str]] = ()
+    pools: dict[tuple[str, str], list[LazySlice]] = defaultdict(list)
     for slice_ in cluster.slices:
         pools[slice_.spec.driver, slice_.spec.pool.name].append(slice_)
-    for slices in pools.values():
-        newest = max(slice_.spec.pool.generation for slice_ in slices)
-        current = [slice_ for slice_ in slices if slice_.spec.pool.generation == newest]
+    for pool, published in pools.items():
+        newest = max(slice_.spec.pool.generation for slice_ in published)
+        current = [slice_ for slice_ in published if slice_.spec.pool.generation == newest]
         for slice_ in current:
-            for device in slice_.spec.devices:
-                if id(device) in models:
+            if slice_ in slices:
+                continue
+            advertised = AdvertisedSlice(slice_, ())
+            for position, device in enumerate(slice_.devices):
+                if (slice_, position) in devices:
                     continue
                 # another slice may have a device of the same name
-                reached_ids = reached_ids or {each.id for each in reached}
-                if DeviceID(slice_.spec.driver, slice_.spec.pool.name, device.name) not in reached_ids:
+                reached_ids = reached_ids or {*_ids(slices), *(_id(*place) for place in devices)}
+                if (*pool, device.name) not in reached_ids:
                     reason = _reason(cluster, slice_, device, current)
                     scope = slice_.spec.node_name or device.node_name
-                    yield DeviceVerdict(AdvertisedDevice(slice_, device), (scope,) if scope else (), (reason,))
+                    yield DeviceVerdict(advertised, position, (scope,) if scope else (), (reason,))
 
 
-def _reason(cluster: Cluster, slice_: ResourceSlice, device: Device, current: Sequence[ResourceSlice]) -> Reason:
+def _ids(slices: Iterable[LazySlice]) -> Iterator[tuple[str, str, str]]:
+    return (_id(slice_, position) for slice_ in slices for position in range(len(slice_)))
+
+
+def _id(slice_: LazySlice, position: int) -> tuple[str, str, str]:
+    return slice_.spec.driver, slice_.spec.pool.name, slice_.name_of(position)
+
+
+def _reason(cluster: Cluster, slice_: LazySlice, device: Device, current: Sequence[LazySlice]) -> Reason:
     spec = slice_.spec
     announced = spec.pool.resource_slice_count
     if len(current) != announced:
@@ -51,7 +65,7 @@ def _reason(cluster: Cluster, slice_: ResourceSlice, device: Device, current: Se
         )
     if not cluster.gates.partitionable_devices and (spec.shared_counters or spec.per_device_node_selection is not None):
         return feature("shared counters or a node scope of its own", "DRAPartitionableDevices")
-    grouped = any(demand.compatibility_groups for each in spec.devices for demand in each.consumes_counters)
+    grouped = any(demand.compatibility_groups for each in slice_.devices for demand in each.consumes_counters)
     if grouped and not cluster.gates.compatibility_groups:
         return feature("compatibility groups", "DRADeviceCompatibilityGroups")
     node = spec.node_name or device.node_name

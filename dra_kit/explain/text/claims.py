@@ -128,7 +128,7 @@ def _tell_verdicts(page: Page, verdicts: Sequence[DeviceVerdict], picked: set[tu
             text = "fits, would be taken" if taken else "fits"
         else:
             text = "; ".join(reason.text for reason in verdict.reasons)
-        groups.setdefault((verdict.fits, text), []).append(verdict.id.device)
+        groups.setdefault((verdict.fits, text), []).append(verdict.name)
     labels = {group: _names(page, names) for group, names in groups.items()}
     column = max((len(label) for label in labels.values() if len(label) <= _COLUMN), default=0)
     for (fits, text), label in labels.items():

@@ -47,7 +47,7 @@ def by_place(verdicts: Sequence[DeviceVerdict]) -> list[Place]:
         by_nodes.setdefault(tuple(verdict.nodes), []).append(verdict)
     alike: dict[Hashable, list[tuple[str, ...]]] = {}
     for nodes, devices in by_nodes.items():
-        look = tuple((verdict.id.driver, verdict.id.device, verdict.reasons) for verdict in devices)
+        look = tuple((verdict.driver, verdict.name, verdict.reasons) for verdict in devices)
         alike.setdefault((look, len(nodes) == 1 or nodes), []).append(nodes)
     places = [Place(tuple(node for nodes in group for node in nodes), by_nodes[group[0]]) for group in alike.values()]
     places.sort(key=lambda place: min(len(verdict.reasons) for verdict in place.devices))

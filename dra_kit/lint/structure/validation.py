@@ -16,7 +16,6 @@ from dra_kit.resource.gates import FeatureGates
 from dra_kit.values.nearest import one_slip
 
 _EXPRESSION: Final = re.compile(r"\.expression$")
-_WORD: Final = re.compile(r'"([^"]*)"')
 _ENTRY: Final = re.compile(r"\.resourceClaims\[\d+\]$")
 
 
@@ -56,9 +55,7 @@ def _problems(manifest: Manifest, errors: Iterable[FieldError]) -> Iterator[Prob
 
 def _remedies(error: FieldError) -> tuple[Remedy, ...]:
     """Return the word of a closed list that must be intended by another one."""
-    if error.kind is not ErrorKind.UNSUPPORTED:
-        return ()
-    intended = one_slip(error.value, _WORD.findall(error.detail))
+    intended = one_slip(error.value, error.supported)
     return (Rewrite(error.path, intended),) if intended else ()
 
 

@@ -19,7 +19,7 @@ async def check_server(client: Client) -> Finding:
     try:
         features = await discover(client)
     except ConfigurationError as error:
-        return fail(what, *_halves(str(error)))
+        return fail(what, error.problem, error.remedy)
     except KubeError as error:
         return fail(what, str(error), "give the right --kubeconfig or --context, and look at the network")
     return server_finding(features)
@@ -63,9 +63,3 @@ def kubelet_findings(nodes: Iterable[Mapping[str, Any]]) -> list[Finding]:
 def _number(text: str) -> tuple[int, int]:
     match = re.match(r"(\d+)\.(\d+)", text)
     return (int(match[1]), int(match[2])) if match else (0, 0)
-
-
-def _halves(text: str) -> tuple[str, str]:
-    """Cause and remedy of an error's text."""
-    cause, _, remedy = text.partition("; ")
-    return cause, remedy or "see the message"

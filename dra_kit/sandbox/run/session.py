@@ -165,11 +165,11 @@ class Session:
 
     def _show(self, result: StoryResult) -> None:
         self._shown.feed.poll()
-        text = result.report()
-        self._view.entry(text.splitlines()[0], bold=True, fg="green" if result.passed else "red")
-        self._view.details(text.splitlines()[1:])
+        first, *others = result.lines
+        self._view.entry(first, bold=True, fg="green" if result.passed else "red")
+        self._view.details(others)
         if not result.passed:
-            self._shown.failures.append(text)
+            self._shown.failures.append(result.report())
 
     def _kept(self, sandbox: Sandbox) -> Callable[[], Awaitable[None]] | None:
         """What a story waits for before anything is deleted."""

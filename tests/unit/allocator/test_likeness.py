@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dra_kit.allocator.cluster.devices import AdvertisedDevice
 from dra_kit.allocator.selectors.expressions import CelEvaluator
 from dra_kit.errors import CelCompileError, CelRuntimeError
-from dra_kit.resource import v1
+from dra_kit.resource.slices.reading import SliceReader
 from tests.unit.allocator.cluster import DRIVER, device, slice_of
 from tests.unit.cel.expressions import ANYTHING, CONDITIONS
 
@@ -34,8 +34,10 @@ DEVICES = st.fixed_dictionaries(
 
 
 def advertised(*fields: dict[str, Any]) -> list[AdvertisedDevice]:
-    found = v1.ResourceSlice.model_validate(slice_of(*(device(f"d{n}", **one) for n, one in enumerate(fields))))
-    return [AdvertisedDevice(found, one) for one in found.spec.devices]
+    """The devices of a slice each: usual ones are read without becoming models."""
+    reader = SliceReader()
+    found = [reader.read(slice_of(device(f"d{n}", **one))) for n, one in enumerate(fields)]
+    return [AdvertisedDevice(one, 0) for one in found]
 
 
 def outcome(evaluator: CelEvaluator, expression: str, one: AdvertisedDevice, *, sees_sharing: bool) -> object:

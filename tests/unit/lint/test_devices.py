@@ -9,6 +9,7 @@ from dra_kit.lint.surroundings import Surroundings
 from dra_kit.manifests.documents import SourceFile
 from dra_kit.resource import v1
 from dra_kit.resource.mistakes.advertised import Advertised
+from dra_kit.resource.slices.lazy import LazySlice
 from tests.unit.lint.texts import DRIVER, GPUS, GUARD, advertised, claim, device_class, found, rules, underlined
 
 A = f'device.attributes["{DRIVER}"]'
@@ -231,7 +232,8 @@ def test_an_attribute_of_the_same_domain_and_another_name_is_not_what_a_constrai
 def test_devices_of_several_drivers_are_disjoint() -> None:
     nic = v1.Device.model_validate({"name": "nic", "attributes": {"speed": {"int": 100}, f"{DRIVER}/x": {"int": 1}}})
     gpu = v1.Device.model_validate({"name": "gpu", **GPUS[0]})
-    known = Advertised([("nic.acme.org", "p", nic), (DRIVER, "p", gpu), (DRIVER, "p", gpu)], complete=True)
+    slices = [LazySlice.of_pool("nic.acme.org", "p", [nic]), LazySlice.of_pool(DRIVER, "p", [gpu, gpu])]
+    known = Advertised(slices, complete=True)
     assert known.total == 3
     assert [number for _, number in known.distinct] == [1, 2]
     assert set(known.names("attributes", DRIVER)) == {"model", "cores", "driverVersion", "x"}

@@ -11,6 +11,7 @@ from dra_kit.lint.surroundings import Surroundings
 from dra_kit.manifests.documents import SourceFile
 from dra_kit.resource import v1
 from dra_kit.resource.mistakes.advertised import Advertised
+from dra_kit.resource.slices.lazy import LazySlice
 
 DRIVER = "gpu.example.com"
 GUARD = f'device.driver == "{DRIVER}"'
@@ -79,8 +80,8 @@ def pod(entries: str, uses: str, *, kind: str = "Pod") -> str:
 
 def advertised(devices: Sequence[dict[str, object]], *, complete: bool = False) -> Surroundings:
     """Devices of DRIVER, in the form of the API, to check against."""
-    models = [(DRIVER, "node", v1.Device.model_validate({"name": f"gpu-{i}", **one})) for i, one in enumerate(devices)]
-    return Surroundings(advertised=Advertised(models, complete=complete))
+    models = [v1.Device.model_validate({"name": f"gpu-{i}", **one}) for i, one in enumerate(devices)]
+    return Surroundings(advertised=Advertised([LazySlice.of_pool(DRIVER, "node", models)], complete=complete))
 
 
 GPUS = [

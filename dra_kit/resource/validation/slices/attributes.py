@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from dra_kit.resource import names, v1
@@ -35,11 +36,11 @@ def validate_counts(device: v1.Device, path: str) -> list[FieldError]:
     entries = len(device.attributes) + len(device.capacity)
     if entries > ATTRIBUTES_AND_CAPACITIES_MAX:
         detail = f"the total number of attributes and capacities must not exceed {ATTRIBUTES_AND_CAPACITIES_MAX}"
-        errors.append(invalid(path, entries, detail))
+        errors.append(replace(invalid(path, entries, detail), counted=("attributes", "capacity")))
     values = sum(count_values(attribute) for attribute in device.attributes.values())
     if values > ATTRIBUTE_VALUES_MAX:
         detail = f"the total number of attribute values must not exceed {ATTRIBUTE_VALUES_MAX}"
-        errors.append(invalid(path, values, detail))
+        errors.append(replace(invalid(path, values, detail), counted=("attributes",)))
     return errors
 
 
