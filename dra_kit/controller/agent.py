@@ -24,6 +24,7 @@ from dra_kit.controller.claims.announcing import Announcing
 from dra_kit.controller.claims.backlog import Backlog
 from dra_kit.controller.claims.follower import ClaimFollower
 from dra_kit.controller.claims.observing import Observing
+from dra_kit.controller.claims.progress import FollowedVersions, Progress, announced_of
 from dra_kit.controller.claims.watch import ClaimWatch
 from dra_kit.controller.context import ControllerContext
 from dra_kit.controller.election.elector import Elector
@@ -123,8 +124,12 @@ def _wired(
     recorder: EventRecorder,
 ) -> Supervisor:
     leadership = Leadership(alone=not settings.election)
-    backlog = Backlog(time.monotonic) if settings.election else None
-    follower = ClaimFollower(client, driver.name, resync_seconds=settings.resync_seconds, backlog=backlog)
+    backlog = Backlog()
+    follower = ClaimFollower(
+        client, driver.name, resync_seconds=settings.resync_seconds, backlog=backlog if settings.election else None
+    )
+    followed = FollowedVersions(time.monotonic, lambda: follower.seen)
+    progress = Progress(followed, lambda: backlog.announced)
     loop = asyncio.get_running_loop()
 
     lease = settings.lease_name or lease_name(driver.name)
@@ -149,8 +154,9 @@ def _wired(
     startup = Startup(driver, context, supervisor.stopping)
     supervisor.add(startup, after=watch)
     elected: Part = startup
-    if backlog is not None:
-        leadership.on_renewal(backlog.renewed)
+    if settings.election:
+        leadership.on_renewal(lambda annotations: backlog.renewed(announced_of(annotations)))
+        leadership.on_renewal(lambda _: followed.sample())
         elected = Elector(
             client,
             leadership,
@@ -158,11 +164,12 @@ def _wired(
             namespace=settings.lease_namespace or credentials.namespace or "default",
             lease=lease,
             timing=settings.timing,
+            annotations=progress.annotations,
         )
         supervisor.add(elected, after=startup)  # who takes over has missed nothing
     # added last: it stops first, and what it does has ended when the lease is given back
     active = ActiveParts(leadership)
-    of_claims = _for_claims(driver, client, follower, recorder)
+    of_claims = _for_claims(driver, client, follower, recorder, progress)
     for part in (*of_claims, *_for_cluster(driver, settings, client, context, metrics)):
         active.add(part)
     if (registry := load(driver)) is not None:
@@ -177,10 +184,14 @@ def _wired(
 
 
 def _for_claims(
-    driver: Driver[Any, Any], client: Client, follower: ClaimFollower, recorder: EventRecorder
+    driver: Driver[Any, Any],
+    client: Client,
+    follower: ClaimFollower,
+    recorder: EventRecorder,
+    progress: Progress,
 ) -> Iterator[Part]:
     """What the active replica does for claims."""
-    yield Announcing(follower, recorder)
+    yield Announcing(follower, recorder, progress)
     if driver.observer is not None:
         yield Observing(follower, driver.observer, driver.name)
     if driver.binder is not None:

@@ -10,9 +10,9 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from dra_kit.errors import Conflict, KubeError, NotFound, Unavailable
@@ -89,6 +89,13 @@ class _Occurrences:
     name: str = ""
     written_count: int = 0
     written_at: float = 0.0
+    written: list[Callable[[], object]] = field(default_factory=list)
+
+    def settle(self) -> None:
+        """It is written, or is given up."""
+        listeners, self.written = self.written, []
+        for listener in listeners:
+            listener()
 
 
 class EventRecorder:
@@ -134,6 +141,7 @@ class EventRecorder:
         self._reported: set[type[KubeError]] = set()
         self._writing = asyncio.Lock()
         self._wake = asyncio.Event()
+        self._has_room = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
@@ -151,6 +159,7 @@ class EventRecorder:
         note: str,
         identity: str = "",
         repeat: bool = True,
+        written: Callable[[], object] | None = None,
     ) -> None:
         """Queue an event; from any thread, without waiting and without an error.
 
@@ -162,17 +171,32 @@ class EventRecorder:
             note: for people; cut at 1024 bytes.
             identity: tells it from every other event; several processes that record it write it once.
             repeat: False: it may have been recorded before, and did not happen again.
+            written: called once, when it is written or given up.
         """
         event = _Event(regarding, type, reason[:_NAME_LENGTH], action[:_NAME_LENGTH], _cut(note), identity)
-        if not repeat and (event in self._waiting or event in self._series):
-            return
         now = dt.datetime.now(dt.UTC)
+        seen = _Occurrences(now, now, written=[written] if written is not None else [])
         with self._lock:
-            self._queue(event, _Occurrences(now, now))
+            waiting = self._waiting.get(event)
+            if not repeat and waiting is not None:
+                waiting.written += seen.written
+                return
+            known = not repeat and event in self._series
+            if not known:
+                self._queue(event, seen)
+        if known:
+            seen.settle()
+            return
         loop = self._loop
         if loop is not None:
             with suppress(RuntimeError):  # the loop has been closed: flush() is what is left
                 loop.call_soon_threadsafe(self._wake.set)
+
+    async def room(self) -> None:
+        """Wait until many more events can be recorded without one that waits being dropped; while it runs."""
+        while len(self._waiting) > self._capacity // 2:
+            self._has_room.clear()
+            await self._has_room.wait()
 
     async def run(self, ready: asyncio.Event) -> None:
         """Write what is recorded, until cancelled.
@@ -228,18 +252,22 @@ class EventRecorder:
             waiting.count += seen.count
             waiting.first, waiting.last = min(waiting.first, seen.first), max(waiting.last, seen.last)
             waiting.name = seen.name
+            waiting.written += seen.written
             return
         self._waiting[event] = seen
         if len(self._waiting) > self._capacity:
-            self._waiting.popitem(last=False)
+            _, lost = self._waiting.popitem(last=False)
             self._dropped += 1
+            lost.settle()
 
     async def _write_all(self, *, final: bool) -> None:
         async with self._writing:
             while self._waiting:
                 with self._lock:
                     event, seen = self._waiting.popitem(last=False)
+                self._has_room.set()
                 if self._continues_series(event, seen):
+                    seen.settle()
                     continue
                 try:
                     await self._create(event, seen)
@@ -248,6 +276,7 @@ class EventRecorder:
                         self._queue(event, seen)
                         self._waiting.move_to_end(event, last=False)
                     raise
+                seen.settle()
             for event, series in list(self._series.items()):
                 if series.count > series.written_count and (final or self._next_update(series) <= time.monotonic()):
                     await self._update(event, series)

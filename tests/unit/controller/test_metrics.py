@@ -92,7 +92,6 @@ async def test_every_metric_of_the_controller_is_told_and_no_other(driver: dra.D
 
 async def test_restarts_of_kopf_are_counted_over_all_times_that_a_replica_is_the_active_one(driver: dra.Driver) -> None:
     with OperatorApi() as api:
-        api.token = "of-somebody-else"
         credentials = Credentials(Connection(api.url))
         async with Client(credentials, user_agent="tests/1") as client:
             part = AuthorHandlers(
@@ -108,9 +107,12 @@ async def test_restarts_of_kopf_are_counted_over_all_times_that_a_replica_is_the
 
             assert restarts() == 0
             for _ in range(2):
-                before = restarts()
-                task = asyncio.create_task(part.run(asyncio.Event()))
+                before, ready = restarts(), asyncio.Event()
+                api.token = "of-somebody-else"
+                task = asyncio.create_task(part.run(ready))
                 await eventually(lambda before=before: restarts() > before)  # type: ignore[misc]
+                api.token = None
+                await ready.wait()
                 task.cancel()
                 with suppress(asyncio.CancelledError):
                     await task
