@@ -41,7 +41,7 @@ test-examples: install ## tests of examples/gpu-driver, without a GPU
 	cd examples/gpu-driver && PYTHONPATH=src $(abspath $(BIN))/python -m pytest $(PARALLEL)
 
 .PHONY: test-gpu
-test-gpu: install ## of examples/gpu-driver, on a machine with a GPU: NVML tells what nvidia-smi shows; no setting is changed
+test-gpu: install ## of examples/gpu-driver, on a machine with a GPU: as nvidia-smi shows it; no setting is changed
 	cd examples/gpu-driver && PYTHONPATH=src $(abspath $(BIN))/python -m pytest -m gpu -rs tests/gpu
 
 .PHONY: test-crash
@@ -159,8 +159,10 @@ golden-projects: install ## after a change of templates/: the projects below tes
 	$(BIN)/dra-kit update --force examples/gpu-driver
 
 .PHONY: chart
-chart: install ## the chart's values.schema.json, the tables of its README, and what is kept of helm template anew
+chart: install ## the chart's values.schema.json, the tables of its README, the examples' values, what helm template makes
 	$(BIN)/python -m dra_kit.chart.generate
+	for example in pizza gpu; do \
+	  $(BIN)/dra-kit chart examples/$$example-driver --values examples/$$example-driver/values.yaml || exit; done
 	$(BIN)/python -m tests.unit.charts.snapshots
 
 .PHONY: schema

@@ -54,9 +54,22 @@ class DraKitError(Exception):
 
 
 class ConfigurationError(DraKitError):
-    """The driver's author or whoever deploys it must change something; no traceback is shown, exit code 2."""
+    """The driver's author or whoever deploys it must change something; no traceback is shown, exit code 2.
+
+    Args:
+        message: one line: the object, what is wrong with it, and what to do unless ``remedy`` is given.
+        remedy: what to do, for those who show it in a place of its own; the error's text is both, with ``; `` between.
+
+    Attributes:
+        problem: the message as it was given, without the remedy.
+    """
 
     default_code = "configuration"
+
+    def __init__(self, message: str, *, remedy: str = "", code: str | None = None) -> None:
+        super().__init__(f"{message}; {remedy}" if remedy else message, code=code)
+        self.problem = message
+        self.remedy = remedy
 
 
 class InvalidDevice(ConfigurationError, ValueError):
@@ -116,7 +129,7 @@ class InvalidConfig(PermanentError, ValueError):
     Args:
         message: all problems in one line.
         problems: (field path below ``parameters``, text) for each problem; an empty path is the whole object.
-        omitted: how many problems there are beside these; only the first ones are told.
+        omitted: how many problems there are beside these; only the first ones are in the message.
     """
 
     default_code = "invalid-config"
@@ -142,7 +155,7 @@ class KubeError(DraKitError):
         message: one line: verb, object, cause and remedy.
         status: HTTP status, 0 when there was no answer.
         reason: ``reason`` of the Kubernetes Status object, empty when there was none.
-        text: what the API server said; without an answer that is the message.
+        text: of the API server; without an answer that is the message.
         about: the plural of what the answer is about (``details.kind`` of the Status object), such as ``namespaces``
             where the object's namespace does not exist; empty when there was none.
     """
@@ -203,7 +216,7 @@ class Invalid(KubeError):
         message: as for every :class:`KubeError`.
         status: HTTP status.
         reason: ``reason`` of the Kubernetes Status object.
-        text: what the API server said.
+        text: of the API server.
         causes: (field path, text) for each field the server names; the path is empty where it names none.
     """
 
@@ -298,8 +311,8 @@ class CelCompileError(DraKitError, ValueError):
 
     Args:
         message: one line; begins with the place.
-        line: of the expression, from 1; 0 when the whole expression is meant.
-        column: in characters, from 1; 0 when the whole expression is meant.
+        line: of the expression, from 1; 0 for the whole expression.
+        column: in characters, from 1; 0 for the whole expression.
         problem: the message without the place.
     """
 

@@ -14,6 +14,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from dra_kit.chart import comments
+from dra_kit.chart.editing import WIDTH, lines_of
 from dra_kit.chart.schema import values_schema
 from dra_kit.chart.settings import settings_schema
 from dra_kit.chart.values import ChartValues
@@ -21,18 +22,6 @@ from dra_kit.errors import ConfigurationError
 
 DRIVER: Final = "dra-kit/driver"
 """Annotation of a chart that was made for a driver, with its name: such a chart may be made again."""
-
-_WIDTH: Final = 120
-
-
-class _Dumper(yaml.SafeDumper):
-    """Texts of several lines as a person would write them."""
-
-
-_Dumper.add_representer(
-    str,
-    lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None),
-)
 
 
 def write_chart(
@@ -52,8 +41,7 @@ def write_chart(
     """
     _refuse_others(folder, driver)
     text = (chart / "values.yaml").read_text(encoding="utf-8")
-    merged = _merged(yaml.safe_load(text), values)
-    _check(merged)
+    merged = complete_values(chart, values)
     about = yaml.safe_load((chart / "Chart.yaml").read_text(encoding="utf-8"))
     about |= {"description": f"Driver {driver}", "annotations": {**about.get("annotations", {}), DRIVER: driver}}
     written = {
@@ -74,6 +62,26 @@ def write_chart(
         raise ConfigurationError(f"{folder} cannot be written: {error}; choose another by --directory") from None
 
 
+def complete_values(chart: Path, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a driver with the chart's own where it has none.
+
+    Args:
+        chart: for all drivers.
+        values: of one driver.
+
+    Raises:
+        ConfigurationError: a value is wrong, or the chart has none of that name.
+    """
+    merged: dict[str, Any] = _merged(yaml.safe_load((chart / "values.yaml").read_text(encoding="utf-8")), values)
+    try:
+        ChartValues.model_validate(merged)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ConfigurationError(f"deploy/values.yaml: {where}: {first['msg']}; correct it") from None
+    return merged
+
+
 def _refuse_others(folder: Path, driver: str) -> None:
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
@@ -88,40 +96,30 @@ def _refuse_others(folder: Path, driver: str) -> None:
 
 
 def _merged(below: Any, above: Any) -> Any:
-    """Values over others, as helm does it: maps are merged, everything else is replaced."""
+    """Merge values over others, as helm does it: maps are merged, everything else is replaced."""
     if isinstance(below, Mapping) and isinstance(above, Mapping):
         return {**below, **{name: _merged(below.get(name), value) for name, value in above.items()}}
     return above
 
 
-def _check(values: Mapping[str, Any]) -> None:
-    try:
-        ChartValues.model_validate(values)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ConfigurationError(f"deploy/values.yaml: {where}: {first['msg']}; correct it") from None
-
-
 def _commented(
-    values: Mapping[str, Any], said: Mapping[comments.Path, str], above: comments.Path = ()
+    values: Mapping[str, Any], commented: Mapping[comments.Path, str], above: comments.Path = ()
 ) -> Iterator[str]:
-    """Lines of YAML with the comment of each value above it."""
+    """Yield lines of YAML with the comment of each value above it."""
     indent = "  " * len(above)
     for number, (name, value) in enumerate(values.items()):
         path = (*above, name)
-        comment = said.get(path, "")
+        comment = commented.get(path, "")
         if comment and number and not above:
             yield ""
-        for line in wrap(comment, _WIDTH - len(indent) - 2):
+        for line in wrap(comment, WIDTH - len(indent) - 2):
             yield f"{indent}# {line}"
         if (
             isinstance(value, dict)
             and value
-            and any(len(other) > len(path) and other[: len(path)] == path for other in said)
+            and any(len(other) > len(path) and other[: len(path)] == path for other in commented)
         ):
             yield f"{indent}{name}:"
-            yield from _commented(value, said, path)
+            yield from _commented(value, commented, path)
         else:
-            text: str = yaml.dump({name: value}, Dumper=_Dumper, sort_keys=False, width=_WIDTH, allow_unicode=True)
-            yield from (f"{indent}{line}" if line else "" for line in text.splitlines())
+            yield from lines_of({name: value}, len(indent))

@@ -24,6 +24,7 @@ from dra_kit.controller.claims.announcing import Announcing
 from dra_kit.controller.claims.backlog import Backlog
 from dra_kit.controller.claims.follower import ClaimFollower
 from dra_kit.controller.claims.observing import Observing
+from dra_kit.controller.claims.progress import FollowedVersions, Progress, announced_of
 from dra_kit.controller.claims.watch import ClaimWatch
 from dra_kit.controller.context import ControllerContext
 from dra_kit.controller.election.elector import Elector
@@ -123,8 +124,12 @@ def _wired(
     recorder: EventRecorder,
 ) -> Supervisor:
     leadership = Leadership(alone=not settings.election)
-    backlog = Backlog(time.monotonic) if settings.election else None
-    follower = ClaimFollower(client, driver.name, resync_seconds=settings.resync_seconds, backlog=backlog)
+    backlog = Backlog()
+    follower = ClaimFollower(
+        client, driver.name, resync_seconds=settings.resync_seconds, backlog=backlog if settings.election else None
+    )
+    followed = FollowedVersions(time.monotonic, lambda: follower.seen)
+    progress = Progress(followed, lambda: backlog.announced)
     loop = asyncio.get_running_loop()
 
     lease = settings.lease_name or lease_name(driver.name)
@@ -149,8 +154,9 @@ def _wired(
     startup = Startup(driver, context, supervisor.stopping)
     supervisor.add(startup, after=watch)
     elected: Part = startup
-    if backlog is not None:
-        leadership.on_renewal(backlog.renewed)
+    if settings.election:
+        leadership.on_renewal(lambda annotations: backlog.renewed(announced_of(annotations)))
+        leadership.on_renewal(lambda _: followed.sample())
         elected = Elector(
             client,
             leadership,
@@ -158,29 +164,34 @@ def _wired(
             namespace=settings.lease_namespace or credentials.namespace or "default",
             lease=lease,
             timing=settings.timing,
+            annotations=progress.annotations,
         )
         supervisor.add(elected, after=startup)  # who takes over has missed nothing
     # added last: it stops first, and what it does has ended when the lease is given back
     active = ActiveParts(leadership)
-    of_claims = _for_claims(driver, client, follower, recorder)
-    for part in (*of_claims, *_for_cluster(driver, settings, client, context)):
+    of_claims = _for_claims(driver, client, follower, recorder, progress)
+    for part in (*of_claims, *_for_cluster(driver, settings, client, context, metrics)):
         active.add(part)
     if (registry := load(driver)) is not None:
-        active.add(
-            AuthorHandlers(
-                driver, registry, context,
-                credentials=credentials, client=client, user_agent=_user_agent(driver),
-            )
+        handlers = AuthorHandlers(
+            driver, registry, context,
+            credentials=credentials, client=client, user_agent=_user_agent(driver),
         )  # fmt: skip
+        metrics.read(handlers.readings)
+        active.add(handlers)
     supervisor.add(active, after=elected)
     return supervisor
 
 
 def _for_claims(
-    driver: Driver[Any, Any], client: Client, follower: ClaimFollower, recorder: EventRecorder
+    driver: Driver[Any, Any],
+    client: Client,
+    follower: ClaimFollower,
+    recorder: EventRecorder,
+    progress: Progress,
 ) -> Iterator[Part]:
     """What the active replica does for claims."""
-    yield Announcing(follower, recorder)
+    yield Announcing(follower, recorder, progress)
     if driver.observer is not None:
         yield Observing(follower, driver.observer, driver.name)
     if driver.binder is not None:
@@ -188,13 +199,15 @@ def _for_claims(
 
 
 def _for_cluster(
-    driver: Driver[Any, Any], settings: ControllerSettings, client: Client, context: ControllerContext
+    driver: Driver[Any, Any], settings: ControllerSettings, client: Client, context: ControllerContext, metrics: Metrics
 ) -> Iterator[Part]:
     """What the active replica makes in the cluster."""
     yield OrphanSlices(client, driver.name)
     source = cluster_source(driver)
     if source is not None:
-        yield ClusterPools(driver.name, source, client, context, Owner(client, settings.cluster_role))
+        pools = ClusterPools(driver.name, source, client, context, Owner(client, settings.cluster_role))
+        metrics.read(pools.readings)
+        yield pools
     if driver.taint_rules is not None:
         yield TaintRules(driver.name, driver.taint_rules, client, context, Owner(client, settings.cluster_role))
 

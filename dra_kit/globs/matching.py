@@ -61,15 +61,33 @@ class Match:
     values: Mapping[str, str]
 
 
+class TooManyDevicesError(ConfigurationError):
+    """More files match than a node may have devices.
+
+    Args:
+        path: of the entry's globs in the file.
+        problem: what is wrong there.
+    """
+
+    default_code = "invalid-globs"
+
+    def __init__(
+        self, path: str, problem: str, *, remedy: str = "narrow the globs, or give the entry a pattern"
+    ) -> None:
+        super().__init__(f"{path}: {problem}", remedy=remedy)
+        self.path = path
+        self.rule = f"{problem}; {remedy}"
+
+
 def matches(entries: Sequence[DeviceEntry], root: Path) -> list[Match]:
-    """The devices that are there; a device node belongs to the first entry that matches it.
+    """Return the devices that are there; a device node belongs to the first entry that matches it.
 
     Args:
         entries: what to look for.
         root: where the node's / is.
 
     Raises:
-        ConfigurationError: they are too many; its text begins with the path of the entry in the file.
+        TooManyDevicesError: more than a node may have.
     """
     found: list[Match] = []
     seen: set[tuple[str, object]] = set()
@@ -84,16 +102,13 @@ def matches(entries: Sequence[DeviceEntry], root: Path) -> list[Match]:
             seen.add(file.identity)
             found.append(Match(index, file, companions, values))
             if len(found) > MOST:
-                raise ConfigurationError(
-                    f"devices[{index}].paths: {', '.join(entry.paths)} matches so much that there are more than {MOST} "
-                    f"devices, the most of one node; narrow the globs, or give the entry a pattern",
-                    code="invalid-globs",
-                )
+                problem = f"{', '.join(entry.paths)} matches so much that there are more than {MOST} devices"
+                raise TooManyDevicesError(f"devices[{index}].paths", f"{problem}, the most of one node")
     return found
 
 
 def _values(entry: DeviceEntry, file: DeviceFile) -> dict[str, str] | None:
-    """What placeholders stand for; None if the pattern does not match."""
+    """Return the values of placeholders; None if the pattern does not match."""
     values = {"path": file.path, "name": file.path.rpartition("/")[2]}
     if entry.pattern is None:
         return values
@@ -102,7 +117,7 @@ def _values(entry: DeviceEntry, file: DeviceFile) -> dict[str, str] | None:
 
 
 def _companions(entry: DeviceEntry, values: Mapping[str, str], root: Path) -> tuple[DeviceFile, ...] | None:
-    """None if one of the globs matches nothing."""
+    """Return the other device nodes; None if one of the globs matches nothing."""
     found: list[DeviceFile] = []
     for pattern in entry.with_:
         # what a placeholder stands for is no glob
@@ -124,12 +139,12 @@ def _files(patterns: Sequence[str], root: Path) -> Iterator[DeviceFile]:
 
 
 def _natural(text: str) -> list[tuple[int, str]]:
-    """``ttyUSB2`` before ``ttyUSB10``."""
+    """Return a key that sorts ``ttyUSB2`` before ``ttyUSB10``."""
     return [(int(part), "") if part.isdecimal() and part.isascii() else (-1, part) for part in re.split(r"(\d+)", text)]
 
 
 def _file(path: str, root: Path) -> DeviceFile | None:
-    """The device node at a path; None if there is none, or only a link to somewhere else."""
+    """Return the device node at a path; None if there is none, or only a link to somewhere else."""
     try:
         path.encode()  # a name that is no text cannot be told to a container runtime
         base = os.path.realpath(root, strict=True)

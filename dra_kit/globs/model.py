@@ -21,7 +21,7 @@ class GlobModel(BaseModel):
 
 
 def _driver(name: str) -> str:
-    problems = [str(error).removeprefix(": ") for error in driver_name(name, "")]
+    problems = [error.body for error in driver_name(name, "")]
     if not problems and name != name.lower():
         problems.append("must be in lower case")
     if problems:
@@ -86,7 +86,7 @@ def _constant(value: object) -> object:
 
 
 def _listed(value: object) -> object:
-    """One text for a list of one."""
+    """Return a list; one text is a list of one."""
     return [value] if isinstance(value, str) else value
 
 

@@ -1,4 +1,4 @@
-"""Reading a file of globs: what is wrong in it is told with its line."""
+"""Reading a file of globs: each problem with its line."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from dra_kit.manifests.unreadable import Unreadable
 from dra_kit.values.nearest import did_you_mean
 
 _CODE: Final = "invalid-globs"
-_MOST_TOLD: Final = 5
+_MOST_SHOWN: Final = 5
 _EXAMPLE: Final = "write driver: NAME, and a list of devices: with paths: /dev/… each"
 
 
 def read_globs(file: Path) -> GlobFile:
-    """What a file says.
+    """Return the content of a file of globs.
 
     Args:
         file: its path.
@@ -44,25 +44,25 @@ def read_globs(file: Path) -> GlobFile:
     try:
         globs = GlobFile.model_validate(document.value)
     except ValidationError as error:
-        raise _told_with_lines(file, text, document, problems_of(error, GlobFile, document.value)) from None
+        raise _with_lines(file, text, document, problems_of(error, GlobFile, document.value)) from None
     if mistakes := list(_mistakes(globs)):
-        raise _told_with_lines(file, text, document, mistakes)
+        raise _with_lines(file, text, document, mistakes)
     return globs
 
 
-def located(file: Path, problem: str) -> str:
-    """A problem that begins with a path in the file, with the file and the line before it.
+def located(file: Path, path: str, problem: str) -> str:
+    """Return a problem with the file, the line and the path of its field.
 
     Args:
         file: as it is now; where it cannot be read any more, the line is left out.
-        problem: ``devices[0].paths: …``.
+        path: ``devices[0].paths``.
+        problem: what is wrong there.
     """
     try:
         text, document = _document(file)
     except ConfigurationError:
-        return f"{file}: {problem}"
-    path, _, rest = problem.partition(": ")
-    return _told(file, _line(text, Positions(text, document.root), path), path, rest)
+        return f"{file}: {path}: {problem}"
+    return _shown(file, _line(text, Positions(text, document.root), path), path, problem)
 
 
 def _document(file: Path) -> tuple[str, TextDocument]:
@@ -100,17 +100,17 @@ def _document(file: Path) -> tuple[str, TextDocument]:
     return text, found[0]
 
 
-def _told_with_lines(file: Path, text: str, document: TextDocument, problems: Iterable[Problem]) -> ConfigurationError:
+def _with_lines(file: Path, text: str, document: TextDocument, problems: Iterable[Problem]) -> ConfigurationError:
     positions = Positions(text, document.root)
-    told = sorted((_line(text, positions, path), path, what) for path, what in problems)[:_MOST_TOLD]
-    return _wrong("; ".join(_told(file, *one) for one in told))
+    first = sorted((_line(text, positions, path), path, what) for path, what in problems)[:_MOST_SHOWN]
+    return _wrong("; ".join(_shown(file, *one) for one in first))
 
 
 def _line(text: str, positions: Positions, path: str) -> int:
     return text.count("\n", 0, positions.place(path).start) + 1
 
 
-def _told(file: Path, line: int, path: str, what: str) -> str:
+def _shown(file: Path, line: int, path: str, what: str) -> str:
     return f"{file}:{line}: {f'{path}: ' if path else ''}{what}"
 
 
@@ -119,7 +119,7 @@ def _wrong(text: str) -> ConfigurationError:
 
 
 def _mistakes(globs: GlobFile) -> Iterator[Problem]:
-    """What only shows when the parts are seen together, or by the rules of the API."""
+    """Yield problems that only show when the parts are seen together, or by the rules of the API."""
     for index, entry in enumerate(globs.devices):
         for path, text in (*_placeholder_mistakes(entry), *_api_mistakes(entry)):
             yield f"devices[{index}].{path}" if path else f"devices[{index}]", text
@@ -144,7 +144,7 @@ def _placeholder_mistakes(entry: DeviceEntry) -> Iterator[Problem]:
 
 
 def _templates(entry: DeviceEntry) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Every text with placeholders, with its path and those that it may have beside groups."""
+    """Yield every text with placeholders, with its path and those that it may have beside groups."""
     if entry.name is not None:
         yield "name", entry.name, PLACE
     yield from ((f"with[{index}]", text, PLACE) for index, text in enumerate(entry.with_))
@@ -164,7 +164,7 @@ def _templates(entry: DeviceEntry) -> Iterator[tuple[str, str, tuple[str, ...]]]
 
 
 def _api_mistakes(entry: DeviceEntry) -> Iterator[Problem]:
-    """What the API would not take of any device of the entry."""
+    """Yield what the API would refuse of every device of the entry."""
     samples: dict[str, Value] = {}
     wrong = False
     for name, source in entry.attributes.items():
@@ -210,7 +210,7 @@ def _api_mistakes(entry: DeviceEntry) -> Iterator[Problem]:
 
 
 def _sample(source: AttributeSource) -> Any:
-    """A value that the attribute may have."""
+    """Return a value that the attribute may have."""
     default_of(source)
     if isinstance(source.value, str) and not any(placeholders(source.value)) and source.match is None:
         return converted(source.value, source.as_)
@@ -220,7 +220,7 @@ def _sample(source: AttributeSource) -> Any:
 
 
 def _rule(text: str) -> str:
-    """Without the name of the model, which is not that of the file."""
+    """Return the rule without the name of the model, which is not that of the file."""
     return re.sub(
         r"^(?:ContainerEdits|Device|DeviceCapacity|CapacityRequestPolicy(?:Range)?)(?: 'sample')?: ", "", text
     )

@@ -10,9 +10,9 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from dra_kit.errors import Conflict, KubeError, NotFound, Unavailable
@@ -50,7 +50,7 @@ class ObjectReference:
 
     @classmethod
     def to(cls, obj: Mapping[str, Any]) -> ObjectReference:
-        """A reference to an object as the API server sends it."""
+        """Return a reference to an object as the API server sends it."""
         metadata = obj["metadata"]
         return cls(obj["apiVersion"], obj["kind"], metadata["name"], metadata["uid"], metadata.get("namespace", ""))
 
@@ -70,7 +70,7 @@ class _Event:
         return self.regarding.namespace or "default"
 
     def name(self, controller: str) -> str:
-        """A name for it: one that every process gives it where it has an identity."""
+        """Return a name for it: the same from every process where it has an identity."""
         if self.identity:
             text = f"{controller}\n{self.regarding.kind}\n{self.regarding.uid}\n{self.reason}\n{self.identity}"
             tail = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
@@ -89,6 +89,13 @@ class _Occurrences:
     name: str = ""
     written_count: int = 0
     written_at: float = 0.0
+    written: list[Callable[[], object]] = field(default_factory=list)
+
+    def settle(self) -> None:
+        """It is written, or is given up."""
+        listeners, self.written = self.written, []
+        for listener in listeners:
+            listener()
 
 
 class EventRecorder:
@@ -131,9 +138,10 @@ class EventRecorder:
         self._lock = threading.Lock()
         self._waiting: OrderedDict[_Event, _Occurrences] = OrderedDict()
         self._series: OrderedDict[_Event, _Occurrences] = OrderedDict()
-        self._told: set[type[KubeError]] = set()
+        self._reported: set[type[KubeError]] = set()
         self._writing = asyncio.Lock()
         self._wake = asyncio.Event()
+        self._has_room = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
@@ -151,8 +159,9 @@ class EventRecorder:
         note: str,
         identity: str = "",
         repeat: bool = True,
+        written: Callable[[], object] | None = None,
     ) -> None:
-        """Queues an event; from any thread, without waiting and without an error.
+        """Queue an event; from any thread, without waiting and without an error.
 
         Args:
             regarding: the object it is about.
@@ -162,20 +171,35 @@ class EventRecorder:
             note: for people; cut at 1024 bytes.
             identity: tells it from every other event; several processes that record it write it once.
             repeat: False: it may have been recorded before, and did not happen again.
+            written: called once, when it is written or given up.
         """
         event = _Event(regarding, type, reason[:_NAME_LENGTH], action[:_NAME_LENGTH], _cut(note), identity)
-        if not repeat and (event in self._waiting or event in self._series):
-            return
         now = dt.datetime.now(dt.UTC)
+        seen = _Occurrences(now, now, written=[written] if written is not None else [])
         with self._lock:
-            self._queue(event, _Occurrences(now, now))
+            waiting = self._waiting.get(event)
+            if not repeat and waiting is not None:
+                waiting.written += seen.written
+                return
+            known = not repeat and event in self._series
+            if not known:
+                self._queue(event, seen)
+        if known:
+            seen.settle()
+            return
         loop = self._loop
         if loop is not None:
             with suppress(RuntimeError):  # the loop has been closed: flush() is what is left
                 loop.call_soon_threadsafe(self._wake.set)
 
+    async def room(self) -> None:
+        """Wait until many more events can be recorded without one that waits being dropped; while it runs."""
+        while len(self._waiting) > self._capacity // 2:
+            self._has_room.clear()
+            await self._has_room.wait()
+
     async def run(self, ready: asyncio.Event) -> None:
-        """Writes what is recorded, until cancelled.
+        """Write what is recorded, until cancelled.
 
         Args:
             ready: set at once; nobody needs to wait for events.
@@ -202,7 +226,7 @@ class EventRecorder:
             self._loop = None
 
     async def flush(self, timeout: float) -> bool:
-        """Writes everything that waits, series too; whether or not :meth:`run` is running.
+        """Write everything that waits, series too; whether or not :meth:`run` is running.
 
         Args:
             timeout: seconds to try.
@@ -228,18 +252,22 @@ class EventRecorder:
             waiting.count += seen.count
             waiting.first, waiting.last = min(waiting.first, seen.first), max(waiting.last, seen.last)
             waiting.name = seen.name
+            waiting.written += seen.written
             return
         self._waiting[event] = seen
         if len(self._waiting) > self._capacity:
-            self._waiting.popitem(last=False)
+            _, lost = self._waiting.popitem(last=False)
             self._dropped += 1
+            lost.settle()
 
     async def _write_all(self, *, final: bool) -> None:
         async with self._writing:
             while self._waiting:
                 with self._lock:
                     event, seen = self._waiting.popitem(last=False)
+                self._has_room.set()
                 if self._continues_series(event, seen):
+                    seen.settle()
                     continue
                 try:
                     await self._create(event, seen)
@@ -248,6 +276,7 @@ class EventRecorder:
                         self._queue(event, seen)
                         self._waiting.move_to_end(event, last=False)
                     raise
+                seen.settle()
             for event, series in list(self._series.items()):
                 if series.count > series.written_count and (final or self._next_update(series) <= time.monotonic()):
                     await self._update(event, series)
@@ -327,13 +356,13 @@ class EventRecorder:
 
     def _refused(self, error: KubeError) -> None:
         self._dropped += 1
-        if type(error) not in self._told:
-            self._told.add(type(error))
+        if type(error) not in self._reported:
+            self._reported.add(type(error))
             log.warning("An event was refused (told once for this kind of refusal): %s", error)
 
 
 def micro_time(time: dt.datetime) -> str:
-    """A MicroTime as the API server wants it: UTC, exactly six fractional digits."""
+    """Return a MicroTime as the API server wants it: UTC, exactly six fractional digits."""
     return time.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
@@ -342,7 +371,7 @@ def _series(occurrences: _Occurrences) -> dict[str, Any]:
 
 
 def _cut(note: str) -> str:
-    """At most 1024 bytes, whole characters, with an ellipsis where something is missing."""
+    """Return at most 1024 bytes, whole characters, with an ellipsis where something is missing."""
     encoded = note.encode(errors="replace")
     if len(encoded) <= _NOTE_BYTES:
         return encoded.decode()

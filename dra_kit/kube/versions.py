@@ -30,7 +30,7 @@ class ServerFeatures:
 
     @classmethod
     def from_version(cls, version: Mapping[str, Any]) -> ServerFeatures:
-        """Reads the answer of ``/version``; hosted clusters write the minor version as ``37+``.
+        """Read the answer of ``/version``; hosted clusters write the minor version as ``37+``.
 
         Raises:
             KubeError: it holds no version.
@@ -56,7 +56,7 @@ class ServerFeatures:
 
 
 def choose(served: Collection[str], features: ServerFeatures) -> str:
-    """The version of resource.k8s.io to use.
+    """Return the version of resource.k8s.io to use.
 
     Args:
         served: the versions the server serves, such as ``["v1", "v1beta2"]``; empty when it has no such group.
@@ -75,11 +75,11 @@ def choose(served: Collection[str], features: ServerFeatures) -> str:
             f"it is switched off: remove {GROUP}/v1=false from the API server's --runtime-config "
             "and DynamicResourceAllocation=false from its --feature-gates"
         )
-    raise ConfigurationError(f"the API server (Kubernetes {features}) {found}, but {GROUP}/v1 is needed; {remedy}")
+    raise ConfigurationError(f"the API server (Kubernetes {features}) {found}, but {GROUP}/v1 is needed", remedy=remedy)
 
 
 async def discover(client: Client) -> ServerFeatures:
-    """Asks the server, in two requests, and makes sure that it serves resource.k8s.io/v1.
+    """Ask the server, in two requests, and make sure that it serves resource.k8s.io/v1.
 
     Raises:
         ConfigurationError: it does not.

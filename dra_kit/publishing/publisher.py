@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -19,6 +18,7 @@ from dra_kit.kube.resources import RESOURCE_SLICES
 from dra_kit.publishing.counting import counted_slice, not_counted, stores_counters, without_counted
 from dra_kit.publishing.log_messages import NOT_PUBLISHED
 from dra_kit.publishing.pace import Brake, happens, pause
+from dra_kit.publishing.record import PublicationRecord
 from dra_kit.publishing.scope import SliceScope, Write
 from dra_kit.resource import v1
 from dra_kit.resource.slices.compare import same
@@ -34,8 +34,8 @@ CHECK_AFTER_WRITE: Final = 35.0
 """Seconds after a write until the slices are looked at again: a kubelet that restarts may wipe them unseen."""
 CHECK_EVERY: Final = 600.0
 """Seconds between two looks when nothing happens."""
-TOLD_AGAIN: Final = 60.0
-"""Seconds until the same error is told again."""
+REPORT_AGAIN: Final = 60.0
+"""Seconds until the same error is reported again."""
 
 
 class Publisher:
@@ -45,13 +45,11 @@ class Publisher:
         scope: which slices these are.
         client: reads and writes slices.
         check_after_write: seconds after a write until the slices are looked at again.
+        record: of former publishers of these slices, which is continued; None for a new one.
 
     Attributes:
         last_error: why the last publication failed; empty when it did not.
-        last_success: when the slices were last found or made as they are wanted, in seconds of the epoch; 0 for never.
-        results: how often that was tried, by ``success`` and ``error``.
-        writes: slices written, by verb.
-        generations: of the pools that are published, by name.
+        record: what it has done so far.
     """
 
     name = "publisher"
@@ -62,6 +60,7 @@ class Publisher:
         client: Client,
         *,
         check_after_write: float = CHECK_AFTER_WRITE,
+        record: PublicationRecord | None = None,
     ) -> None:
         self._scope = scope
         self._client = client
@@ -76,10 +75,7 @@ class Publisher:
         self._brake = Brake()
         self._logged_at = 0.0
         self.last_error: str = ""
-        self.last_success: float = 0.0
-        self.results: Counter[str] = Counter()
-        self.writes: Counter[str] = Counter()
-        self.generations: Mapping[str, int] = {}
+        self.record: PublicationRecord = record or PublicationRecord()
 
     @property
     def wanted(self) -> Inventory[Device] | None:
@@ -105,7 +101,7 @@ class Publisher:
         await self._up_to_date.wait()
 
     def look_again(self) -> None:
-        """Something may have changed on the server."""
+        """Look again: something may have changed on the server."""
         if self._wanted is not None:
             self._changed.set()
 
@@ -127,11 +123,11 @@ class Publisher:
                 at_least = pause(attempt)
                 delay = CHECK_EVERY if hopeless else at_least
                 attempt += 1
-                self.results["error"] += 1
+                self.record.results["error"] += 1
                 self._report(error, delay)
                 continue
-            self.results["success"] += 1
-            self.last_success = time.time()
+            self.record.results["success"] += 1
+            self.record.last_success = time.time()
             attempt, at_least, self.last_error = 0, 0.0, ""
             delay = self._check_after_write if wrote else CHECK_EVERY
             ready.set()
@@ -139,7 +135,7 @@ class Publisher:
                 self._up_to_date.set()
 
     async def _wait(self, at_least: float, at_most: float | None) -> None:
-        """Until there is something to do.
+        """Wait until there is something to do.
 
         Before ``at_least`` seconds are over, only another inventory is: what the server tells after an error may be the
         half of the publication that it took, and to answer that with the whole again would never end.
@@ -150,7 +146,7 @@ class Publisher:
     def _report(self, error: DraKitError, delay: float) -> None:
         text, now = str(error), time.monotonic()
         level = logging.INFO if isinstance(error, Conflict) else logging.ERROR
-        if text == self.last_error and now - self._logged_at < TOLD_AGAIN:
+        if text == self.last_error and now - self._logged_at < REPORT_AGAIN:
             level = logging.DEBUG
         else:
             self._logged_at = now
@@ -185,7 +181,7 @@ class Publisher:
             if not lost:  # else it counts already
                 self._count_undone(edited, steps)
             await self._execute(steps)
-            self.generations = _generations(existing, steps)
+            self.record.generations = _generations(existing, steps)
         except (Invalid, ConfigurationError) as error:
             self._scope.forget()
             if await self._scope.features() == features:
@@ -201,7 +197,7 @@ class Publisher:
         return bool(steps)
 
     def _look_for_losses(self, existing: Sequence[v1.ResourceSlice]) -> bool:
-        """Slices that somebody else deleted, if any: the Node that owned them may be another one by now.
+        """Return slices that somebody else deleted, if any: the Node that owned them may be another one by now.
 
         The garbage collector deletes a slice as soon as the UID of its owner is gone, also one that was just created
         with that UID.
@@ -210,31 +206,31 @@ class Publisher:
         lost, self._held = self._held - found, found
         if lost:
             self._scope.forget()
-            self._tell_undone("slices were deleted by somebody else", len(lost))
+            self._log_undone("slices were deleted by somebody else", len(lost))
         return bool(lost)
 
     def _look_for_edits(self, existing: Sequence[v1.ResourceSlice]) -> set[str]:
-        """Names of slices that are no longer as they were stored; an edit is seen once, so that it counts once."""
+        """Return the names of slices that are no longer as they were stored; each edit is returned once."""
         specs = {item.metadata.name: item.spec for item in existing}
-        kept = {
+        unchanged = {
             name: accepted
             for name, accepted in self._accepted.items()
             if name in specs and same(accepted.stored.spec, specs[name])
         }
-        edited = (self._accepted.keys() & specs.keys()) - kept.keys()
-        self._accepted = kept
+        edited = (self._accepted.keys() & specs.keys()) - unchanged.keys()
+        self._accepted = unchanged
         return edited
 
     def _count_undone(self, edited: set[str], steps: Plan) -> None:
-        """Edits that have to be put right; one that made a slice what is wanted does not, as of a twin of this process.
+        """Count edits that have to be undone; not one that made a slice what is desired, as of a twin of this process.
 
         The other one may be a process of another release beside this one, which wants something different.
         """
         undone = edited & {item.metadata.name for item in (*steps.updates, *steps.deletes)}
         if undone:
-            self._tell_undone("slices were edited by somebody else", len(undone))
+            self._log_undone("slices were edited by somebody else", len(undone))
 
-    def _tell_undone(self, message: str, slices: int) -> None:
+    def _log_undone(self, message: str, slices: int) -> None:
         level = logging.WARNING if self._brake.lost() else logging.INFO
         logger.log(level, message, extra={"slices": slices, "in_a_row": self._brake.in_a_row})
 
@@ -248,7 +244,7 @@ class Publisher:
                 await self._client.delete(
                     RESOURCE_SLICES, metadata.name, uid=metadata.uid, resource_version=metadata.resource_version
                 )
-                self.writes["delete"] += 1
+                self.record.writes["delete"] += 1
                 self._scope.wrote(Write.DELETED)
             except NotFound:
                 pass  # gone already, as it should be
@@ -257,13 +253,13 @@ class Publisher:
             self._accepted.pop(item.metadata.name, None)
             try:
                 self._stored(item, await self._client.update(RESOURCE_SLICES, item.to_json()))
-                self.writes["update"] += 1
+                self.record.writes["update"] += 1
                 self._scope.wrote(Write.UPDATED)
             except NotFound as error:
                 raise Conflict(f"{error}: wiped since it was listed", status=404) from error
         for item in steps.creates:
             self._stored(item, await self._client.create(RESOURCE_SLICES, item.to_json()))
-            self.writes["create"] += 1
+            self.record.writes["create"] += 1
             self._scope.wrote(Write.CREATED)
 
     def _stored(self, sent: v1.ResourceSlice, answer: dict[str, Any]) -> None:
@@ -283,18 +279,18 @@ class Publisher:
 
 
 def _generations(existing: Sequence[v1.ResourceSlice], steps: Plan) -> Mapping[str, int]:
-    """Of each pool that there is after a plan was carried out, the newest generation."""
+    """Return the newest generation of each pool that there is after a plan was carried out."""
     gone = {item.metadata.name for item in (*steps.deletes, *steps.updates)}
-    kept = (item for item in existing if item.metadata.name not in gone)
+    unchanged = (item for item in existing if item.metadata.name not in gone)
     found: dict[str, int] = {}
-    for item in (*kept, *steps.updates, *steps.creates):
+    for item in (*unchanged, *steps.updates, *steps.creates):
         pool = item.spec.pool
         found[pool.name] = max(found.get(pool.name, 0), pool.generation)
     return found
 
 
 def _looks_like(inventory: Inventory[Device], before: Inventory[Device]) -> bool:
-    """Whether only fields of the author's own differ."""
+    """Return whether only fields of the author's own differ."""
     return len(inventory.pools) == len(before.pools) and all(map(publish_the_same, inventory.pools, before.pools))
 
 

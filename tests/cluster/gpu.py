@@ -169,11 +169,10 @@ class GpuNode:
 @contextmanager
 def gpu_node(plane: Plane, image: str) -> Iterator[GpuNode]:
     """The chart's release with the values of the project; nothing is installed yet."""
-    files = [PROJECT / "deploy" / "values.yaml", PROJECT / "kind" / "values.yaml"]
+    files = [PROJECT / "values.yaml", PROJECT / "kind" / "values.yaml"]
     flags = [word for file in files for word in ("--values", file)]
-    classes = f"deviceClasses={PROJECT / 'deviceclasses.yaml'}"
     try:
-        with release(plane, "gpu", {}, [*flags, "--set-file", classes]) as made:
+        with release(plane, "gpu", {}, flags) as made:
             yield GpuNode(made, image)
     finally:
         # sooner than the kubelet does

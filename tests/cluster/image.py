@@ -13,7 +13,8 @@ from pathlib import Path
 
 from tests.cluster.find import REPOSITORY, Found
 
-TAG = "cluster-tests"
+TAG = "0.1.0"
+"""What the values of the examples say."""
 BASE_IMAGE = "localhost/python:3.11-bookworm"
 BASE_PYTHON = "3.11"
 BUILD_TOOLS = ("buildah", "debootstrap")
@@ -63,7 +64,7 @@ def build_image(found: Found, directory: Path, project: Path = PROJECT, more: Se
         CannotBuild: naming the packages or the tool that are missing.
     """
     make_base_image(found)
-    context, image = directory / "context", f"localhost/{project.name}:{TAG}"
+    context, image = directory / "context", f"docker.io/library/{project.name}:{TAG}"
     shutil.copytree(project, context, ignore=shutil.ignore_patterns("__pycache__", "tests", ".*_cache"))
     fill_wheelhouse(context / "wheelhouse", more)
     run("buildah", "build", *BUILD, "--tag", image, context)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,12 @@ from dra_kit.sandbox.stories.story_run import run_story
 from tests.cluster.deployed import Deployed, deployed, wait_until
 from tests.cluster.find import find
 from tests.cluster.image import CannotBuild, load_image
+from tests.cluster.installed import demo, helm, installed
 from tests.cluster.node_driver import RealCluster
-from tests.cluster.pizza import STORIES
-from tests.cluster.plane import Plane
+from tests.cluster.pizza import PROJECT, STORIES
+from tests.cluster.plane import Plane, PlaneError
 from tests.cluster.pod_rights import PodRights, claim_of, empty_slice, pod_rights, release_of
-from tests.cluster.release import CLUSTER_SCOPED
+from tests.cluster.release import CLUSTER_SCOPED, Release
 from tests.cluster.renamed import renamed_class, renamed_story
 from tests.cluster.restaurant import Restaurant
 
@@ -37,8 +39,6 @@ OF_OTHERS = (
     "no relationship found between node",  # the node authorizer does not know of a pod as soon as the kubelet does
 )
 """What warnings that are no driver's doing say."""
-WITHOUT_RELEASE = {"configmap/kitchen", "configmap/kube-root-ca.crt", "serviceaccount/default"}
-"""What is in the namespace before the chart is installed: Kubernetes' own, and the driver's code."""
 HOW_A_ROLLOUT_FAILS: Mapping[str, Mapping[str, Any]] = {
     "image-that-does-not-exist": {"image": {"repository": "localhost/pizza-driver", "tag": "of-tomorrow"}},
     "driver-that-does-not-start": {"target": "pizza_driver.driver:of_tomorrow"},
@@ -169,20 +169,25 @@ def failed(pod: Any) -> bool:
     return bool(reasons & {"ErrImagePull", "ImagePullBackOff", "CrashLoopBackOff"})
 
 
-async def test_uninstalling_leaves_nothing(node_plane: Plane, image: str, tmp_path: Path) -> None:
-    with deployed(node_plane, image, "closing.pizza.example") as driver:
-        with driver.node_driver(tmp_path / "node.log") as node:
-            async with node.cluster() as cluster:
-                await tell(ONE_STORY, cluster, tmp_path / "story")
+def test_one_command_is_all_that_a_cluster_needs_and_another_leaves_nothing(node_plane: Plane, image: str) -> None:
+    name, place = "kitchen.pizza.example", Release(node_plane, "pizza", "default", {})
+    driver = Deployed(name, place, Path("/var/lib/pizza-kitchen"))
+    command = "helm install pizza charts/dra-driver -f examples/pizza-driver/values.yaml"
+    before = set(place.contents())
+    with installed(node_plane, command, name):
         made = [item for item in CLUSTER_SCOPED if objects(driver, item)]
-
-        driver.release.uninstall()
+        with demo(node_plane, PROJECT) as output:
+            assert re.search(r"^\w+_OVEN_TEMPERATURE=220$", output, re.MULTILINE)
+            with pytest.raises(PlaneError, match="uninstall"):
+                helm(node_plane, "helm uninstall pizza")
+        helm(node_plane, "helm uninstall pizza")
 
         wait_until("the kubelet withdraws the slices", lambda: not driver.slices())
-        assert made == [item for item in CLUSTER_SCOPED if item != "validatingwebhookconfigurations"]
+        assert made == list(CLUSTER_SCOPED)
         assert [item for item in CLUSTER_SCOPED if objects(driver, item)] == []
-        wait_until("the namespace is as it was", lambda: set(driver.release.contents()) <= WITHOUT_RELEASE)
-        assert driver.release.pods("node") == driver.release.pods("controller") == []
+        classes = {item["metadata"]["name"] for item in node_plane.get("deviceclasses")["items"]}
+        assert not classes & {"pizza", "pizza-vegetarian"}
+        wait_until("the namespace is as it was", lambda: set(place.contents()) <= before)
         assert driver.sockets() == []
         assert driver.cdi_files() == []
 

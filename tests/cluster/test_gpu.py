@@ -17,6 +17,7 @@ from tests.cluster.find import find
 from tests.cluster.gpu import DRIVER, PACKAGES, PROJECT, GpuNode, Pretended, gpu_node, pretended
 from tests.cluster.gpu_and_nic import NetworkCards, WithCards, network_cards
 from tests.cluster.image import CannotBuild, load_image
+from tests.cluster.installed import demo, helm, installed
 from tests.cluster.mps_clients import MpsClients, mps_clients
 from tests.cluster.node_driver import RealCluster
 from tests.cluster.plane import Plane
@@ -78,6 +79,15 @@ def cards(node_plane: Plane) -> Iterator[NetworkCards]:
     """The second driver of the story."""
     with network_cards(node_plane, PROJECT / "stories" / WITH_NETWORK / "nic.py") as cards:
         yield cards
+
+
+def test_one_command_is_all_that_a_cluster_needs(node_plane: Plane, image: str) -> None:
+    command = "helm install gpu charts/dra-driver -f examples/gpu-driver/values.yaml"
+    # GPUs are pretended: there are none here
+    with installed(node_plane, f"{command} -f examples/gpu-driver/kind/values.yaml", DRIVER) as release:
+        with demo(node_plane, PROJECT) as output:
+            assert "GPU_" in output
+        helm(node_plane, f"helm uninstall {release}")
 
 
 def test_a_client_of_mps_finds_its_daemon_which_has_its_limits_and_goes_with_it(clients: MpsClients) -> None:

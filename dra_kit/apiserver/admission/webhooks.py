@@ -43,7 +43,7 @@ class _CallFailed(Exception):
 
 
 def _review(write: Attributes, api_version: str) -> Object:
-    """``AdmissionReview`` with the objects in a version."""
+    """Return ``AdmissionReview`` with the objects in a version."""
     kind, request, target = write.kind, write.request, write.request.target
 
     def shown(version: str) -> tuple[Object, Object]:
@@ -73,7 +73,7 @@ def _review(write: Attributes, api_version: str) -> Object:
 
 
 def _patched(write: Attributes, webhook: str, patch: list[Any], api_version: str) -> Object:
-    """The object in storage version after a webhook's patch of one of its versions.
+    """Return the object in storage version after a patch of one of its versions by a webhook.
 
     Raises:
         Refusal: there is no object, or what the patch makes is none.
@@ -113,7 +113,7 @@ class Webhooks:
             self._session = None
 
     async def mutate(self, write: Attributes, warnings: list[str]) -> Object | None:
-        """What the mutating webhooks, one after another, make of the object; None for a deletion.
+        """Return what the mutating webhooks, one after another, make of the object; None for a deletion.
 
         Raises:
             Refusal: one refuses, or cannot be asked and must be.
@@ -130,7 +130,7 @@ class Webhooks:
         return obj
 
     async def validate(self, write: Attributes, warnings: list[str]) -> None:
-        """Asks the validating webhooks.
+        """Ask the validating webhooks.
 
         Raises:
             Refusal: one refuses, or cannot be asked and must be.
@@ -203,21 +203,21 @@ class Webhooks:
 
 
 def _service_name(service: Object) -> str:
-    """The address that a Service has in a cluster."""
+    """Return the address that a Service has in a cluster."""
     return (
         f"https://{service['name']}.{service['namespace']}.svc:{service.get('port', 443)}{service.get('path') or '/'}"
     )
 
 
 def _configured(resource: str, write: Attributes) -> Iterator[Object]:
-    """The webhooks of all configurations, by their names; nobody is asked about the configurations themselves."""
+    """Yield the webhooks of all configurations by name; none is called for the configurations themselves."""
     if write.kind.resource not in _EXEMPT:
         for _, stored in list(write.api.storage.items(resource)):
             yield from stored.object.get("webhooks") or ()
 
 
 def _patch(response: Mapping[str, Any]) -> list[Any]:
-    """The operations of a response's patch.
+    """Return the operations of a response's patch.
 
     Raises:
         _CallFailed: it is no JSON patch.
@@ -239,7 +239,7 @@ def _patch(response: Mapping[str, Any]) -> list[Any]:
 
 
 def _asked_version(webhook: Object, write: Attributes) -> str | None:
-    """The version in which a webhook is to see the object, None when it is not to be asked."""
+    """Return the version in which a webhook is to see the object; None when it is not to be called."""
     api_version = matching_version(webhook.get("rules") or (), webhook.get("matchPolicy"), write)
     return api_version if api_version is not None and selected(webhook, write) else None
 

@@ -15,11 +15,10 @@ import secrets
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from dra_kit.apiserver.authorization.users import User, account_groups
-
-Object: TypeAlias = dict[str, Any]
+from dra_kit.values.json import Object
 
 AUDIENCE: Final = "https://kubernetes.default.svc"
 DEFAULT_SECONDS: Final = 3600
@@ -47,7 +46,7 @@ class Tokens:
         seconds: float = DEFAULT_SECONDS,
         audiences: Sequence[str] = (),
     ) -> tuple[str, float]:
-        """A token, and when it expires (seconds since 1970).
+        """Return a token, and when it expires (seconds since 1970).
 
         Args:
             account: the ServiceAccount.
@@ -76,7 +75,7 @@ class Tokens:
         return f"{signed}.{self._signature(signed)}", expires
 
     def user(self, token: str, audiences: Sequence[str] = (AUDIENCE,)) -> User | None:
-        """Whose token it is; None if it is none of this server's, or no longer valid."""
+        """Return the user of a token; None if it is none of this server's, or no longer valid."""
         signed, _, signature = token.rpartition(".")
         if not hmac.compare_digest(signature.encode(errors="surrogateescape"), self._signature(signed).encode()):
             return None

@@ -9,16 +9,14 @@ from __future__ import annotations
 import json
 from functools import cache
 from importlib.resources import files
-from typing import Any
 
 from dra_kit.apiserver.authorization.rbac import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
-
-Object = dict[str, Any]
+from dra_kit.values.json import Object
 
 
 @cache
 def builtin() -> tuple[tuple[str, Object], ...]:
-    """Resource and object of each, those that others are made of first; the objects must not be changed."""
+    """Return resource and object of each, aggregated ones last; the objects must not be changed."""
     text = files("dra_kit.apiserver.authorization").joinpath("builtin_roles.jsonl").read_text(encoding="utf-8")
     found = []
     for line in text.splitlines():

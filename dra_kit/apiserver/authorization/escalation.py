@@ -6,7 +6,7 @@ Source: Kubernetes 1.37 ``pkg/registry/rbac/*/policybased`` and ``pkg/registry/r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from dra_kit.apiserver.answers import forbidden, not_found
 from dra_kit.apiserver.authorization.attributes import Attributes
@@ -14,8 +14,7 @@ from dra_kit.apiserver.authorization.rbac import GROUP, Rbac, RoleNotFound
 from dra_kit.apiserver.authorization.rules import Rule, missing, quoted_list, shown
 from dra_kit.apiserver.authorization.users import User
 from dra_kit.resource.fielderror import quote
-
-Object: TypeAlias = dict[str, Any]
+from dra_kit.values.json import Object
 
 _EVERYTHING: Final[Sequence[Rule]] = (
     {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
@@ -25,7 +24,7 @@ _COLLECTED: Final = ("finalizers", "managedFields", "ownerReferences", "resource
 
 
 def check_role(rbac: Rbac, user: User, plural: str, role: Object, old: Object | None) -> None:
-    """A role may only hold what its writer holds, unless he may ``escalate`` it.
+    """Refuse a role with rights that its writer does not have, unless the writer may ``escalate`` it.
 
     Raises:
         Refusal: 403.
@@ -44,7 +43,7 @@ def check_role(rbac: Rbac, user: User, plural: str, role: Object, old: Object | 
 
 
 def check_binding(rbac: Rbac, user: User, plural: str, binding: Object, old: Object | None) -> None:
-    """A binding may only give what its writer holds, unless he may ``bind`` the role.
+    """Refuse a binding to rights that its writer does not have, unless the writer may ``bind`` the role.
 
     Raises:
         Refusal: 403, or 404 where there is no such role.
@@ -85,7 +84,7 @@ def _held(rbac: Rbac, user: User, namespace: str, problems: list[str]) -> list[R
 
 
 def _only_collected(obj: Object, old: Object | None) -> bool:
-    """Whether nothing changes but what the garbage collector needs to change."""
+    """Return whether nothing changes but what the garbage collector needs to change."""
     return old is not None and _essence(obj) == _essence(old)
 
 

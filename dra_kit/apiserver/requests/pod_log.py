@@ -6,6 +6,7 @@ are those of its API server.
 
 from __future__ import annotations
 
+import calendar
 import datetime as dt
 import re
 from collections.abc import AsyncGenerator, Callable
@@ -91,7 +92,7 @@ class LogOptions:
         return options
 
     def since(self, now: int) -> int:
-        """The time of the oldest line that is wanted, in nanoseconds since 1970; 0 for any.
+        """Return the time of the oldest line that is wanted, in nanoseconds since 1970; 0 for any.
 
         Args:
             now: the present, likewise.
@@ -106,7 +107,7 @@ LogSource: TypeAlias = Callable[[Object, LogOptions], AsyncGenerator[bytes, None
 
 
 def container_of(pod: Object, name: str) -> str:
-    """The container that is meant.
+    """Return the container whose log is asked for.
 
     Args:
         pod: the object.
@@ -135,7 +136,7 @@ def _integer(query: Query, name: str) -> int | None:
 
 
 def _time(query: Query, name: str) -> dt.datetime | None:
-    """``metav1.Time`` of a query, as Go's time package reads it."""
+    """Return ``metav1.Time`` of a query, as Go's time package reads it."""
     if name not in query.values:
         return None
     text = rest = query.text(name)
@@ -151,11 +152,23 @@ def _time(query: Query, name: str) -> dt.datetime | None:
     if rest:
         raise bad_request(f"parsing time {quote(text)}: extra text: {quote(rest)}")
     date, clock = text.removesuffix(zone).split("T")
-    try:
-        # the kubelet is told whole seconds
-        return dt.datetime.fromisoformat(f"{date}T{re.split('[.,]', clock)[0].rjust(8, '0')}{zone}")
-    except ValueError as error:
-        what = str(error).partition(" ")[0]
-        raise bad_request(
-            f"parsing time {quote(text)}: {'time zone offset hour' if what == 'offset' else what} out of range"
-        ) from None
+    whole = re.split("[.,]", clock)[0].rjust(8, "0")  # the kubelet gets whole seconds
+    if outside := _out_of_range(date, whole, zone):
+        raise bad_request(f"parsing time {quote(text)}: {outside} out of range")
+    return dt.datetime.fromisoformat(f"{date}T{whole}{zone}")
+
+
+def _out_of_range(date: str, clock: str, zone: str) -> str:
+    """Return the part of a time that no calendar or clock has; empty when it is valid."""
+    year, month, day = map(int, date.split("-"))
+    hour, minute, second = map(int, clock.split(":"))
+    if not 1 <= month <= 12:
+        return "month"
+    if year < 1 or day < 1 or day > calendar.monthrange(year, month)[1]:
+        return "day" if year else "year"
+    for name, value, most in (("hour", hour, 23), ("minute", minute, 59), ("second", second, 59)):
+        if value > most:
+            return name
+    if zone != "Z" and int(zone[1:3]) > 23:
+        return "time zone offset hour"
+    return "time zone offset minute" if zone != "Z" and int(zone[4:]) > 59 else ""

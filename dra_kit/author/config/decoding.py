@@ -16,7 +16,6 @@ from dra_kit.author.config.opaque import OpaqueConfig
 from dra_kit.author.config.problems import (
     MOST_PROBLEMS,
     TEXT_BYTES,
-    UNKNOWN_FIELD,
     Problem,
     duplicate_keys,
     instead_of,
@@ -67,9 +66,7 @@ class ConfigDecoder(Generic[ConfigT]):
         return self._models
 
     def with_settings(self, settings: BaseModel | None) -> Self:
-        """Return a decoder whose validators have the driver's settings as ``info.context``; None where there
-        are none.
-        """
+        """Return a decoder whose validators have the driver's settings as ``info.context``; None without any."""
         other = copy.copy(self)
         other._settings = settings  # noqa: SLF001
         return other
@@ -98,9 +95,7 @@ class ConfigDecoder(Generic[ConfigT]):
         return self._upgraded(config)
 
     def _fields_of_others(self, model: type[OpaqueConfig]) -> dict[str, str]:
-        """Return the version that has a field, of the other versions of a model's kind; the newest one where several
-        do.
-        """
+        """Return for each field the version that has it, of the other versions of the kind; the newest of several."""
         return {
             field.alias or name: other.api_version_
             for other in reversed(self._models.values())
@@ -172,10 +167,7 @@ def _validated(
         return validate()
     except ValidationError as error:
         count = len(problems) + error.error_count()
-        found = (
-            (path, f"{text}; {elsewhere[path]} has it" if path in elsewhere and text == UNKNOWN_FIELD else text)
-            for path, text in problems_of(error, model, body)
-        )
+        found = problems_of(error, model, body, elsewhere)
         raise _first_of(model.kind_, chain(problems, found), count) from None
     except Exception as error:
         raise _invalid(model.kind_, [*problems, ("", _raised(f"validator of {model.__name__}", error))]) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, ValidationError
 
@@ -18,13 +18,19 @@ from dra_kit.values.nearest import did_you_mean
 Problem: TypeAlias = tuple[str, str]
 """Path below ``parameters``, empty for the whole, and text."""
 
+
+class KeyProblem(NamedTuple):
+    """A problem with a key, and not with its value."""
+
+    path: str
+    text: str
+
+
 MOST_PROBLEMS: Final = 20
 """How many problems of one config are reported; nobody reads more at once."""
 
 TEXT_BYTES: Final = 400
 """Bytes of a problem's text, most of which may be a validator's."""
-
-UNKNOWN_FIELD: Final = "unknown field"
 
 _PATH_BYTES: Final = 300
 _MOST_ERRORS: Final = 10_000  # pydantic makes all of them or none: this many take it some 20 ms
@@ -33,30 +39,46 @@ _PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _LITERALS: Final = re.compile(r"""'(?P<single>[^']*)'|"(?P<double>[^"]*)"|(?P<bare>[^\s,]+)""")
 
 
-def problems_of(error: ValidationError, model: type[BaseModel], body: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield each problem once, in pydantic's order; made one by one, for nobody may want them all."""
+def problems_of(
+    error: ValidationError, model: type[BaseModel], body: Mapping[str, Any], elsewhere: Mapping[str, str] | None = None
+) -> Iterator[Problem]:
+    """Yield each problem once, in pydantic's order; made one by one, for nobody may want them all.
+
+    Args:
+        error: what pydantic found.
+        model: the model that was tried.
+        body: the input.
+        elsewhere: paths of fields that another version of the model has, and its name.
+    """
     if error.error_count() > _MOST_ERRORS:
         yield "", f"does not fit {model.__name__} in {error.error_count()} places; write a smaller one, step by step"
         return
     seen = set()
     for detail in error.errors(include_url=False):
-        problem = (
-            cut(_located(detail["loc"], model, body, missing=detail["type"] == "missing"), _PATH_BYTES),
-            cut(_text(dict(detail), place_of(detail["loc"][:-1], model, body)[1]), TEXT_BYTES),
-        )
+        path = cut(_located(detail["loc"], model, body, missing=detail["type"] == "missing"), _PATH_BYTES)
+        beside = place_of(detail["loc"][:-1], model, body)[1]
+        problem: Problem
+        if detail["type"] == "extra_forbidden":
+            problem = KeyProblem(
+                path, cut(_unknown_field(detail["loc"][-1], beside, elsewhere or {}, path), TEXT_BYTES)
+            )
+        else:
+            problem = path, cut(_text(dict(detail)), TEXT_BYTES)
         if problem not in seen:
             seen.add(problem)
             yield problem
 
 
 def duplicate_keys(value: Any) -> Iterator[Problem]:
-    """Keys that stand twice in one object, as :func:`dra_kit.values.json.loads` remembers them."""
+    """Yield keys that are in one object twice, as :func:`dra_kit.values.json.loads` remembers them."""
     waiting: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
     while waiting:  # not recursive: the depth is the manifest's
         loc, current = waiting.pop()
         if isinstance(current, DuplicateKeysObject):
             for key in current.duplicates:
-                yield cut(path_text((*loc, key)), _PATH_BYTES), "stands twice in the same object; remove one"
+                yield KeyProblem(
+                    cut(path_text((*loc, key)), _PATH_BYTES), "stands twice in the same object; remove one"
+                )
         items: Iterable[tuple[str | int, Any]] = ()
         if isinstance(current, Mapping):
             items = current.items()
@@ -66,7 +88,7 @@ def duplicate_keys(value: Any) -> Iterator[Problem]:
 
 
 def path_text(loc: Iterable[str | int]) -> str:
-    """``("a", 0, "b", "x.y")`` as ``a[0].b["x.y"]``."""
+    """Return ``("a", 0, "b", "x.y")`` as ``a[0].b["x.y"]``."""
     text = ""
     for part in loc:
         if isinstance(part, int):
@@ -112,13 +134,17 @@ def _located(loc: Sequence[str | int], model: type[BaseModel], body: Any, *, mis
     return path_text((*path, *last))
 
 
-def _text(detail: dict[str, Any], beside: Sequence[type[BaseModel]]) -> str:
-    """Return what is wrong, for the manifest's writer; ``beside`` are the models that may be where the problem is."""
+def _unknown_field(key: str | int, beside: Sequence[type[BaseModel]], elsewhere: Mapping[str, str], path: str) -> str:
+    """Return what is wrong with a key that no model has; ``beside`` are the models that may be where it is."""
+    keys = [field.alias or name for model in beside for name, field in model.model_fields.items()]
+    near = did_you_mean(key, keys)
+    return f"unknown field{near}{f'; {elsewhere[path]} has it' if not near and path in elsewhere else ''}"
+
+
+def _text(detail: dict[str, Any]) -> str:
+    """Return what is wrong with a value, for the manifest's writer."""
     value, context = detail["input"], detail.get("ctx", {})
     match detail["type"]:
-        case "extra_forbidden":
-            keys = [field.alias or name for model in beside for name, field in model.model_fields.items()]
-            return f"{UNKNOWN_FIELD}{did_you_mean(detail['loc'][-1], keys)}"
         case "missing":
             return "is required"
         case "json_invalid":
@@ -133,7 +159,7 @@ def _text(detail: dict[str, Any], beside: Sequence[type[BaseModel]]) -> str:
 
 
 def _literals(expected: str) -> Iterator[object]:
-    """``'a', 1 or "it's"``, as pydantic lists what it accepts, as values."""
+    """Yield what pydantic accepts, ``'a', 1 or "it's"``, as values."""
     for match in _LITERALS.finditer(expected):
         text = match["single"] if match["single"] is not None else match["double"]
         if text is not None:

@@ -18,7 +18,7 @@ from dra_kit.author.models.model import AuthorModel, shown
 from dra_kit.author.models.rules import invalid
 from dra_kit.errors import InvalidDevice
 from dra_kit.resource import v1
-from dra_kit.resource.fielderror import FieldError, quote
+from dra_kit.resource.fielderror import FieldError
 from dra_kit.resource.validation.fields.formats import driver_name
 from dra_kit.resource.validation.slices.pools import validate_pool
 from dra_kit.resource.validation.slices.slices import ADVANCED_DEVICES_MAX, validate_slice
@@ -100,8 +100,7 @@ class Pool(AuthorModel, Generic[DeviceT_co]):
 
     def _as_written(self, error: FieldError) -> FieldError:
         """Return an error in the slices that the pool was laid out in, as one in the pool."""
-        detail = error.detail.replace(f"in pool {quote(self.name or _NODE)}", "in a pool")
-        return replace(error, path=_pool_path(error.path, len(self.devices)), detail=detail)
+        return replace(error, path=_pool_path(error.path, len(self.devices)))
 
     def _as_slices(self) -> list[v1.ResourceSlice]:
         """Return the pool as slices that the API's rules can be tried on; names and numbers in them mean nothing."""
@@ -157,9 +156,7 @@ class Pool(AuthorModel, Generic[DeviceT_co]):
 
 
 def publish_the_same(pool: Pool[Any], other: Pool[Any]) -> bool:
-    """Return whether two valid pools look the same in slices; equal devices that are valid share their form in
-    the API.
-    """
+    """Return whether two valid pools look the same in slices; equal valid devices share their form in the API."""
     return (
         len(pool.devices) == len(other.devices)
         and bool(_beside_devices(pool.__dict__) == _beside_devices(other.__dict__))

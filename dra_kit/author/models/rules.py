@@ -28,17 +28,9 @@ _PATTERN: Final = re.compile(r", regex used for validation is '[^']*'")
 _OWN_NAMES: Final = {"sharedCounters": "counter_sets"}
 """What an author writes under another name: a pool's counters are laid out in slices of their own."""
 
-_COUNTED: Final = {
-    "the total number of attributes and capacities": "attributes and capacity",
-    "the total number of attribute values": "attributes",
-}
-"""The fields that a rule of the API counts, where its error names only the device."""
-
 
 def invalid(what: str, errors: Sequence[FieldError]) -> InvalidDevice:
-    """Return the error of an author's object that breaks rules of the API: object, field, value and rule in
-    one line.
-    """
+    """Return the error of an author's object that breaks rules of the API, on one line: object, field, value, rule."""
     alike: dict[str, list[str]] = {}
     for line in dict.fromkeys(_line(error) for error in errors):
         alike.setdefault(_WHICH.sub("", line), []).append(line)
@@ -56,10 +48,8 @@ def author_path(path: str) -> str:
 
 
 def _line(error: FieldError) -> str:
-    path, detail = author_path(error.path), _words(_PATTERN.sub("", error.detail).replace("',  or '", "' or '"))
-    counted = next((fields for start, fields in _COUNTED.items() if detail.startswith(start)), "")
-    path = f"{path}: {counted}" if path and counted else path or counted
-    detail = detail.replace("in the ResourceSlice spec", "in its Pool")
+    path = ": ".join(filter(None, (author_path(error.path), " and ".join(error.counted))))
+    detail = _words(_PATTERN.sub("", error.author_detail or error.detail).replace("',  or '", "' or '"))
     value, kind = error.value, error.kind
     if kind is ErrorKind.TOO_LONG:
         text = f"Too long: {_cut(quote(str(value)))}: {detail}"

@@ -5,15 +5,16 @@ Source: k8s.io/apiserver 0.37 ``pkg/admission/plugin/policy/validating`` and ``p
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal
 
 from dra_kit.cel.admission.environment import AdmissionEnvironment
 from dra_kit.cel.admission.expressions import AdmissionExpression, compile_admission, variables_map
 from dra_kit.cel.functions.authorization import Authorizer, ResourceCheck
 from dra_kit.cel.types import DYN, Type
 from dra_kit.errors import CelCompileError, CelRuntimeError
+from dra_kit.values.json import ObjectView
 
 COST_BUDGET: Final = 10_000_000
 """What all validations of a policy may cost together, for one request and parameter."""
@@ -25,8 +26,6 @@ MESSAGE_MAX: Final = 5 * 1024
 """The longest text of a ``messageExpression`` that is used, in bytes."""
 
 _NO_BUDGET: Final = "validation failed due to running out of cost budget, no further validation rules will be run"
-
-Object: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +103,7 @@ class Policy:
     _validations: list[_Validation] = field(default_factory=list)
 
     def denials(self, asked: Request) -> list[Denial]:
-        """All validations that a request fails, in their order.
+        """Return all validations that a request fails, in their order.
 
         Args:
             asked: the request, already matched by the policy's ``matchConstraints``.
@@ -131,7 +130,7 @@ class Policy:
         return [Denial(message)] if self.failure_policy == "Fail" else []
 
     def _conditions_met(self, asked: Request) -> bool | str:
-        """Whether all match conditions hold; a text if that cannot be told and the policy fails then."""
+        """Return whether all match conditions hold; a text if that is unknown and the policy fails then."""
         given = self._given(asked)
         given["namespaceObject"] = None
         try:
@@ -148,7 +147,7 @@ class Policy:
         return errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]"
 
     def _messages(self, asked: Request, results: Sequence[Any], budget: _Budget) -> list[str]:
-        """The texts of the ``messageExpression`` of what has failed; empty where there is none that can be used."""
+        """Return the texts of the ``messageExpression`` of what has failed; empty where none can be used."""
         wanted = [
             one.message_expression if result is False else None
             for one, result in zip(self._validations, results, strict=True)
@@ -168,7 +167,7 @@ class Policy:
         self, expressions: Sequence[AdmissionExpression], given: dict[str, Any], budget: _Budget, *,
         with_variables: bool = True,
     ) -> list[Any]:  # fmt: skip
-        """The value of each expression, or an ``_Error``."""
+        """Return the value of each expression, or an ``_Error``."""
         if with_variables:
             given["variables"] = variables_map(self._variables, given, budget)
         results: list[Any] = []
@@ -221,8 +220,8 @@ def _usable(text: Any) -> str:
     return "" if "\n" in text or len(text.encode()) > MESSAGE_MAX else text
 
 
-def compile_policy(spec: Object) -> Policy:
-    """Compiles the expressions of a policy.
+def compile_policy(spec: ObjectView) -> Policy:
+    """Compile the expressions of a policy.
 
     Args:
         spec: of a ValidatingAdmissionPolicy; only its expressions are looked at.
@@ -249,11 +248,13 @@ def compile_policy(spec: Object) -> Policy:
     for i, validation in enumerate(spec.get("validations") or ()):
         path = f"validations[{i}]"
         checked = _compiled(policy, f"{path}.expression", validation, "expression", of_validations, "bool")
-        told = _compiled(policy, f"{path}.messageExpression", validation, "messageExpression", of_messages, "string")
+        message_expression = _compiled(
+            policy, f"{path}.messageExpression", validation, "messageExpression", of_messages, "string"
+        )
         if checked is not None:
             reason = validation.get("reason") or "Invalid"
             message = (validation.get("message") or "").strip()
-            policy._validations.append(_Validation(checked, told, message, reason))  # noqa: SLF001
+            policy._validations.append(_Validation(checked, message_expression, message, reason))  # noqa: SLF001
     for i, annotation in enumerate(spec.get("auditAnnotations") or ()):
         path = f"auditAnnotations[{i}].valueExpression"
         _compiled(policy, path, annotation, "valueExpression", of_validations, "string", "null_type")
@@ -261,9 +262,9 @@ def compile_policy(spec: Object) -> Policy:
 
 
 def _compiled(
-    policy: Policy, path: str, holder: Object, name: str, environment: AdmissionEnvironment, *expected: str
+    policy: Policy, path: str, holder: ObjectView, name: str, environment: AdmissionEnvironment, *expected: str
 ) -> AdmissionExpression | None:
-    """The expression in a field; None where there is none, or it is a problem."""
+    """Return the compiled expression of a field; None where there is none, or it is a problem."""
     text = holder.get(name) or ""
     if not text.strip():
         return None

@@ -29,7 +29,7 @@ class CheckCommand(RoleCommand):
     """Its TARGET may be left out; in the pod of a role it is that of the role."""
 
     def load(self, own: Sequence[click.Parameter], args: Sequence[str]) -> Driver[Any, Any] | None:
-        """The driver of TARGET."""
+        """Return the driver of TARGET."""
         target = target_of(own, args) or getattr(role_process(), "target", "")
         return load_driver(target) if target else None
 
@@ -111,7 +111,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
 
 
 def _settings(ctx: click.Context, driver: Driver[Any, Any] | None, account: str) -> BaseModel | None:
-    """The driver's own settings where its rights follow from them: in which namespaces its objects are."""
+    """Return the driver's own settings where its rights follow from them: in which namespaces its objects are."""
     if (
         driver is None
         or account != "node"
@@ -129,5 +129,5 @@ async def _checked(findings: Any, wanted: Any, options: dict[str, Any]) -> Any:
     except ConfigurationError as error:
         if options["kubeconfig"] is not None or wanted.kubelet_dir is None:
             raise
-        why = str(error).split(";", 1)[0]
+        why = error.problem
     return await findings(wanted, credentials, why)

@@ -73,5 +73,5 @@ async def _gathered(driver: str, kubeconfig: Path | None, context: str | None, k
     except ConfigurationError as error:
         if kubeconfig is not None:
             raise
-        why = str(error).split(";", 1)[0]
+        why = error.problem
     return await gather(driver, credentials, kubelet_dir, why)

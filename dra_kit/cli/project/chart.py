@@ -3,57 +3,103 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from dra_kit.cli.options.common import complete_target, path
 
+if TYPE_CHECKING:
+    from dra_kit.author.driver import Driver
+
+_STDOUT: Final = Path("-")
+
 
 @click.command()
 @click.argument("target", required=False, shell_complete=complete_target)
+@click.option(
+    "--values",
+    "file",
+    type=path(dir_okay=False, allow_dash=True),
+    metavar="FILE",
+    help="write all values of TARGET for this chart there; -: to stdout",
+)
 @click.option("--directory", type=path(file_okay=False), metavar="FOLDER", help="write the chart of TARGET there")
-def command(target: str | None, directory: Path | None) -> None:
-    """Print the folder of the helm chart that comes with this release, or write the chart of one driver.
+def command(target: str | None, file: Path | None, directory: Path | None) -> None:
+    """Print the folder of the helm chart that comes with this release, or write the values or the chart of one driver.
 
-    The chart of TARGET has the values of its deploy/values.yaml and the DeviceClasses of its deviceclasses.yaml, where
-    they are, so that it needs no other; and a schema that knows the driver's settings: helm refuses a wrong one.
+    The values of TARGET are those of its deploy/values.yaml, where there is one, the DeviceClasses of its
+    deviceclasses.yaml, and the rights that its code needs: a cluster needs nothing else. The chart of TARGET has them
+    built in, and a schema that knows the driver's settings: helm refuses a wrong one.
 
     \b
-      helm install pizza "$(dra-kit chart)" --values values.yaml
+      dra-kit chart . --values values.yaml && helm install pizza "$(dra-kit chart)" --values values.yaml
       dra-kit chart . --directory build/chart && helm install pizza build/chart
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
     from dra_kit.scaffold.share import chart
 
-    if (target is None) != (directory is None):
-        raise click.UsageError("TARGET and --directory go together: the chart of a driver is written somewhere.")
-    if target is None or directory is None:
+    if (target is None) != (file is None and directory is None):
+        raise click.UsageError("TARGET goes together with --values or --directory: what is made is written there.")
+    if target is None:
         click.echo(chart())
         return
-    from dra_kit.chart.of_driver import write_chart
+    import yaml
+
+    from dra_kit.chart.of_driver import complete_values, write_chart
+    from dra_kit.errors import ConfigurationError
     from dra_kit.process.target import load_driver
 
     driver = load_driver(target)
-    write_chart(chart(), directory, driver=driver.name, settings=driver.settings, values=_values(target, driver.name))
-    click.echo(f"Made {directory}, the chart of driver {driver.name}: helm install NAME {directory}")
+    text = _values(target, driver)
+    values: dict[str, Any] = yaml.safe_load(text)
+    complete_values(chart(), values)
+    if file == _STDOUT:
+        click.echo(text, nl=False)
+    elif file is not None:
+        try:
+            file.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise ConfigurationError(f"{file} cannot be written: {error}; choose another by --values") from None
+        click.echo(f'Made {file}, the values of driver {driver.name}: helm install NAME "$(dra-kit chart)" -f {file}')
+    if directory is not None:
+        write_chart(chart(), directory, driver=driver.name, settings=driver.settings, values=values)
+        click.echo(f"Made {directory}, the chart of driver {driver.name}: helm install NAME {directory}")
 
 
-def _values(target: str, driver: str) -> dict[str, Any]:
-    """What the driver's project says."""
+def _values(target: str, driver: Driver[Any, Any]) -> str:
+    """Return all values of the driver, as YAML."""
     import yaml
 
+    from dra_kit.chart.driver_values import driver_values
+    from dra_kit.chart.rights import declared_rights
+    from dra_kit.cli.options.driver_settings import author_settings
     from dra_kit.errors import ConfigurationError
+    from dra_kit.process.target import GLOB_SUFFIXES
     from dra_kit.sandbox.driver.settings.project import project_of
 
+    if target.endswith(GLOB_SUFFIXES):
+        return driver_values("", {"globs": Path(target).read_text(encoding="utf-8")}, {})
     project = project_of(target)
-    if project is None:
-        return {"driverName": driver}
-    file = project.folder / "deploy" / "values.yaml"
+    facts = {"driverName": driver.name}
+    written = ""
+    if project is not None:
+        module, attribute = project.driver
+        facts |= {"target": f"{module}:{attribute}"} if module else {}
+        file = project.folder / "deploy" / "values.yaml"
+        try:
+            written = file.read_text(encoding="utf-8") if file.exists() else ""
+            given = yaml.safe_load(written) or {}
+            classes = "".join(path.read_text(encoding="utf-8") for path in project.classes)
+        except (OSError, ValueError, yaml.YAMLError) as error:
+            raise ConfigurationError(f"{file} cannot be read: {' '.join(str(error).split())}; correct it") from None
+        if not isinstance(given, dict):
+            raise ConfigurationError(f"{file} is no mapping of values; correct it")
+        facts |= {"deviceClasses": classes} if classes else {}
+    settings = ((yaml.safe_load(written) or {}).get("node") or {}).get("settings") or {}
     try:
-        found = yaml.safe_load(file.read_text(encoding="utf-8")) if file.exists() else None
-        classes = "".join(path.read_text(encoding="utf-8") for path in project.classes)
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise ConfigurationError(f"{file} cannot be read: {' '.join(str(error).split())}; correct it") from None
-    if not isinstance(found or {}, dict):
-        raise ConfigurationError(f"{file} is no mapping of values; correct it")
-    return {"driverName": driver, **({"deviceClasses": classes} if classes else {}), **(found or {})}
+        rights = declared_rights(driver, lambda: author_settings(driver, settings))
+    except ConfigurationError as error:
+        raise ConfigurationError(
+            f"{error}; the rights of its effects depend on node.settings in deploy/values.yaml"
+        ) from None
+    return driver_values(written, facts, rights)

@@ -43,12 +43,6 @@ from dra_kit.process import logging as process_logging
     help="ClusterRole that owns what the controller makes in the cluster, slices of no node and taint rules, so that "
     "it goes when that is deleted  [default: it stays]",
 )
-@click.option(
-    "--print-rules",
-    is_flag=True,
-    help="print what the driver's cluster provider, binder and taint rules need of the API, as values of the chart, "
-    "and end",
-)
 @common
 @click.pass_context
 def command(  # noqa: PLR0917 - click passes them by name
@@ -58,7 +52,6 @@ def command(  # noqa: PLR0917 - click passes them by name
     lease_name: str | None,
     leader_election: bool,
     cluster_role: str | None,
-    print_rules: bool,
     kubeconfig: Path | None,
     probe_address: str,
     log_format: Any,
@@ -67,13 +60,10 @@ def command(  # noqa: PLR0917 - click passes them by name
     """Run TARGET's controller: Events on claims and pods, the driver's own hooks, and what it does for the cluster.
 
     TARGET is module:attr, ./file.py, a folder with a pyproject.toml, or a file of globs (.yaml). Several replicas may
-    run: one of them, chosen by a Lease, is the active one and serves the whole cluster; the others stand by.
+    run: one of them, elected by a Lease, is the active one and serves the whole cluster; the others stand by.
     """
     del target
     driver: Driver[Any, Any] = ctx.meta["driver"]
-    if print_rules:
-        click.echo(_rules(driver), nl=False)
-        return
     process_logging.configure(log_format, log_level.upper())
     from dra_kit.controller.agent import ControllerSettings, run_controller
 
@@ -91,18 +81,5 @@ def command(  # noqa: PLR0917 - click passes them by name
 
 
 def _has_code(driver: Driver[Any, Any]) -> bool:
-    """Whether code of the author's runs in the controller."""
+    """Return whether code of the author's runs in the controller."""
     return bool(driver.controller_bound) or driver.handler_module.used
-
-
-def _rules(driver: Driver[Any, Any]) -> str:
-    """Which rights of the chart's the controller needs."""
-    import yaml
-
-    wanted = {
-        "clusterPools": driver.cluster_provider is not None,
-        "binding": driver.binder is not None,
-        "taintRules": driver.taint_rules is not None,
-    }
-    text: str = yaml.safe_dump({"controller": wanted}, sort_keys=False)
-    return text

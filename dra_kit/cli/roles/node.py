@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,7 +26,7 @@ class NodeCommand(RoleCommand):
     """Takes a file of globs in the place of a TARGET, too."""
 
     def load(self, own: Sequence[click.Parameter], args: Sequence[str]) -> Driver[Any, Any] | None:
-        """The driver of TARGET, or of ``--globs``."""
+        """Return the driver of TARGET, or of ``--globs``."""
         file = value_of(_GLOBS, args)
         if file is None:
             return super().load(own, args)
@@ -51,12 +51,6 @@ class NodeCommand(RoleCommand):
     show_envvar=True,
     help="durable state; default: plugins/<driver> below the kubelet's directory",
 )
-@click.option(
-    "--print-rules",
-    is_flag=True,
-    help="print what the driver's ClusterObject effects and its policy need of the API with these settings, as values "
-    "of the chart, and end",
-)
 @click.option("--dump-state", is_flag=True, help="print records, effects, epochs and what is damaged as JSON, and end")
 @common
 @click.pass_context
@@ -67,7 +61,6 @@ def command(
     globs: Path | None,
     state_dir: Path | None,
     *,
-    print_rules: bool,
     dump_state: bool,
     **options: Any,
 ) -> None:
@@ -80,9 +73,6 @@ def command(
     if target is not None and globs is not None:
         raise click.UsageError(f"TARGET {target} and {_GLOBS} {globs} do not go together: they name two drivers.")
     driver: Driver[Any, Any] = ctx.meta["driver"]
-    if print_rules:
-        click.echo(_rules(driver, ctx.meta.get("driver_settings", {})), nl=False)
-        return
     if dump_state:
         settings = NodeSettings(node_name="", kubelet_dir=options["kubelet_dir"], state_dir=state_dir)
         click.echo(json.dumps(_dumped(driver.name, settings), indent=2))
@@ -100,7 +90,7 @@ def command(
 
 
 def _dumped(driver: str, settings: NodeSettings) -> dict[str, Any]:
-    """What the node keeps; health that is damaged hides nothing else."""
+    """Return the state of the node; damaged health hides nothing else."""
     from dra_kit.node.health.memory import FILE, dump_health
     from dra_kit.node.state.dump import dump_state
 
@@ -109,18 +99,3 @@ def _dumped(driver: str, settings: NodeSettings) -> dict[str, Any]:
         return dumped | {"health": dump_health(settings.state(driver) / FILE)}
     except StoreError as error:
         return dumped | {"health": [], "damaged": [*dumped["damaged"], str(error)]}
-
-
-def _rules(driver: Driver[Any, Any], given: Mapping[str, object]) -> str:
-    """What the node's account needs beside what every driver needs, as values of the chart."""
-    import yaml
-
-    from dra_kit.author.effects.account_rules import account_rules
-    from dra_kit.author.effects.cluster_object import ClusterObject
-
-    effects = [effect for effect in driver.effects.values() if issubclass(effect, ClusterObject)]
-    rules = account_rules(effects, author_settings(driver, given) if effects else None)
-    if driver.policy is not None and driver.policy.watches is not None:
-        rules = {**rules, "extraRules": [*driver.policy.watches.rules(), *rules.get("extraRules", ())]}
-    text: str = yaml.safe_dump({"node": rules}, sort_keys=False)
-    return text

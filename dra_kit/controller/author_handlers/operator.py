@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+from collections.abc import Iterator
 from typing import Any, Final
 
 from dra_kit.author.context import Context
@@ -15,6 +16,8 @@ from dra_kit.errors import KubeError, NotFound
 from dra_kit.kube.client import Client
 from dra_kit.kube.connection.credentials import Credentials
 from dra_kit.kube.operator.operator import OperatorThread, kopf, quiet_settings
+from dra_kit.process.metrics import families
+from dra_kit.process.metrics.families import Reading
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -53,11 +56,22 @@ class AuthorHandlers:
         self._credentials = credentials
         self._client = client
         self._user_agent = user_agent
+        self._restarts: tuple[int, OperatorThread | None] = (0, None)  # of former lives of the part, and this one's
+
+    def readings(self) -> Iterator[Reading]:
+        """Yield how often kopf was started again, in all lives of the part; from any thread."""
+        yield families.KOPF_RESTARTS.of(self._count_restarts())
+
+    def _count_restarts(self) -> int:
+        former, thread = self._restarts
+        return former + (thread.restarts if thread is not None else 0)
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; ready when kopf is alive."""
         await self._served()
-        await OperatorThread(self._credentials, self._build, memo=self._memo).run(ready)
+        thread = OperatorThread(self._credentials, self._build, memo=self._memo)
+        self._restarts = (self._count_restarts(), thread)
+        await thread.run(ready)
 
     async def _served(self) -> None:
         """Wait until the cluster has the kinds of the author's: kopf looks for them once, at its start."""

@@ -1,44 +1,44 @@
-"""What happened to claims since the active replica last renewed its lease: told by whoever becomes active next."""
+"""What happened to claims and may not be announced yet: the next active replica announces it."""
 
 from __future__ import annotations
 
-import logging
 from collections import deque
-from collections.abc import Callable
 from typing import Final
 
 from dra_kit.controller.claims.lifecycle import Transition
+from dra_kit.controller.claims.progress import UNKNOWN
 
-logger: logging.Logger = logging.getLogger(__name__)
-
-MARGIN: Final = 30.0
-"""Seconds before the last renewal that are kept too: what the active replica had seen, and perhaps not yet written."""
 CAPACITY: Final = 50_000
+"""Transitions that are kept; beyond that the oldest are lost."""
 
 
 class Backlog:
-    """Transitions of the last moments.
+    """Transitions that the active replica may not have announced when it last renewed its lease.
 
-    Some of them may have been told: Events have names that make a second telling none, and hooks may come twice.
+    Some of them may be announced: Events have names that make a second creation a conflict, and hooks may come twice.
 
-    Args:
-        clock: seconds that only rise.
+    Attributes:
+        announced: the resource version of claims up to which all that happened is announced.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._steps: deque[tuple[float, Transition]] = deque(maxlen=CAPACITY)
+    def __init__(self) -> None:
+        self.announced: int = UNKNOWN
+        self._steps: deque[Transition] = deque(maxlen=CAPACITY)
 
     def add(self, step: Transition) -> None:
-        """It was seen now."""
-        self._steps.append((self._clock(), step))
+        """Keep a transition, which was seen now."""
+        self._steps.append(step)
 
-    def renewed(self) -> None:
-        """The active replica has renewed its lease: what is old was told."""
-        before = self._clock() - MARGIN
-        while self._steps and self._steps[0][0] < before:
+    def renewed(self, announced: int) -> None:
+        """Drop what is announced: the active replica has renewed its lease.
+
+        Args:
+            announced: the resource version of claims up to which all that happened is announced, as it says.
+        """
+        self.announced = max(self.announced, announced)
+        while self._steps and self._steps[0].version <= self.announced:
             self._steps.popleft()
 
     def steps(self) -> tuple[Transition, ...]:
-        """What may not have been told, in order."""
-        return tuple(step for _, step in self._steps)
+        """Return what may not be announced, in order."""
+        return tuple(self._steps)

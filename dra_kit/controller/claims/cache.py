@@ -12,6 +12,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
@@ -50,6 +51,7 @@ class ClaimCache:
         self._ended: OrderedDict[str, int] = OrderedDict()
         self._listing = False
         self._listed = -1  # resource version of the last list
+        self._seen = -1
 
     def __len__(self) -> int:
         return len(self._claims)
@@ -58,6 +60,11 @@ class ClaimCache:
     def primed(self) -> bool:
         """Whether there was a list."""
         return self._listed >= 0
+
+    @property
+    def seen(self) -> int:
+        """The latest resource version that a watch or a list has brought, of whatever claim."""
+        return self._seen
 
     def claims(self) -> HeldClaims:
         """Those that hold devices of ours now."""
@@ -71,6 +78,7 @@ class ClaimCache:
             deleted: it is the last state of a deleted one.
         """
         uid, version = _identity(claim)
+        self._seen = max(self._seen, version)
         if version <= self._version(uid):
             return ()
         steps = self._take(uid, version, self._read(uid, claim))
@@ -108,11 +116,13 @@ class ClaimCache:
         for uid in [uid for uid in self._claims if uid not in seen and self._version(uid) <= listed]:
             steps += self._take(uid, listed, None)
         self._listed = max(self._listed, listed)
+        self._seen = max(self._seen, listed)
         return () if silent else tuple(steps)
 
     def _take(self, uid: str, version: int, claim: ResourceClaim | None) -> tuple[Transition, ...]:
         held = self._claims.get(uid)
-        steps = transitions(held.read() if held is not None else None, claim, self._driver)
+        happened = transitions(held.read() if held is not None else None, claim, self._driver)
+        steps = tuple(replace(step, version=version) for step in happened)
         if claim is not None and our_devices(claim, self._driver):
             self._claims[uid] = _Held(version, claim.model_dump_json(by_alias=True, exclude_defaults=True))
             return steps

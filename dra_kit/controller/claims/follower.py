@@ -31,7 +31,7 @@ class Subscription:
 
     Attributes:
         claims: those that hold devices of ours at its beginning.
-        recent: what happened before it and was perhaps not told: ``claims`` are in the state after it.
+        recent: what happened before it and may not be announced: ``claims`` are in the state after it.
         steps: what happens from its beginning on, in order.
     """
 
@@ -77,6 +77,11 @@ class ClaimFollower:
     def claims(self) -> int:
         """How many claims hold devices of the driver; from any thread."""
         return len(self._cache)
+
+    @property
+    def seen(self) -> int:
+        """The latest resource version that a watch or a list has brought, of whatever claim."""
+        return self._cache.seen
 
     async def run(self, ready: asyncio.Event) -> None:
         """Lists again and again.

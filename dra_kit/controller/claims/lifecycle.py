@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from dra_kit.resource.v1 import DeviceRequestAllocationResult, ResourceClaim, ResourceClaimConsumerReference
@@ -28,12 +28,14 @@ class Transition:
         claim: in the state that tells of the devices: the new one, or the old one of devices that were given back.
         devices: the allocation results of our driver that the step is about.
         consumers: who came with RESERVED; who went otherwise; with ALLOCATED nobody.
+        version: resource version of claims at which it had happened at the latest; 0 where it is not known.
     """
 
     change: Change
     claim: ResourceClaim
     devices: tuple[DeviceRequestAllocationResult, ...]
     consumers: tuple[ResourceClaimConsumerReference, ...] = ()
+    version: int = field(default=0, compare=False)
 
 
 def our_devices(claim: ResourceClaim | None, driver: str) -> tuple[DeviceRequestAllocationResult, ...]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from dra_kit.controller.election.leadership import Leadership
-from dra_kit.controller.election.record import Timing, acquired, duration_of, holder_of, released
+from dra_kit.controller.election.record import Timing, acquired, annotations_of, duration_of, holder_of, released
 from dra_kit.errors import ConfigurationError, Conflict, Forbidden, Invalid, KubeError, NotFound
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import LEASES
@@ -37,6 +37,7 @@ class Elector:
         lease: its name.
         timing: of the election.
         clock: seconds that only rise.
+        annotations: of the Lease, asked for before each renewal.
     """
 
     name = "election"
@@ -51,6 +52,7 @@ class Elector:
         lease: str,
         timing: Timing = Timing(),  # noqa: B008 - immutable
         clock: Callable[[], float] = time.monotonic,
+        annotations: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self._client = client
         self._leadership = leadership
@@ -59,6 +61,7 @@ class Elector:
         self._lease = lease
         self._timing = timing
         self._clock = clock
+        self._annotations = annotations
         self._stored: dict[str, Any] | None = None
         self._changed_at = clock()  # when the lease was last seen to change
         self._renewed_at = -float("inf")  # when the last renewal that succeeded was sent
@@ -126,7 +129,7 @@ class Elector:
             return False
         wanted = acquired(
             self._stored, self._identity, self._timing, dt.datetime.now(dt.UTC),
-            namespace=self._namespace, name=self._lease,
+            namespace=self._namespace, name=self._lease, annotations=self._annotations(),
         )  # fmt: skip
         if self._stored is None:
             self._observe(await self._created(wanted))
@@ -160,7 +163,7 @@ class Elector:
         if self._stored is None or self._stored.get("spec") != lease.get("spec"):
             self._changed_at = self._clock()
             if holder_of(lease):
-                self._leadership.renewed()
+                self._leadership.renewed(annotations_of(lease))
             if holder_of(lease) not in {"", self._identity, holder_of(self._stored or {})}:
                 logger.info("standby: another replica is active", extra={"holder": holder_of(lease)})
         self._stored = lease

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 
 
 class Leadership:
@@ -16,7 +16,7 @@ class Leadership:
     def __init__(self, *, alone: bool = False) -> None:
         self._gained = asyncio.Event()
         self._lost = asyncio.Event()
-        self._renewals: list[Callable[[], None]] = []
+        self._renewals: list[Callable[[Mapping[str, str]], None]] = []
         (self._gained if alone else self._lost).set()
 
     @property
@@ -38,12 +38,15 @@ class Leadership:
         before.clear()
         now.set()
 
-    def on_renewal(self, listener: Callable[[], None]) -> None:
-        """Call ``listener`` whenever the active one, this process or another, is seen to have renewed its lease."""
+    def on_renewal(self, listener: Callable[[Mapping[str, str]], None]) -> None:
+        """Call ``listener`` whenever the active one, this process or another, is seen to have renewed its lease.
+
+        Args:
+            listener: gets the annotations of the lease.
+        """
         self._renewals.append(listener)
 
-    def renewed(self) -> None:
+    def renewed(self, annotations: Mapping[str, str]) -> None:
         """The lease was renewed, by whomever; for the elector."""
-        listeners: Sequence[Callable[[], None]] = self._renewals
-        for listener in listeners:
-            listener()
+        for listener in self._renewals:
+            listener(annotations)

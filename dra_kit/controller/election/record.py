@@ -36,9 +36,15 @@ def duration_of(lease: Mapping[str, Any], default: float) -> float:
     return float((lease.get("spec") or {}).get("leaseDurationSeconds") or default)
 
 
+def annotations_of(lease: Mapping[str, Any]) -> Mapping[str, str]:
+    """What its holder says beside that it holds it."""
+    return (lease.get("metadata") or {}).get("annotations") or {}
+
+
 def acquired(
-    lease: Mapping[str, Any] | None, identity: str, timing: Timing, now: dt.datetime, *, namespace: str, name: str
-) -> dict[str, Any]:
+    lease: Mapping[str, Any] | None, identity: str, timing: Timing, now: dt.datetime, *, namespace: str, name: str,
+    annotations: Mapping[str, str],
+) -> dict[str, Any]:  # fmt: skip
     """The lease as ``identity`` takes it, or renews it where it has it already; what else is in it stays.
 
     Args:
@@ -48,6 +54,7 @@ def acquired(
         now: by the process's clock, for people: nobody's decision follows from it.
         namespace: of the lease.
         name: of the lease.
+        annotations: that it gets; others that it has stay.
     """
     stored: Mapping[str, Any] = lease or {
         "apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": {"namespace": namespace, "name": name}
@@ -64,7 +71,8 @@ def acquired(
         "leaseDurationSeconds": max(1, round(timing.lease)),
         "renewTime": micro_time(now),
     }
-    return {**stored, "spec": spec}
+    metadata = stored["metadata"] | {"annotations": {**annotations_of(stored), **annotations}}
+    return {**stored, "metadata": metadata, "spec": spec}
 
 
 def released(lease: Mapping[str, Any], now: dt.datetime) -> dict[str, Any]:

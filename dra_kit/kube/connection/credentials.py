@@ -84,7 +84,7 @@ class Credentials:
         return self._connection.proxy
 
     async def authorization(self) -> str | None:
-        """The current ``Authorization`` header, such as ``Bearer …``; None when there is none to send.
+        """Return the current ``Authorization`` header, such as ``Bearer …``; None when there is none to send.
 
         Token files are read again after a minute, exec plugins run again after four fifths of their token's lifetime.
         When that fails the last header stays, and the failure is logged: the server says whether it is still good.
@@ -98,7 +98,7 @@ class Credentials:
         return self._connection.authorization
 
     async def refresh(self, rejected: str | None = None) -> bool:
-        """Reads the credentials again because the server answered 401.
+        """Read the credentials again because the server answered 401.
 
         Calls at one time share one reading.
 
@@ -142,7 +142,7 @@ async def load_credentials(
     service_account: Path = SERVICE_ACCOUNT,
     environment: Mapping[str, str] = os.environ,
 ) -> Credentials:
-    """Finds the credentials of this process.
+    """Find the credentials of this process.
 
     Args:
         kubeconfig: a kubeconfig; None takes ``$KUBECONFIG`` (several, separated by colons, are merged), else the
@@ -169,8 +169,8 @@ def _find(
     if not any(Path(path).expanduser().is_file() for path in paths.split(os.pathsep) if path):
         looked = f"kubeconfig {paths}" if named else f"$KUBECONFIG (unset), {service_account}/token, {paths}"
         raise ConfigurationError(
-            f"no credentials for Kubernetes; looked for {looked}: "
-            "name an existing kubeconfig, or run in a pod with a service account"
+            f"no credentials for Kubernetes; looked for {looked}",
+            remedy="name an existing kubeconfig, or run in a pod with a service account",
         )
     return functools.partial(_read_kubeconfig, paths, context, environment)
 
@@ -193,7 +193,7 @@ async def _read_service_account(directory: Path, environment: Mapping[str, str])
         )
     except (modules.exception, OSError, ValueError) as error:
         raise ConfigurationError(
-            f"service account {directory}: {error}; is automountServiceAccountToken on for this pod?"
+            f"service account {directory}: {error}", remedy="is automountServiceAccountToken on for this pod?"
         ) from error
 
 
@@ -215,13 +215,14 @@ async def _read_kubeconfig(paths: str, context: str | None, environment: Mapping
         raise
     except TimeoutError as error:
         raise ConfigurationError(
-            f"kubeconfig {paths}: no credentials within {_PLUGIN_SECONDS:g} s; run its exec command by hand"
+            f"kubeconfig {paths}: no credentials within {_PLUGIN_SECONDS:g} s", remedy="run its exec command by hand"
         ) from error
     except Exception as error:  # a wrong type in the file, a plugin or a provider raises anything
-        told = isinstance(error, (modules.exception, OSError))
-        text = str(error) if told else f"{type(error).__name__}: {error}"
+        expected = isinstance(error, (modules.exception, OSError))
+        text = str(error) if expected else f"{type(error).__name__}: {error}"
         raise ConfigurationError(
-            f"kubeconfig {paths}: {' '.join(text.split())}; does `kubectl --kubeconfig {paths} version` work?"
+            f"kubeconfig {paths}: {' '.join(text.split())}",
+            remedy=f"does `kubectl --kubeconfig {paths} version` work?",
         ) from error
     user = loader._user  # noqa: SLF001 - what kind of user it is has no public name
     proxy = configuration.proxy or proxy_from_environment(configuration.host, environment)
@@ -242,11 +243,15 @@ async def _read_kubeconfig(paths: str, context: str | None, environment: Mapping
 
 def _check_supported(paths: str, server: str, proxy: str | None, user: Any) -> None:
     if not server.startswith(("http://", "https://")):
-        raise ConfigurationError(f"kubeconfig {paths}: server {server!r} is no http:// or https:// URL; correct it")
+        raise ConfigurationError(
+            f"kubeconfig {paths}: server {server!r} is no http:// or https:// URL", remedy="correct it"
+        )
     if proxy is not None and not proxy.startswith(("http://", "https://")):
-        raise ConfigurationError(f"kubeconfig {paths}: proxy {proxy} is not supported; use an HTTP proxy")
+        raise ConfigurationError(f"kubeconfig {paths}: proxy {proxy} is not supported", remedy="use an HTTP proxy")
     if user is not None and any(key in user for key in ("as", "as-uid", "as-groups", "as-user-extra")):
-        raise ConfigurationError(f"kubeconfig {paths}: impersonation (as: …) is not supported; use another user")
+        raise ConfigurationError(
+            f"kubeconfig {paths}: impersonation (as: …) is not supported", remedy="use another user"
+        )
 
 
 def _lifetime(loader: Any, user: Any) -> float | None:
@@ -260,7 +265,7 @@ def _lifetime(loader: Any, user: Any) -> float | None:
 
 
 def _one_line(header: str | None) -> str | None:
-    """Token files often end with a newline, which no header may hold."""
+    """Return a token without the newline at the end of its file, which no header may have."""
     return header.strip() if header else None
 
 
@@ -273,8 +278,8 @@ def _ssl_context(connection: Connection) -> SSLContext | None:
         return connection.ssl_context()
     except (OSError, ValueError) as error:
         raise ConfigurationError(
-            f"certificates for {connection.server} cannot be used: {error}; "
-            "compare certificate-authority, client-certificate and client-key"
+            f"certificates for {connection.server} cannot be used: {error}",
+            remedy="compare certificate-authority, client-certificate and client-key",
         ) from error
 
 
@@ -295,7 +300,7 @@ class _Configuration:
 
 @functools.cache
 def _configuration_modules() -> SimpleNamespace:
-    """Private copies of kubernetes-asyncio's configuration modules.
+    """Return private copies of kubernetes-asyncio's configuration modules.
 
     They run with an import function of their own, which gives them each other, and stand-ins for the generated client
     and for the OpenID Connect requestor. ``sys.modules`` is never touched, so an author's own
@@ -345,7 +350,7 @@ def _execute(name: str, path: Path, import_: Callable[..., Any]) -> ModuleType:
 
 
 def _in_memory(file_or_data: Any) -> type:
-    """A ``FileOrData`` that hands out PEM instead of writing keys to temporary files."""
+    """Return a ``FileOrData`` that hands out PEM instead of writing keys to temporary files."""
 
     class PemOrFile(file_or_data):  # type: ignore[misc]
         def __init__(self, obj: Any, *args: Any, **kwargs: Any) -> None:

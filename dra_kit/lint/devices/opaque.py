@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from dra_kit.author.config.problems import KeyProblem
 from dra_kit.errors import InvalidConfig
 from dra_kit.lint.fixes.remedy import Rewrite
 from dra_kit.lint.structure.fields import Problem
@@ -13,9 +14,6 @@ from dra_kit.resource.config import CONFIG_FIELDS
 from dra_kit.resource.mistakes.devices import unknown_driver
 from dra_kit.values.nearest import one_slip
 from dra_kit.values.paths import value_at
-
-_OF_KEYS = ("unknown field", "stands twice")
-"""How texts about a key begin, and not about its value."""
 
 
 def opaque_problems(manifest: Manifest, surroundings: Surroundings) -> Iterator[Problem]:
@@ -37,10 +35,11 @@ def opaque_problems(manifest: Manifest, surroundings: Surroundings) -> Iterator[
             try:
                 decoder.decode(opaque["parameters"])
             except InvalidConfig as error:
-                for below, text in error.problems:
+                for problem in error.problems:
+                    below, text = problem
                     field = f"{path}.parameters{'' if not below or below.startswith('[') else '.'}{below}"
                     message = f"{below}: {text}" if below else text
-                    yield Problem(field, "opaque-config", message, key=text.startswith(_OF_KEYS))
+                    yield Problem(field, "opaque-config", message, key=isinstance(problem, KeyProblem))
                 if error.omitted:
                     yield Problem(f"{path}.parameters", "opaque-config", f"… and {error.omitted} more")
         elif decoder is None and surroundings.advertised is not None:

@@ -16,7 +16,6 @@ from dra_kit.resource.gates import FeatureGates
 from dra_kit.values.nearest import one_slip
 
 _EXPRESSION: Final = re.compile(r"\.expression$")
-_WORD: Final = re.compile(r'"([^"]*)"')
 _ENTRY: Final = re.compile(r"\.resourceClaims\[\d+\]$")
 
 
@@ -40,7 +39,7 @@ def validate(manifest: Manifest, gates: FeatureGates) -> Iterator[Problem]:
 
 
 def _at_keys(errors: Iterable[FieldError], metadata: Mapping[str, Any]) -> Iterator[FieldError]:
-    """Errors, those about a label or annotation, whose map alone the API server names, with the path of the key."""
+    """Yield errors; one about a label or annotation gets the path of its key: the API server names only the map."""
     places = {f"metadata.{name}": _keys(metadata.get(name)) for name in ("annotations", "labels")}
     for error in errors:
         key = places[error.path].get(error.value) if error.path in places and error.value else None
@@ -56,9 +55,7 @@ def _problems(manifest: Manifest, errors: Iterable[FieldError]) -> Iterator[Prob
 
 def _remedies(error: FieldError) -> tuple[Remedy, ...]:
     """Return the word of a closed list that must be intended by another one."""
-    if error.kind is not ErrorKind.UNSUPPORTED:
-        return ()
-    intended = one_slip(error.value, _WORD.findall(error.detail))
+    intended = one_slip(error.value, error.supported)
     return (Rewrite(error.path, intended),) if intended else ()
 
 
@@ -67,9 +64,7 @@ def _is_reference(error: FieldError) -> bool:
 
 
 def _is_reported(manifest: Manifest, wrong: set[str], error: FieldError) -> bool:
-    """Return whether a rule that knows more tells of the same: of an expression, a value of a wrong type, a misspelt
-    field.
-    """
+    """Return whether a more precise rule reports it: of an expression, a wrong type, a misspelt field."""
     written = manifest.document.positions.find(error.path)
     paths = {error.path, written.path} if written.exact else {error.path}
     if not wrong.isdisjoint(paths):

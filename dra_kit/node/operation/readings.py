@@ -57,7 +57,7 @@ class NodeReadings:
         for read in (self._devices, self._effects, self._state):
             with suppress(DraKitError):  # the disk does not work now, which the log tells
                 yield from list(read())
-        yield from self._publication()
+        yield from self._view.publisher.record.readings()
         yield from process_readings("node", self._view.client, self._view.supervisor, self._watchdog)
         yield families.KOPF_RESTARTS.of(self._kopf_restarts())
 
@@ -102,16 +102,6 @@ class NodeReadings:
         yield families.STORE_COMMIT_SECONDS.of(store.commit_seconds)
         yield families.STORE_BYTES.of(store.size_bytes())
         yield families.STORE_DAMAGED.of(len(store.damage()))
-
-    def _publication(self) -> Iterator[Reading]:
-        publisher = self._view.publisher
-        for result in ("success", "error"):
-            yield families.PUBLICATIONS.of(publisher.results[result], result)
-        for verb in ("create", "update", "delete"):
-            yield families.SLICE_WRITES.of(publisher.writes[verb], verb)
-        yield families.LAST_PUBLICATION.of(publisher.last_success)
-        for pool, generation in publisher.generations.items():
-            yield families.POOL_GENERATION.of(generation, pool)
 
 
 def _info(use: DeviceUse) -> Iterator[tuple[str, ...]]:

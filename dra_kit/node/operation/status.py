@@ -133,7 +133,7 @@ class NodeStatus:
         found: dict[str, Any] = {
             "wanted": _wanted(view.publisher.wanted, node),
             "lastError": view.publisher.last_error,
-            "lastPublished": _time(view.publisher.last_success),
+            "lastPublished": _time(view.publisher.record.last_success),
             "discoverError": view.inventory.problem,
         }
         try:

@@ -67,7 +67,9 @@ class Watched:
                 self._trouble("the kind does not exist in the cluster", "create its CustomResourceDefinition")
                 self._set(None)
             except KubeError as error:
-                self._trouble(str(error), "dra-kit node TARGET --print-rules tells the rule")
+                self._trouble(
+                    str(error), "install the chart with the values that dra-kit chart TARGET --values FILE makes"
+                )
             finally:
                 synced.cancel()
             await asyncio.sleep(self._again[min(attempt, len(self._again) - 1)])

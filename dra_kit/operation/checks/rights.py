@@ -20,7 +20,7 @@ _SUBJECT_REVIEWS: Final = Resource(
 
 
 async def check_rights(client: Client, account: Account, driven: Driven) -> list[Finding]:
-    """A line for each right that is missing, one for all when none is.
+    """Return a finding for each right that is missing, one for all when none is.
 
     Args:
         client: of the account.
@@ -40,7 +40,7 @@ async def check_rights(client: Client, account: Account, driven: Driven) -> list
     return [
         make(
             "rights", f"{name} may not {right}, which {right.needed_for} needs",
-            "let a ClusterRole allow it" if account == "user" else _remedy(right, account),
+            "let a ClusterRole allow it" if account == "user" else _remedy(right),
         )
         for right in missing
     ]  # fmt: skip
@@ -53,17 +53,15 @@ def _title(account: Account, driven: Driven) -> str:
 
 
 def _but(account: Account, driven: Driven) -> str:
-    """What was not asked for."""
+    """Return what was not asked for."""
     if account == "user" or driven.code is not None:
         return ""
     return "; give a TARGET for what its code needs beside that"
 
 
-def _remedy(right: Right, account: Account) -> str:
-    if right.needed_for.split(" ", 1)[0] in {"policy", "effects"}:
-        return f"put the rules of dra-kit {account} TARGET --print-rules into the chart's values"
-    if right.needed_for.startswith(("cluster provider", "binder", "taint rules")):
-        return f"set the chart's values that dra-kit {account} TARGET --print-rules prints"
+def _remedy(right: Right) -> str:
+    if right.needed_for.startswith(("policy", "effects", "cluster provider", "binder", "taint rules")):
+        return "install the chart with the values that dra-kit chart TARGET --values FILE makes"
     return "install the chart's roles, or that rule"
 
 

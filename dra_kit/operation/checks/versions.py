@@ -14,19 +14,19 @@ from dra_kit.resource.releases import NEWEST, OLDEST
 
 
 async def check_server(client: Client) -> Finding:
-    """The API server: a release that is supported, and one that serves resource.k8s.io/v1."""
+    """Check the API server: a release that is supported, and one that serves resource.k8s.io/v1."""
     what = "API server"
     try:
         features = await discover(client)
     except ConfigurationError as error:
-        return fail(what, *_halves(str(error)))
+        return fail(what, error.problem, error.remedy)
     except KubeError as error:
         return fail(what, str(error), "give the right --kubeconfig or --context, and look at the network")
     return server_finding(features)
 
 
 def server_finding(features: ServerFeatures) -> Finding:
-    """What is to be said of a release that serves resource.k8s.io/v1."""
+    """Return the finding about a release that serves resource.k8s.io/v1."""
     if (features.major, features.minor) > NEWEST:
         return warn(
             "API server", f"Kubernetes {features} is newer than this release of dra-kit knows ({NEWEST})",
@@ -36,7 +36,7 @@ def server_finding(features: ServerFeatures) -> Finding:
 
 
 def kubelet_findings(nodes: Iterable[Mapping[str, Any]]) -> list[Finding]:
-    """The kubelets of nodes: one line for all that are well.
+    """Check the kubelets of nodes; return one line for all that are well.
 
     Args:
         nodes: Node objects.
@@ -63,9 +63,3 @@ def kubelet_findings(nodes: Iterable[Mapping[str, Any]]) -> list[Finding]:
 def _number(text: str) -> tuple[int, int]:
     match = re.match(r"(\d+)\.(\d+)", text)
     return (int(match[1]), int(match[2])) if match else (0, 0)
-
-
-def _halves(text: str) -> tuple[str, str]:
-    """Cause and remedy of an error's text."""
-    cause, _, remedy = text.partition("; ")
-    return cause, remedy or "see the message"

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
-Document: TypeAlias = Mapping[str, Any]
+from dra_kit.values.json import ObjectView
+
 """What ``GET /v1/status`` answers; another release may leave out what this one knows."""
 
 
-def problems(document: Document) -> list[str]:
-    """A line for each thing that somebody should look at; none when all is well."""
+def problems(document: ObjectView) -> list[str]:
+    """Return a line for each thing that needs attention; none when all is well."""
     return [
         *_of_registration(document),
         *_of_parts(document),
@@ -20,13 +21,13 @@ def problems(document: Document) -> list[str]:
     ]
 
 
-def listed(document: Document, key: str) -> Sequence[Mapping[str, Any]]:
-    """A list of the document; none where it could not be read."""
+def listed(document: ObjectView, key: str) -> Sequence[Mapping[str, Any]]:
+    """Return a list of the document; none where it could not be read."""
     found = document.get(key)
     return found if isinstance(found, list) else ()
 
 
-def _of_registration(document: Document) -> Iterator[str]:
+def _of_registration(document: ObjectView) -> Iterator[str]:
     registration = document.get("registration") or {}
     if registration.get("state") == "refused":
         yield f"the kubelet refuses the driver: {registration.get('text')}"
@@ -34,14 +35,14 @@ def _of_registration(document: Document) -> Iterator[str]:
         yield "no kubelet has registered the driver; is --kubelet-dir the kubelet's root directory?"
 
 
-def _of_parts(document: Document) -> Iterator[str]:
+def _of_parts(document: ObjectView) -> Iterator[str]:
     for name, part in (document.get("parts") or {}).items():
         if part.get("state") != "ready":
             why = f": {part['error']}" if part.get("error") else ""
             yield f"part {name} is {part.get('state')}{why}"
 
 
-def _of_slices(document: Document) -> Iterator[str]:
+def _of_slices(document: ObjectView) -> Iterator[str]:
     slices = document.get("slices") or {}
     if slices.get("discoverError"):
         yield f"discover fails: {slices['discoverError']}"
@@ -52,8 +53,8 @@ def _of_slices(document: Document) -> Iterator[str]:
     yield from slice_differences(document)
 
 
-def slice_differences(document: Document) -> Iterator[str]:
-    """How the published pools differ from those that are wanted, a line for each pool."""
+def slice_differences(document: ObjectView) -> Iterator[str]:
+    """Yield how the published pools differ from those that are wanted, a line for each pool."""
     slices = document.get("slices") or {}
     if slices.get("wanted") is None or slices.get("published") is None:
         return
@@ -62,18 +63,18 @@ def slice_differences(document: Document) -> Iterator[str]:
     for pool in sorted(wanted.keys() | published.keys()):
         has, shall = published.get(pool, set()), wanted.get(pool, set())
         parts = {"missing": shall - has, "too many": has - shall}
-        told = [f"{what}: {', '.join(sorted(names))}" for what, names in parts.items() if names]
-        if told:
-            yield f"pool {pool} is not published as wanted; {'; '.join(told)}"
+        differences = [f"{what}: {', '.join(sorted(names))}" for what, names in parts.items() if names]
+        if differences:
+            yield f"pool {pool} is not published as wanted; {'; '.join(differences)}"
 
 
-def _of_effects(document: Document) -> Iterator[str]:
+def _of_effects(document: ObjectView) -> Iterator[str]:
     for effect in listed(document, "effects"):
         if effect.get("error"):
             yield f"effect {effect['effect']} on {', '.join(effect['keys'])} cannot be undone: {effect['error']}"
 
 
-def _of_state(document: Document) -> Iterator[str]:
+def _of_state(document: ObjectView) -> Iterator[str]:
     for key in ("devices", "claims", "effects", "state"):
         found = document.get(key)
         if isinstance(found, dict) and "notRead" in found:

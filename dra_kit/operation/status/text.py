@@ -6,18 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from textwrap import indent
 from typing import Any
 
-from dra_kit.operation.status.problems import Document, listed, problems, slice_differences
+from dra_kit.operation.status.problems import listed, problems, slice_differences
 from dra_kit.operation.table import table
 from dra_kit.operation.who.device_use import DeviceUse
+from dra_kit.values.json import ObjectView
 from dra_kit.values.printable import printable
 
 
-def status_text(document: Document) -> str:
-    """The whole of it, the problems first."""
+def status_text(document: ObjectView) -> str:
+    """Return all of it, the problems first."""
     return "\n".join(_lines(document))
 
 
-def _lines(document: Document) -> Iterator[str]:
+def _lines(document: ObjectView) -> Iterator[str]:
     driver, node = document.get("driver"), document.get("node")
     yield printable(f"{driver} on {node}: dra-kit {document.get('release')}, since {document.get('started')}")
     found = problems(document)
@@ -56,7 +57,7 @@ def _registration(registration: Mapping[str, Any]) -> str:
     return printable(f"{registration.get('state', 'not known')}{text}")
 
 
-def _slices(document: Document) -> Iterator[str]:
+def _slices(document: ObjectView) -> Iterator[str]:
     slices = document.get("slices") or {}
     different = {line.split()[1] for line in slice_differences(document)}
     for pool in slices.get("published") or ():

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from dra_kit.operation.who.device_use import DeviceUse
 from dra_kit.resource.config import base_request
 from dra_kit.resource.pods import claim_uses, containers, init_containers, is_sidecar, phase, pod_claims
-
-Object: TypeAlias = Mapping[str, Any]
+from dra_kit.values.json import ObjectView
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
@@ -33,10 +32,12 @@ class _PodUse:
 _Uses: TypeAlias = Mapping[tuple[str, str, str], _PodUse]
 
 
-def device_uses(claims: Iterable[Object], pods: Iterable[Object], slices: Iterable[Object] = ()) -> list[DeviceUse]:
-    """All devices that are allocated, each with the containers of pods that have not ended.
+def device_uses(
+    claims: Iterable[ObjectView], pods: Iterable[ObjectView], slices: Iterable[ObjectView] = ()
+) -> list[DeviceUse]:
+    """Return all devices that are allocated, each with the containers of pods that have not ended.
 
-    A device that no container gets is told with the pods that its claim is reserved for, or without any.
+    A device that no container gets is returned with the pods that its claim is reserved for, or without any.
 
     Args:
         claims: ResourceClaims.
@@ -53,7 +54,7 @@ def device_uses(claims: Iterable[Object], pods: Iterable[Object], slices: Iterab
     )
 
 
-def _allocated(claim: Object) -> Iterator[DeviceUse]:
+def _allocated(claim: ObjectView) -> Iterator[DeviceUse]:
     metadata, status = claim["metadata"], claim.get("status") or {}
     for result in ((status.get("allocation") or {}).get("devices") or {}).get("results") or ():
         yield DeviceUse(
@@ -68,8 +69,8 @@ def _allocated(claim: Object) -> Iterator[DeviceUse]:
         )
 
 
-def _with_users(use: DeviceUse, claim: Object, uses: _Uses) -> Iterator[DeviceUse]:
-    told = False
+def _with_users(use: DeviceUse, claim: ObjectView, uses: _Uses) -> Iterator[DeviceUse]:
+    is_used = False
     for consumer in (claim.get("status") or {}).get("reservedFor") or ():
         if consumer.get("resource") != "pods" or consumer.get("apiGroup"):
             continue
@@ -78,14 +79,14 @@ def _with_users(use: DeviceUse, claim: Object, uses: _Uses) -> Iterator[DeviceUs
             continue
         getting = dict.fromkeys(name for name, request in pod.containers if request in {"", use.request})
         for container in getting or ("",):
-            told = True
+            is_used = True
             yield replace(use, pod=consumer["name"], container=container, node=pod.node or use.node)
-    if not told:
+    if not is_used:
         yield use
 
 
-def _pod_uses(pods: Iterable[Object]) -> _Uses:
-    """By namespace, claim and pod."""
+def _pod_uses(pods: Iterable[ObjectView]) -> _Uses:
+    """Return the uses of pods by namespace, claim and pod."""
     found: dict[tuple[str, str, str], _PodUse] = {}
     for pod in pods:
         metadata = pod["metadata"]
@@ -101,7 +102,7 @@ def _pod_uses(pods: Iterable[Object]) -> _Uses:
     return found
 
 
-def _that_run(pod: Object) -> list[Object]:
-    """Containers and sidecars, as the kubelet's PodResources has them; init containers while the pod has not begun."""
+def _that_run(pod: ObjectView) -> list[ObjectView]:
+    """Return containers and sidecars, as PodResources of the kubelet; init containers while the pod has not begun."""
     begun = phase(pod) != "Pending"
     return [item for item in init_containers(pod) if is_sidecar(item) or not begun] + containers(pod)

@@ -50,6 +50,8 @@ class Family:
 Reading: TypeAlias = "tuple[Family, Sequence[str], float | Durations]"
 
 _ALL: Final[tuple[Role, ...]] = ("node", "controller", "webhook")
+_CLIENTS: Final[tuple[Role, ...]] = ("node", "controller")
+"""Those that keep a client of the API server."""
 
 DEVICE_INFO: Final = Family(
     "dra_device_info", "gauge", "A device in use, with what the hardware calls it and who has it; always 1.",
@@ -77,14 +79,18 @@ DEVICES: Final = Family(
     ("state", "health"),
 )  # fmt: skip
 PUBLICATIONS: Final = Family(
-    "dra_driver_publications", "counter", "Times that the slices were compared with the inventory.", ("result",)
-)
-SLICE_WRITES: Final = Family("dra_driver_slice_writes", "counter", "ResourceSlices written.", ("verb",))
+    "dra_driver_publications", "counter", "Times that the slices were compared with the inventory.", ("result",),
+    _CLIENTS,
+)  # fmt: skip
+SLICE_WRITES: Final = Family("dra_driver_slice_writes", "counter", "ResourceSlices written.", ("verb",), _CLIENTS)
 LAST_PUBLICATION: Final = Family(
     "dra_driver_last_publication_timestamp_seconds", "gauge",
-    "When the slices were last found, or made, as they are wanted; 0 for never.",
+    "When the slices were last found, or made, as they are wanted; 0 for never.", (),
+    _CLIENTS,
 )  # fmt: skip
-POOL_GENERATION: Final = Family("dra_driver_pool_generation", "gauge", "Generation of the published pool.", ("pool",))
+POOL_GENERATION: Final = Family(
+    "dra_driver_pool_generation", "gauge", "Generation of the published pool.", ("pool",), _CLIENTS
+)
 EFFECTS: Final = Family(
     "dra_driver_effects", "gauge",
     "Effects on the hardware: in_force, pending (being applied, or to be applied again), reverting, revert_failed.",
@@ -98,12 +104,14 @@ STORE_DAMAGED: Final = Family("dra_driver_store_damaged_rows", "gauge", "Rows of
 API_REQUESTS: Final = Family(
     "dra_driver_api_requests", "counter",
     "Requests to the API server, but kopf's own, by HTTP status; code error when there was no answer.",
-    ("verb", "code"), ("node", "controller"),
+    ("verb", "code"), _CLIENTS,
 )  # fmt: skip
 LOOP_LAG_SECONDS: Final = Family(
     "dra_driver_event_loop_lag_seconds", "histogram", "How late the event loop is, asked every second.", (), _ALL
 )
-KOPF_RESTARTS: Final = Family("dra_driver_kopf_restarts", "counter", "Times that kopf has ended and was started again.")
+KOPF_RESTARTS: Final = Family(
+    "dra_driver_kopf_restarts", "counter", "Times that kopf has ended and was started again.", (), _CLIENTS
+)
 PART_READY: Final = Family(
     "dra_driver_part_ready", "gauge", "1 for a part of the process that does what it is there for.", ("part",), _ALL
 )

@@ -85,7 +85,7 @@ class FolderObserver(RunObserver):
             return
         if failure is not None:
             self._shown.failures.append(str(failure))
-            first, *others = str(failure).splitlines()
+            first, *others = failure.lines
             self._view.entry(first, bold=True, fg="red")
             self._view.details(others)
         await self._keep()

@@ -22,13 +22,18 @@ class Failure:
     messages: tuple[str, ...] = ()
     outcome: Outcome | None = None
 
-    def __str__(self) -> str:
+    @property
+    def lines(self) -> list[str]:
+        """The failure as a person reads it: the first line says where."""
         lines = [f"{self.where}:", *(f"  {mismatch}" for mismatch in self.mismatches)]
         if self.outcome:
             lines += [f"  {line}" for text in self.outcome.failures for line in text.splitlines()]
         if self.messages:
             lines += ["  events and conditions:", *(f"    {message}" for message in self.messages)]
-        return "\n".join(lines)
+        return lines
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +61,14 @@ class StoryResult:
         """Everything the story expects was true, and nothing was left over."""
         return not self.failures
 
-    def report(self) -> str:
-        """What a person reads: one line when it passed, else expected and got of each failure, with the events."""
+    @property
+    def lines(self) -> list[str]:
+        """The report as a person reads it: one line when it passed, else expected and got of each failure, too."""
         head = f"story {self.story} {'passed' if self.passed else 'FAILED'} in {self.seconds:.1f} s"
         if self.unseen:
             head += f"; not looked at, for nodes of a real cluster are not seen: file {', '.join(self.unseen)}"
-        return "\n".join([head, *(str(failure) for failure in self.failures)])
+        return [head, *(line for failure in self.failures for line in failure.lines)]
+
+    def report(self) -> str:
+        """Return the lines as one text."""
+        return "\n".join(self.lines)

@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 from dra_kit.testing import Harness
 
+from gpu_driver.effects.mps.paths import MpsFolder
+from tests.test_mps_leftovers import HOUR, age, left_by_a_daemon
+
 _ONCE = (
     "CLAIM_FETCHED",
     "AUTHOR_RETURNED",
@@ -95,6 +98,16 @@ def test_a_daemon_outlives_a_driver_that_is_killed_and_ends_with_its_claim(dra: 
     assert runs(before)
     dra.delete("Pod/servers")
     dra.wait_for(lambda: not runs(before))
+
+
+def test_a_folder_whose_record_was_lost_goes_and_that_of_a_claim_stays(dra: Harness) -> None:
+    dra.apply("serve.yaml")
+    pipe = Path(variables(dra, "servers", "one")["CUDA_MPS_PIPE_DIRECTORY"])
+    age(MpsFolder(path=pipe.parent), HOUR)
+    left = left_by_a_daemon(pipe.parents[1])
+    dra.restart()
+    dra.wait_for(lambda: not left.path.exists())
+    assert runs(pid(dra))
 
 
 @pytest.mark.dra_process

@@ -367,7 +367,7 @@ class TestPods:
         assert self.come_up(node)["metadata"]["uid"] != ended["metadata"]["uid"]
 
     def test_the_values_of_the_chart_grant_what_such_pods_take_and_child_processes_take_nothing(self) -> None:
-        values = yaml.safe_load((PROJECT / "deploy/values.yaml").read_text(encoding="utf-8"))["node"]
+        values = yaml.safe_load((PROJECT / "values.yaml").read_text(encoding="utf-8"))["node"]
         [(namespace, granted)] = values["namespacedRules"].items()
         assert namespace == values["settings"]["mps_namespace"]
         # listed, too, to be found again where the driver's state was lost

@@ -28,7 +28,7 @@ from tests.unit.charts.rights import Audit
 
 ROLES = ("node", "controller", "webhook")
 _EVENTS = Resource("events.k8s.io", "v1", "events", "Event", namespaced=True)
-_INSTALLED = {
+INSTALLED = {
     "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "Lease",
     "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
 }  # fmt: skip
@@ -77,7 +77,7 @@ class Life:
 def accounts(manifests: Manifests) -> RoleAccounts:
     """What of a release the roles need; pods run in the sandbox's process."""
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-    objects = [item for item in manifests.objects if item["kind"] in _INSTALLED]
+    objects = [item for item in manifests.objects if item["kind"] in INSTALLED]
     node, controller, webhook = (f"{RELEASE}-{role}" for role in ROLES)
     return RoleAccounts(
         namespace=NAMESPACE, node=node, controller=controller, webhook=webhook, objects=[namespace, *objects]
@@ -93,19 +93,19 @@ async def play(manifests: Manifests) -> Life:
     sandbox = Sandbox(SandboxDriver((driver,)), SandboxSettings(accounts=accounts(manifests), time_scale=60))
     sandbox.control_plane.server.api.rbac.audit = audit
     async with sandbox:
-        await sandbox.client.create(DEVICE_CLASSES, _CLASS)
-        await _until(lambda: len(sandbox.informers.objects(RESOURCE_SLICES)) == 2)
-        await sandbox.client.create(RESOURCE_CLAIMS, _claim("lunch"))
+        await sandbox.client.create(DEVICE_CLASSES, CLASS)
+        await until(lambda: len(sandbox.informers.objects(RESOURCE_SLICES)) == 2)
+        await sandbox.client.create(RESOURCE_CLAIMS, claim_object("lunch"))
         for _ in range(2):  # the same again is told as a repetition
             used |= await _eat(sandbox)
-        await sandbox.client.create(RESOURCE_CLAIMS, _claim("coal", {"burn": True}))
-        await sandbox.client.create(PODS, _pod("sad", "coal"))
-        await _until_event(sandbox, "FailedPrepareDevices", repeated=True)
+        await sandbox.client.create(RESOURCE_CLAIMS, claim_object("coal", {"burn": True}))
+        await sandbox.client.create(PODS, pod_object("sad", "coal"))
+        await until_event(sandbox, "FailedPrepareDevices", repeated=True)
         oven.smaller.set()
-        await _until(lambda: len(sandbox.informers.objects(RESOURCE_SLICES)) == 1)
+        await until(lambda: len(sandbox.informers.objects(RESOURCE_SLICES)) == 1)
         await sandbox.client.create(RESOURCE_SLICES, _LEFT)
         await _act_at_length(sandbox)
-        await _until(lambda: len(sandbox.informers.objects(RESOURCE_SLICES)) == 1)
+        await until(lambda: len(sandbox.informers.objects(RESOURCE_SLICES)) == 1)
     return Life(audit, used)
 
 
@@ -142,11 +142,11 @@ async def _eat(sandbox: Sandbox) -> set[str]:
         claim = sandbox.informers.objects(RESOURCE_CLAIMS).get(("default", "lunch"), {})
         return claim.get("status", {}).get("allocation")
 
-    await sandbox.client.create(PODS, _pod("guest", "lunch", "sleep", "600"))
-    await _until(lambda: phase() == "Running" and bool(devices()))
+    await sandbox.client.create(PODS, pod_object("guest", "lunch", "sleep", "600"))
+    await until(lambda: phase() == "Running" and bool(devices()))
     used = _used(sandbox)
     await sandbox.client.delete(PODS, "guest", "default")
-    await _until(lambda: phase() == "None" and not allocated())
+    await until(lambda: phase() == "None" and not allocated())
     return used
 
 
@@ -160,13 +160,13 @@ def _used(sandbox: Sandbox) -> set[str]:
     return {name for name, path in places.items() if any(DRIVER in str(entry) for entry in path.rglob("*"))}
 
 
-async def _until(condition: Callable[[], bool]) -> None:
+async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(100):
         while not condition():  # noqa: ASYNC110 - informers tell nobody
             await asyncio.sleep(0.02)
 
 
-async def _until_event(sandbox: Sandbox, reason: str, *, repeated: bool) -> None:
+async def until_event(sandbox: Sandbox, reason: str, *, repeated: bool) -> None:
     async with asyncio.timeout(100):
         while True:
             found = (await sandbox.client.list(_EVENTS)).items
@@ -175,7 +175,7 @@ async def _until_event(sandbox: Sandbox, reason: str, *, repeated: bool) -> None
             await asyncio.sleep(0.1)
 
 
-_CLASS = {
+CLASS = {
     "apiVersion": "resource.k8s.io/v1",
     "kind": "DeviceClass",
     "metadata": {"name": "pizza"},
@@ -197,7 +197,7 @@ _LEFT = {
 """Of a node that is no more."""
 
 
-def _claim(name: str, parameters: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def claim_object(name: str, parameters: Mapping[str, Any] | None = None) -> dict[str, Any]:
     devices: dict[str, Any] = {"requests": [{"name": "pizza", "exactly": {"deviceClassName": "pizza"}}]}
     if parameters:
         parameters = {"apiVersion": f"{DRIVER}/v1", "kind": "Order", **parameters}
@@ -210,7 +210,7 @@ def _claim(name: str, parameters: Mapping[str, Any] | None = None) -> dict[str, 
     }
 
 
-def _pod(name: str, claim: str, *command: str) -> dict[str, Any]:
+def pod_object(name: str, claim: str, *command: str) -> dict[str, Any]:
     container = {
         "name": "eater",
         "image": "x",

@@ -93,4 +93,4 @@ def test_it_is_made_again_and_again_but_over_nothing_else(chart: Path, tmp_path:
 
 def test_without_a_driver_it_is_where_the_chart_is() -> None:
     assert made().output == f"{CHART}\n"
-    assert "go together" in made(PROJECT).output
+    assert "goes together" in made(PROJECT).output

@@ -14,6 +14,7 @@ import pytest
 
 from dra_kit.apiserver.authorization.attributes import Attributes
 from dra_kit.apiserver.authorization.users import User
+from tests.unit.charts.end_life import ACCOUNT, play_end
 from tests.unit.charts.life import ROLES, play
 from tests.unit.charts.options_life import ALLOWED, OPTIONS, Option, play_options
 from tests.unit.charts.rendering import DEPLOYED, DRIVER, RELEASE, Helm, Manifests
@@ -123,6 +124,44 @@ def test_each_directory_of_the_host_is_one_that_the_node_role_uses(life: Life, h
     manifests = helm.render({**DEPLOYED, "node": {"kubeletDir": "/kubelet", "cdiDir": "/cdi"}})
 
     assert {mount["mountPath"] for mount in manifests.container("node")["volumeMounts"]} == life.used
+
+
+PUBLISHING = {"watch", "create", "update"}
+ENDING: list[Right] = [
+    (group, resource, verb)
+    for role, group, resource, verb in RIGHTS
+    if role == "node" and not (resource == "resourceslices" and verb in PUBLISHING)
+]
+"""What the node role needs at the end of the driver: all but what publishes."""
+
+
+@dataclass(frozen=True)
+class End:
+    """What was played at the end of the driver, and with which rights."""
+
+    manifests: Manifests
+    audit: Audit
+
+
+@pytest.fixture(scope="module")
+def end(helm: Helm) -> End:
+    manifests = helm.render({**DEPLOYED, "node": {"undertake": True}})
+    return End(manifests, asyncio.run(play_end(manifests)))
+
+
+def test_at_the_end_the_node_role_has_the_rights_that_it_needs_and_no_others(end: End) -> None:
+    # the API server itself asks for arbitrary nodes where the right for the node of the token is not enough
+    tried = Attributes("arbitrary-node:patch", "resource.k8s.io", "resourceclaims", "driver", "default", DRIVER)
+
+    assert end.audit.refused()[ACCOUNT] == [tried]
+    assert sorted(granted(end.manifests, ACCOUNT)) == sorted(ENDING)
+
+
+@pytest.mark.parametrize(("group", "resource", "verb"), ENDING)
+def test_without_a_right_something_is_refused_at_the_end(end: End, group: str, resource: str, verb: str) -> None:
+    lost = end.audit.lost(end.manifests, ACCOUNT, (group, resource, verb))
+
+    assert {(asked.group, asked.full_resource, asked.verb) for asked in lost} == {(group, resource, verb)}
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
+from dra_kit.cli.app import cli
 from tests.unit.charts.rendering import Helm
 from tests.unit.examples.kitchen import PROJECT
 from tests.unit.scaffold.projects import ANSWERS, PROJECTS
@@ -17,11 +19,13 @@ from tests.unit.scaffold.projects import ANSWERS, PROJECTS
     [*(PROJECTS / answers.project for answers in ANSWERS), PROJECT, PROJECT.parent / "gpu-driver"],
     ids=lambda x: x.name,
 )
-def test_values_and_classes_of_a_project_are_deployed(project: Path, helm: Helm) -> None:
-    values = yaml.safe_load((project / "deploy" / "values.yaml").read_text())
-    classes = (project / "deviceclasses.yaml").read_text()
+def test_values_and_classes_of_a_project_are_deployed(project: Path, helm: Helm, tmp_path: Path) -> None:
+    made = tmp_path / "values.yaml"
+    result = CliRunner().invoke(cli, ["chart", str(project), "--values", str(made)])
+    assert result.exit_code == 0, result.output
+    values = yaml.safe_load(made.read_text())
 
-    rendered = helm.render({**values, "deviceClasses": classes})
+    rendered = helm.render(values)
 
     webhook = values["webhook"]["certificate"]["selfMade"]
     assert {"DaemonSet", "Deployment", "DeviceClass"} <= rendered.kinds()

@@ -30,6 +30,7 @@ class ClusterApi:
         down: every answer is 503.
         silent: there is no answer.
         hold_leases: requests for leases are answered 503.
+        hold_events_of: Events that this instance reports are answered 503.
     """
 
     def __init__(self, versions: tuple[str, ...] = VERSIONS) -> None:
@@ -45,6 +46,7 @@ class ClusterApi:
         self.down = False
         self.silent = False
         self.hold_leases = False
+        self.hold_events_of = ""
         self.url = ""
         self._version = 100
         self._watches: set[asyncio.Queue[dict[str, Any] | None]] = set()
@@ -116,6 +118,8 @@ class ClusterApi:
             await asyncio.Event().wait()  # until whoever asked gives up
         if request.method == "POST" and request.path.startswith("/apis/events.k8s.io/v1/namespaces/"):
             event = await request.json()
+            if event["reportingInstance"] == self.hold_events_of:
+                return _status(503, "ServiceUnavailable")
             if event["metadata"]["name"] in {each["metadata"]["name"] for each in self.events}:
                 self.refused += 1
                 return _status(409, "AlreadyExists")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -50,13 +50,15 @@ class Candidate:
     def __init__(self, client: Client, identity: str, clock: Clock, **kwargs: Any) -> None:
         self.leadership = Leadership()
         self.renewals = 0
+        self.annotations: Mapping[str, str] = {}
         self.leadership.on_renewal(self._renewed)
         self.elector = Elector(
             client, self.leadership, identity=identity, namespace="default", lease="oven", clock=clock, **kwargs
         )
 
-    def _renewed(self) -> None:
+    def _renewed(self, annotations: Mapping[str, str]) -> None:
         self.renewals += 1
+        self.annotations = annotations
 
     async def attempt(self) -> bool:
         leading = await self.elector.attempt()
@@ -98,6 +100,23 @@ async def test_a_renewal_changes_the_time_and_nothing_else(api: ClusterApi, clie
     after = dict(stored(api))
     assert after.pop("renewTime") != before.pop("renewTime")
     assert after == before
+
+
+async def test_what_the_holder_says_is_renewed_with_it_and_what_others_wrote_stays(
+    api: ClusterApi, client: Client
+) -> None:
+    said = {"dra-kit/behind": "0"}
+    one, two = Candidate(client, "one", Clock(), annotations=lambda: said), Candidate(client, "two", Clock())
+    assert await one.attempt()
+    (lease,) = api.leases.values()
+    others = {**lease["metadata"]["annotations"], "kitchen.example/of": "somebody"}
+    await client.update(LEASES, {**lease, "metadata": {**lease["metadata"], "annotations": others}})
+    said["dra-kit/behind"] = "7"
+    assert await one.attempt()
+    await two.attempt()
+    (lease,) = api.leases.values()
+    assert lease["metadata"]["annotations"] == {"dra-kit/behind": "7", "kitchen.example/of": "somebody"}
+    assert two.annotations == lease["metadata"]["annotations"]
 
 
 async def test_a_holder_that_renews_keeps_it_for_ever(client: Client) -> None:

@@ -26,6 +26,7 @@ from tests.unit.controller.cluster_api import ClusterApi, eventually
 from tests.unit.controller.test_agent import Oven, Waiter
 from tests.unit.controller.test_observing import Till
 
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/default/leases/{DRIVER}-controller"
 QUICK = Timing(lease=8.0, renew_deadline=5.0, retry=0.1)
 
 
@@ -196,6 +197,36 @@ async def test_what_happens_while_nobody_is_active_is_told_by_the_next_one(
     assert second.till.of("claim-2") == [("allocated", [])]
     await second.stop()
     assert set(told(api).values()) == {1}
+
+
+async def test_what_one_that_is_killed_was_behind_with_is_told_by_the_next_one(
+    api: ClusterApi, tmp_path: Path, ports: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dra_kit.controller.claims.progress.MARGIN", 0.1)
+    monkeypatch.setattr("dra_kit.controller.agent._FLUSH_SECONDS", 0.0)  # a kill writes nothing more
+    kubeconfig = api.kubeconfig(tmp_path / "config")
+    first = Replica(kubeconfig, "first", ports)
+    await eventually(lambda: active(api) == "first")
+    second = Replica(kubeconfig, "second", ports)
+    await second.ready()
+    await eventually(lambda: api.watches == 2)
+    api.apply(claim("claim-1", devices=["pizza-0"]))
+    await eventually(lambda: len(api.events) == 1)
+
+    api.hold_events_of = "first"
+    api.apply(claim("claim-2", devices=["pizza-1"]))
+    api.delete("claim-1")
+    await eventually(lambda: ("deleted", "claim-1", []) in first.till.told)
+
+    for number in range(3, 6):  # time goes on, and the others see the lease renewed again and again
+        renewals = api.requests.count(("PUT", LEASE))
+        await eventually(lambda renewals=renewals: api.requests.count(("PUT", LEASE)) > renewals + 5)  # type: ignore[misc]
+        api.apply(claim(f"claim-{number}"))
+    await first.stop()
+    await eventually(lambda: len(api.events) == 3)
+    await second.stop()
+    assert set(told(api).values()) == {1}
+    assert [event["reportingInstance"] for event in api.events] == ["first", "second", "second"]
 
 
 async def test_one_that_loses_the_lease_goes_on_when_it_has_it_again_and_has_missed_nothing(

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dra_kit as dra
-from dra_kit.controller.claims.backlog import MARGIN, Backlog
+from dra_kit.controller.claims.backlog import Backlog
 from dra_kit.controller.claims.follower import ClaimFollower
 from dra_kit.controller.claims.lifecycle import Change, Transition, transitions
 from dra_kit.controller.claims.observing import Observing, catching_up
@@ -173,13 +173,11 @@ async def test_a_hook_that_blocks_holds_up_nobody_else() -> None:
 
 
 async def test_a_standby_tells_what_happened_since_the_active_one_last_renewed() -> None:
-    clock = Clock()
-    backlog = Backlog(clock)
+    backlog = Backlog()
     cluster, till = Cluster(backlog), Till()
     await cluster.put("claim-1", devices=["pizza-0"])
     await cluster.put("claim-2", devices=["pizza-1"], pods=["guest"])
-    clock.now += MARGIN + 1
-    backlog.renewed()  # what was before is told
+    backlog.renewed(cluster.follower.seen)  # what was before is told
     await cluster.delete("claim-1")
     await cluster.put("claim-2", devices=["pizza-1"])
     async with observed(cluster, till):

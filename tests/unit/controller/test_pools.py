@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -92,6 +94,44 @@ async def test_pools_are_published_with_the_nodes_that_may_use_them(client: Clie
     assert [device.get("nodeName") for device in one_by_one["devices"]] == ["node-1", None]
     assert all("nodeName" not in spec for spec in (everywhere, selected, one_by_one))
     assert {spec["pool"]["generation"] for spec in (everywhere, selected, one_by_one)} == {1}
+
+
+def told(made: ClusterPools) -> dict[tuple[str, ...], Any]:
+    """What the part tells Prometheus, by name and labels."""
+    return {(family.shown_name, *labels): value for family, labels, value in made.readings()}
+
+
+async def test_publications_are_counted_over_all_times_that_a_replica_is_the_active_one(client: Client) -> None:
+    made = part(client, Warehouse(pool("a"), pool("b")))
+    assert told(made) == {}  # it stands by
+    async with running(made):
+        first = told(made)
+        before = time.time()
+    assert told(made) == {}
+    await client.delete(RESOURCE_SLICES, (await client.list(RESOURCE_SLICES)).items[0]["metadata"]["name"])
+    async with running(made):
+        second = told(made)
+
+    assert first["dra_driver_publications_total", "success"] == 1
+    assert first["dra_driver_slice_writes_total", "create"] == 2
+    assert 0 < first["dra_driver_last_publication_timestamp_seconds",] <= before
+    assert {key[1] for key in first if key[0] == "dra_driver_pool_generation"} == {"a", "b"}
+    assert second["dra_driver_publications_total", "success"] == 2
+    assert second["dra_driver_slice_writes_total", "create"] == 3
+
+
+async def test_a_publication_that_fails_is_counted(client: Client) -> None:
+    made = part(client, Warehouse(pool("node-1")))
+    spec = {"driver": DRIVER, "pool": {"name": "node-1", "generation": 1, "resourceSliceCount": 1}, "devices": []}
+    await client.create(RESOURCE_SLICES, {"metadata": {"name": "of-a-node"}, "spec": {**spec, "nodeName": "node-1"}})
+    task = asyncio.create_task(made.run(asyncio.Event()))
+    try:
+        await eventually(lambda: told(made).get(("dra_driver_publications_total", "error")))
+        assert told(made)["dra_driver_last_publication_timestamp_seconds",] == 0
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
 
 
 async def test_a_change_of_several_slices_is_a_new_generation_and_of_one_is_not(client: Client) -> None:

@@ -47,7 +47,7 @@ PIZZA = Example(
         }
     ),
     frozenset(FIRST_STORY),
-    frozenset({"menu.yaml", "src", "stories", "tests"}),
+    frozenset({"menu.yaml", "src", "stories", "tests", "values.yaml"}),
 )
 GPU = Example(
     PROJECT.parent / "gpu-driver",
@@ -65,7 +65,7 @@ GPU = Example(
         }
     ),
     frozenset({*FIRST_STORY, "src/gpu_driver/config.py"}),
-    frozenset({"kind", "src", "stories", "tests"}),
+    frozenset({"kind", "src", "stories", "tests", "values.yaml"}),
 )
 EXAMPLES = pytest.mark.parametrize("example", [PIZZA, GPU], ids=lambda example: example.folder.name)
 

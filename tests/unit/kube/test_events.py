@@ -350,3 +350,51 @@ async def test_the_name_of_an_event_is_no_longer_than_the_api_takes(name: str) -
     written = wire.bodies[0]["metadata"]["name"]
     assert len(written) <= 253
     assert re.fullmatch(r"x[x.]*x\.[0-9a-f]{16}|x+\.[0-9a-f]{16}", written)
+
+
+ANSWERS = ((503, "ServiceUnavailable"), (409, "AlreadyExists"), (403, "Forbidden"))
+
+
+def told_when_written(events: EventRecorder, note: str, seen: list[str], **how: Any) -> None:
+    """Record an event of that note, which notes itself when it is settled."""
+    events.record(
+        LUNCH, "Normal", reason="Baked", action="Bake", note=note, identity=note,
+        written=lambda: seen.append(note), **how,
+    )  # fmt: skip
+
+
+async def test_who_records_learns_when_it_is_written_or_given_up() -> None:
+    seen: list[str] = []
+    down, there, refused = (status(code, reason, "no") for code, reason in ANSWERS)
+    async with recording(down, answer({}, 201), there, refused) as (_, events):
+        for note in ("written", "there already", "refused"):
+            told_when_written(events, note, seen)
+        assert seen == []
+        assert await events.flush(60)
+        assert seen == ["written", "there already", "refused"]
+        told_when_written(events, "written", seen, repeat=False)
+        assert seen[-1] == "written"
+        assert len(seen) == 4
+
+
+async def test_who_records_the_same_twice_learns_of_both() -> None:
+    seen: list[str] = []
+    async with served(answer({}, 201)) as wire:
+        events = recorder(wire)
+        told_when_written(events, "once", seen)
+        told_when_written(events, "once", seen)
+        told_when_written(events, "once", seen, repeat=False)
+        assert await events.flush(60)
+    assert seen == ["once"] * 3
+
+
+async def test_one_that_is_pushed_out_is_given_up_and_who_waits_for_room_pushes_none_out() -> None:
+    seen: list[str] = []
+    async with served(answer({}, 201)) as wire:
+        events = recorder(wire, capacity=4)
+        for number in range(6):
+            told_when_written(events, str(number), seen)
+        assert seen == ["0", "1"]
+        async with running(events):
+            await events.room()
+            assert len(events._waiting) <= 2

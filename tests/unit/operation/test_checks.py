@@ -162,8 +162,8 @@ async def test_each_part_of_the_code_needs_rights_of_its_own(tmp_path: Path) -> 
         async with await client_of(address, tmp_path) as client:
             lines = [str(item) for item in await check_rights(client, "controller", driven)]
             of_node = [str(item) for item in await check_rights(client, "node", driven)]
-    told = [line.split(" may not ")[1] for line in lines if "--print-rules" in line]
-    remedy = "set the chart's values that dra-kit controller TARGET --print-rules prints"
+    remedy = "install the chart with the values that dra-kit chart TARGET --values FILE makes"
+    told = [line.split(" may not ")[1] for line in lines if remedy in line]
     assert told == [
         *(f"{verb} resourceslices.resource.k8s.io, which cluster provider Warehouse needs; {remedy}"
           for verb in ("create", "update")),
@@ -173,8 +173,8 @@ async def test_each_part_of_the_code_needs_rights_of_its_own(tmp_path: Path) -> 
         *(f"{verb} devicetaintrules.resource.k8s.io, which taint rules Recall needs; {remedy}"
           for verb in ("list", "watch", "create", "update", "delete")),
     ]  # fmt: skip
-    assert [line.split(" may not ")[1] for line in of_node if "--print-rules" in line] == [
-        f"{right}; put the rules of dra-kit node TARGET --print-rules into the chart's values"
+    assert [line.split(" may not ")[1] for line in of_node if remedy in line] == [
+        f"{right}; {remedy}"
         for right in (
             "list nodemenus.kitchen.example, which policy Menu needs",
             "watch nodemenus.kitchen.example, which policy Menu needs",

@@ -9,14 +9,13 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from dra_kit.resource import names
-from dra_kit.resource.fielderror import ErrorKind, FieldError, GoStruct, duplicate, invalid, required
+from dra_kit.resource.fielderror import FieldError, GoStruct, duplicate, invalid, required, unsupported
 
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-_SUPPORTED: Final = "supported values: " + ", ".join(f'"{effect}"' for effect in _EFFECTS)
 
 
 def validate_node_taints(taints: Sequence[dict[str, Any]]) -> list[FieldError]:
-    """Keys, values and effects, and that no pair of key and effect comes twice; the path is the API server's.
+    """Check keys, values and effects, and that no pair of key and effect comes twice; the path is the API server's.
 
     Args:
         taints: values of the right types.
@@ -31,7 +30,7 @@ def validate_node_taints(taints: Sequence[dict[str, Any]]) -> list[FieldError]:
         if not effect:
             errors.append(required(f"{path}.effect"))
         elif effect not in _EFFECTS:
-            errors.append(FieldError(f"{path}.effect", ErrorKind.UNSUPPORTED, effect, _SUPPORTED))
+            errors.append(unsupported(f"{path}.effect", effect, _EFFECTS, in_order=True))
         if (key, effect) in seen:
             shown = GoStruct(Key=key, Value=value, Effect=effect, TimeAdded=taint.get("timeAdded"))
             errors.append(duplicate(path, shown, "taints must be unique by key and effect pair"))

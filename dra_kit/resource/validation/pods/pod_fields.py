@@ -11,13 +11,11 @@ from typing import Any, Final
 
 from dra_kit.resource import names
 from dra_kit.resource.fielderror import (
-    ErrorKind,
     FieldError,
     duplicate,
     forbidden,
     invalid,
     not_found,
-    quote,
     required,
     unsupported,
 )
@@ -40,14 +38,8 @@ _PORT_MAX: Final = 65535
 _SECONDS_MAX: Final = 2**31 - 1
 
 
-def _one_of(path: str, value: str, supported: tuple[str, ...]) -> FieldError:
-    """A value that is not in a closed list, whose items are listed in the list's own order."""
-    detail = "supported values: " + ", ".join(map(quote, supported))
-    return FieldError(path, ErrorKind.UNSUPPORTED, value, detail)
-
-
 def validate_volumes(volumes: list[Object], path: str) -> Iterator[FieldError]:
-    """The names of a pod's volumes; what they hold is not looked at."""
+    """Yield the names of the volumes of a pod; what they hold is not checked."""
     seen: set[str] = set()
     for i, volume in enumerate(volumes):
         where, name = f"{path}[{i}].name", volume.get("name", "")
@@ -62,7 +54,7 @@ def validate_volumes(volumes: list[Object], path: str) -> Iterator[FieldError]:
 
 
 def validate_container_fields(container: Object, volumes: set[str], path: str) -> Iterator[FieldError]:
-    """A container except its names and claims.
+    """Check a container except its names and claims.
 
     Args:
         container: values of the right types.
@@ -81,7 +73,7 @@ def validate_container_fields(container: Object, volumes: set[str], path: str) -
     yield from _mounts(container.get("volumeMounts") or [], volumes, f"{path}.volumeMounts")
     policy = container.get("imagePullPolicy")
     if policy and policy not in _PULL_POLICIES:
-        yield _one_of(f"{path}.imagePullPolicy", policy, _PULL_POLICIES)
+        yield unsupported(f"{path}.imagePullPolicy", policy, _PULL_POLICIES, in_order=True)
     yield from _resources(container.get("resources") or {}, f"{path}.resources")
 
 
@@ -150,7 +142,7 @@ def _native(name: str) -> bool:
 
 
 def _overcommitted(name: str) -> bool:
-    """Whether limits may be more than requests; those of extended resources and huge pages may not."""
+    """Return whether limits may be more than requests; those of extended resources and huge pages may not."""
     return _native(name) and not name.startswith(_HUGE)
 
 
@@ -170,10 +162,10 @@ def _quantity(name: str, quantity: Quantity, path: str) -> Iterator[FieldError]:
 
 
 def validate_pod_fields(spec: Object, path: str) -> Iterator[FieldError]:
-    """The fields of a pod's spec except volumes, claims and containers."""
+    """Check the fields of a pod's spec except volumes, claims and containers."""
     for field, choices in (("restartPolicy", _RESTART_POLICIES), ("dnsPolicy", _DNS_POLICIES)):
         if spec.get(field) and spec[field] not in choices:
-            yield _one_of(f"{path}.{field}", spec[field], choices)
+            yield unsupported(f"{path}.{field}", spec[field], choices, in_order=True)
     for key, value in sorted((spec.get("nodeSelector") or {}).items()):
         yield from (invalid(f"{path}.nodeSelector", key, text) for text in names.label_key(key))
         yield from (invalid(f"{path}.nodeSelector", value, text) for text in names.label_value(value))
@@ -219,4 +211,4 @@ def _toleration(toleration: Object, path: str) -> Iterator[FieldError]:
         case _:
             yield unsupported(f"{path}.operator", operator, ("Equal", "Exists"))
     if effect and effect not in _EFFECTS:
-        yield _one_of(f"{path}.effect", effect, _EFFECTS)
+        yield unsupported(f"{path}.effect", effect, _EFFECTS, in_order=True)

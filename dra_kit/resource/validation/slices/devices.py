@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from dra_kit.resource import v1
@@ -27,7 +28,7 @@ def validate_device(
     old: v1.Device | None = None,
     fractional_ranges: bool = False,
 ) -> list[FieldError]:
-    """All rules of the API server (Kubernetes 1.37) that concern one device alone.
+    """Check all rules of the API server (Kubernetes 1.37) that concern one device alone.
 
     Every gated field is validated as if its feature gate were on.
 
@@ -57,7 +58,7 @@ def validate_device(
 
 
 def uses_advanced_features(device: v1.Device) -> bool:
-    """Whether a slice with this device may hold only 64 devices: taints, counters and list attributes count."""
+    """Return whether a slice with this device may hold only 64: taints, counters and list attributes count."""
     return bool(device.taints or device.consumes_counters) or any(map(has_list, device.attributes.values()))
 
 
@@ -78,11 +79,8 @@ def _validate_nodes(device: v1.Device, path: str, *, per_device_node_selection: 
     if not per_device_node_selection:
         if device.node_name is None and device.node_selector is None and device.all_nodes is None:
             return []
-        detail = (
-            "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true "
-            "in the ResourceSlice spec"
-        )
-        return [invalid(path, None, detail)]
+        rule = "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true"
+        return [_of_spec(invalid(path, None, rule))]
     errors, present = [], []
     if device.node_name == "":
         errors.append(invalid(f"{path}.nodeName", "", "must not be empty"))
@@ -96,12 +94,18 @@ def _validate_nodes(device: v1.Device, path: str, *, per_device_node_selection: 
         errors.append(invalid(f"{path}.allNodes", value=False, detail="must be either unset or set to true"))
     elif device.all_nodes:
         present.append("`allNodes`")
-    detail = (
-        "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to "
-        "true in the ResourceSlice spec"
+    rule = (
+        "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when "
+        "`perDeviceNodeSelection` is set to true"
     )
     if not present:
-        errors.append(required(path, detail))
+        errors.append(_of_spec(required(path, rule)))
     elif len(present) > 1:
-        errors.append(invalid(path, f"{{{', '.join(present)}}}", detail))
+        errors.append(_of_spec(invalid(path, f"{{{', '.join(present)}}}", rule)))
     return errors
+
+
+def _of_spec(error: FieldError) -> FieldError:
+    """Add where the rule reads ``perDeviceNodeSelection``: of the slice's spec, or of an author's pool."""
+    rule = error.detail
+    return replace(error, detail=f"{rule} in the ResourceSlice spec", author_detail=f"{rule} in its Pool")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from dra_kit.resource import v1
 from dra_kit.resource.fielderror import FieldError, duplicate, not_found, quote
 
 
 def validate_pool(slices: Sequence[v1.ResourceSlice]) -> list[FieldError]:
-    """Unique names of devices and counter sets, and counter references that exist, across all slices of a pool.
+    """Check unique names of devices and counter sets, and counter references, across all slices of a pool.
 
     A pool that breaks one of these rules is accepted by the API server and ignored by the scheduler
     (k8s.io/dynamic-resource-allocation 0.37, ``resourceslice/validation.go``). Paths begin with ``slices[i].``.
@@ -19,20 +20,23 @@ def validate_pool(slices: Sequence[v1.ResourceSlice]) -> list[FieldError]:
     for i, resource_slice in enumerate(slices):
         for j, counter_set in enumerate(resource_slice.spec.shared_counters):
             if counter_set.name in sets:
-                detail = f"counter sets must be unique in pool {quote(resource_slice.spec.pool.name)}"
                 path = f"slices[{i}].spec.sharedCounters[{j}].name"
-                errors.append(duplicate(path, counter_set.name, detail))
+                errors.append(_repeated("counter sets", path, counter_set.name, resource_slice.spec.pool.name))
             sets[counter_set.name] = counter_set
     names: set[str] = set()
     for i, resource_slice in enumerate(slices):
         for j, device in enumerate(resource_slice.spec.devices):
             path = f"slices[{i}].spec.devices[{j}]"
             if device.name in names:
-                detail = f"devices must be unique in pool {quote(resource_slice.spec.pool.name)}"
-                errors.append(duplicate(f"{path}.name", device.name, detail))
+                errors.append(_repeated("devices", f"{path}.name", device.name, resource_slice.spec.pool.name))
             names.add(device.name)
             errors += _validate_references(device, sets, f"{path}.consumesCounters")
     return errors
+
+
+def _repeated(what: str, path: str, name: str, pool: str) -> FieldError:
+    rule = f"{what} must be unique in"
+    return replace(duplicate(path, name, f"{rule} pool {quote(pool)}"), author_detail=f"{rule} a pool")
 
 
 def _validate_references(device: v1.Device, sets: Mapping[str, v1.CounterSet], path: str) -> list[FieldError]:

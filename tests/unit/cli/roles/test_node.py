@@ -11,7 +11,6 @@ import textwrap
 from pathlib import Path
 
 import pytest
-import yaml
 
 from dra_kit.node.health.conditions import Problem
 from dra_kit.node.health.ledger import Remembered
@@ -34,20 +33,6 @@ DRIVER = """
         slices: int = 8
 
 
-    class Menu(dra.ClusterObject, id="menu", api_version="kitchen.example/v1", kind="Menu", plural="menus"):
-        def body(self) -> dict[str, object]:
-            return {}
-
-
-    class Cook(dra.ClusterObject, id="cook", api_version="v1", kind="Pod", plural="pods"):
-        @classmethod
-        def namespaces(cls, settings: Settings) -> list[str]:
-            return ["kitchen"] if settings.slices > 8 else []
-
-        def body(self) -> dict[str, object]:
-            return {}
-
-
     class Oven(dra.DeviceProvider):
         def discover(self) -> Iterator[Sequence[dra.Device]]:
             yield []
@@ -58,7 +43,7 @@ DRIVER = """
             return dra.Prepared()
 
 
-    driver = dra.Driver("dra.pizza", provider=Oven(), preparer=Waiter(), effects=[Menu, Cook], settings=Settings)
+    driver = dra.Driver("dra.pizza", provider=Oven(), preparer=Waiter(), settings=Settings)
 """
 
 
@@ -227,20 +212,3 @@ def test_help_shows_the_authors_settings(target: Path) -> None:
 def test_an_unknown_command() -> None:
     assert "No such command 'nodes'; did you mean \"node\"?" in dra_kit("nodes", code=2).stderr
     assert "No such command 'pizza'; there are chart, " in dra_kit("pizza", code=2).stderr
-
-
-VERBS = ["get", "create", "patch", "delete"]
-
-
-def test_what_its_objects_need_of_the_api_is_printed_for_the_chart(target: Path) -> None:
-    printed = yaml.safe_load(dra_kit("node", target, "--print-rules", code=0).stdout)
-    assert printed == {
-        "node": {"extraRules": [{"apiGroups": ["kitchen.example"], "resources": ["menus"], "verbs": VERBS}]}
-    }
-
-
-def test_what_they_need_with_these_settings_is_printed_by_namespace(target: Path) -> None:
-    printed = yaml.safe_load(dra_kit("node", target, "--print-rules", "--slices", "9", code=0).stdout)
-    assert printed["node"]["namespacedRules"] == {
-        "kitchen": [{"apiGroups": [""], "resources": ["pods"], "verbs": [*VERBS, "list"]}]
-    }

@@ -65,7 +65,7 @@ async def test_calls_are_counted_by_method_result_and_code(node: Node) -> None:
 async def test_devices_claims_and_publication(node: Node) -> None:
     lunch = node.claim()
     async with node.running(driver(), probe_address="127.0.0.1:0") as agent:
-        await eventually(lambda: bool(node.published()) and agent._publisher.last_success)
+        await eventually(lambda: bool(node.published()) and agent._publisher.record.last_success)
         await node.prepare(lunch)
         series = await scraped(agent)
     assert value(series, "dra_driver_prepared_claims") == 1
@@ -131,7 +131,7 @@ async def test_every_metric_of_the_node_is_told_and_no_other(node: Node) -> None
     kitchen()
     lunch = node.claim()
     async with node.running(driver(Baker(), effects=[Heat]), probe_address="127.0.0.1:0") as agent:
-        await eventually(lambda: bool(node.published()) and agent._publisher.last_success)
+        await eventually(lambda: bool(node.published()) and agent._publisher.record.last_success)
         await node.prepare(lunch)
         told = {name for name, _ in await scraped(agent) if not name.startswith("process_")}
     for suffix in ("_bucket", "_sum", "_count"):

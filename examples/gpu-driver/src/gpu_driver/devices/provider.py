@@ -12,6 +12,8 @@ from gpu_driver.devices.inventory import inventory
 from gpu_driver.devices.mig import Mig
 from gpu_driver.devices.remembered import Remembered
 from gpu_driver.effects.mig.gpu_instance import CreateGpuInstance
+from gpu_driver.effects.mps.leftovers import remove_leftovers
+from gpu_driver.effects.mps.paths import root_of
 from gpu_driver.hardware import Hardware
 from gpu_driver.host import pci
 from gpu_driver.host.device_plugin import refuse_beside_device_plugin
@@ -37,6 +39,8 @@ class GpuProvider(dra.DeviceProvider[Gpu, Hardware, Settings]):
             refuse_beside_device_plugin(self.hardware.host, settings.kubelet_root)
 
     def discover(self) -> Iterator[dra.Inventory[Gpu]]:
+        # a look every minute is often enough for what lost records have left
+        remove_leftovers(root_of(self.context.settings, self.hardware), self.context.effects)
         remembered = Remembered(self.context.state_dir / "gpus.json")
         yield inventory(find(self.hardware, self._own_places(), remembered), self.context.settings)
 

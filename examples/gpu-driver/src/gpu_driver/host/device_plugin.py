@@ -1,9 +1,10 @@
 """NVIDIA's device plugin: a second owner of the node's GPUs, who does not know of claims."""
 
-import socket
 from pathlib import Path
 
 import dra_kit as dra
+
+from gpu_driver.host.sockets import is_served
 
 
 def refuse_beside_device_plugin(host: Path, kubelet: Path) -> None:
@@ -18,20 +19,9 @@ def refuse_beside_device_plugin(host: Path, kubelet: Path) -> None:
     """
     # one for each resource that it offers: nvidia-gpu.sock, nvidia-gpu.shared.sock, nvidia-mig-1g.5gb.sock
     for path in sorted((host / str(kubelet).lstrip("/") / "device-plugins").glob("nvidia-*.sock")):
-        if _answers(path):
+        if is_served(path):
             raise dra.ConfigurationError(
                 f"NVIDIA's device plugin serves this node ({path}), and would give the same GPUs to other pods; keep "
                 "it off this node (a nodeSelector of its DaemonSet), or set --beside-device-plugin if it has GPUs of "
                 "its own"
             )
-
-
-def _answers(path: Path) -> bool:
-    """Whether somebody listens; one that has ended leaves its socket behind."""
-    with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(2)
-        try:
-            client.connect(str(path))
-        except OSError:
-            return False
-    return True

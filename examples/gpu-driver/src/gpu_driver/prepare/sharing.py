@@ -12,7 +12,7 @@ from gpu_driver.config.pinned_memory import limits
 from gpu_driver.effects.compute_mode import SetComputeMode
 from gpu_driver.effects.mps.daemon import MpsDaemon
 from gpu_driver.effects.mps.limits import Limits
-from gpu_driver.effects.mps.paths import MakeMpsFolder, MpsFolder, identity
+from gpu_driver.effects.mps.paths import MakeMpsFolder, MpsFolder, identity, root_of
 from gpu_driver.effects.mps.pod import MpsPod
 from gpu_driver.hardware import Hardware
 from gpu_driver.nvml.backend import ComputeMode
@@ -85,7 +85,7 @@ def clients(
     Raises:
         PrepareError: one does not come up (yet), or cannot do what the config wants.
     """
-    root = context.settings.mps_root or hardware.mps_root
+    root = root_of(context.settings, hardware)
     for (entry, _), found in groupby(sorted(members, key=lambda member: member.group), key=lambda member: member.group):
         group = list(found)
         uuids = tuple(sorted({member.uuid for member in group}))

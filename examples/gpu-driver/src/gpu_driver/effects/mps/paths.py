@@ -1,16 +1,29 @@
 """Where an MPS control daemon has its sockets; one folder for each."""
 
+import fcntl
 import hashlib
+import os
+import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import dra_kit as dra
 from pydantic import BaseModel, ConfigDict
 
+from gpu_driver.hardware import Hardware
+from gpu_driver.settings import Settings
+
 _LONGEST_PATH = 107
 """Bytes of a socket's path (sun_path of unix(7), without its NUL)."""
 _LONGEST_NAME = "control_privileged"
+_DIGITS = 12
+
+
+def root_of(settings: Settings, hardware: Hardware) -> Path:
+    """Return the folder of all daemons' folders."""
+    return settings.mps_root or hardware.mps_root
 
 
 def identity(claim_uid: str, entry: int, devices: Sequence[str]) -> str:
@@ -19,7 +32,27 @@ def identity(claim_uid: str, entry: int, devices: Sequence[str]) -> str:
     Devices are part of it: a partition that is made anew gets another daemon beside the old one's remains.
     """
     text = "\n".join([claim_uid, str(entry), *devices])
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+
+
+def is_name(name: str) -> bool:
+    """Return whether a folder can be one of :func:`identity`'s."""
+    return re.fullmatch(rf"[0-9a-f]{{{_DIGITS}}}", name) is not None
+
+
+@contextmanager
+def lock_folders(root: Path) -> Iterator[None]:
+    """Let nobody else make or remove folders below ``root`` meanwhile, in whatever process.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 class MpsFolder(BaseModel):
@@ -69,8 +102,10 @@ class MpsFolder(BaseModel):
             TransientError: it cannot be written.
         """
         try:
-            for part in (self.pipe, self.log, self.shm):
-                part.mkdir(parents=True, exist_ok=True)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with lock_folders(self.path.parent):
+                for part in (self.pipe, self.log, self.shm):
+                    part.mkdir(parents=True, exist_ok=True)
             for folder in (self.path.parent, self.path, self.pipe, self.log):
                 folder.chmod(0o755)
             self.shm.chmod(0o1777)

@@ -1,0 +1,118 @@
+"""The end of a driver whose chart says ``node.undertake``, played once in the sandbox: by its service account."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dra_kit as dra
+from dra_kit.errors import KubeletError
+from dra_kit.kube.resources import DEVICE_CLASSES, NAMESPACES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dra_kit.node.undertaker import undertaker
+from dra_kit.resource.reference import ClaimReference
+from dra_kit.sandbox.cluster.kubeconfig import written
+from dra_kit.sandbox.driver.accounts import RoleAccounts, install
+from dra_kit.sandbox.driver.drivers import SandboxDriver
+from dra_kit.sandbox.driver.node import SandboxNode
+from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
+from tests.unit.charts.life import CLASS, INSTALLED, claim_object, pod_object, until, until_event
+from tests.unit.charts.rendering import DRIVER, NAMESPACE, RELEASE, Manifests
+from tests.unit.charts.rights import Audit
+
+ACCOUNT = f"{RELEASE}-node"
+
+
+class Heat(dra.Effect[None], id="heat"):
+    """What does not hold any more at the end, and cannot be had again."""
+
+    oven: str
+
+    def keys(self) -> list[str]:
+        return [self.oven]
+
+    def apply(self, previous: None) -> None:
+        if self.hardware.is_cold:
+            raise dra.PermanentError("there is no wood")
+
+    def holds(self, outcome: None) -> bool:
+        return not self.hardware.is_cold
+
+    def revert(self, outcome: None) -> None:
+        pass
+
+
+class Hardware:
+    is_cold = False
+
+
+class Oven(dra.DeviceProvider):
+    def discover(self) -> Any:
+        yield [dra.Device(name="pizza-0")]
+
+
+class Baker(dra.Preparer):
+    async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        await device.ensure(Heat(oven="left"))
+        ready = dra.Condition(type="Ready", status="True", reason="Baked")
+        return dra.Prepared(env={"SERVED": device.name}, status=dra.DeviceStatus(conditions=[ready]))
+
+
+async def play_end(manifests: Manifests) -> Audit:
+    """Eat; end the driver while somebody eats, and leave when it is ending."""
+    audit, hardware = Audit(), Hardware()
+    audit.follow(ACCOUNT)
+    driver = dra.Driver(DRIVER, provider=Oven(), preparer=Baker(), effects=[Heat], hardware=lambda _: hardware)
+    sandbox = Sandbox(SandboxDriver((driver,)), SandboxSettings(time_scale=60))
+    sandbox.control_plane.server.api.rbac.audit = audit
+    async with sandbox:
+        await sandbox.client.create(DEVICE_CLASSES, CLASS)
+        await sandbox.client.create(RESOURCE_CLAIMS, claim_object("lunch"))
+        await sandbox.client.create(PODS, pod_object("guest", "lunch", "sleep", "600"))
+        await until(lambda: bool(_lunch(sandbox).get("status", {}).get("devices")))
+        [node] = sandbox.nodes
+        await sandbox.control().on(node).stop()
+        lunch = _lunch(sandbox)
+        status = {name: value for name, value in lunch["status"].items() if name != "devices"}
+        await sandbox.client.update(RESOURCE_CLAIMS, {**lunch, "status": status}, subresource="status")
+        hardware.is_cold = True
+        await _undertake(sandbox, node, manifests, driver)
+    return audit
+
+
+async def _undertake(sandbox: Sandbox, node: SandboxNode, manifests: Manifests, driver: dra.Driver[Any, Any]) -> None:
+    server = sandbox.control_plane.server
+    await sandbox.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    objects = [item for item in manifests.objects if item["kind"] in INSTALLED]
+    await install(
+        RoleAccounts(namespace=NAMESPACE, node=ACCOUNT, controller="", webhook="", objects=objects),
+        server, sandbox.client,
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "kubeconfig"
+        with written(path, server.kubeconfig(server.token(NAMESPACE, ACCOUNT, node=node.name))):
+            settings = replace(node._settings(None), kubeconfig=path)
+            agent = await undertaker(DRIVER, settings, driver, stays=True)
+    task = asyncio.create_task(agent.run())
+    try:
+        lunch = _lunch(sandbox)["metadata"]
+        # what its record says is written where it is missing
+        await until(lambda: bool(_lunch(sandbox).get("status", {}).get("devices")))
+        await until(lambda: node.kubelet.plugins.connected(DRIVER))
+        for _ in range(2):  # as a kubelet that was started again does; the same failure again is a repetition
+            with pytest.raises(KubeletError):
+                await node.kubelet.plugins.prepare(DRIVER, [ClaimReference("default", "lunch", lunch["uid"])])
+        await until_event(sandbox, "FailedPrepareDevices", repeated=True)
+        await sandbox.client.delete(PODS, "guest", "default")
+        await until(lambda: agent.nothing_left and not sandbox.informers.objects(RESOURCE_SLICES))
+    finally:
+        agent.stop()
+        await task
+
+
+def _lunch(sandbox: Sandbox) -> Any:
+    return sandbox.informers.objects(RESOURCE_CLAIMS).get(("default", "lunch"), {})

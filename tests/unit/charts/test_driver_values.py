@@ -1,0 +1,198 @@
+"""``dra-kit chart TARGET --values``: all that a cluster needs for one driver, in one file."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dra_kit.chart.editing import with_value
+from dra_kit.cli.app import cli
+from tests.unit.charts.options import EXAMPLES
+from tests.unit.charts.rendering import CHART
+
+VERBS = ["get", "create", "patch", "delete"]
+MENUS = {"apiGroups": ["kitchen.example"], "resources": ["menus"], "verbs": VERBS}
+CODE = """
+    import dra_kit as dra
+    from pydantic import BaseModel
+
+
+    class Settings(BaseModel):
+        ovens: int
+        town: str = "naples"
+
+
+    class Menu(dra.ClusterObject, id="menu", api_version="kitchen.example/v1", kind="Menu", plural="menus"):
+        def body(self): return {}
+
+
+    class Cook(dra.ClusterObject, id="cook", api_version="v1", kind="Pod", plural="pods"):
+        @classmethod
+        def namespaces(cls, settings): return [settings.town] if settings.ovens > 8 else []
+        def body(self): return {}
+
+
+    class Taste(dra.DevicePolicy, watches=dra.WatchedObject(group="kitchen.example", version="v1", plural="tastes")):
+        def advertise(self, device, watched): return device
+
+
+    class Oven(dra.DeviceProvider):
+        def discover(self): yield []
+
+
+    class Warehouse(dra.DeviceProvider, scope="cluster"):
+        def discover(self): yield dra.Inventory()
+
+
+    class Waiter(dra.Preparer):
+        def prepare(self, claim, device): return dra.Prepared()
+
+
+    driver = dra.Driver(
+        "dra.pizza", provider=Oven(), preparer=Waiter(), cluster_provider=Warehouse(), policy=Taste(),
+        effects=[Menu, Cook], settings=Settings,
+    )
+"""
+
+
+def made(target: Path, code: int = 0) -> str:
+    """What the command prints for a driver."""
+    result = CliRunner().invoke(cli, ["chart", str(target), "--values", "-"])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project with that code, and an author's values."""
+    (tmp_path / "driver.py").write_text(textwrap.dedent(CODE))
+    (tmp_path / "pyproject.toml").write_text('[tool.dra-kit]\ndriver = "driver:driver"\n')
+    (tmp_path / "deploy").mkdir()
+    return tmp_path
+
+
+def write(project: Path, text: str) -> None:
+    """Write what the author decides."""
+    (project / "deploy" / "values.yaml").write_text(textwrap.dedent(text))
+
+
+@pytest.mark.parametrize("example", ["pizza-driver", "gpu-driver"])
+def test_the_file_of_an_example_is_what_the_command_makes(example: str) -> None:
+    project = EXAMPLES / example
+    assert (project / "values.yaml").read_text() == made(project), "`make chart`, and look at `git diff`"
+
+
+@pytest.mark.parametrize(("page", "name"), [(CHART, "pizza"), (EXAMPLES / "gpu-driver", "gpu")], ids=["pizza", "gpu"])
+def test_one_command_that_a_page_names_installs_an_example(page: Path, name: str) -> None:
+    text = (page / "README.md").read_text()
+    [(chart, file)] = re.findall(rf"^`?helm install {name} (\S+) -f ([^\s`]+)", text, re.MULTILINE)
+    root = CHART.parents[1]
+    assert root / chart == CHART
+    assert (root / file).is_file()
+
+
+def test_rights_that_the_code_declares_are_in_them(project: Path) -> None:
+    write(project, "node: {settings: {ovens: 1}}")
+    values = yaml.safe_load(made(project))
+    watched = {"apiGroups": ["kitchen.example"], "resources": ["tastes"], "verbs": ["list", "watch"]}
+    assert values["node"] == {"settings": {"ovens": 1}, "extraRules": [watched, MENUS]}
+    assert values["controller"] == {"clusterPools": True}
+    assert (values["driverName"], values["target"]) == ("dra.pizza", "driver:driver")
+
+
+def test_where_they_are_needed_depends_on_the_settings_there(project: Path) -> None:
+    write(
+        project,
+        """\
+        node:
+          settings:
+            ovens: 9
+            town: '{{ .Release.Namespace }}'
+        """,
+    )
+    rule = {"apiGroups": [""], "resources": ["pods"], "verbs": [*VERBS, "list"]}
+    assert yaml.safe_load(made(project))["node"]["namespacedRules"] == {"{{ .Release.Namespace }}": [rule]}
+
+
+def test_a_setting_that_is_missing_there_is_told(project: Path) -> None:
+    write(project, "node: {settings: {}}")
+    told = made(project, code=2)
+    assert "ovens" in told
+    assert "node.settings in deploy/values.yaml" in told
+
+
+def test_rules_of_the_author_stay_beside_them_with_every_comment(project: Path) -> None:
+    write(
+        project,
+        """\
+        # about this file alone
+
+        # which oven
+        driverName: dra.pizza
+        node:
+          # of the handlers
+          extraRules:
+            - {apiGroups: [""], resources: [nodes], verbs: [get]}
+          # how many
+          settings:
+            ovens: 1  # one
+        # the rest
+        logging: {level: debug}
+        """,
+    )
+    text = made(project)
+    of_the_author = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}
+    rules = yaml.safe_load(text)["node"]["extraRules"]
+    assert rules[0] == of_the_author
+    assert MENUS in rules
+    for comment in ("# of the handlers\n", "# how many\n", "# one\n", "# the rest\n"):
+        assert comment in text
+    assert "about this file alone" not in text
+
+
+def test_what_the_chart_does_not_know_is_refused(project: Path) -> None:
+    write(project, "node: {settings: {ovens: 1}, ovens: 7}")
+    assert "deploy/values.yaml: node.ovens" in made(project, code=2)
+
+
+def test_a_file_of_globs_is_all_of_a_driver(tmp_path: Path) -> None:
+    file = tmp_path / "serial.yaml"
+    file.write_text("driver: serial.example.com\ndevices:\n- paths: /dev/ttyUSB*\n")
+    assert yaml.safe_load(made(file)) == {"globs": file.read_text()}
+
+
+_NAMES = st.sampled_from(["a", "b", "cc"])
+_TEXTS = st.sampled_from(["x", "two\nlines\n", "a: b", ""])
+_LEAVES: st.SearchStrategy[Any] = st.integers() | st.just([]) | st.just({}) | _TEXTS
+_VALUES = st.recursive(
+    _LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_NAMES, inner, max_size=3), max_leaves=8
+)
+
+
+@given(
+    before=st.dictionaries(_NAMES, _VALUES, max_size=3),
+    path=st.lists(_NAMES, min_size=1, max_size=3).map(tuple),
+    value=_VALUES,
+    flow=st.sampled_from([False, None, True]),
+)
+def test_one_value_is_set_and_no_other_changes(
+    before: dict[str, Any], path: tuple[str, ...], value: Any, flow: bool | None
+) -> None:
+    text = yaml.safe_dump(before, default_flow_style=flow)
+    commented = "".join(f"{line}\n" for line in text.splitlines()) + "# last\n"
+    expected = {**before}
+    inner = expected
+    for name in path[:-1]:
+        below = inner.get(name)
+        inner[name] = {**below} if isinstance(below, dict) else {}
+        inner = inner[name]
+    inner[path[-1]] = value
+    assert yaml.safe_load(with_value(commented, path, value)) == expected

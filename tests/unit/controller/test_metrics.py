@@ -1,0 +1,119 @@
+"""What a controller tells Prometheus: the names of the table, and of a node where they mean the same."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+import dra_kit as dra
+from dra_kit.apiserver.server import ApiServer
+from dra_kit.controller.agent import ControllerSettings, run_controller
+from dra_kit.controller.author_handlers.operator import AuthorHandlers
+from dra_kit.controller.context import ControllerContext
+from dra_kit.kube.client import Client
+from dra_kit.kube.connection.connection import Connection
+from dra_kit.kube.connection.credentials import Credentials
+from dra_kit.process.metrics.families import FAMILIES
+from dra_kit.process.metrics.registry import Metrics
+from tests.support.api import eventually
+from tests.support.ports import kept_free
+from tests.support.probes import ask
+from tests.unit.controller.cluster import DRIVER
+from tests.unit.controller.test_pools import Giver, Warehouse, pool
+from tests.unit.kube.operator_api import OperatorApi
+
+HANDLERS = """
+import kopf
+
+@kopf.on.event("v1", "pods")
+async def pod_changed(**_):
+    pass
+"""
+
+
+@pytest.fixture
+def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dra.Driver]:
+    """With pools of no node and handlers of its own."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own_handlers.py").write_text(HANDLERS)
+    yield dra.Driver(DRIVER, preparer=Giver(), cluster_provider=Warehouse(pool()), handlers="own_handlers")
+    sys.modules.pop("own_handlers", None)
+
+
+@pytest.fixture
+async def kubeconfig(tmp_path: Path) -> AsyncIterator[Path]:
+    """Of an API server that allows everything."""
+    async with ApiServer() as server:
+        file = tmp_path / "config"
+        context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
+        cluster = {"name": "c", "cluster": {"server": server.url}}
+        file.write_text(
+            json.dumps(
+                {
+                    "current-context": "c",
+                    "contexts": [context],
+                    "clusters": [cluster],
+                    "users": [{"name": "u", "user": {}}],
+                }
+            )
+        )
+        yield file
+
+
+async def test_every_metric_of_the_controller_is_told_and_no_other(driver: dra.Driver, kubeconfig: Path) -> None:
+    with kept_free() as port:
+        settings = ControllerSettings(kubeconfig=kubeconfig, probe_address=f"127.0.0.1:{port}")
+        task = asyncio.create_task(run_controller(driver, settings))
+        published = 'dra_driver_publications_total{driver="disk.example.com",result="success"} '
+        text = ""
+        try:
+            async with asyncio.timeout(60):
+                while published not in text or f"{published}0" in text:
+                    assert not task.done()
+                    with suppress(OSError):
+                        text = (await asyncio.to_thread(ask, port, "/metrics"))[1]
+                    await asyncio.sleep(0.05)
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+    told = {line.partition("{")[0].partition(" ")[0] for line in text.splitlines() if not line.startswith("#")}
+    for suffix in ("_bucket", "_sum", "_count"):
+        told = {name.removesuffix(suffix) if name.endswith(f"seconds{suffix}") else name for name in told}
+    told = {name for name in told if not name.startswith("process_")}
+    assert told == {family.shown_name for family in FAMILIES if "controller" in family.roles}
+
+
+async def test_restarts_of_kopf_are_counted_over_all_times_that_a_replica_is_the_active_one(driver: dra.Driver) -> None:
+    with OperatorApi() as api:
+        credentials = Credentials(Connection(api.url))
+        async with Client(credentials, user_agent="tests/1") as client:
+            part = AuthorHandlers(
+                driver, driver.handlers, ControllerContext(DRIVER, None, Metrics()),
+                credentials=credentials, client=client, user_agent="tests/1",
+            )  # fmt: skip
+
+            def restarts() -> int:
+                [(family, _, value)] = part.readings()
+                assert family.shown_name == "dra_driver_kopf_restarts_total"
+                assert isinstance(value, int)
+                return value
+
+            assert restarts() == 0
+            for _ in range(2):
+                before, ready = restarts(), asyncio.Event()
+                api.token = "of-somebody-else"
+                task = asyncio.create_task(part.run(ready))
+                await eventually(lambda before=before: restarts() > before)  # type: ignore[misc]
+                api.token = None
+                await ready.wait()
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+                assert restarts() > before

@@ -1,0 +1,145 @@
+"""The house is as CONTRIBUTING draws it, its contracts are about rooms that exist, and its words are the field's."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+PACKAGE = REPOSITORY / "dra_kit"
+CONTRIBUTING = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
+HOUSE = CONTRIBUTING.split("\n## The house\n")[1].split("\n## ")[0]
+CONTRACTS: list[dict[str, Any]] = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["tool"][
+    "importlinter"
+]["contracts"]
+
+ROOM = re.compile(r"dra_kit/([a-z_]+)")
+
+_ERRORS = frozenset({"error", "exc", "exception", "failure", "problem", "refusal"})
+_TEXTS = frozenset({"cause", "detail", "message", "problem", "remedy"})
+_MESSAGE = re.compile(rf"str\((?:{'|'.join(_ERRORS)})\)\.|\bin str\(|\.(?:{'|'.join(_TEXTS)})\b")
+"""Where a file may read a message; only such files are parsed, for a thousand take seconds."""
+_CUTS = frozenset({
+    "count", "endswith", "find", "index", "partition", "removeprefix", "removesuffix", "replace", "rpartition",
+    "rsplit", "split", "splitlines", "startswith",
+})  # fmt: skip
+_SEARCHES = frozenset({"findall", "fullmatch", "match", "search", "split", "sub"})
+READ_AGAIN = {
+    "author/models/rules.py": "the API's names of fields become the author's",
+}
+"""Modules that look into a message, and why."""
+
+
+def folders(place: Path) -> set[str]:
+    return {item.name for item in place.iterdir() if item.is_dir() and any(item.glob("*.py"))}
+
+
+def drawn() -> dict[str, set[str]]:
+    """What CONTRIBUTING draws of each room; names and their description stand apart by two spaces."""
+    rooms: dict[str, set[str]] = {}
+    room = ""
+    for line in filter(str.strip, HOUSE.split("```")[1].splitlines()):
+        named = ROOM.search(line)
+        if named is not None:
+            room = named[1]
+        names = {name for name in re.split(r" {2,}", line.strip())[:-1] if re.fullmatch("[a-z_0-9]+", name)}
+        rooms.setdefault(room, set()).update(names)
+    return rooms
+
+
+@cache
+def sources() -> dict[str, str]:
+    files = [file for file in sorted(PACKAGE.rglob("*.py")) if "_pb2" not in file.name]
+    return {str(file.relative_to(PACKAGE)): file.read_text(encoding="utf-8") for file in files}
+
+
+def test_every_room_and_every_folder_is_drawn() -> None:
+    rooms = drawn()
+    assert set(rooms) == folders(PACKAGE)
+    assert {
+        room: folders(PACKAGE / room) - names for room, names in rooms.items() if folders(PACKAGE / room) - names
+    } == {}
+
+
+def test_nothing_is_drawn_that_does_not_exist() -> None:
+    missing = {
+        f"{room}/{name}"
+        for room, names in drawn().items()
+        for name in names
+        if not (PACKAGE / room / name).is_dir() and not (PACKAGE / room / f"{name}.py").is_file()
+    }
+    assert missing == set()
+
+
+def test_the_order_of_imports_is_that_of_the_contract() -> None:
+    sentence = HOUSE.split("make lint` holds it: ")[1].split(". ")[0]
+    ours = [set(re.findall(r"[a-z]+", layer)) for layer in sentence.split("→")]
+    assert ours == [set(re.findall(r"[a-z]+", layer)) for layer in CONTRACTS[0]["layers"]]
+
+
+def of_contracts() -> Iterator[str]:
+    """Modules that contracts are about."""
+    for contract in CONTRACTS:
+        containers = contract.get("containers", [])
+        names = [name for layer in contract.get("layers", []) for name in re.split(r" *[|:] *", layer)]
+        yield from (f"{container}.{name}" for container in containers for name in names)
+        yield from containers
+        yield from contract.get("ancestors", [])
+        yield from contract.get("source_modules", [])
+        for ignored in contract.get("ignore_imports", []):
+            yield from ignored.split(" -> ")
+
+
+def test_contracts_are_about_modules_that_exist() -> None:
+    ours = {name for name in of_contracts() if name.partition(".")[0] == "dra_kit"}
+    assert len(ours) > 100
+    places = {name: REPOSITORY.joinpath(*name.split(".")) for name in ours}
+    assert {
+        name for name, place in places.items() if not place.is_dir() and not place.with_suffix(".py").is_file()
+    } == set()
+
+
+def is_message(node: ast.expr) -> bool:
+    match node:
+        case ast.Call(func=ast.Name(id="str"), args=[ast.Name(id=name)]):
+            return name in _ERRORS
+        case ast.Attribute(attr=attribute):
+            return attribute in _TEXTS
+    return False
+
+
+def reads_again(node: ast.AST) -> bool:
+    """Whether a message is cut or searched; ``str(error).split()`` only puts it on one line."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=owner, attr=name), args=arguments):
+            cuts = is_message(owner) and name in _CUTS and not (name == "split" and not arguments)
+            return cuts or (name in _SEARCHES and any(map(is_message, arguments)))
+        case ast.Compare(ops=[ast.In() | ast.NotIn()], comparators=[message]):
+            return is_message(message)
+    return False
+
+
+def test_no_message_is_cut_or_searched() -> None:
+    found = [
+        f"{file}:{node.lineno}"
+        for file, text in sources().items()
+        if file not in READ_AGAIN and _MESSAGE.search(text)
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.expr) and reads_again(node)
+    ]
+    assert found == []
+
+
+READING = ("str(error).split(';')[0]", "'x' in str(error)", "a.detail.startswith('x')", "x.search(error.message)")
+
+
+@pytest.mark.parametrize("code", READING)
+def test_what_counts_as_read_again(code: str) -> None:
+    assert any(isinstance(node, ast.expr) and reads_again(node) for node in ast.walk(ast.parse(code)))
