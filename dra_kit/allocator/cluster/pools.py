@@ -209,7 +209,9 @@ def _concerns(slice_: AdvertisedSlice, node: Node, gates: Gates) -> bool:
 
 
 def _duplicate_name(slices: Iterable[AdvertisedSlice]) -> str:
-    names = [name for slice_ in slices for name in slice_.published.names]
+    names: list[str] = []
+    for slice_ in slices:
+        names += slice_.published.names
     if len(set(names)) == len(names):
         return ""
     duplicate = next(name for position, name in enumerate(names) if name in names[:position])
