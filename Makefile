@@ -41,7 +41,7 @@ test-examples: install ## tests of examples/gpu-driver, without a GPU
 	cd examples/gpu-driver && PYTHONPATH=src $(abspath $(BIN))/python -m pytest $(PARALLEL)
 
 .PHONY: test-gpu
-test-gpu: install ## of examples/gpu-driver, on a machine with a GPU: NVML tells what nvidia-smi shows; no setting is changed
+test-gpu: install ## of examples/gpu-driver, on a machine with a GPU: as nvidia-smi shows it; no setting is changed
 	cd examples/gpu-driver && PYTHONPATH=src $(abspath $(BIN))/python -m pytest -m gpu -rs tests/gpu
 
 .PHONY: test-crash

@@ -129,7 +129,7 @@ class InvalidConfig(PermanentError, ValueError):
     Args:
         message: all problems in one line.
         problems: (field path below ``parameters``, text) for each problem; an empty path is the whole object.
-        omitted: how many problems there are beside these; only the first ones are told.
+        omitted: how many problems there are beside these; only the first ones are in the message.
     """
 
     default_code = "invalid-config"
@@ -155,7 +155,7 @@ class KubeError(DraKitError):
         message: one line: verb, object, cause and remedy.
         status: HTTP status, 0 when there was no answer.
         reason: ``reason`` of the Kubernetes Status object, empty when there was none.
-        text: what the API server said; without an answer that is the message.
+        text: of the API server; without an answer that is the message.
         about: the plural of what the answer is about (``details.kind`` of the Status object), such as ``namespaces``
             where the object's namespace does not exist; empty when there was none.
     """
@@ -216,7 +216,7 @@ class Invalid(KubeError):
         message: as for every :class:`KubeError`.
         status: HTTP status.
         reason: ``reason`` of the Kubernetes Status object.
-        text: what the API server said.
+        text: of the API server.
         causes: (field path, text) for each field the server names; the path is empty where it names none.
     """
 
@@ -311,8 +311,8 @@ class CelCompileError(DraKitError, ValueError):
 
     Args:
         message: one line; begins with the place.
-        line: of the expression, from 1; 0 when the whole expression is meant.
-        column: in characters, from 1; 0 when the whole expression is meant.
+        line: of the expression, from 1; 0 for the whole expression.
+        column: in characters, from 1; 0 for the whole expression.
         problem: the message without the place.
     """
 

@@ -30,7 +30,7 @@ class Refusal(Exception):
         self.details: dict[str, Any] | None = None if details is None else dict(details)
 
     def status(self) -> Object:
-        """The Status object."""
+        """Return the Status object."""
         status: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
         if self.message:
             status["message"] = self.message
@@ -42,7 +42,7 @@ class Refusal(Exception):
 
 
 def success(name: str, group: str, resource: str, uid: str) -> Object:
-    """The Status that some kinds answer a deletion with."""
+    """Return the Status that some kinds answer a deletion with."""
     details = {"name": name, "group": group, "kind": resource, "uid": uid}
     return {
         "kind": "Status",
@@ -62,18 +62,18 @@ def _qualified(group: str, resource: str) -> str:
 
 
 def not_found(group: str, resource: str, name: str) -> Refusal:
-    """404 for an object."""
+    """Return 404 for an object."""
     message = f'{_qualified(group, resource)} "{name}" not found'
     return Refusal(404, "NotFound", message, _subject(group, resource, name))
 
 
 def no_such_resource() -> Refusal:
-    """404 for a path."""
+    """Return 404 for a path."""
     return Refusal(404, "NotFound", "the server could not find the requested resource", {})
 
 
 def already_exists(group: str, resource: str, name: str, *, deleted: bool) -> Refusal:
-    """409 for a name that is taken, maybe by an object that is being deleted."""
+    """Return 409 for a name that is in use, maybe by an object that is being deleted."""
     message = f'{_qualified(group, resource)} "{name}" already exists'
     if deleted:
         message = f"object is being deleted: {message}"
@@ -81,7 +81,7 @@ def already_exists(group: str, resource: str, name: str, *, deleted: bool) -> Re
 
 
 def conflict(group: str, resource: str, name: str, cause: str) -> Refusal:
-    """409 for an object that is another than the client thinks."""
+    """Return 409 for an object that is another than the client expects."""
     message = f'Operation cannot be fulfilled on {_qualified(group, resource)} "{name}": {cause}'
     return Refusal(409, "Conflict", message, _subject(group, resource, name))
 
@@ -90,35 +90,35 @@ MODIFIED = "the object has been modified; please apply your changes to the lates
 
 
 def bad_request(message: str) -> Refusal:
-    """400."""
+    """Return 400."""
     return Refusal(400, "BadRequest", message)
 
 
 def forbidden(group: str, resource: str, name: str, cause: str) -> Refusal:
-    """403 by a rule of admission."""
+    """Return 403 by a rule of admission."""
     message = f'{_qualified(group, resource)} "{name}" is forbidden: {cause}'
     return Refusal(403, "Forbidden", message, _subject(group, resource, name))
 
 
 def unauthorized_for(group: str, resource: str, name: str, cause: str) -> Refusal:
-    """403 by an authorizer; of a whole collection without a name."""
+    """Return 403 by an authorizer; of a whole collection without a name."""
     shown = f' "{name}"' if name else ""
     message = f"{_qualified(group, resource)}{shown} is forbidden: {cause}"
     return Refusal(403, "Forbidden", message, _subject(group, resource, name))
 
 
 def forbidden_path(cause: str) -> Refusal:
-    """403 before it is known what the request is about."""
+    """Return 403 before it is known what the request is about."""
     return Refusal(403, "Forbidden", f"forbidden: {cause}", {})
 
 
 def unauthorized() -> Refusal:
-    """401: nobody knows who asks."""
+    """Return 401: the requester is unknown."""
     return Refusal(401, "Unauthorized", "Unauthorized")
 
 
 def invalid(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> Refusal:
-    """422 with one cause for each error; errors that read the same are reported once."""
+    """Return 422 with one cause for each error; errors with the same text are reported once."""
     by_text = {str(error): error for error in errors}
     listed = next(iter(by_text)) if len(by_text) == 1 else f"[{', '.join(by_text)}]"
     qualified = f"{kind}.{group}" if group else kind
@@ -128,28 +128,28 @@ def invalid(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> R
 
 
 def method_not_allowed() -> Refusal:
-    """405."""
+    """Return 405."""
     message = "the server does not allow this method on the requested resource"
     return Refusal(405, "MethodNotAllowed", message, {})
 
 
 def not_acceptable(accepted: Sequence[str]) -> Refusal:
-    """406."""
+    """Return 406."""
     message = f"only the following media types are accepted: {', '.join(accepted)}"
     return Refusal(406, "NotAcceptable", message)
 
 
 def unsupported_media_type(accepted: Sequence[str]) -> Refusal:
-    """415."""
+    """Return 415."""
     message = "the body of the request was in an unknown format - accepted media types include: " + ", ".join(accepted)
     return Refusal(415, "UnsupportedMediaType", message)
 
 
 def expired(message: str) -> Refusal:
-    """410: the history that is asked for is forgotten."""
+    """Return 410: the requested history is gone."""
     return Refusal(410, "Expired", message)
 
 
 def internal(message: str) -> Refusal:
-    """500 with a Status."""
+    """Return 500 with a Status."""
     return Refusal(500, "InternalError", message)

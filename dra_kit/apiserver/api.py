@@ -70,23 +70,23 @@ class Answer:
 
 
 def created(warnings: Sequence[str] = ()) -> Answer:
-    """That what was posted to a subresource is done."""
+    """Return the Status that says: what was posted to a subresource is done."""
     status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
     return Answer(status, 201, warnings=warnings)
 
 
 def encode(value: object) -> bytes:
-    """JSON as the API server writes it: compact, UTF-8."""
+    """Return JSON as the API server writes it: compact, UTF-8."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def now() -> str:
-    """The time as ``metav1.Time``."""
+    """Return the time as ``metav1.Time``."""
     return datetime.now(UTC).isoformat()[:19] + "Z"
 
 
 def micro_now() -> str:
-    """The time as ``metav1.MicroTime``."""
+    """Return the time as ``metav1.MicroTime``."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
@@ -124,7 +124,7 @@ class Admission(Protocol):
     """Whoever may change an object before it is stored, or refuse it."""
 
     async def mutate(self, write: Attributes, warnings: list[str]) -> Object:
-        """The object of a creation or an update, in storage version, as it is to be stored.
+        """Return the object of a creation or an update, in storage version, as it is to be stored.
 
         Args:
             write: what is asked for.
@@ -136,7 +136,7 @@ class Admission(Protocol):
         ...
 
     async def review(self, write: Attributes, warnings: list[str]) -> None:
-        """Looks at a write that nobody changes any more.
+        """Look at a write that nobody changes any more.
 
         Args:
             write: what is asked for.
@@ -175,16 +175,16 @@ class Api:
         self.tokens = Tokens(self.lookup)
 
     def lookup(self, resource: str, key: str) -> Object | None:
-        """A stored object."""
+        """Return a stored object."""
         stored = self.storage.get(resource, key)
         return None if stored is None else stored.object
 
     def listed(self, resource: str, prefix: str = "") -> Iterator[Object]:
-        """All stored objects of a resource whose keys have a prefix."""
+        """Return all stored objects of a resource whose keys have a prefix."""
         return (stored.object for _, stored in self.storage.items(resource, prefix))
 
     def context(self, request: Request) -> Context:
-        """What strategies learn about a request."""
+        """Return what strategies learn about a request."""
         target = request.target
         return Context(
             self.gates, target.api_version, now(), self.lookup, self.listed, self.rbac, request.user,
@@ -192,11 +192,11 @@ class Api:
         )  # fmt: skip
 
     def own_context(self, api_version: str, user: User = ADMIN) -> Context:
-        """What strategies learn where the server itself writes."""
+        """Return what strategies learn where the server itself writes."""
         return Context(self.gates, api_version, now(), self.lookup, self.listed, self.rbac, user)
 
     def wire(self, kind: Kind, stored: Object, api_version: str) -> Object:
-        """A stored object in a served version; it may share parts with the stored one."""
+        """Return a stored object in a served version; it may share parts with the stored one."""
         obj = kind.strategy.from_storage(stored, api_version)
         if api_version != kind.storage_api_version:
             obj = prune(obj, kind.type_of(api_version))  # another version may write other zero values
@@ -205,14 +205,14 @@ class Api:
         }
 
     def encoded(self, kind: Kind, stored: Stored, api_version: str) -> bytes:
-        """The JSON of a stored object in a served version; made once."""
+        """Return the JSON of a stored object in a served version; made once."""
         cached = stored.encoded.get(api_version)
         if cached is None:
             cached = stored.encoded[api_version] = encode(self.wire(kind, stored.object, api_version))
         return cached
 
     def decoded(self, kind: Kind, wire: Mapping[str, Any], api_version: str) -> Object:
-        """A new object in storage version from one of a served version."""
+        """Return a new object in storage version from one of a served version."""
         obj: Object = decode(wire, kind.type_of(api_version))
         return self.to_storage(kind, obj, api_version)
 
@@ -223,7 +223,7 @@ class Api:
         return obj
 
     def pruned(self, kind: Kind, obj: Object) -> Object:
-        """An object in storage version as it is stored."""
+        """Return an object in storage version as it is stored."""
         written: Object = prune(obj, kind.stored_type)
         return written
 

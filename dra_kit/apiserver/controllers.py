@@ -214,5 +214,5 @@ class Controllers:
 
 
 def _is_incidental(resource: str, obj: Object) -> bool:
-    """Whether an object is there by itself: the account of the namespace, and Events."""
+    """Return whether an object was created by itself: the account of the namespace, and Events."""
     return obj["kind"] == "Event" or (resource == "serviceaccounts" and obj["metadata"]["name"] == "default")

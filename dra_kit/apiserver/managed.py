@@ -57,13 +57,13 @@ class Manager:
     time: str = ""
 
     def same(self, other: Manager) -> bool:
-        """Whether both are one: an applier may change its version."""
+        """Return whether both are one manager: an applier may change its version."""
         return (self.name, self.operation, self.subresource) == (other.name, other.operation, other.subresource) and (
             self.operation == "Apply" or self.api_version == other.api_version
         )
 
     def entry(self) -> Object:
-        """As JSON."""
+        """Return the entry as JSON."""
         entry: Object = {"manager": self.name, "operation": self.operation, "apiVersion": self.api_version}
         if self.time:
             entry["time"] = self.time
@@ -94,7 +94,7 @@ class ApplyConflict(Exception):
         return f'conflict{plural} with "{manager.name}"{subresource}{using}'
 
     def causes(self) -> list[Object]:
-        """For the details of a Status."""
+        """Return causes for the details of a Status."""
         return [
             {"reason": "FieldManagerConflict", "message": self._who(manager), "field": shown(path)}
             for manager, paths in self.conflicts
@@ -107,7 +107,7 @@ def _listed(paths: Sequence[Path]) -> str:
 
 
 def managers_of(obj: Mapping[str, Any]) -> list[Manager]:
-    """The managers of an object; of several entries for one of them the last counts."""
+    """Return the managers of an object; of several entries for one of them the last counts."""
     found: list[Manager] = []
     for entry in obj["metadata"].get("managedFields") or ():
         manager = Manager(
@@ -119,14 +119,14 @@ def managers_of(obj: Mapping[str, Any]) -> list[Manager]:
 
 
 def entries(managers: Iterable[Manager]) -> list[Object]:
-    """``managedFields`` of managers: appliers first, then by time and name; those without fields are left out."""
+    """Return ``managedFields`` of managers: appliers first, then by time and name; leave out those without fields."""
     retained = [manager for manager in managers if manager.fields]
     retained.sort(key=lambda m: (m.operation, m.time, m.name, m.api_version, m.subresource))
     return [manager.entry() for manager in retained]
 
 
 def after_update(old: Object, new: Object, type_name: str, writer: Manager, managers: list[Manager]) -> list[Manager]:
-    """The managers after a write other than apply: the writer owns what it changed, and nobody else does.
+    """Return the managers after a write other than apply: the writer owns what it changed, and nobody else does.
 
     Args:
         old: the object before, in the writer's version; the zero object when it was created.

@@ -21,7 +21,7 @@ IMMUTABLE: Final = "field is immutable"
 
 
 def generated_name(prefix: str) -> str:
-    """``prefix`` (cut to 58 bytes) and five random characters."""
+    """Return ``prefix`` (cut to 58 bytes) and five random characters."""
     suffix = "".join(secrets.choice(_SUFFIX_ALPHABET) for _ in range(_SUFFIX_LENGTH))
     return prefix[:_GENERATE_NAME_MAX] + suffix
 
@@ -79,12 +79,12 @@ def _take(metadata: Object, before: Object, name: str) -> None:
 
 
 def validate(obj: Object, kind: Kind) -> list[FieldError]:
-    """The rules for metadata of new and changed objects."""
+    """Check the metadata of new and changed objects."""
     return validate_object_meta(obj["metadata"], namespaced=kind.namespaced, name_problems=kind.strategy.name_problems)
 
 
 def validate_update(obj: Object, old: Object) -> list[FieldError]:
-    """The rules for changed metadata: identity stays, and nobody blocks a deletion that has begun."""
+    """Check changed metadata: identity stays, and nobody blocks a deletion that has begun."""
     metadata, before = obj["metadata"], old["metadata"]
     errors: list[FieldError] = []
     if "deletionTimestamp" in before:

@@ -32,7 +32,7 @@ _AUTHORIZATION: Final = "authorization.k8s.io"
 
 
 def review(api: Api, request: Request) -> Answer | None:
-    """The answer to a review, None when the request is none.
+    """Return the answer to a review, None when the request is none.
 
     Raises:
         Refusal: it is no POST of a review that makes sense.
@@ -92,7 +92,7 @@ def _check(errors: Iterable[FieldError]) -> None:
 
 
 def _questions(spec: Object) -> Iterator[FieldError]:
-    """Exactly one question, with each selector in one of its two forms."""
+    """Yield the question; there must be one, with each selector in one of its two forms."""
     resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if (resource is None) == (path is None):
         shown = None if path is None else {"Path": path.get("path", ""), "Verb": path.get("verb", "")}

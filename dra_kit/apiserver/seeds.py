@@ -32,12 +32,12 @@ def create(api: Api, resource: str, name: str, namespace: str = "", **fields: ob
 
 
 def create_service_account(api: Api, namespace: str) -> None:
-    """The ServiceAccount ``default`` of a namespace."""
+    """Create the ServiceAccount ``default`` of a namespace."""
     create(api, "serviceaccounts", "default", namespace)
 
 
 def fill(api: Api) -> None:
-    """The namespaces, roles and bindings of a new cluster."""
+    """Create the namespaces, roles and bindings of a new cluster."""
     for name in NAMESPACES:
         create(api, "namespaces", name)
         create_service_account(api, name)

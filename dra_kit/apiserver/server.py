@@ -99,12 +99,12 @@ class ApiServer:
         return f"{'https' if self._tls else 'http'}://{host}:{self.port}"
 
     def connection(self) -> Connection:
-        """For clients in this process; all of them are the administrator."""
+        """Return a connection for clients in this process; all of them are the administrator."""
         authorization = f"Bearer {self._door.token}" if self._door is not None else None
         return Connection(self.url, authorization, ca=self._ca)
 
     def token(self, namespace: str, account: str, *, node: str = "", seconds: float = DEFAULT_SECONDS) -> str:
-        """A token of a service account; call it in the thread that the server runs in.
+        """Return a token of a service account; call it in the thread that the server runs in.
 
         Args:
             namespace: of the account.
@@ -122,7 +122,7 @@ class ApiServer:
         return self.api.tokens.issue(found, node=where, seconds=seconds)[0]
 
     def kubeconfig(self, token: str = "") -> Object:
-        """A kubeconfig document for it.
+        """Return a kubeconfig document for it.
 
         Args:
             token: of its holder; the administrator's where it is empty.
@@ -190,7 +190,7 @@ class ApiServer:
         self.port = self._listener.sockets[0].getsockname()[1]
 
     async def stop_listening(self) -> None:
-        """Is away, as an API server that has ended: connections break, and new ones are refused."""
+        """Stop as an API server that has ended: connections break, and new ones are refused."""
         runner, self._runner = self._runner, None
         if self._listener is not None:
             self._listener.close()
@@ -220,7 +220,7 @@ class ApiServer:
 
 
 def connections(listener: asyncio.Server | None) -> int:
-    """How many connections a server has accepted that are still there: Server.wait_closed, right from 3.12 on only."""
+    """Return how many accepted connections are still open: Server.wait_closed, right from 3.12 on only."""
     if listener is None:
         return 0
     clients = getattr(listener, "_clients", None)  # from 3.13 on
@@ -234,7 +234,7 @@ def _request(
     writer: AbstractStreamWriter,
     task: asyncio.Task[None],
 ) -> web.BaseRequest:
-    """A request without aiohttp's limit of the body: the API server's own is larger, and answered with a Status."""
+    """Return a request without aiohttp's limit of the body: the API server's own is larger, and answers a Status."""
     return web.BaseRequest(
         message, payload, protocol, writer, task, asyncio.get_running_loop(), client_max_size=2 * BODY_MAX
     )
@@ -250,7 +250,7 @@ def run_in_thread(
     gates: FeatureGates | None = None,
     controllers: bool = True,
 ) -> Iterator[ApiServer]:
-    """An :class:`ApiServer` in a thread with a loop of its own, which no blocking code of the caller's stops.
+    """Run an :class:`ApiServer` in a thread with a loop of its own, which no blocking code of the caller stops.
 
     Args:
         host: as for :class:`ApiServer`, as are the others.

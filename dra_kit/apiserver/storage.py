@@ -75,7 +75,7 @@ class Storage:
         self._listeners: defaultdict[str, list[Callable[[Change], None]]] = defaultdict(list)
 
     def get(self, resource: str, key: str) -> Stored | None:
-        """One object, None when it does not exist."""
+        """Return one object, None when it does not exist."""
         return self._objects[resource].get(key)
 
     def create(self, resource: str, key: str, obj: Object) -> Stored:
@@ -100,7 +100,7 @@ class Storage:
         return stored
 
     def items(self, resource: str, prefix: str = "") -> Iterator[tuple[str, Stored]]:
-        """Keys and objects in the order of the keys, those with a prefix."""
+        """Yield keys and objects in the order of the keys, those with a prefix."""
         objects, keys = self._objects[resource], self._keys[resource]
         for i in range(bisect_left(keys, prefix), len(keys)):
             if not keys[i].startswith(prefix):
@@ -108,7 +108,7 @@ class Storage:
             yield keys[i], objects[keys[i]]
 
     def items_at(self, revision: int, resource: str, prefix: str = "") -> list[tuple[str, Stored]]:
-        """As :meth:`items`, as it was after a revision.
+        """Return what :meth:`items` returned after a revision.
 
         Raises:
             Compacted: that is too long ago.
@@ -129,7 +129,7 @@ class Storage:
         return sorted(objects.items())
 
     def changes_since(self, revision: int, resource: str) -> list[Change]:
-        """The changes of a resource after a revision, in order.
+        """Return the changes of a resource after a revision, in order.
 
         Raises:
             Compacted: some of them are forgotten.
@@ -152,7 +152,7 @@ class Storage:
         return lambda: listeners.remove(listener)
 
     def resources(self) -> list[str]:
-        """The resources of which there are objects."""
+        """Return the resources of which there are objects."""
         return [resource for resource, objects in self._objects.items() if objects]
 
     def compact(self) -> None:

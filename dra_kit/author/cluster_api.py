@@ -19,7 +19,7 @@ class ClusterApi(ABC):
     async def get(
         self, api_version: str, plural: str, name: str, namespace: str | None = None
     ) -> Mapping[str, Any] | None:
-        """One object; None when there is none."""
+        """Return one object; None when there is none."""
 
     @abstractmethod
     async def list(

@@ -34,6 +34,6 @@ class ControllerBound(Generic[AuthorSettingsT]):
             raise AttributeError(f"{title!r} object has no attribute {name!r}")
 
     def startup(self, context: Context[Any]) -> Awaitable[None] | None:
-        """Called once, when the controller starts and before anything else of this. May be ``def`` or ``async def``."""
+        """Start, once, when the controller starts and before anything else of this. May be ``def`` or ``async def``."""
         del context
         return None

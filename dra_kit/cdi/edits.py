@@ -14,7 +14,7 @@ from dra_kit.values.nearest import did_you_mean
 
 
 def edits_from_cdi(spec: Path | str | bytes | Mapping[str, Any], *, device: str) -> author.ContainerEdits:
-    """What a container gets that asks for one device of a CDI spec: the spec's own edits, then the device's.
+    """Return the edits for a container that asks for one device of a CDI spec: the spec's own edits, then the device's.
 
     For tools that know their hardware best, such as ``nvidia-ctk cdi generate``. A preparer returns the edits with what
     else it has to say: ``dra.Prepared(**dict(edits))``, or as ``claim_edits``.

@@ -26,17 +26,17 @@ _FILE_NAME_LIMIT = 240
 
 
 def valid_vendor(vendor: str) -> bool:
-    """Whether runtimes accept it as the part of a kind before the slash."""
+    """Return whether runtimes accept it as the part of a kind before the slash."""
     return _VENDOR_OR_CLASS.fullmatch(vendor) is not None
 
 
 def valid_class(class_name: str) -> bool:
-    """Whether runtimes accept it as the part of a kind after the slash."""
+    """Return whether runtimes accept it as the part of a kind after the slash."""
     return _VENDOR_OR_CLASS.fullmatch(class_name) is not None
 
 
 def valid_device_name(name: str) -> bool:
-    """Whether runtimes accept it as the name of a device in a spec."""
+    """Return whether runtimes accept it as the name of a device in a spec."""
     return _DEVICE.fullmatch(name) is not None
 
 
@@ -57,7 +57,7 @@ class QualifiedName(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> QualifiedName:
-        """Takes ``vendor/class=name`` apart.
+        """Split ``vendor/class=name``.
 
         Raises:
             PermanentError: no qualified name, with code ``invalid-cdi-name``: a runtime would find no such device.
@@ -78,16 +78,16 @@ class QualifiedName(NamedTuple):
 
 
 def claim_kind(driver: str) -> str:
-    """The kind of the devices a driver makes for claims.
+    """Return the kind of the devices that a driver makes for claims.
 
     The prefix makes a valid vendor of every valid driver name: those may start with a digit, vendors may not. Case is
-    kept, because Kubernetes tells drivers apart by it.
+    preserved, because Kubernetes distinguishes drivers by it.
     """
     return f"k8s.{driver}/{CLAIM_CLASS}"
 
 
 def claim_device_name(claim_uid: str, *, request: str, pool: str, device: str, share_id: str = "") -> str:
-    """The CDI name of one allocation result, unique among all results of all claims of a driver.
+    """Return the CDI name of one allocation result, unique among all results of all claims of a driver.
 
     Runtimes may remember the edits of a name, so no name may ever mean two things: the claim's UID comes first, and
     the request tells an admin's access to a device from the allocation of the same device in the same claim.
@@ -110,7 +110,7 @@ def _encode(driver: str, claim_uid: str) -> str:
 
 
 def spec_file_name(driver: str, claim_uid: str) -> str:
-    """The file name of a claim's spec; one to one, and safe as a file name whatever the UID is.
+    """Return the file name of a claim's spec; one to one, and safe as a file name whatever the UID is.
 
     Raises:
         PermanentError: the UID is empty or too long for a file name, with code ``invalid-claim-uid``. The UIDs of an
@@ -127,7 +127,7 @@ def spec_file_name(driver: str, claim_uid: str) -> str:
 
 
 def claim_uid_of(driver: str, file_name: str) -> str | None:
-    """The claim UID of a spec file of this driver, None for any other file name."""
+    """Return the claim UID of a spec file of this driver, None for any other file name."""
     prefix = _prefix(driver)
     if not (file_name.startswith(prefix) and file_name.endswith(".json")):
         return None
@@ -140,10 +140,10 @@ def claim_uid_of(driver: str, file_name: str) -> str | None:
 
 
 def temporary_file_name(spec_file: str, token: str) -> str:
-    """A name beside the spec file of that name that runtimes ignore: they load only ``.json`` and ``.yaml``."""
+    """Return a name for a temporary file beside the spec file; runtimes ignore it: they load .json and .yaml."""
     return f".{spec_file}.{token}.tmp"
 
 
 def is_temporary_file(driver: str, file_name: str) -> bool:
-    """Whether a file name is one of this driver's ``temporary_file_name``."""
+    """Return whether a file name is one of this driver's ``temporary_file_name``."""
     return file_name.startswith(f".{_prefix(driver)}") and file_name.endswith(".tmp")

@@ -68,7 +68,7 @@ class SpecCache:
         return sorted(self._devices)
 
     def resolve(self, names: Iterable[str]) -> ContainerEdits:
-        """The edits of a container that asks for these devices, in the order in which a runtime applies them.
+        """Return the edits of a container that asks for these devices, in the order in which a runtime applies them.
 
         The devices come in the order of the names, a repeated name counts once, and the edits of a spec as a whole
         come before its first device. Of environment variables, device nodes and mounts that collide, the last wins.
@@ -99,7 +99,7 @@ class SpecCache:
 
 
 def load(directories: Sequence[Path] = DEFAULT_DIRECTORIES) -> SpecCache:
-    """Reads all spec files as a runtime does: ``.json`` and ``.yaml``, no subdirectories; missing directories are fine.
+    """Read all spec files as a runtime does: ``.json`` and ``.yaml``, no subdirectories; missing directories are fine.
 
     A file that a runtime would refuse is among the ``errors`` of the cache, and its devices do not exist.
     """
@@ -138,7 +138,7 @@ def _read(path: Path) -> Spec:
 
 
 def parsed(content: bytes) -> Spec:
-    """A spec of JSON or YAML; to runtimes, JSON is YAML too.
+    """Return a spec of JSON or YAML; to runtimes, JSON is YAML too.
 
     Raises:
         ValueError: it is no spec.
@@ -159,7 +159,7 @@ def parsed(content: bytes) -> Spec:
 
 
 def merged(edits: Sequence[ContainerEdits]) -> ContainerEdits:
-    """Edits as a runtime applies them one after the other."""
+    """Edit as a runtime applies them one after the other."""
     resctrl = [edit.intel_rdt for edit in edits if edit.intel_rdt is not None]
     return ContainerEdits(
         env=tuple(entry for edit in edits for entry in edit.env),

@@ -175,7 +175,7 @@ class Spec(_Model):
 
     @classmethod
     def from_json(cls, data: bytes | str) -> Self:
-        """Parses a spec file as strictly as runtimes do.
+        """Parse a spec file as strictly as runtimes do.
 
         Raises:
             ValueError: no JSON, an unknown or repeated field, a wrong type, a missing required field.
@@ -204,7 +204,7 @@ _DIGITS: Final = frozenset("0123456789")
 
 
 def requirements(spec: Spec) -> Iterator[Requirement]:
-    """All features of a spec that are newer than CDI 0.3.0, as the specification's version table lists them."""
+    """Yield all features of a spec that are newer than CDI 0.3.0, by the specification's table of versions."""
     if spec.annotations:
         yield Requirement("0.6.0", "annotations", "annotations")
     if "." in spec.kind.partition("/")[2]:
@@ -239,7 +239,7 @@ def _edits_requirements(edits: ContainerEdits, path: str) -> Iterator[Requiremen
 
 
 def minimum_version(spec: Spec) -> str:
-    """The lowest ``cdiVersion`` that a spec may declare; the lower, the more runtimes load it."""
+    """Return the lowest ``cdiVersion`` that a spec may declare; the lower, the more runtimes load it."""
     return max((need.version for need in requirements(spec)), key=VERSIONS.index, default=VERSIONS[0])
 
 
@@ -250,7 +250,7 @@ def build_spec(
     container_edits: ContainerEdits = NO_EDITS,
     annotations: Mapping[str, str] | None = None,
 ) -> Spec:
-    """A spec that declares the lowest version that its content needs."""
+    """Return a spec that declares the lowest version that its content needs."""
     spec = Spec(
         cdi_version=VERSIONS[0],
         kind=kind,

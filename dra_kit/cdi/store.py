@@ -92,14 +92,14 @@ class SpecStore:
         raise ConfigurationError(f"{text}, or give another one (--cdi-dir)")
 
     def path(self, claim_uid: str) -> Path:
-        """The file of a claim's spec, whether it exists or not."""
+        """Return the file of a claim's spec, whether it exists or not."""
         return self.directory / spec_file_name(self.driver, claim_uid)
 
     def write(self, claim_uid: str, spec: Spec) -> None:
-        """Makes ``spec`` the claim's spec; a runtime sees the old file or the new one, nothing in between.
+        """Make ``spec`` the claim's spec; a runtime sees the old file or the new one, nothing in between.
 
         A file that has this content already is left alone, so that runtimes need not load it again. What is written
-        is not looked at: whoever makes a spec asks ``validate`` before a claim's record is kept that holds it.
+        is not looked at: whoever makes a spec asks ``validate`` before a claim's record with it is stored.
 
         Raises:
             PermanentError: the UID cannot be part of a file name (code ``invalid-claim-uid``); nothing is written.
@@ -116,7 +116,7 @@ class SpecStore:
             raise _store_error(f"CDI spec file {path} of claim {claim_uid} cannot be written", error) from error
 
     def intact(self, claim_uid: str) -> bool:
-        """Whether the file is the very one that this store wrote last; one look at its attributes, no reading."""
+        """Return whether the file is the one that this store wrote last, by its attributes; it is not read."""
         try:
             found = os.stat(f"{self._directory}/{spec_file_name(self.driver, claim_uid)}")  # noqa: PTH116 - with each call
         except OSError:
@@ -144,7 +144,7 @@ class SpecStore:
         raise AssertionError  # the last attempt returns or raises
 
     def read(self, claim_uid: str) -> Spec | None:
-        """The claim's spec; None when there is no file or a runtime would refuse it.
+        """Return the claim's spec; None when there is no file or a runtime would refuse it.
 
         Raises:
             PermanentError: the UID cannot be part of a file name.
@@ -164,7 +164,7 @@ class SpecStore:
         return None if refusals(spec) else spec
 
     def remove(self, claim_uid: str) -> None:
-        """Removes the claim's spec file; a missing one is fine.
+        """Remove the claim's spec file; a missing one is fine.
 
         Raises:
             PermanentError: the UID cannot be part of a file name.
@@ -181,7 +181,7 @@ class SpecStore:
             raise _store_error(f"CDI spec file {path} of claim {claim_uid} cannot be removed", error) from error
 
     def uids(self) -> set[str]:
-        """The UIDs of all claims that have a spec file, damaged ones too.
+        """Return the UIDs of all claims that have a spec file, damaged ones too.
 
         Raises:
             StoreError: the directory exists but cannot be read.
@@ -190,7 +190,7 @@ class SpecStore:
         return {uid for uid in found if uid is not None}
 
     def sweep(self, keep: Collection[str] | None) -> list[Path]:
-        """Removes this driver's spec files of other claims than ``keep``, and temporary files that a crash left.
+        """Remove this driver's spec files of other claims than ``keep``, and temporary files that a crash left.
 
         A claim prepared after ``keep`` was put together loses its file: call this while no claim is being prepared,
         or with None, which keeps all spec files.
@@ -247,7 +247,7 @@ def _content(path: str | Path) -> bytes | None:
 
 
 def _same(path: str, content: bytes) -> _Signature | None:
-    """The signature of a file with this very content, None when there is none."""
+    """Return the signature of a file with this very content, None when there is none."""
     return _signature(os.stat(path)) if _content(path) == content else None  # noqa: PTH116 - with each claim
 
 

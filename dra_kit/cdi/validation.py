@@ -1,9 +1,9 @@
 """Which rules of CDI a spec breaks.
 
-Two kinds of rules are told apart. The first a container runtime checks when it loads a file, and one broken rule costs
+There are two kinds of rules. The first a container runtime checks when it loads a file, and one broken rule costs
 all devices of the file (CDI's Go library 1.1.1, as in containerd 2.4). The second are the specification's own words,
 the OCI runtime specification's and the kernel's: the file loads, but a container that asks for the device does not
-start, or gets something else than what was meant. A spec that is written must break none of them.
+start, or gets something else than intended. A spec that is written must break none of them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Problem(NamedTuple):
     Args:
         path: JSON path of the field, for example ``devices[0].containerEdits.env[1]``.
         text: the value and the rule.
-        refused: a runtime does not load the file; else it loads, but the device will not work as meant.
+        refused: a runtime does not load the file; else it loads, but the device will not work as intended.
     """
 
     path: str
@@ -62,7 +62,7 @@ class Problem(NamedTuple):
 
 
 def validate(spec: Spec) -> list[Problem]:
-    """All rules that a spec breaks, in the order of its fields; none when it may be written."""
+    """Return the rules that a spec breaks, in the order of its fields; none when it may be written."""
     problems = [*_version(spec), *_kind(spec.kind), *_annotations(spec.annotations, "annotations")]
     if not spec.devices:
         problems.append(_refused("devices", "a spec needs at least one device"))
@@ -84,7 +84,7 @@ def validate(spec: Spec) -> list[Problem]:
 
 
 def refusals(spec: Spec) -> list[Problem]:
-    """The problems for which a runtime does not load a spec's file."""
+    """Return the problems for which a runtime does not load a spec's file."""
     return [problem for problem in validate(spec) if problem.refused]
 
 
@@ -236,7 +236,7 @@ def _no_nul(value: str, path: str) -> Iterator[Problem]:
 def _number(
     value: int, path: str, least: int, most: int, *, lowest: int | None = None, highest: int | None = None
 ) -> Iterator[Problem]:
-    """``least`` to ``most`` is sensible; ``lowest`` to ``highest`` (the same if not given) is what a runtime reads."""
+    """Yield what is wrong with a number: sensible from ``least`` to ``most``, read from ``lowest`` to ``highest``."""
     if not least <= value <= most:
         readable = (least if lowest is None else lowest) <= value <= (most if highest is None else highest)
         yield Problem(path, f"{value} is not between {least} and {most}", refused=not readable)

@@ -24,7 +24,7 @@ class Overload:
     """One signature of a function.
 
     Attributes:
-        id: its name in cel-go, by which costs are told apart.
+        id: its name in cel-go, by which costs are distinguished.
         function: what it is called in an expression.
         member: whether it is called on a target, which is then the first argument.
         arguments: their types; a type variable has one letter.
@@ -59,17 +59,17 @@ class Library:
     def function(
         self, identifier: str, signature: str, *, metered: bool = False
     ) -> Callable[[_Computation], _Computation]:
-        """Declares a global function."""
+        """Declare a global function."""
         return self._decorator(identifier, signature, member=False, metered=metered)
 
     def method(
         self, identifier: str, signature: str, *, metered: bool = False
     ) -> Callable[[_Computation], _Computation]:
-        """Declares a function that is called on its first argument."""
+        """Declare a function that is called on its first argument."""
         return self._decorator(identifier, signature, member=True, metered=metered)
 
     def declare(self, identifier: str, signature: str, compute: Implementation | None, *, member: bool = False) -> None:
-        """Declares a function whose code is elsewhere."""
+        """Declare a function whose code is elsewhere."""
         self._add(identifier, signature, compute, member=member, metered=False)
 
     def _decorator(
@@ -102,13 +102,13 @@ def _variables(types: tuple[Type, ...]) -> set[str]:
 
 @cache
 def functions() -> dict[str, tuple[Overload, ...]]:
-    """The overloads of expressions on devices by the name of the function, in the order in which they are tried."""
+    """Return the overloads of expressions on devices by the name of the function, in the order of their trial."""
     return _declared(_MODULES)
 
 
 @cache
 def all_functions() -> dict[str, tuple[Overload, ...]]:
-    """Those and the ones that expressions of admission have besides."""
+    """Return those and the overloads that only expressions of admission have."""
     return functions() | _declared(("authorization",))
 
 

@@ -65,7 +65,7 @@ class Device:
         return (domain, identifier) if slash else (self.driver, name)
 
     def field(self, name: str) -> Any:
-        """A field as a value of CEL.
+        """Return a field as a value of CEL.
 
         Raises:
             Failure: there is none of this name.
@@ -121,7 +121,7 @@ def _scalar(name: str, value: object) -> Any:
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether the text can be UTF-8: JSON can smuggle halves of characters in."""
+    """Return whether the text can be UTF-8: JSON may contain halves of characters."""
     if text.isascii():
         return True
     try:

@@ -28,15 +28,15 @@ class Declarations(Protocol):
         ...
 
     def variable(self, name: str) -> Type | None:
-        """The type of a variable; None if it does not exist. A name may have dots."""
+        """Return the type of a variable; None if it does not exist. A name may have dots."""
         ...
 
     def fields(self, of: Type) -> Mapping[str, Type] | None:
-        """The fields of a type of objects; None if nothing can be selected from it."""
+        """Return the fields of a type of objects; None if nothing can be selected from it."""
         ...
 
     def overloads(self, function: str) -> tuple[Overload, ...]:
-        """The signatures of a function; empty if it does not exist."""
+        """Return the signatures of a function; empty if it does not exist."""
         ...
 
 
@@ -66,15 +66,15 @@ class Environment:
         return True
 
     def variable(self, name: str) -> Type | None:
-        """The type of ``device``; None for every other name."""
+        """Return the type of ``device``; None for every other name."""
         return types.DEVICE if name == "device" else None
 
     def fields(self, of: Type) -> Mapping[str, Type] | None:
-        """The fields of ``device``; None for every other type."""
+        """Return the fields of ``device``; None for every other type."""
         return _device_fields(self) if of == types.DEVICE else None
 
     def overloads(self, function: str) -> tuple[Overload, ...]:
-        """The signatures of a function; empty if it does not exist."""
+        """Return the signatures of a function; empty if it does not exist."""
         function = function.removeprefix(".")
         if function == "includes" and not self.list_type_attributes:
             return ()
@@ -96,7 +96,7 @@ STORED: Final = Environment()
 
 
 def new(*, consumable_capacity: bool = True, list_type_attributes: bool = False) -> Environment:
-    """What an API server compiles new or changed expressions with (Kubernetes 1.37; defaults are its defaults).
+    """Return the environment for new or changed expressions in an API server (Kubernetes 1.37; its defaults).
 
     Args:
         consumable_capacity: feature gate DRAConsumableCapacity.

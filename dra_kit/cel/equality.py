@@ -25,7 +25,7 @@ _PLAIN: Final = frozenset({str, bytes, bool, TypeValue})
 
 
 def equal(frame: Frame, left: Any, right: Any) -> bool:
-    """``left == right``.
+    """Return ``left == right``.
 
     Raises:
         Failure: the left value is of a type of Kubernetes (quantity, semver, url, format, ip, cidr) and the right one
@@ -55,14 +55,14 @@ def equal(frame: Frame, left: Any, right: Any) -> bool:
 
 
 def numbers_equal(left: float, right: float) -> bool:
-    """Whether two numbers of any type are equal; beside a double, integers lose their precision."""
+    """Return whether two numbers of any type are equal; beside a double, integers lose their precision."""
     if type(left) is float or type(right) is float:
         return float(left) == float(right)
     return left == right
 
 
 def holds(frame: Frame, element: Any, values: list[Any]) -> bool:
-    """Whether a list has an element that ``element`` is equal to; what cannot be compared is different."""
+    """Return whether a list has an element that ``element`` is equal to; what cannot be compared is different."""
     spend(frame, len(values))
     for value in values:
         try:
@@ -99,7 +99,7 @@ def _optionals_equal(frame: Frame, left: Optional, right: Optional) -> bool:
 
 
 def _not_different(frame: Frame, left: Any, right: Any) -> bool:
-    """Inside of containers Kubernetes takes what cannot be compared for equal (v1.37.1)."""
+    """Return whether values inside of containers are equal; what cannot be compared is (Kubernetes 1.37.1)."""
     try:
         return equal(frame, left, right)
     except Failure:

@@ -73,7 +73,7 @@ class Explainer:
 
     Args:
         program: the selector.
-        meter: is told what each evaluation cost.
+        meter: counts what each evaluation cost.
     """
 
     def __init__(self, program: Selector, meter: Meter | None = None) -> None:
@@ -87,7 +87,7 @@ class Explainer:
         return self._program.is_admitted
 
     def explain(self, device: Device) -> Explanation:
-        """What the selector is for a device, and why.
+        """Return what the selector is for a device, and why.
 
         Args:
             device: the device.
@@ -96,7 +96,7 @@ class Explainer:
         return Explanation(result, error, tuple(condition.on(device, self._meter) for condition in self._conditions))
 
     def unmet(self, device: Device) -> tuple[Conjunct, ...]:
-        """The conditions that are not true for the device: ``explain(device).unmet``, and quicker.
+        """Return the conditions that are not true for the device: ``explain(device).unmet``, and quicker.
 
         Args:
             device: the device.
@@ -111,7 +111,7 @@ class Explainer:
 
 
 def explain(program: Selector, device: Device) -> Explanation:
-    """Tells why a selector selects a device or not.
+    """Explain why a selector selects a device or not.
 
     Args:
         program: the selector.
@@ -128,7 +128,7 @@ def _result(program: Selector, device: Device, meter: Meter | None) -> tuple[boo
 
 
 def _conjuncts(node: Node) -> Iterator[tuple[Node, Node]]:
-    """The conditions, and each as an expression that can be evaluated without the others."""
+    """Yield the conditions, and each as an expression that can be evaluated without the others."""
     if isinstance(node, Call) and node.function == "_&&_":
         for argument in node.arguments:
             yield from _conjuncts(argument)
@@ -189,7 +189,7 @@ class _Condition:
 
 
 def _interesting(node: Node) -> Iterator[Node]:
-    """Names and selections, outermost ones only, and what is compared."""
+    """Yield names and selections, outermost ones only, and what is compared."""
     if is_path(node):
         if not isinstance(node, Ident) or node.name != "device":
             yield node
@@ -206,14 +206,14 @@ def _interesting(node: Node) -> Iterator[Node]:
 
 
 def _depends(node: Node) -> bool:
-    """Whether the value is another for other devices."""
+    """Return whether the value is different for other devices."""
     return isinstance(node, Ident) or any(
         _depends(child) for child in node.children() if not isinstance(child, Literal)
     )
 
 
 def show(value: Any) -> str:
-    """A value as one would write it in an expression, cut if it is long."""
+    """Return a value as one would write it in an expression, cut if it is long."""
     text = _text(value)
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 

@@ -15,7 +15,7 @@ class Refusal(Exception):
 
     Args:
         message: in Kubernetes' words where they are known.
-        position: index of the character in the text; None when the whole expression is meant.
+        position: index of the character in the text; None for the whole expression.
     """
 
     def __init__(self, message: str, position: int | None) -> None:
@@ -57,10 +57,10 @@ class Panic(Exception):
 
 
 def no_such_key(key: object) -> Failure:
-    """A map or an object has nothing of this name."""
+    """Return the failure: a map or an object has nothing of this name."""
     return Failure(f"no such key: {key}", "no-such-key", key=str(key))
 
 
 def no_such_overload(detail: str = "") -> Failure:
-    """A function or operator is not defined for values of these types."""
+    """Return the failure: a function or operator is not defined for values of these types."""
     return Failure(f"no such overload: {detail}" if detail else "no such overload", "no-such-overload")

@@ -33,7 +33,7 @@ class Field:
     range: range | None = None
 
     def accept(self, name: str, value: Any) -> Any:
-        """The value of the field.
+        """Return the value of the field.
 
         Raises:
             Failure: the value is of another type, or does not fit.
@@ -61,7 +61,7 @@ class Message:
     build: Callable[..., Any]
 
     def make(self, given: Mapping[str, Any]) -> Any:
-        """The value that a message stands for.
+        """Return the value of a message.
 
         Args:
             given: values by the names of fields.
@@ -86,7 +86,7 @@ def _same(value: Any) -> Any:
 
 
 def _single(value: float) -> float:
-    """The number with the precision of 32 bits."""
+    """Return the number with the precision of 32 bits."""
     try:
         (rounded,) = struct.unpack("f", struct.pack("f", value))
     except OverflowError:

@@ -62,7 +62,7 @@ class Expression:
         return self.cost <= MAX_COST
 
     def evaluate(self, device: Device) -> tuple[Any, int]:
-        """The value for a device as this package represents it, and what it cost.
+        """Evaluate for a device as this package represents it; return the value, and its cost.
 
         Raises:
             CelRuntimeError: the evaluation fails.
@@ -77,11 +77,11 @@ class Selector(Expression):
     """A CEL selector of a request or class; made by ``compile_selector``."""
 
     def matches(self, device: Device, meter: Meter | None = None) -> bool:
-        """Whether it selects a device.
+        """Return whether it selects a device.
 
         Args:
             device: made once, and used for all selectors.
-            meter: is told what it cost.
+            meter: counts what it cost.
 
         Raises:
             CelRuntimeError: the evaluation fails, costs too much, or its result is not bool.
@@ -99,7 +99,7 @@ class Derived(Expression):
     """An expression of a derived attribute (KEP-6080); made by ``compile_derived``."""
 
     def value(self, device: Device) -> DerivedValue:
-        """The attribute of a device.
+        """Return the attribute of a device.
 
         Raises:
             CelRuntimeError: the evaluation fails, or an attribute cannot have such a value.
@@ -128,7 +128,7 @@ def _attribute(value: Any, what: str = "CEL return") -> Any:
 
 
 def compile_selector(text: str, *, environment: Environment = STORED) -> Selector:
-    """Compiles the expression of a selector.
+    """Compile the expression of a selector.
 
     An estimated cost above the limit is no error here, since the scheduler takes such an expression, too: ask
     ``is_admitted``.
@@ -144,7 +144,7 @@ def compile_selector(text: str, *, environment: Environment = STORED) -> Selecto
 
 
 def compile_derived(text: str, *, environment: Environment = STORED) -> Derived:
-    """Compiles the expression of a derived attribute.
+    """Compile the expression of a derived attribute.
 
     Args:
         text: the expression.
@@ -181,7 +181,7 @@ def _checked(text: str, environment: Environment, *, derived: bool) -> Node:
 
 
 def compile_error(text: str, refusal: Refusal) -> CelCompileError:
-    """The public error of a refusal, with its place in the text."""
+    """Return the public error of a refusal, with its place in the text."""
     if refusal.position is None:
         return CelCompileError(refusal.message)
     line, column = place_of(text, refusal.position)
@@ -190,6 +190,6 @@ def compile_error(text: str, refusal: Refusal) -> CelCompileError:
 
 
 def place_of(text: str, position: int) -> tuple[int, int]:
-    """Line and column of a character, both from 1."""
+    """Return line and column of a character, both from 1."""
     before = text[:position]
     return before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1

@@ -11,7 +11,7 @@ Kind: TypeAlias = Literal[
     "any", "bool", "bytes", "double", "duration", "dyn", "error", "int", "list", "map", "null", "opaque", "param",
     "string", "struct", "timestamp", "type", "uint",
 ]  # fmt: skip
-"""The sorts of types that the rules of assignability tell apart."""
+"""The sorts of types that the rules of assignability distinguish."""
 
 
 # Deeper nesting than any admitted expression has, and still quick to compare.
@@ -100,32 +100,32 @@ _OPTIONAL: Final = "optional_type"
 
 
 def list_of(element: Type) -> Type:
-    """``list(element)``."""
+    """Return ``list(element)``."""
     return Type("list", "list", (element,))
 
 
 def map_of(key: Type, value: Type) -> Type:
-    """``map(key, value)``."""
+    """Return ``map(key, value)``."""
     return Type("map", "map", (key, value))
 
 
 def optional_of(value: Type) -> Type:
-    """``optional_type(value)``."""
+    """Return ``optional_type(value)``."""
     return Type("opaque", _OPTIONAL, (value,))
 
 
 def type_of_type(of: Type) -> Type:
-    """``type(of)``: what ``type(x)`` and the names of types have."""
+    """Return ``type(of)``: the type of ``type(x)`` and of names of types."""
     return Type("type", "type", (of,))
 
 
 def type_parameter(name: str) -> Type:
-    """A type variable."""
+    """Return a type variable."""
     return Type("param", name)
 
 
 def optional_content(of: Type) -> Type | None:
-    """What an optional may hold; None for every other type."""
+    """Return what an optional may hold; None for every other type."""
     return of.parameters[0] if of.kind == "opaque" and of.name == _OPTIONAL else None
 
 
@@ -138,7 +138,7 @@ _SIMPLE: Final = {
 
 
 def parse_type(text: str) -> Type:
-    """The type that a declaration names: ``int``, ``list(A)``, ``map(K, V)``, ``optional(list(string))``.
+    """Return the type that a declaration names: ``int``, ``list(A)``, ``map(K, V)``, ``optional(list(string))``.
 
     One capital letter is a type variable. Only declarations of this package are read, so that a mistake is a
     KeyError.
@@ -155,7 +155,7 @@ def parse_type(text: str) -> Type:
 
 
 def split_types(text: str) -> Iterator[str]:
-    """The parts of a comma-separated list of types."""
+    """Yield the parts of a comma-separated list of types."""
     depth = start = 0
     for position, character in enumerate(text):
         if character == "(":

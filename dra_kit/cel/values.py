@@ -97,7 +97,7 @@ class Map:
         self.items: dict[Any, Any] = items
 
     def find(self, key: object) -> tuple[Any, bool]:
-        """The value, and whether there is one.
+        """Return the value, and whether there is one.
 
         Raises:
             Panic: values of this type are never keys.
@@ -108,7 +108,7 @@ class Map:
             return None, False
 
     def has(self, key: object) -> bool:
-        """``key in map``.
+        """Return ``key in map``.
 
         Raises:
             Panic: values of this type are never keys.
@@ -116,7 +116,7 @@ class Map:
         return key_of(key) in self.items
 
     def __iter__(self) -> Iterator[Any]:
-        """The keys in the order in which they were inserted."""
+        """Yield the keys in the order in which they were inserted."""
         for key in self.items:
             yield key.value if type(key) is _WrappedKey else key
 
@@ -131,14 +131,14 @@ class StringMap(Map):
 
     @override
     def find(self, key: object) -> tuple[Any, bool]:
-        """The value, and whether there is one."""
+        """Return the value, and whether there is one."""
         if type(key) is str and key in self.items:
             return self.items[key], True
         return None, False
 
     @override
     def has(self, key: object) -> bool:
-        """``key in map``."""
+        """Return ``key in map``."""
         return type(key) is str and key in self.items
 
 
@@ -149,7 +149,7 @@ class DomainMap(StringMap):
 
     @override
     def find(self, key: object) -> tuple[Any, bool]:
-        """The domain's map; an empty one if there is none."""
+        """Return the domain's map; an empty one if there is none."""
         found = self.items.get(key) if type(key) is str else None
         return StringMap(found or {}), True
 
@@ -158,7 +158,7 @@ class LazyMap(StringMap):
     """A map whose values are computed when they are first looked for.
 
     Args:
-        computations: for each key what computes its value; a Failure is kept as a value is.
+        computations: for each key what computes its value; a Failure is stored as a value is.
     """
 
     __slots__ = ("_computations",)
@@ -169,7 +169,7 @@ class LazyMap(StringMap):
 
     @override
     def find(self, key: object) -> tuple[Any, bool]:
-        """The value, and whether there is one."""
+        """Return the value, and whether there is one."""
         if type(key) is not str or key not in self._computations:
             return None, False
         if key not in self.items:
@@ -184,7 +184,7 @@ class LazyMap(StringMap):
 
     @override
     def has(self, key: object) -> bool:
-        """``key in map``."""
+        """Return ``key in map``."""
         return type(key) is str and key in self._computations
 
     @override
@@ -223,7 +223,7 @@ _NO_KEYS: Final = frozenset({"bytes", "kubernetes.Semver", "kubernetes.NamedForm
 
 
 def key_of(value: Any) -> Any:
-    """The key that stands for a value in ``Map.items``.
+    """Return the key that stands for a value in ``Map.items``.
 
     Raises:
         Panic: values of this type are never keys.
@@ -252,12 +252,12 @@ RUNTIME_TYPES: Final[dict[type, Type]] = {
 
 
 def type_name(value: object) -> str:
-    """The name of a value's type at run time."""
+    """Return the name of a value's type at run time."""
     return RUNTIME_TYPES[type(value)].name
 
 
 def size_of(value: Any) -> int:
-    """What a value counts in costs: the length of what has one, 1 for the rest."""
+    """Return the size of a value in costs: the length of what has one, 1 for the rest."""
     kind = type(value)
     if kind is str or kind is list or kind is bytes or kind in MAPS:
         return len(value)

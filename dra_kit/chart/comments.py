@@ -11,12 +11,12 @@ Path: TypeAlias = tuple[str, ...]
 
 
 def comments(text: str) -> Mapping[Path, str]:
-    """The comment above each key, as one line; a key without one has an empty one.
+    """Return the comment above each key, as one line; a key without one has an empty one.
 
     Args:
         text: of ``values.yaml``, with two blanks for each level.
     """
-    said: dict[Path, str] = {}
+    comments_by_path: dict[Path, str] = {}
     path: list[str] = []
     above: list[str] = []
     for line in text.splitlines():
@@ -24,8 +24,8 @@ def comments(text: str) -> Mapping[Path, str]:
             above.append(comment[1])
         elif key := re.match(r"(\s*)(\w+):", line):
             path = [*path[: len(key[1]) // 2], key[2]]
-            said[tuple(path)] = " ".join(above)
+            comments_by_path[tuple(path)] = " ".join(above)
             above = []
         else:
             above = []
-    return said
+    return comments_by_path

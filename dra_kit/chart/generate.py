@@ -16,7 +16,7 @@ _TABLES: Final = re.compile(r"(?<=<!-- values -->\n).*(?=<!-- end of values -->)
 
 
 def generated(chart: Path) -> Mapping[Path, str]:
-    """The files that are made of the model and of ``values.yaml``, with what has to be in them.
+    """Return the files that are generated from the model and ``values.yaml``, with their content.
 
     Args:
         chart: its folder.

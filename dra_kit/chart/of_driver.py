@@ -96,20 +96,20 @@ def _refuse_others(folder: Path, driver: str) -> None:
 
 
 def _merged(below: Any, above: Any) -> Any:
-    """Values over others, as helm does it: maps are merged, everything else is replaced."""
+    """Merge values over others, as helm does it: maps are merged, everything else is replaced."""
     if isinstance(below, Mapping) and isinstance(above, Mapping):
         return {**below, **{name: _merged(below.get(name), value) for name, value in above.items()}}
     return above
 
 
 def _commented(
-    values: Mapping[str, Any], said: Mapping[comments.Path, str], above: comments.Path = ()
+    values: Mapping[str, Any], commented: Mapping[comments.Path, str], above: comments.Path = ()
 ) -> Iterator[str]:
-    """Lines of YAML with the comment of each value above it."""
+    """Yield lines of YAML with the comment of each value above it."""
     indent = "  " * len(above)
     for number, (name, value) in enumerate(values.items()):
         path = (*above, name)
-        comment = said.get(path, "")
+        comment = commented.get(path, "")
         if comment and number and not above:
             yield ""
         for line in wrap(comment, WIDTH - len(indent) - 2):
@@ -117,9 +117,9 @@ def _commented(
         if (
             isinstance(value, dict)
             and value
-            and any(len(other) > len(path) and other[: len(path)] == path for other in said)
+            and any(len(other) > len(path) and other[: len(path)] == path for other in commented)
         ):
             yield f"{indent}{name}:"
-            yield from _commented(value, said, path)
+            yield from _commented(value, commented, path)
         else:
             yield from lines_of({name: value}, len(indent))

@@ -15,7 +15,7 @@ _LEFT_OUT: Final = {"$defs", "title", "default", "description"}
 
 
 def values_schema(text: str, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The JSON schema of the values.
+    """Return the JSON schema of the values.
 
     Args:
         text: of ``values.yaml``, whose comments become descriptions.
@@ -36,7 +36,7 @@ def values_schema(text: str, settings: Mapping[str, Any] | None = None) -> dict[
 
 
 def plain(part: Any, definitions: Mapping[str, Any]) -> Any:
-    """A schema of pydantic's without references, titles, defaults and docstrings, as draft 7 says the same.
+    """Return a schema of pydantic without references, titles, defaults and docstrings, as draft 7 writes it.
 
     Args:
         part: of the schema.
@@ -49,19 +49,19 @@ def plain(part: Any, definitions: Mapping[str, Any]) -> Any:
     if "$ref" in part:
         name = part["$ref"].removeprefix(_DEFINITIONS)
         return plain(definitions.get(name, {}), {key: item for key, item in definitions.items() if key != name})
-    kept: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for name, value in part.items():
         if name in {"properties", "patternProperties"}:
-            kept[name] = {key: plain(item, definitions) for key, item in value.items()}
+            found[name] = {key: plain(item, definitions) for key, item in value.items()}
         elif name not in _LEFT_OUT and (name, value) != ("additionalProperties", True):
-            kept[name] = plain(value, definitions)
-    if "patternProperties" in kept:
-        kept.setdefault("additionalProperties", False)  # what matches no pattern is no name
-    return _one_of_types(kept)
+            found[name] = plain(value, definitions)
+    if "patternProperties" in found:
+        found.setdefault("additionalProperties", False)  # what matches no pattern is no name
+    return _one_of_types(found)
 
 
 def _one_of_types(part: dict[str, Any]) -> dict[str, Any]:
-    """``anyOf`` of nothing but types is a list of them: helm's words are shorter then."""
+    """Return a list of types for an ``anyOf`` of nothing but types: helm's messages are shorter then."""
     choices = part.get("anyOf", [])
     if choices and all(choice.keys() == {"type"} for choice in choices):
         return {
@@ -71,9 +71,9 @@ def _one_of_types(part: dict[str, Any]) -> dict[str, Any]:
     return part
 
 
-def _describe(properties: dict[str, Any], said: Mapping[Path, str], above: Path) -> None:
+def _describe(properties: dict[str, Any], descriptions: Mapping[Path, str], above: Path) -> None:
     for name, part in list(properties.items()):
         path = (*above, name)
-        _describe(part.get("properties", {}), said, path)
-        if said.get(path):
-            properties[name] = {"description": said[path], **part}
+        _describe(part.get("properties", {}), descriptions, path)
+        if descriptions.get(path):
+            properties[name] = {"description": descriptions[path], **part}

@@ -14,7 +14,7 @@ _TEMPLATE: Final = {"type": "string", "pattern": r"\{\{"}
 
 
 def settings_schema(model: type[BaseModel] | None) -> dict[str, Any]:
-    """The schema of ``node.settings`` of one driver.
+    """Return the schema of ``node.settings`` of one driver.
 
     None of them is required: the image or ``extraEnv`` may give it.
 
@@ -24,8 +24,8 @@ def settings_schema(model: type[BaseModel] | None) -> dict[str, Any]:
     properties: dict[str, Any] = {}
     if model is not None:
         for name, part in _properties(model).items():
-            said = model.model_fields[name].description
-            properties[name] = {**({"description": said} if said else {}), **_or_template(part)}
+            description = model.model_fields[name].description
+            properties[name] = {**({"description": description} if description else {}), **_or_template(part)}
     return {"type": "object", "additionalProperties": False, "properties": properties}
 
 

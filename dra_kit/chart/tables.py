@@ -12,30 +12,32 @@ from dra_kit.chart.comments import Path, comments
 
 
 def tables(text: str, schema: Mapping[str, Any], *, level: int = 2) -> str:
-    """A heading and a table for each group of values.
+    """Return a heading and a table for each group of values.
 
     Args:
         text: of ``values.yaml``.
         schema: of the values.
         level: of the headings.
     """
-    said = comments(text)
+    described = comments(text)
     groups: dict[str, list[str]] = {}
     for path, default in _leaves(yaml.safe_load(text), schema):
         group = path[0] if len(path) > 1 else ""
-        what = said.get(path) or said.get(path[:-1] if len(path) > 2 else path, "")
+        what = described.get(path) or described.get(path[:-1] if len(path) > 2 else path, "")
         shown = json.dumps(default, ensure_ascii=False) if default not in ("", [], {}, None) else ""
         cells = [f"`{'.'.join(path)}`", _type(_at(schema, path)), f"`{shown}`" if shown else "", _cell(what)]
         groups.setdefault(group, []).append(f"| {' | '.join(cells)} |")
     parts = []
     for group, rows in groups.items():
-        head = f"\n{'#' * level} {group or 'The driver'}\n" + (f"\n{said[group,]}\n" if said.get((group,)) else "")
+        head = f"\n{'#' * level} {group or 'The driver'}\n" + (
+            f"\n{described[group,]}\n" if described.get((group,)) else ""
+        )
         parts.append("\n".join([head, "| value | type | default | what |", "|---|---|---|---|", *rows, ""]))
     return "\n".join(parts)
 
 
 def _at(schema: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
-    """The part of the schema that is about one value."""
+    """Return the part of the schema of one value."""
     part = schema
     for name in path:
         part = part.get("properties", {}).get(name, {})
@@ -43,7 +45,7 @@ def _at(schema: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
 
 
 def _leaves(values: Any, schema: Mapping[str, Any], path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Each value that can be set by itself, with its default."""
+    """Yield each value that can be set by itself, with its default."""
     if isinstance(values, dict) and (not path or _at(schema, path).get("properties")):
         for name, value in values.items():
             yield from _leaves(value, schema, (*path, name))

@@ -1,6 +1,6 @@
 """The values of the chart as a model: ``values.yaml`` is one of it, and its schema and README are made of both.
 
-What a value means is said where a person looks for it: in the comments of ``values.yaml``.
+The meaning of a value stands where a person looks for it: in the comments of ``values.yaml``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Setting: TypeAlias = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 
 
 def _optional(schema: dict[str, Any]) -> None:
-    """Whoever installs the chart names what differs from ``values.yaml``."""
+    """Make all fields optional: who installs the chart names what differs from ``values.yaml``."""
     schema.pop("required", None)
 
 
@@ -109,7 +109,7 @@ class Dashboard(Values):
 
 
 class Monitoring(Values):
-    """What Prometheus and Grafana are told."""
+    """Settings for Prometheus and Grafana."""
 
     pod_monitor: Monitor
     service_monitor: Monitor

@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> None:
-    """Entry point of the ``dra-kit`` script."""
+    """Run the ``dra-kit`` script."""
     from dra_kit.cli.app import cli
 
     sys.exit(cli(prog_name="dra-kit"))  # also of python -m dra_kit

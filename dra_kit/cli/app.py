@@ -1,4 +1,4 @@
-"""The group of commands, and how an error of the user's is told."""
+"""The group of commands, and how an error of the user's is printed."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ class LazyGroup(click.Group):
     """Loads a command's module when the command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All commands, by name."""
+        """Return all commands, by name."""
         del ctx
         return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name."""
+        """Return the command of that name."""
         if cmd_name not in COMMANDS:
             return super().get_command(ctx, cmd_name)
         module = importlib.import_module(module_of(cmd_name))
@@ -81,7 +81,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that the arguments begin with; of one that there is not, what may be meant."""
+        """Return the command that the arguments begin with; of an unknown one, the nearest names."""
         if args[0] == _HELP:
             if not args[1:]:
                 click.echo(ctx.get_help())
@@ -96,12 +96,12 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """What a word may become, without importing the commands."""
+        """Return completions of a word, without importing the commands."""
         names = [CompletionItem(name, help=COMMANDS[name]) for name in sorted(COMMANDS) if name.startswith(incomplete)]
         return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands, without importing them."""
+        """Write the list of commands, without importing them."""
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl(sorted(COMMANDS.items()))

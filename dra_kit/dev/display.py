@@ -54,7 +54,7 @@ class Lines:
 
 
 def named(files: Sequence[Path]) -> str:
-    """Files by name, for people."""
+    """Return files by name, for people."""
     names = list(dict.fromkeys(path.name for path in files))
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more

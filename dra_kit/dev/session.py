@@ -137,7 +137,7 @@ class DevSession:
             self._abandon()
 
     def _wait(self, text: str) -> None:
-        """New code does not come up, for now."""
+        """Report that new code does not come up, for now."""
         self._timeline.append(DriverNotServing(driver=self._driver, message=text))
         self._is_slow = True
         self._abandon()

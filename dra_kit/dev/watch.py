@@ -63,7 +63,7 @@ class Watch:
         return found
 
     async def changes(self) -> AsyncIterator[Sequence[Path]]:
-        """Yields the files that were made, changed or removed since the last time, however long ago that was."""
+        """Yield the files that were created, changed or removed since the last call, however long ago that was."""
         while True:
             begin = self._clock()
             present = self.look()

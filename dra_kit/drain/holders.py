@@ -46,7 +46,7 @@ class Holders:
 
 
 def holders(claims: Iterable[Mapping[str, Any]], driver: str, node: str | None = None) -> Holders:
-    """Who has devices of a driver.
+    """Return the holders of devices of a driver.
 
     Args:
         claims: all claims, as the API server gives them.
@@ -63,9 +63,9 @@ def holders(claims: Iterable[Mapping[str, Any]], driver: str, node: str | None =
 
 def _holder(raw: Mapping[str, Any], driver: str) -> Holder | None:
     metadata, status = raw.get("metadata") or {}, raw.get("status") or {}
-    kept = {key: status.get(key) for key in ("allocation", "reservedFor") if status.get(key)}
+    relevant = {key: status.get(key) for key in ("allocation", "reservedFor") if status.get(key)}
     try:
-        claim = ResourceClaim.model_validate({"metadata": dict(metadata), "status": kept})
+        claim = ResourceClaim.model_validate({"metadata": dict(metadata), "status": relevant})
     except ValidationError as error:
         name = f"{metadata.get('namespace')}/{metadata.get('name')}"
         raise ConfigurationError(
@@ -84,7 +84,7 @@ def _holder(raw: Mapping[str, Any], driver: str) -> Holder | None:
 
 
 def _node(selector: NodeSelector | None) -> str:
-    """The one node that a selector names: the scheduler writes it so for devices of a node (Kubernetes 1.37)."""
+    """Return the only node of a selector: the scheduler writes it so for devices of a node (Kubernetes 1.37)."""
     terms = selector.node_selector_terms if selector is not None else ()
     if len(terms) != 1:
         return ""

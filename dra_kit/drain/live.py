@@ -25,14 +25,14 @@ async def wait_drained(
     wait: float = 0.0,
     changed: Callable[[Holders], None],
 ) -> Holders:
-    """Who holds devices of a driver, once that is nobody or the time is over.
+    """Return the holders of devices of a driver, once there is none or the time is over.
 
     Args:
         credentials: may list resourceclaims of resource.k8s.io in all namespaces, and need no other right.
         driver: its name.
         node: only devices of this node; None for all.
         wait: seconds to wait until nobody holds any.
-        changed: told of what is found, each time it is something else.
+        changed: called with the holders, each time they are others.
 
     Raises:
         ConfigurationError: a claim is not understood, or the cluster does not serve resource.k8s.io/v1.
@@ -44,7 +44,7 @@ async def wait_drained(
     async with Client(credentials, user_agent=f"dra-kit/{__version__} drain") as client:
         await discover(client)
         while True:
-            claims = (await client.list(RESOURCE_CLAIMS, keep=_kept)).items
+            claims = (await client.list(RESOURCE_CLAIMS, keep=_relevant)).items
             found = holders(claims, driver, node)
             if found != before:
                 changed(found)
@@ -54,8 +54,8 @@ async def wait_drained(
             await asyncio.sleep(min(_LOOK_EVERY, max(until - loop.time(), 0.0)))
 
 
-def _kept(claim: Mapping[str, Any]) -> dict[str, Any]:
-    """Not the configs, which may be most of a claim."""
+def _relevant(claim: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of a claim that matters; configs may be most of it, and do not."""
     metadata, status = claim.get("metadata") or {}, claim.get("status") or {}
     return {
         "metadata": {key: metadata[key] for key in _METADATA if key in metadata},

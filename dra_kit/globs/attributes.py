@@ -29,7 +29,7 @@ class NoValueError(ValueError):
 
 
 def value_of(source: AttributeSource, file: DeviceFile, values: Mapping[str, str], root: Path) -> Value:
-    """The value of an attribute of a device.
+    """Return the value of an attribute of a device.
 
     Args:
         source: where it comes from.
@@ -52,7 +52,7 @@ def value_of(source: AttributeSource, file: DeviceFile, values: Mapping[str, str
 
 
 def default_of(source: AttributeSource) -> Value | None:
-    """The value where there is none else.
+    """Return the value of an attribute that has no other one.
 
     Raises:
         NoValueError: it is not what the others are.
@@ -66,7 +66,7 @@ def default_of(source: AttributeSource) -> Value | None:
 
 
 def converted(text: str, kind: ValueType) -> Value:
-    """The text as what it is to be.
+    """Return the text as a value of the type of the attribute.
 
     Raises:
         NoValueError: it is none, or cannot be published.
@@ -115,7 +115,7 @@ def _found(source: AttributeSource, file: DeviceFile, values: Mapping[str, str],
 
 
 def _read(path: str, below: tuple[str, ...], root: Path) -> str:
-    """What a file says, if it lies where it may be read; nothing is waited for."""
+    """Return the content of a file, if it may be read; never wait for it."""
     try:
         base = os.path.realpath(root, strict=True).rstrip("/")
         real = os.path.realpath(f"{base}{path}", strict=True)

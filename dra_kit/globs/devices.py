@@ -22,7 +22,7 @@ class GlobDevice(Device):
 
 
 def device_of(match: Match, entry: DeviceEntry, name: str, root: Path) -> tuple[GlobDevice, Mapping[str, str]]:
-    """A device, and why it lacks attributes, by their names.
+    """Return a device, and why it lacks attributes, by their names.
 
     Args:
         match: its device node.
@@ -52,7 +52,7 @@ def device_of(match: Match, entry: DeviceEntry, name: str, root: Path) -> tuple[
 
 
 def capacity_of(entry: CapacityEntry) -> DeviceCapacity:
-    """A capacity as the author API has it.
+    """Return a capacity as the author API has it.
 
     Raises:
         InvalidDevice: an amount is none.

@@ -54,10 +54,10 @@ class GlobProvider(DeviceProvider[GlobDevice, Any, GlobSettings]):
         self._file = file
         self._entries = globs.devices
         self._names: dict[str, str] = {}
-        self._told: dict[tuple[str, str], str] = {}
+        self._logged: dict[tuple[str, str], str] = {}
 
     async def discover(self) -> AsyncIterator[Inventory[GlobDevice]]:
-        """All devices, again whenever something of them has changed."""
+        """Yield all devices, again whenever something of them has changed."""
         root = self.context.settings.root
         before: list[Match] | None = None
         published: list[GlobDevice] | None = None
@@ -84,37 +84,37 @@ class GlobProvider(DeviceProvider[GlobDevice, Any, GlobSettings]):
         wanted = {match.file.path: _wanted_name(match, self._entries[match.entry]) for match in found}
         self._names = device_names(wanted, self._names)
         devices = []
-        told: dict[tuple[str, str], str] = {}
+        reasons: dict[tuple[str, str], str] = {}
         for match in found:
             device, lacks = device_of(match, self._entries[match.entry], self._names[match.file.path], root)
             devices.append(device)
-            told |= {(device.name, attribute): reason for attribute, reason in lacks.items()}
-        self._tell(told)
+            reasons |= {(device.name, attribute): reason for attribute, reason in lacks.items()}
+        self._log_lacks(reasons)
         return devices
 
-    def _tell(self, lacks: Mapping[tuple[str, str], str]) -> None:
+    def _log_lacks(self, lacks: Mapping[tuple[str, str], str]) -> None:
         """Tell once why a device lacks an attribute."""
         for (device, attribute), reason in lacks.items():
-            if self._told.get((device, attribute)) != reason:
+            if self._logged.get((device, attribute)) != reason:
                 logger.info(
                     "device has no value for an attribute",
                     extra={"device": device, "attribute": attribute, "reason": reason},
                 )
-        self._told = dict(lacks)
+        self._logged = dict(lacks)
 
 
 class GlobPreparer(Preparer[NoConfig, GlobDevice, Any, GlobSettings]):
     """Gives a container its device nodes."""
 
     async def prepare(self, claim: Claim, device: AllocatedDevice[NoConfig, GlobDevice]) -> Prepared:
-        """What was found out when the device was discovered."""
+        """Return the device nodes that were found when the device was discovered."""
         del claim
         edits = device.advertised.edits
         return Prepared(env=edits.env, mounts=edits.mounts, device_nodes=edits.device_nodes)
 
 
 def load_globs(file: Path) -> Driver[NoConfig, GlobDevice]:
-    """The driver that a file is.
+    """Return the driver of a file of globs.
 
     Args:
         file: of globs; see docs/reference/globs.md.

@@ -80,7 +80,7 @@ class TooManyDevicesError(ConfigurationError):
 
 
 def matches(entries: Sequence[DeviceEntry], root: Path) -> list[Match]:
-    """The devices that are there; a device node belongs to the first entry that matches it.
+    """Return the devices that are there; a device node belongs to the first entry that matches it.
 
     Args:
         entries: what to look for.
@@ -108,7 +108,7 @@ def matches(entries: Sequence[DeviceEntry], root: Path) -> list[Match]:
 
 
 def _values(entry: DeviceEntry, file: DeviceFile) -> dict[str, str] | None:
-    """What placeholders stand for; None if the pattern does not match."""
+    """Return the values of placeholders; None if the pattern does not match."""
     values = {"path": file.path, "name": file.path.rpartition("/")[2]}
     if entry.pattern is None:
         return values
@@ -117,7 +117,7 @@ def _values(entry: DeviceEntry, file: DeviceFile) -> dict[str, str] | None:
 
 
 def _companions(entry: DeviceEntry, values: Mapping[str, str], root: Path) -> tuple[DeviceFile, ...] | None:
-    """None if one of the globs matches nothing."""
+    """Return the other device nodes; None if one of the globs matches nothing."""
     found: list[DeviceFile] = []
     for pattern in entry.with_:
         # what a placeholder stands for is no glob
@@ -139,12 +139,12 @@ def _files(patterns: Sequence[str], root: Path) -> Iterator[DeviceFile]:
 
 
 def _natural(text: str) -> list[tuple[int, str]]:
-    """``ttyUSB2`` before ``ttyUSB10``."""
+    """Return a key that sorts ``ttyUSB2`` before ``ttyUSB10``."""
     return [(int(part), "") if part.isdecimal() and part.isascii() else (-1, part) for part in re.split(r"(\d+)", text)]
 
 
 def _file(path: str, root: Path) -> DeviceFile | None:
-    """The device node at a path; None if there is none, or only a link to somewhere else."""
+    """Return the device node at a path; None if there is none, or only a link to somewhere else."""
     try:
         path.encode()  # a name that is no text cannot be told to a container runtime
         base = os.path.realpath(root, strict=True)

@@ -86,7 +86,7 @@ def _constant(value: object) -> object:
 
 
 def _listed(value: object) -> object:
-    """One text for a list of one."""
+    """Return a list; one text is a list of one."""
     return [value] if isinstance(value, str) else value
 
 

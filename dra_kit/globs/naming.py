@@ -13,7 +13,7 @@ _HASH: Final = 8
 
 
 def device_names(wanted: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
-    """The names of devices.
+    """Return the names of devices.
 
     Args:
         wanted: by the path of the device node the text that its name is made of.

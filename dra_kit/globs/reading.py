@@ -1,4 +1,4 @@
-"""Reading a file of globs: what is wrong in it is told with its line."""
+"""Reading a file of globs: each problem with its line."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _EXAMPLE: Final = "write driver: NAME, and a list of devices: with paths: /dev/â
 
 
 def read_globs(file: Path) -> GlobFile:
-    """What a file says.
+    """Return the content of a file of globs.
 
     Args:
         file: its path.
@@ -119,7 +119,7 @@ def _wrong(text: str) -> ConfigurationError:
 
 
 def _mistakes(globs: GlobFile) -> Iterator[Problem]:
-    """What only shows when the parts are seen together, or by the rules of the API."""
+    """Yield problems that only show when the parts are seen together, or by the rules of the API."""
     for index, entry in enumerate(globs.devices):
         for path, text in (*_placeholder_mistakes(entry), *_api_mistakes(entry)):
             yield f"devices[{index}].{path}" if path else f"devices[{index}]", text
@@ -144,7 +144,7 @@ def _placeholder_mistakes(entry: DeviceEntry) -> Iterator[Problem]:
 
 
 def _templates(entry: DeviceEntry) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Every text with placeholders, with its path and those that it may have beside groups."""
+    """Yield every text with placeholders, with its path and those that it may have beside groups."""
     if entry.name is not None:
         yield "name", entry.name, PLACE
     yield from ((f"with[{index}]", text, PLACE) for index, text in enumerate(entry.with_))
@@ -164,7 +164,7 @@ def _templates(entry: DeviceEntry) -> Iterator[tuple[str, str, tuple[str, ...]]]
 
 
 def _api_mistakes(entry: DeviceEntry) -> Iterator[Problem]:
-    """What the API would not take of any device of the entry."""
+    """Yield what the API would refuse of every device of the entry."""
     samples: dict[str, Value] = {}
     wrong = False
     for name, source in entry.attributes.items():
@@ -210,7 +210,7 @@ def _api_mistakes(entry: DeviceEntry) -> Iterator[Problem]:
 
 
 def _sample(source: AttributeSource) -> Any:
-    """A value that the attribute may have."""
+    """Return a value that the attribute may have."""
     default_of(source)
     if isinstance(source.value, str) and not any(placeholders(source.value)) and source.match is None:
         return converted(source.value, source.as_)
@@ -220,7 +220,7 @@ def _sample(source: AttributeSource) -> Any:
 
 
 def _rule(text: str) -> str:
-    """Without the name of the model, which is not that of the file."""
+    """Return the rule without the name of the model, which is not that of the file."""
     return re.sub(
         r"^(?:ContainerEdits|Device|DeviceCapacity|CapacityRequestPolicy(?:Range)?)(?: 'sample')?: ", "", text
     )

@@ -16,12 +16,12 @@ DEVICE: Final = (*PLACE, "device", "env")
 
 
 def placeholders(template: str) -> Iterator[str]:
-    """The names in braces in a text; other braces are text."""
+    """Return the names in braces in a text; other braces are text."""
     return (match[1] for match in _PLACEHOLDER.finditer(template))
 
 
 def filled(template: str, values: Mapping[str, str]) -> str:
-    """The text with what its placeholders stand for.
+    """Return the text with what its placeholders stand for.
 
     Raises:
         KeyError: one stands for nothing.

@@ -42,7 +42,7 @@ class Client:
     """A connection to one API server, for one event loop.
 
     Every method raises :class:`~dra_kit.errors.KubeError`, of the class that tells what went wrong. Requests are not
-    repeated, apart from those that met a connection the server had closed, and those the server answered with 401.
+    repeated, except those that met a connection the server had closed, and those the server answered with 401.
 
     Args:
         credentials: server and identity.
@@ -60,7 +60,7 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Closes all connections."""
+        """Close all connections."""
         await self._transport.close()
 
     @property
@@ -74,20 +74,20 @@ class Client:
         return self._transport.answers
 
     async def get(self, resource: Resource, name: str, namespace: str | None = None) -> dict[str, Any]:
-        """One object."""
+        """Return one object."""
         return (await self.get_answer(resource, name, namespace)).decode()
 
     async def get_answer(self, resource: Resource, name: str, namespace: str | None = None) -> Answer:
-        """One object, for who may know it already."""
+        """Return the answer for one object, which the caller may have already."""
         call = Call.of_object("get", resource, name, namespace or "")
         return Answer(call, await self._transport.send(call))
 
     async def get_path(self, path: str) -> dict[str, Any]:
-        """The object at a path that is no resource, such as ``/version`` or ``/apis/resource.k8s.io``."""
+        """Return the object at a path that is no resource, such as ``/version`` or ``/apis/resource.k8s.io``."""
         return await self._object(Call.of_path(path))
 
     async def log(self, pod: str, namespace: str, container: str, *, tail: int | None = None) -> str:
-        """What a container wrote so far; with ``tail`` its last lines, so many of them."""
+        """Return what a container wrote so far; with ``tail`` its last lines, so many of them."""
         query = {"container": container, "tailLines": "" if tail is None else str(tail)}
         call = Call.of_object("get", PODS, pod, namespace, subresource="log", query=query)
         return (await self._transport.send(call)).decode(errors="replace")
@@ -102,7 +102,7 @@ class Client:
         limit: int = 500,
         keep: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     ) -> ObjectList:
-        """All objects, fetched in pages; all at once when the server forgets the list between two pages.
+        """Return all objects, fetched in pages; all at once when the server forgets the list between two pages.
 
         Args:
             resource: of the objects.
@@ -110,7 +110,7 @@ class Client:
             field_selector: such as ``spec.driver=dra.pizza,spec.nodeName=node-1``.
             label_selector: such as ``app=oven``.
             limit: objects per page.
-            keep: what is kept of each object, so that never more than a page of them is there as a whole.
+            keep: returns what is needed of each object, so that never more than a page of them is there as a whole.
         """
         query = {"fieldSelector": field_selector, "labelSelector": label_selector, "limit": str(limit)}
         items: list[dict[str, Any]] = []
@@ -141,7 +141,7 @@ class Client:
         strict: bool = False,
         subresource: str = "",
     ) -> dict[str, Any]:
-        """Creates an object and returns it as stored.
+        """Create an object and return it as stored.
 
         Args:
             resource: of the object.
@@ -162,7 +162,7 @@ class Client:
         return await self._object(replace(call, body=_encode(call, body)))
 
     async def update(self, resource: Resource, body: Mapping[str, Any], *, subresource: str = "") -> dict[str, Any]:
-        """Replaces an object (PUT) and returns it as stored.
+        """Replace an object (PUT) and return it as stored.
 
         Args:
             resource: of the object.
@@ -187,7 +187,7 @@ class Client:
         force: bool = False,
         strict: bool = False,
     ) -> dict[str, Any]:
-        """Changes parts of an object and returns it as stored.
+        """Change parts of an object and return it as stored.
 
         Args:
             resource: of the object.
@@ -220,7 +220,7 @@ class Client:
         resource_version: str | None = None,
         grace_period_seconds: int | None = None,
     ) -> None:
-        """Deletes an object.
+        """Delete an object.
 
         Args:
             resource: of the object.
@@ -248,7 +248,7 @@ class Client:
         field_selector: str = "",
         label_selector: str = "",
     ) -> None:
-        """Deletes all objects that the selectors fit, in one request.
+        """Delete all objects that the selectors match, in one request.
 
         Args:
             resource: of the objects.
@@ -268,7 +268,7 @@ class Client:
         label_selector: str = "",
         resource_version: str,
     ) -> AsyncGenerator[WatchEvent, None]:
-        """The changes since a resource version, until the server ends the watch, after at most five minutes.
+        """Yield the changes since a resource version, until the server ends the watch, after at most five minutes.
 
         Go on with a new watch from the resource version of the last event, bookmarks included.
 

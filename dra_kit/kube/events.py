@@ -50,7 +50,7 @@ class ObjectReference:
 
     @classmethod
     def to(cls, obj: Mapping[str, Any]) -> ObjectReference:
-        """A reference to an object as the API server sends it."""
+        """Return a reference to an object as the API server sends it."""
         metadata = obj["metadata"]
         return cls(obj["apiVersion"], obj["kind"], metadata["name"], metadata["uid"], metadata.get("namespace", ""))
 
@@ -70,7 +70,7 @@ class _Event:
         return self.regarding.namespace or "default"
 
     def name(self, controller: str) -> str:
-        """A name for it: one that every process gives it where it has an identity."""
+        """Return a name for it: the same from every process where it has an identity."""
         if self.identity:
             text = f"{controller}\n{self.regarding.kind}\n{self.regarding.uid}\n{self.reason}\n{self.identity}"
             tail = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
@@ -138,7 +138,7 @@ class EventRecorder:
         self._lock = threading.Lock()
         self._waiting: OrderedDict[_Event, _Occurrences] = OrderedDict()
         self._series: OrderedDict[_Event, _Occurrences] = OrderedDict()
-        self._told: set[type[KubeError]] = set()
+        self._reported: set[type[KubeError]] = set()
         self._writing = asyncio.Lock()
         self._wake = asyncio.Event()
         self._has_room = asyncio.Event()
@@ -161,7 +161,7 @@ class EventRecorder:
         repeat: bool = True,
         written: Callable[[], object] | None = None,
     ) -> None:
-        """Queues an event; from any thread, without waiting and without an error.
+        """Queue an event; from any thread, without waiting and without an error.
 
         Args:
             regarding: the object it is about.
@@ -199,7 +199,7 @@ class EventRecorder:
             await self._has_room.wait()
 
     async def run(self, ready: asyncio.Event) -> None:
-        """Writes what is recorded, until cancelled.
+        """Write what is recorded, until cancelled.
 
         Args:
             ready: set at once; nobody needs to wait for events.
@@ -226,7 +226,7 @@ class EventRecorder:
             self._loop = None
 
     async def flush(self, timeout: float) -> bool:
-        """Writes everything that waits, series too; whether or not :meth:`run` is running.
+        """Write everything that waits, series too; whether or not :meth:`run` is running.
 
         Args:
             timeout: seconds to try.
@@ -356,13 +356,13 @@ class EventRecorder:
 
     def _refused(self, error: KubeError) -> None:
         self._dropped += 1
-        if type(error) not in self._told:
-            self._told.add(type(error))
+        if type(error) not in self._reported:
+            self._reported.add(type(error))
             log.warning("An event was refused (told once for this kind of refusal): %s", error)
 
 
 def micro_time(time: dt.datetime) -> str:
-    """A MicroTime as the API server wants it: UTC, exactly six fractional digits."""
+    """Return a MicroTime as the API server wants it: UTC, exactly six fractional digits."""
     return time.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
@@ -371,7 +371,7 @@ def _series(occurrences: _Occurrences) -> dict[str, Any]:
 
 
 def _cut(note: str) -> str:
-    """At most 1024 bytes, whole characters, with an ellipsis where something is missing."""
+    """Return at most 1024 bytes, whole characters, with an ellipsis where something is missing."""
     encoded = note.encode(errors="replace")
     if len(encoded) <= _NOTE_BYTES:
         return encoded.decode()

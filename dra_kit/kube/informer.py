@@ -37,9 +37,9 @@ class Change:
 
 
 class Informer:
-    """What the API server has of one resource, kept current; for one event loop and one consumer.
+    """What the API server has of one resource, up to date; for one event loop and one consumer.
 
-    The types of changes are told by comparison with what is known: what was missed between two lists comes as changes
+    The types of changes follow from a comparison with what is known: what was missed between two lists comes as changes
     too, and nothing comes twice. Objects are shared with the consumer, who must not change them.
 
     Args:
@@ -82,7 +82,7 @@ class Informer:
         return MappingProxyType(self._objects)
 
     async def changes(self) -> AsyncGenerator[Change, None]:
-        """Yields every change, first those that the first list brings; never ends by itself.
+        """Yield every change, first those that the first list brings; never end by itself.
 
         A server that is away, or is overloaded, is asked again and again.
 
@@ -132,10 +132,10 @@ class Informer:
             label_selector=self._label_selector,
             resource_version=version,
         )
-        told = False
+        changed = False
         async with aclosing(events):
             async for event in events:
-                told = True
+                changed = True
                 # not after a list: a server may list and refuse to be watched
                 self._failures = 0
                 # a consumer that stops at this change has taken it
@@ -149,7 +149,7 @@ class Informer:
                         changes = self._take(event.object)
                 for change in changes:
                     yield change
-        if not told and time.monotonic() - begin < _SHORT_WATCH_SECONDS:
+        if not changed and time.monotonic() - begin < _SHORT_WATCH_SECONDS:
             raise Unavailable(f"WATCH {self._resource.full_name}: the server ended the watch at once; watch again")
         self._failures = 0
 

@@ -37,7 +37,7 @@ class Resource:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The URL path of one object, or of the collection when ``name`` is empty.
+        """Return the URL path of one object, or of the collection when ``name`` is empty.
 
         Args:
             namespace: empty for a cluster-scoped resource, and for the collection of all namespaces.

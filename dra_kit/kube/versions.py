@@ -30,7 +30,7 @@ class ServerFeatures:
 
     @classmethod
     def from_version(cls, version: Mapping[str, Any]) -> ServerFeatures:
-        """Reads the answer of ``/version``; hosted clusters write the minor version as ``37+``.
+        """Read the answer of ``/version``; hosted clusters write the minor version as ``37+``.
 
         Raises:
             KubeError: it holds no version.
@@ -56,7 +56,7 @@ class ServerFeatures:
 
 
 def choose(served: Collection[str], features: ServerFeatures) -> str:
-    """The version of resource.k8s.io to use.
+    """Return the version of resource.k8s.io to use.
 
     Args:
         served: the versions the server serves, such as ``["v1", "v1beta2"]``; empty when it has no such group.
@@ -79,7 +79,7 @@ def choose(served: Collection[str], features: ServerFeatures) -> str:
 
 
 async def discover(client: Client) -> ServerFeatures:
-    """Asks the server, in two requests, and makes sure that it serves resource.k8s.io/v1.
+    """Ask the server, in two requests, and make sure that it serves resource.k8s.io/v1.
 
     Raises:
         ConfigurationError: it does not.

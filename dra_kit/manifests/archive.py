@@ -46,7 +46,7 @@ class _Refused(Exception):
 
 
 def members(path: Path) -> Iterator[tuple[str, bytes]]:
-    """The files of an archive, with what is in them, in its order; folders are passed over.
+    """Yield the files of an archive with their content, in order; skip folders.
 
     Args:
         path: of a tar archive that gzip has compressed.
@@ -82,7 +82,7 @@ def _members(file: BinaryIO) -> Iterator[tuple[str, bytes]]:
 
 
 def _check(entry: tarfile.TarInfo) -> None:
-    """What extending headers may have changed."""
+    """Check what extending headers may have changed."""
     name = PurePosixPath(entry.name)
     if name.is_absolute() or ".." in name.parts:
         raise _Refused(f"has a member that leads out of it: {entry.name!r}")

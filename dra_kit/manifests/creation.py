@@ -44,7 +44,7 @@ class Answer:
 
 
 def with_defaults(obj: Object, kind: KnownKind, *, namespace: str = "default") -> Object:
-    """A new object as the API server completes it: with its defaults; one of resource.k8s.io has the content of v1.
+    """Return a new object as the API server completes it: with its defaults; one of resource.k8s.io in v1.
 
     Args:
         obj: values of the right types, as :func:`dra_kit.resource.schema.decode.decode` gives them; changed in place.
@@ -71,7 +71,7 @@ def with_defaults(obj: Object, kind: KnownKind, *, namespace: str = "default") -
 
 
 def answer(obj: Object, kind: KnownKind, gates: FeatureGates) -> Answer:
-    """What an API server with these gates says to a new object.
+    """Return the answer of an API server with these gates to a new object.
 
     Args:
         obj: as :func:`with_defaults` gives it; not changed.

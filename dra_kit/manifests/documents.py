@@ -34,7 +34,7 @@ class SourceFile:
 
     @classmethod
     def of(cls, content: bytes, name: str, *, explicit: bool = True) -> SourceFile:
-        """A file of some bytes.
+        """Return the file with these bytes.
 
         Raises:
             ConfigurationError: they are no text in UTF-8.
@@ -45,7 +45,7 @@ class SourceFile:
             raise ConfigurationError(f"{name} cannot be read: {error.problem}") from None
 
     def line(self, index: int) -> tuple[int, int, int]:
-        """The line of a character: its number from 1, where it begins, and where it ends without its end of line.
+        """Return the line of a character: its number from 1, where it begins, and where it ends without its line end.
 
         Args:
             index: of the character in the text.
@@ -122,7 +122,7 @@ class Reading:
 
 
 def read(file: SourceFile, limits: Limits = MANIFESTS, *, places: bool = True) -> Reading:
-    """The objects of a file of YAML documents, or of one JSON document; empty documents are passed over.
+    """Read the objects of a file of YAML documents, or of one JSON document; skip empty documents.
 
     Args:
         file: the file.
@@ -140,7 +140,7 @@ def read(file: SourceFile, limits: Limits = MANIFESTS, *, places: bool = True) -
 
 
 def objects(file: SourceFile, limits: Limits = MANIFESTS, *, name: str = "") -> list[tuple[str, dict[str, Any]]]:
-    """The Kubernetes objects of a file, each with the words that name its place, when nothing else may be in it.
+    """Return the Kubernetes objects of a file, each with the words that name its place, when nothing else may be in it.
 
     Of a file that was not named explicitly, documents that do not look like Kubernetes objects are passed over.
 
@@ -165,7 +165,7 @@ def objects(file: SourceFile, limits: Limits = MANIFESTS, *, name: str = "") -> 
 
 
 def given_objects(bodies: Iterable[Any], name: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Values as the objects of a file that has each as a document.
+    """Yield values as the objects of a file that has each as a document.
 
     Args:
         bodies: the values.
@@ -181,7 +181,7 @@ def given_objects(bodies: Iterable[Any], name: str) -> Iterator[tuple[str, dict[
 
 
 def values(file: SourceFile, limits: Limits = MANIFESTS) -> list[Any]:
-    """The documents of a file of settings and the like, empty ones too.
+    """Return the documents of a file of settings and the like, empty ones too.
 
     Raises:
         ConfigurationError: naming the file, the place and what is wrong there.
@@ -193,7 +193,7 @@ def values(file: SourceFile, limits: Limits = MANIFESTS) -> list[Any]:
 
 
 def looks_like_object(body: Any) -> bool:
-    """Whether a document that was found in a folder looks like a Kubernetes object, be it right or wrong."""
+    """Return whether a document that was found in a folder looks like a Kubernetes object, be it right or wrong."""
     if not isinstance(body, Mapping):
         return False
     # Chart.yaml and its like have an apiVersion, too

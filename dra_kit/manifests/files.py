@@ -1,4 +1,4 @@
-"""Files that are read: regular ones, of a size that a person may have meant. Nothing waits, nothing leads elsewhere."""
+"""Files that are read: regular ones of a plausible size. Nothing waits, and no link leads elsewhere."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _KINDS: Final = (
 
 
 def open_file(path: Path) -> BinaryIO:
-    """A regular file, opened for reading; it is not waited for.
+    """Open a regular file for reading; never wait for it.
 
     Args:
         path: of the file; a link is followed, because it was named.
@@ -51,7 +51,7 @@ def open_file(path: Path) -> BinaryIO:
 
 
 def read_file(path: Path, limits: Limits) -> bytes:
-    """What is in a regular file.
+    """Return the content of a regular file.
 
     Args:
         path: of the file.
@@ -65,7 +65,7 @@ def read_file(path: Path, limits: Limits) -> bytes:
 
 
 def read_stream(stream: BinaryIO, name: str, limits: Limits) -> bytes:
-    """What comes from an open file or pipe, up to the limit.
+    """Return what comes from an open file or pipe, up to the limit.
 
     Args:
         stream: standard input, for example.
@@ -87,7 +87,7 @@ def read_stream(stream: BinaryIO, name: str, limits: Limits) -> bytes:
 
 
 def files_in(folder: Path, suffixes: Collection[str] = SUFFIXES, *, recursive: bool, hidden: bool) -> Iterator[Path]:
-    """The files of a folder whose names end in certain suffixes, sorted by path; links to folders are passed over.
+    """Yield the files of a folder with certain suffixes, sorted by path; skip links to folders.
 
     Args:
         folder: it was named, so that it may be a link.
@@ -112,7 +112,7 @@ def files_in(folder: Path, suffixes: Collection[str] = SUFFIXES, *, recursive: b
 
 
 def read_folder(paths: Iterator[Path], name: Path, limits: Limits) -> Iterator[tuple[Path, bytes]]:
-    """Files with what is in them.
+    """Yield files with their content.
 
     Args:
         paths: of ``files_in``.

@@ -69,7 +69,7 @@ _TEMPLATE: Final = "core/v1.PodTemplateSpec"
 
 
 def _template(name: str, api_version: str) -> KnownKind:
-    """A kind of which only the pods are known that are made by it."""
+    """Return a kind of which only the pods are known that it creates."""
     return KnownKind(name, {api_version: _TEMPLATE}, namespaced=True, part=POD_SPECS[name][:-1])
 
 

@@ -37,5 +37,5 @@ REQUESTS: Final = Limits(file_bytes=3 << 20, total_bytes=3 << 20, files=1, value
 
 
 def size_text(size: int) -> str:
-    """A limit of bytes for people."""
+    """Return a limit of bytes for people."""
     return f"{size >> 20} MiB" if size % (1 << 20) == 0 else f"{size} bytes"

@@ -23,7 +23,7 @@ _JOINT: Final = re.compile(r"\\\r?\n[ \t]*")
 _PROPERTIES: Final = re.compile(r"(?:[&!][^\s,\[\]{}]*\s*)+")
 
 _ALIGNED: Final = 1 << 16
-"""Characters of a value inside of which places are told: more than any CEL expression may have."""
+"""Characters of a value inside of which places are found: more than any CEL expression may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +76,12 @@ class Positions:
         self._aligned: dict[int, list[Place]] = {}
 
     def find(self, path: str) -> Field:
-        """The field at ``path``, or the nearest one above it that the document has."""
+        """Return the field at ``path``, or the nearest one above it that the document has."""
         found = _walk(Field(None, self.root, "", exact=True), self._prefix)
         return _walk(Field(found.key, found.value, "", exact=True, keys=found.keys), path)
 
     def place(self, path: str) -> Place:
-        """What to underline for a field: a value of one line, else its key, else the item or what is above."""
+        """Return what to underline for a field: a value of one line, else its key, else the item or what is above."""
         field = self.find(path)
         scalar = isinstance(field.value, ScalarNode)
         if field.exact and scalar and self._is_one_line(field.value) and field.value.start < field.value.end:
@@ -89,17 +89,17 @@ class Positions:
         return self._first_line(_of(field.value if field.key is None else field.key))
 
     def key(self, path: str) -> Place:
-        """What to underline for the name of a field."""
+        """Return what to underline for the name of a field."""
         field = self.find(path)
         return self._first_line(_of(field.value if field.key is None else field.key))
 
     def inside(self, path: str, start: int, end: int) -> Place:
-        """The place of some characters of a text value, which may be quoted, folded or a block.
+        """Return the place of some characters of a text value, which may be quoted, folded or a block.
 
         Args:
             path: of the value.
             start: index in the value.
-            end: index behind the last character that is meant.
+            end: index behind the last of the characters.
         """
         field = self.find(path)
         if not field.exact or not isinstance(field.value, ScalarNode) or len(field.value.text) > _ALIGNED:
@@ -110,7 +110,7 @@ class Positions:
         return self._first_line(Place(first.start, max(last.end, first.start + 1)))
 
     def exactly(self, node: ScalarNode, start: int, end: int) -> Place | None:
-        """The place of some characters of a text value, in as many lines as they have; None where it is not told.
+        """Return the place of some characters of a text value, in as many lines as they have; None if unknown.
 
         Args:
             node: of the value.
@@ -123,7 +123,7 @@ class Positions:
         return Place(places[start].start, places[end - 1].end if end > start else places[start].start)
 
     def holder(self, field: Field) -> object:
-        """The value that a field is in."""
+        """Return the value that a field is in."""
         return value_at(self.root.value, field.keys[:-1])
 
     def _places(self, node: ScalarNode) -> list[Place]:
@@ -177,9 +177,9 @@ def _step(field: Field, rest: str) -> tuple[Field, str] | None:
 
 
 def _keys(rest: str, *, first: bool) -> Iterator[tuple[str, str]]:
-    """The keys with which a path may go on, as they are and as they are written in it.
+    """Yield the keys with which a path may go on: as they are, and as they are written in it.
 
-    Of two keys that fit, the longer one is meant: a key may hold dots and brackets.
+    Of two keys that fit, the longer one counts: a key may hold dots and brackets.
     """
     ends = [match.start() for match in islice(_END.finditer(rest, 1), _ENDS)]
     for end in reversed([*ends, len(rest)]):
@@ -195,7 +195,7 @@ def _keys(rest: str, *, first: bool) -> Iterator[tuple[str, str]]:
 
 
 def _passed_over(field: Field, rest: str) -> tuple[Field, str] | None:
-    """One version of the API has a level that another has not."""
+    """Return the level that one version of the API has and another has not."""
     for level in (".exactly", ".basic"):
         if rest.startswith(level) and rest[len(level) : len(level) + 1] in {"", ".", "["}:
             return field, rest[len(level) :]
@@ -207,13 +207,13 @@ def _passed_over(field: Field, rest: str) -> tuple[Field, str] | None:
 
 
 def content_start(text: str, node: Node) -> int:
-    """Where a value begins behind its anchor and tag, which count as parts of its node."""
+    """Return where a value begins behind its anchor and tag, which count as parts of its node."""
     found = _PROPERTIES.match(text, node.start, node.end)
     return node.start if found is None else found.end()
 
 
 def _aligned(text: str, node: ScalarNode) -> list[Place]:
-    """The place in the file of each character of a value, and one for its end.
+    """Return the place in the file of each character of a value, and one for its end.
 
     Quoting, folding and indentation change nothing but white space and escapes, so that all other characters follow
     each other as in the value.
@@ -247,7 +247,7 @@ def _aligned(text: str, node: ScalarNode) -> list[Place]:
 
 
 def _joined(text: str, at: int, style: str | None) -> int:
-    """Behind the end of a line that a backslash joins with the next one."""
+    """Return the place behind the end of a line that a backslash joins with the next one."""
     match = _JOINT.match(text, at) if style == '"' else None
     return match.end() if match is not None else at
 
@@ -259,7 +259,7 @@ def _indented(text: str, at: int, end: int) -> int:
 
 
 def _behind(text: str, unit: int, style: str | None) -> int:
-    """Behind what is written for one character."""
+    """Return the place behind one written character."""
     if style == "'" and text.startswith("''", unit):
         return unit + 2
     if style == '"':

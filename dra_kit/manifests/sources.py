@@ -15,7 +15,7 @@ _DASH: Final = "-"
 
 
 def source_file(path: Path, limits: Limits = MANIFESTS) -> SourceFile:
-    """One file.
+    """Return one file.
 
     Raises:
         ConfigurationError: it cannot be read, is too large, or no text in UTF-8.
@@ -24,7 +24,7 @@ def source_file(path: Path, limits: Limits = MANIFESTS) -> SourceFile:
 
 
 def source_files(path: Path, *, tree: bool = False) -> Iterator[SourceFile]:
-    """The manifests that a path stands for; those of a folder, by their names, are not named explicitly.
+    """Yield the manifests of a path; those of a folder, by their names, are not named explicitly.
 
     Args:
         path: of a file, or of a folder whose YAML and JSON files are taken; ``-`` is standard input.

@@ -52,7 +52,7 @@ class TextDocument:
         return self._root
 
     def repeated(self, *, everywhere: bool = False) -> Iterator[tuple[str, ScalarNode]]:
-        """Paths of keys that stand in one mapping more than once, with the nodes of all but the first of them.
+        """Yield the paths of keys that a mapping has more than once, with the nodes of all but the first of them.
 
         Args:
             everywhere: also in the opaque parameters of JSON.
@@ -84,7 +84,7 @@ class TextDocument:
 
 
 def documents(text: str, limits: Limits = MANIFESTS, *, places: bool = True) -> Iterator[TextDocument]:
-    """The documents of a text, those before a problem too: one of JSON, or any number of YAML.
+    """Yield the documents of a text, those before a problem too: one of JSON, or any number of YAML.
 
     Args:
         text: without a byte order mark.
@@ -109,7 +109,7 @@ def documents(text: str, limits: Limits = MANIFESTS, *, places: bool = True) -> 
 
 
 def decoded(content: bytes) -> str:
-    """The text in some bytes, without a byte order mark.
+    """Decode a text, without a byte order mark.
 
     Raises:
         Unreadable: it is no text in UTF-8.
@@ -121,7 +121,7 @@ def decoded(content: bytes) -> str:
 
 
 def items(value: Any) -> Iterator[tuple[str, Any]]:
-    """The objects of a List, with their paths in it; what is no List itself, with an empty path.
+    """Yield the objects of a List, with their paths in it; what is no List itself, with an empty path.
 
     Args:
         value: of a document.

@@ -21,7 +21,7 @@ class Unreadable(ValueError):
         self.start = start
 
     def within(self, text: str) -> str:
-        """The problem and its place in the text: ``line 3, column 5: did not find expected key``.
+        """Return the problem and its place in the text: ``line 3, column 5: did not find expected key``.
 
         Args:
             text: the text.

@@ -315,15 +315,15 @@ class Agent:
                 self._probes.close()
 
     async def _run_parts(self) -> int:
-        telling = asyncio.create_task(self._tell_stopping())
+        telling = asyncio.create_task(self._announce_stop())
         try:
             return await self.supervisor.run()
         finally:
             self._stopping.set()
             telling.cancel()
 
-    async def _tell_stopping(self) -> None:
-        """The author's code learns of it at once, however long what runs takes to drain."""
+    async def _announce_stop(self) -> None:
+        """Tell the author's code at once that the driver stops, however long running calls take to drain."""
         await self.supervisor.stopping.wait()
         self._stopping.set()
 
@@ -375,7 +375,7 @@ class Agent:
         self._events.effect_replaced(effect, claims)
 
     def _process_ended(self) -> None:
-        """What another process had begun, or saw to, this one sees to now."""
+        """Take over what another process had begun, or supervised."""
         self._replugging.process_ended()
         if self._health is not None:
             self._health.process_ended()
@@ -384,6 +384,6 @@ class Agent:
         self._publisher.look_again()
 
     def _update(self, facts: DeviceFacts) -> None:
-        """Facts that an author's code tells later, from whatever thread it runs in."""
+        """Report facts that an author's code reports later, from whatever thread it runs in."""
         with suppress(RuntimeError):  # the process has ended, the author's thread has not
-            self._loop.call_soon_threadsafe(self._service.facts.tell, facts)
+            self._loop.call_soon_threadsafe(self._service.facts.report, facts)

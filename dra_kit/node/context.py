@@ -83,7 +83,7 @@ class NodeContext(Context[Any]):
         return self._metrics.registry
 
     def node_known(self, node: NodeInfo) -> None:
-        """The Node was read, with its labels."""
+        """Note that the Node was read, with its labels."""
         self.node = node
 
     def rescan(self) -> None:

@@ -14,7 +14,7 @@ from dra_kit.node.slices.scope import field_selector
 def build(
     driver: str, node_name: str, look_again: Callable[[], None], loop: asyncio.AbstractEventLoop
 ) -> tuple[kopf.OperatorRegistry, kopf.OperatorSettings]:
-    """Registry and settings of one life of kopf; nothing but this driver's slices of this node is watched."""
+    """Return registry and settings of one life of kopf; nothing but this driver's slices of this node is watched."""
     registry = kopf.OperatorRegistry()
 
     async def slice_changed(event: EventType, _: Mapping[str, Any]) -> None:

@@ -40,8 +40,8 @@ NODE_WAIT: Final = 5.0
 RESUME_AGAIN: Final = 2.0
 """Seconds until what the last process left half done is looked for again, when the state could not be read."""
 _YOUNG: Final = 30_000
-"""Objects that are kept before the garbage collector looks for cycles among them: a hundred claims in the making have
-some 15,000, to look through which amid their call takes milliseconds. Python has 700."""
+"""Objects before the garbage collector looks for cycles among them: a hundred claims that are being prepared have some
+15,000, and to look through them during the call takes milliseconds. Python has 700."""
 
 
 class KubeletConnection:

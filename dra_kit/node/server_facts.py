@@ -38,7 +38,7 @@ class ServerFacts:
         return (await self._all())[1]
 
     def forget(self) -> None:
-        """What was answered may be true no more: a Node that is made again has another UID, other labels too."""
+        """Forget the answers: a Node that is created again has another UID, and other labels too."""
         self._facts = None
 
     async def _all(self) -> tuple[ServerFeatures, v1.OwnerReference]:

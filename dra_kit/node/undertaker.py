@@ -65,7 +65,7 @@ async def run_undertaker(
 async def undertaker(
     name: str, settings: NodeSettings, driver: Driver[Any, Any] | None, *, abandon: bool = False, stays: bool = False
 ) -> Agent:
-    """The node role at the end of a driver; it does not run yet.
+    """Return the node role at the end of a driver; it does not run yet.
 
     Args:
         name: of the driver.
@@ -91,11 +91,11 @@ async def undertaker(
     if driver is None:
         left = estate(settings, name) if is_there else Estate(claims={}, effects=[])
         if left.claims or left.effects:
-            told = {"claims": list(left.claims.values()), "effects": left.effects}
+            fields = {"claims": list(left.claims.values()), "effects": left.effects}
             if abandon:
-                logger.warning("abandoned when their claims are released: their hardware stays as it is", extra=told)
+                logger.warning("abandoned when their claims are released: their hardware stays as it is", extra=fields)
             else:
-                logger.warning("only the driver's code can undo these", extra=told | {"remedy": REMEDY})
+                logger.warning("only the driver's code can undo these", extra=fields | {"remedy": REMEDY})
         driver = driver_without_code(name, left.claims, abandon=abandon)
         classes = EffectsWithoutCode(abandon=abandon)
     undertaking = Undertaking(classes=classes, stays=stays)
@@ -103,7 +103,7 @@ async def undertaker(
 
 
 def estate(settings: NodeSettings, name: str) -> Estate:
-    """What of a driver's state needs its code.
+    """Return the part of a driver's state that needs its code.
 
     Raises:
         StoreError: it cannot be read.
@@ -116,7 +116,7 @@ def estate(settings: NodeSettings, name: str) -> Estate:
 
 
 def _of_kubelet(settings: NodeSettings, name: str) -> AbstractSet[ClaimReference]:
-    """Claims that the kubelet will ask for: it may not have had an answer, or the state was lost."""
+    """Return claims that the kubelet will ask for: it may not have had an answer, or the state was lost."""
     return KubeletCheckpoint(settings.kubelet_dir).claims(name)
 
 
@@ -126,9 +126,9 @@ def _remove_state(settings: NodeSettings, name: str) -> None:
         if remove_state(directory):
             logger.info("state removed", extra={"path": str(directory)})
         else:
-            kept = sorted(item.name for item in directory.iterdir())
-            told = {"path": str(directory), "kept": kept}
-            logger.warning("state removed, but what is not the framework's", extra=told)
+            others = sorted(item.name for item in directory.iterdir())
+            fields = {"path": str(directory), "kept": others}
+            logger.warning("state removed, but what is not the framework's", extra=fields)
     except OSError as error:
         failed = StoreError(f"state {directory} is not removed: {error}; remove it by hand")
         logger.error("state not removed", extra={"error": str(failed), "code": failed.code})

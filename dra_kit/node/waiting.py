@@ -19,14 +19,14 @@ class Unstoppable(asyncio.Future[T]):
     _asked_to_stop = False
 
     def cancel(self, msg: Any | None = None) -> bool:
-        """Does nothing at first; cancelled a second time, at the end of the process, it is given up on."""
+        """Do nothing at first; cancelled a second time, at the end of the process, give up."""
         if self._asked_to_stop:
             return super().cancel(msg)
         self._asked_to_stop = True
         return False  # the task that waits is cancelled as soon as it goes on
 
     def settle(self, result: Any, error: BaseException | None) -> None:
-        """The work is done; in the thread of the loop."""
+        """Note that the work is done; in the thread of the loop."""
         if self.done():  # given up on
             return
         if error is None:
@@ -50,7 +50,7 @@ async def to_the_end(work: Unstoppable[T]) -> T:
 
 
 async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Like :func:`asyncio.to_thread`, but waited for by the rules of :func:`to_the_end`."""
+    """Run in a thread like :func:`asyncio.to_thread`, but wait for it by the rules of :func:`to_the_end`."""
     loop = asyncio.get_running_loop()
     outcome: Unstoppable[T] = Unstoppable(loop=loop)
     context = copy_context()

@@ -21,7 +21,7 @@ _BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 async def ask(socket: Path, path: str, *, timeout: float = 10.0) -> dict[str, Any]:
-    """The JSON object at a path.
+    """Return the JSON object at a path.
 
     Args:
         socket: a driver's operation socket, or the link to it.
@@ -42,7 +42,7 @@ async def ask(socket: Path, path: str, *, timeout: float = 10.0) -> dict[str, An
 
 
 async def ask_text(socket: Path, path: str, *, timeout: float = 10.0) -> str:
-    """The body of the answer; see :func:`ask` for arguments and errors."""
+    """Return the body of the answer; see :func:`ask` for arguments and errors."""
     try:
         async with (
             aiohttp.ClientSession(

@@ -8,7 +8,7 @@ from dra_kit.values.printable import printable
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Lines of columns as wide as what is in them; what is empty is ``-``.
+    """Return lines of columns as wide as their content; what is empty is ``-``.
 
     Args:
         headings: of the columns.

@@ -28,17 +28,17 @@ _BUG: Final = "this is a bug in dra-kit, please report it"
 
 
 async def prepare(service: NodeService, claims: Sequence[ClaimReference]) -> dict[str, list[v1.Device] | str]:
-    """Answers NodePrepareResources: by claim UID, the prepared devices or the text of an error."""
+    """Answer NodePrepareResources: by claim UID, the prepared devices or the text of an error."""
     return await _answer("prepare", service.prepare, claims, _devices)
 
 
 async def unprepare(service: NodeService, claims: Sequence[ClaimReference]) -> dict[str, str | None]:
-    """Answers NodeUnprepareResources: by claim UID, None or the text of an error."""
+    """Answer NodeUnprepareResources: by claim UID, None or the text of an error."""
     return await _answer("unprepare", service.unprepare, claims, _nothing)
 
 
 def error_text(error: Exception, doing: str) -> str:
-    """One line about an exception, for the ``error`` of a claim and the Event the kubelet makes of it.
+    """Return one line about an exception, for the ``error`` of a claim and the Event the kubelet makes of it.
 
     It is never empty, and never longer than ``ERROR_BYTES``: what is too long loses its middle.
 
@@ -59,7 +59,7 @@ def _one_line(text: str) -> str:
 
 
 def sendable(text: str) -> str:
-    """A text as it can be sent: one line of at most ``ERROR_BYTES``; what is too long loses its middle."""
+    """Return a text as it can be sent: one line of at most ``ERROR_BYTES``; one that is too long loses its middle."""
     # protobuf strings are UTF-8, and messages may quote file names with undecodable bytes
     return cut(_one_line(text).encode("utf-8", "backslashreplace").decode("utf-8"), ERROR_BYTES)
 
@@ -91,7 +91,7 @@ async def _answer(
 
 
 def _well_formed(claims: Sequence[ClaimReference]) -> tuple[dict[str, ClaimReference], dict[str, str]]:
-    """Claims to hand to the service, by UID and once each, and the errors of the others."""
+    """Return claims to hand to the service, by UID and once each, and the errors of the others."""
     asked: dict[str, ClaimReference] = {}
     errors: dict[str, str] = {}
     for claim in claims:

@@ -24,11 +24,11 @@ HEALTH_VERSIONS: Final = ("v1", "v1alpha1")
 """Versions of the health service, newest first: v1 for kubelet 1.37 and newer, v1alpha1 for 1.34 and newer."""
 
 LEASE: Final = 30
-"""Seconds for which the kubelet believes what it was told; its own default (kubelet 1.37, cm/dra/healthinfo.go)."""
+"""Seconds for which the kubelet believes a report; its own default (kubelet 1.37, cm/dra/healthinfo.go)."""
 
 RESEND: Final = 5.0
-"""Seconds after which everything is sent again: when one of two processes of an update ends, the kubelet forgets what
-the other one told it, until it is told again."""
+"""Seconds after which everything is sent again: when one of two processes of an update ends, the kubelet forgets the
+report of the other one until the next one."""
 
 _STATUS: Final = {"Unknown": v1.UNKNOWN, "Healthy": v1.HEALTHY, "Unhealthy": v1.UNHEALTHY}
 
@@ -68,10 +68,10 @@ class HealthStreams:
         """What to advertise, after the versions of the DRA service."""
         return tuple(f"{version}.DRAResourceHealth" for version in HEALTH_VERSIONS)
 
-    def tell(self, devices: Sequence[DeviceHealth], now: dt.datetime) -> None:
-        """This is how all devices are; those of which nothing is known are not among them.
+    def report(self, devices: Sequence[DeviceHealth], now: dt.datetime) -> None:
+        """Report how all devices are; those of which nothing is known are not among them.
 
-        Before the first call the kubelet is told nothing, so that what it was told by a process before stays.
+        Before the first call nothing is sent to the kubelet, so that the report of the process before stays.
         """
         updated = int(now.timestamp())
         self._latest = v1.NodeWatchResourcesResponse(
@@ -99,7 +99,7 @@ class HealthStreams:
         v1alpha1_grpc.add_DRAResourceHealthServicer_to_server(_HealthV1alpha1(self), server)
 
     async def reports(self) -> AsyncIterator[v1.NodeWatchResourcesResponse]:
-        """Everything: at once if it is known, on every change, and again after a while."""
+        """Yield everything: at once if it is known, on every change, and again after a while."""
         while not self._closed:
             news, latest = self._news, self._latest
             if latest is not None:

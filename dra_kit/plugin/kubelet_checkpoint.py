@@ -49,14 +49,14 @@ class ClaimEntry(TypedDict):
 
 
 def encode(claims: Iterable[ClaimEntry]) -> str:
-    """The content of the file."""
+    """Return the content of the file."""
     data = {"kind": _KIND, "apiVersion": _API_VERSION, "ClaimInfoStateList": list(claims) or None}
     text = json.dumps(data, separators=(",", ":"))
     return json.dumps({"Data": text, "Checksum": zlib.crc32(text.encode())})
 
 
 def decode(content: bytes) -> list[ClaimEntry]:
-    """The claims of a file.
+    """Return the claims of a file.
 
     Raises:
         ValueError: it is damaged, or of another form.
@@ -75,7 +75,7 @@ def decode(content: bytes) -> list[ClaimEntry]:
 
 
 def pods_of_kubelet(kubelet_dir: Path) -> dict[str, frozenset[str]]:
-    """UIDs of the claims that the kubelet knows of, and will release when their containers have ended.
+    """Return UIDs of the claims that the kubelet knows of, and will release when their containers have ended.
 
     Args:
         kubelet_dir: the kubelet's root directory.
@@ -95,7 +95,7 @@ def pods_of_kubelet(kubelet_dir: Path) -> dict[str, frozenset[str]]:
 
 
 def claims_of_kubelet(kubelet_dir: Path, driver: str) -> set[ClaimReference]:
-    """Claims that the kubelet will ask a driver to release: those with an entry of it in ``DriverState``.
+    """Return claims that the kubelet will ask a driver to release: those with an entry of it in ``DriverState``.
 
     Args:
         kubelet_dir: the kubelet's root directory.
@@ -127,13 +127,13 @@ class KubeletCheckpoint:
         self._logged = ""
 
     def pods(self) -> Mapping[str, frozenset[str]]:
-        """As :func:`pods_of_kubelet`; nothing where it cannot be read, which is logged."""
+        """Return what :func:`pods_of_kubelet` returns; nothing where it cannot be read, which is logged."""
         return self._read(
             partial(pods_of_kubelet, self._kubelet_dir), {}, "checkpoint of the kubelet not read, time alone decides"
         )
 
     def claims(self, driver: str) -> AbstractSet[ClaimReference]:
-        """As :func:`claims_of_kubelet`; none where it cannot be read, which is logged."""
+        """Return what :func:`claims_of_kubelet` returns; none where it cannot be read, which is logged."""
         return self._read(
             partial(claims_of_kubelet, self._kubelet_dir, driver),
             set(),

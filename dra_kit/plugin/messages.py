@@ -19,12 +19,12 @@ def claim_refs(
     | v1beta1.NodePrepareResourcesRequest
     | v1beta1.NodeUnprepareResourcesRequest,
 ) -> list[ClaimReference]:
-    """The claims that a request of either version names, in its order."""
+    """Return the claims that a request of either version names, in its order."""
     return [ClaimReference(namespace=claim.namespace, name=claim.name, uid=claim.uid) for claim in request.claims]
 
 
 def device_message(device: PreparedDevice) -> v1.Device:
-    """v1's message for one prepared device.
+    """Return v1's message for one prepared device.
 
     Raises:
         TypeError, ValueError: a field is no text, or text that UTF-8 cannot hold.
@@ -39,7 +39,7 @@ def device_message(device: PreparedDevice) -> v1.Device:
 
 
 def prepare_response(answers: Mapping[str, Sequence[v1.Device] | str]) -> v1.NodePrepareResourcesResponse:
-    """v1's answer: by claim UID, prepared devices or the text of an error."""
+    """Return v1's answer: by claim UID, prepared devices or the text of an error."""
     response = v1.NodePrepareResourcesResponse()
     for uid, answer in answers.items():
         entry = response.claims[uid]  # reading creates the entry
@@ -53,7 +53,7 @@ def prepare_response(answers: Mapping[str, Sequence[v1.Device] | str]) -> v1.Nod
 def prepare_response_v1beta1(
     answers: Mapping[str, Sequence[v1.Device] | str],
 ) -> v1beta1.NodePrepareResourcesResponse:
-    """v1beta1's answer: the same without share ids, which it has no field for."""
+    """Return v1beta1's answer: the same without share ids, which it has no field for."""
     response = prepare_response(answers)
     for entry in response.claims.values():
         for device in entry.devices:
@@ -62,7 +62,7 @@ def prepare_response_v1beta1(
 
 
 def unprepare_response(answers: Mapping[str, str | None]) -> v1.NodeUnprepareResourcesResponse:
-    """v1's answer: by claim UID, None or the text of an error."""
+    """Return v1's answer: by claim UID, None or the text of an error."""
     response = v1.NodeUnprepareResourcesResponse()
     for uid, error in answers.items():
         response.claims[uid].error = error or ""
@@ -70,5 +70,5 @@ def unprepare_response(answers: Mapping[str, str | None]) -> v1.NodeUnprepareRes
 
 
 def unprepare_response_v1beta1(answers: Mapping[str, str | None]) -> v1beta1.NodeUnprepareResourcesResponse:
-    """v1beta1's answer, the same as v1's."""
+    """Return v1beta1's answer, the same as v1's."""
     return v1beta1.NodeUnprepareResourcesResponse.FromString(unprepare_response(answers).SerializeToString())

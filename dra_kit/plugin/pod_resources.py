@@ -29,7 +29,7 @@ class HeldDevice:
     Attributes:
         namespace: of pod and claim.
         share: of a device that is shared; empty for none.
-        cdi_devices: what the container runtime was told.
+        cdi_devices: what the container runtime got.
     """
 
     namespace: str
@@ -44,7 +44,7 @@ class HeldDevice:
 
 
 def pod_resources_socket(kubelet_dir: Path) -> Path:
-    """Where the kubelet serves it.
+    """Return where the kubelet serves it.
 
     Args:
         kubelet_dir: the kubelet's root directory.

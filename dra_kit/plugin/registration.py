@@ -69,7 +69,7 @@ class RegistrationServer:
         return self._status
 
     def start(self, *, bound: Callable[[], None] = lambda: None) -> None:
-        """Listens and serves; the kubelet finds the socket within about a second.
+        """Listen and serve; the kubelet finds the socket within about a second.
 
         Args:
             bound: called when the socket is there and has not got its name yet.
@@ -87,7 +87,7 @@ class RegistrationServer:
         self._socket.publish()
 
     def stop(self, grace: float) -> None:
-        """Removes the socket, which de-registers the driver, and ends the calls within ``grace`` seconds."""
+        """Remove the socket, which de-registers the driver, and end the calls within ``grace`` seconds."""
         running, self._running = self._running, None
         if running is not None:
             self._socket.remove()

@@ -62,13 +62,13 @@ class PluginServer:
     def supported_versions(self) -> tuple[str, ...]:
         """What to advertise, newest first: the kubelet takes the first it knows. These are no gRPC service names.
 
-        Health is chosen apart from DRA, and comes after it.
+        Health is selected separately from DRA, and comes after it.
         """
         dra = tuple(f"{version}.DRAPlugin" for version in self._versions)
         return dra if self._health is None else (*dra, *self._health.supported_versions)
 
     async def start(self, *, bound: Callable[[], None] = lambda: None) -> None:
-        """Listens and serves; when it returns, the kubelet can be told.
+        """Listen and serve; when it returns, the driver can be registered.
 
         Args:
             bound: called when the socket is there and has not got its name yet.
@@ -93,7 +93,7 @@ class PluginServer:
         self._socket.publish()
 
     async def stop(self, grace: float) -> None:
-        """Takes no further calls, lets running ones finish for ``grace`` seconds, then cancels them."""
+        """Take no further calls, let running ones finish for ``grace`` seconds, then cancel them."""
         server, self._server = self._server, None
         if server is not None:
             self._socket.remove()

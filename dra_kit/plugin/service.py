@@ -38,14 +38,14 @@ class NodeService(Protocol):
     """
 
     async def prepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, Sequence[PreparedDevice] | Exception]:
-        """Makes the devices of each claim usable; by claim UID, one entry per claim, in any order.
+        """Make the devices of each claim usable; by claim UID, one entry per claim, in any order.
 
         The same claim may come again, and must give the same answer.
         """
         ...
 
     async def unprepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, Exception | None]:
-        """Releases each claim; by claim UID, one entry per claim, None for done.
+        """Release each claim; by claim UID, one entry per claim, None for done.
 
         A claim that is not known is done.
         """

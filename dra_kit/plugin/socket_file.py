@@ -33,7 +33,7 @@ class SocketFile:
         self._identity: tuple[int, int] | None = None
 
     def bind(self, listen: Callable[[str], object]) -> None:
-        """Clears the way and has the server bind; ``publish`` comes when the server serves.
+        """Clear the way and have the server bind; ``publish`` comes when the server serves.
 
         Args:
             listen: binds an address ``unix:PATH``, whose path is quoted as in a URL: ``add_insecure_port`` of a gRPC
@@ -62,13 +62,13 @@ class SocketFile:
             ) from error
 
     def publish(self) -> None:
-        """Makes the bound socket appear at ``path``, in one step and in place of a leftover."""
+        """Make the bound socket appear at ``path``, in one step and in place of a leftover."""
         status = self._hidden.stat()
         self._hidden.rename(self.path)
         self._identity = (status.st_dev, status.st_ino)
 
     def remove(self) -> None:
-        """Removes the file, unless a successor's has taken its place; does nothing the second time."""
+        """Remove the file, unless a successor's has taken its place; do nothing the second time."""
         if self._identity is not None and self._identity == _identity(self.path):
             self.path.unlink(missing_ok=True)
         self._identity = None

@@ -30,7 +30,7 @@ _REGISTRAR_HASH_BYTES = 16
 
 
 def plugin_socket(kubelet_dir: Path, driver: str, pod_uid: str | None) -> Path:
-    """Path of the service socket: ``plugins/<driver>/dra-<uid>.sock``, with a hash of the UID where that is too long.
+    """Return the path of the service socket: ``plugins/<driver>/dra-<uid>.sock``, with a hash of a long UID.
 
     Args:
         kubelet_dir: the kubelet's root directory, the same path in the container and on the host.
@@ -48,7 +48,7 @@ def plugin_socket(kubelet_dir: Path, driver: str, pod_uid: str | None) -> Path:
 
 
 def registration_socket(kubelet_dir: Path, driver: str, pod_uid: str | None) -> Path:
-    """Path of the registration socket: ``plugins_registry/<driver>-<uid>-reg.sock``, or shorter where that is too long.
+    """Return the path of the registration socket: ``plugins_registry/<driver>-<uid>-reg.sock``, or a shorter one.
 
     Args:
         kubelet_dir: the kubelet's root directory.
@@ -68,7 +68,7 @@ def registration_socket(kubelet_dir: Path, driver: str, pod_uid: str | None) -> 
 
 
 def operation_socket(kubelet_dir: Path, driver: str, pod_uid: str | None) -> Path:
-    """Path of an instance's operation socket: ``plugins/<driver>/ops-<uid>.sock``, or a hash of the UID.
+    """Return the path of an instance's operation socket: ``plugins/<driver>/ops-<uid>.sock``, or a hash of the UID.
 
     Args:
         kubelet_dir: the kubelet's root directory.
@@ -86,22 +86,22 @@ def operation_socket(kubelet_dir: Path, driver: str, pod_uid: str | None) -> Pat
 
 
 def operation_link(kubelet_dir: Path, driver: str) -> Path:
-    """Where the operation socket is found whichever instance serves: a link ``plugins/<driver>/ops.sock`` beside it."""
+    """Return the link to the operation socket of whichever instance serves: ``plugins/<driver>/ops.sock``."""
     return _service_directory(kubelet_dir, driver) / "ops.sock"
 
 
 def unpublished_link(socket: Path) -> Path:
-    """Where an instance with this operation socket makes the link before it gets its name."""
+    """Return where an instance with this operation socket makes the link before it is renamed."""
     return socket.with_name(f".{socket.name}.link")
 
 
 def operation_links(kubelet_dir: Path) -> list[Path]:
-    """Those of all drivers of a node that have one."""
+    """Return the links of all drivers of a node that have one."""
     return sorted((kubelet_dir / "plugins").glob("*/ops.sock"))
 
 
 def unpublished(path: Path) -> Path:
-    """Where a socket is bound before it gets its name ``path``: hidden, and no longer, so that it fits where that fits.
+    """Return where a socket is bound before it is renamed to ``path``: hidden, and no longer, so that it fits, too.
 
     The kubelet's watcher skips names that begin with a dot (1.37). The last letter goes, which all sockets share, so
     that those of two drivers differ.
@@ -110,11 +110,11 @@ def unpublished(path: Path) -> Path:
 
 
 def remove_stale_sockets(kubelet_dir: Path, driver: str, *, alone: bool) -> list[Path]:
-    """Removes the sockets that dead instances of this driver left behind, and returns their paths.
+    """Remove the sockets that dead instances of this driver left behind, and return their paths.
 
     A socket is dead when it refuses a connection. Whose a service socket is, its directory tells. A registration
     socket is this driver's when its name follows from a dead service socket or is the one without a UID; others stay,
-    for their names alone do not tell drivers apart (``a-b-reg.sock``), and a dead one costs the kubelet a log line.
+    for their names alone do not distinguish drivers (``a-b-reg.sock``), and a dead one costs the kubelet a log line.
 
     Args:
         kubelet_dir: the kubelet's root directory.
@@ -142,7 +142,7 @@ def remove_stale_sockets(kubelet_dir: Path, driver: str, *, alone: bool) -> list
 
 
 def answers(path: Path) -> bool | None:
-    """Whether somebody listens at a socket: True, False for a leftover, None when that cannot be found out."""
+    """Return whether somebody listens at a socket: True, False for a leftover, None when that is unknown."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         try:
@@ -166,7 +166,7 @@ def _remove_if_dead(path: Path) -> bool:
 
 
 def _registrars_beside(service: Path, kubelet_dir: Path, driver: str) -> Iterator[Path]:
-    """Registration sockets of the instance that a service socket, by its name, belonged to; with or without a name."""
+    """Yield registration sockets of the instance that had a service socket of this name."""
     uid = service.stem.removeprefix("dra").removeprefix("-")
     if not uid:
         return
@@ -196,7 +196,7 @@ def _listed(directory: Path, pattern: str) -> list[Path]:
 
 
 def check_length(path: Path, what: str) -> None:
-    """Refuses a path that no socket can have.
+    """Refuse a path that no socket can have.
 
     Raises:
         ConfigurationError: it has more than ``SOCKET_PATH_MAX`` bytes.
@@ -211,12 +211,12 @@ def check_length(path: Path, what: str) -> None:
 
 def _first_that_fits(paths: Sequence[Path], what: str) -> Path:
     fitting = (path for path in paths if len(bytes(path)) <= SOCKET_PATH_MAX)
-    chosen = next(fitting, paths[-1])
-    check_length(chosen, what)
-    return chosen
+    selected = next(fitting, paths[-1])
+    check_length(selected, what)
+    return selected
 
 
 def _hash(text: str, size: int) -> str:
-    """The first ``size`` bytes of SHA-256 in base64url without padding, as the Go helper writes them."""
+    """Return the first ``size`` bytes of SHA-256 in base64url without padding, as the Go helper writes them."""
     digest = hashlib.sha256(text.encode()).digest()[:size]
     return base64.urlsafe_b64encode(digest).decode().rstrip("=")

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 from dra_kit.policy.expressions import TRUE, Term, all_of, each, of_type
 from dra_kit.policy.rules import Part, key_rules, own, parts
-from dra_kit.policy.shapes import Anything, Object, Shape, Tagged, Union, apart, members
+from dra_kit.policy.shapes import Anything, Object, Shape, Tagged, Union, is_distinguishable, members
 from dra_kit.policy.wording import of_keys, wanted
 
 _ITEM: Final = "c"
@@ -31,7 +31,7 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A rule for one field, and what is said where it is broken."""
+    """A rule for one field, and the message where it is broken."""
 
     expression: str
     message: str
@@ -75,10 +75,10 @@ class KindChecks:
             self._inside(self._without_objects(part, variable, place), part.value, place, inner, 1)
 
     def _without_objects(self, part: Part, variable: str, path: str) -> Shape:
-        """What is to be checked of a part, once its objects are in a variable of their own."""
+        """Return the checks of a part, once its objects are in a variable of their own."""
         shape = part.shape
         found = [one for one in members(shape) if isinstance(one, Object | Tagged)]
-        if len(found) != 1 or (isinstance(shape, Union) and not apart(shape)):
+        if len(found) != 1 or (isinstance(shape, Union) and not is_distinguishable(shape)):
             return shape
         there = all_of(part.present, of_type(part.value, "map") if part.below else TRUE)
         expression = f"variables.{variable}.filter({_ITEM}, {there.text})"
@@ -89,7 +89,7 @@ class KindChecks:
         return Union(tuple(one for one in members(shape) if one is not found[0]))
 
     def _inside(self, shape: Shape, value: str, path: str, within: _Within, depth: int) -> None:
-        """Checks of what is inside of a value."""
+        """Add the checks of what is inside of a value."""
         self._keys(shape, value, path, within, depth)
         for part in parts(shape, value, depth):
             place = path + part.below
@@ -97,7 +97,7 @@ class KindChecks:
             self._inside(part.shape, part.value, place, _then(within, part.where_present), depth + 1)
 
     def _own(self, part: Part, path: str, within: _Within, depth: int) -> None:
-        """The check of a part without what is inside; a tag that chooses has been checked where it stands."""
+        """Add the check of a part without what is inside; a discriminator has been checked where it stands."""
         if part.below or isinstance(part.shape, Tagged):
             must = f"must be {wanted(part.shape)}"
             if part.required:

@@ -31,12 +31,12 @@ FALSE: Final = Term("false")
 
 
 def all_of(*terms: Term) -> Term:
-    """That all hold."""
+    """Return that all hold."""
     return _join("&&", TRUE, FALSE, terms)
 
 
 def any_of(*terms: Term) -> Term:
-    """That one holds at least."""
+    """Return that at least one holds."""
     return _join("||", FALSE, TRUE, terms)
 
 
@@ -51,37 +51,37 @@ def _join(operator: str, neutral: Term, stronger: Term, terms: tuple[Term, ...])
 
 
 def field(of: str, key: str) -> str:
-    """The value of a key of an object."""
+    """Return the value of a key of an object."""
     return f"{of}.{key}" if _plain(key) else f"{of}[{text(key)}]"
 
 
 def has(of: str, key: str) -> Term:
-    """That an object has a key."""
+    """Return that an object has a key."""
     return Term(f"has({of}.{key})") if _plain(key) else Term(f"{text(key)} in {of}")
 
 
 def has_not(of: str, key: str) -> Term:
-    """That an object has no such key."""
+    """Return that an object has no such key."""
     return Term(f"!has({of}.{key})") if _plain(key) else Term(f"!({text(key)} in {of})")
 
 
 def of_type(value: str, name: str) -> Term:
-    """That a value is of a type."""
+    """Return that a value is of a type."""
     return Term(f"type({value}) == {name}")
 
 
 def not_of_type(value: str, name: str) -> Term:
-    """That it is not."""
+    """Return that a value is not of a type."""
     return Term(f"type({value}) != {name}")
 
 
 def each(variable: str, of: str, term: Term) -> Term:
-    """That something holds for all items of a list, or all keys of an object."""
+    """Return that something holds for all items of a list, or all keys of an object."""
     return TRUE if term == TRUE else Term(f"{of}.all({variable}, {term.text})")
 
 
 def strings(values: tuple[str, ...]) -> str:
-    """A list of strings."""
+    """Return a list of strings."""
     return f"[{', '.join(map(text, values))}]"
 
 

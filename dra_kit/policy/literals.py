@@ -15,10 +15,10 @@ INT_MAX: Final = 2**63 - 1
 
 
 def choice(values: Iterable[Any]) -> OneOf | None:
-    """One of these values; None where one of them is no scalar of JSON."""
+    """Return a check for one of these values; None where one of them is no scalar of JSON."""
     plain = [value.value if isinstance(value, Enum) else value for value in values]
-    told = all(isinstance(value, str | int | float | None) and _finite(value) for value in plain)
-    return OneOf(tuple(plain)) if told and plain else None
+    expressible = all(isinstance(value, str | int | float | None) and _finite(value) for value in plain)
+    return OneOf(tuple(plain)) if expressible and plain else None
 
 
 def _finite(value: object) -> bool:
@@ -26,7 +26,7 @@ def _finite(value: object) -> bool:
 
 
 def text(value: str) -> str:
-    """A string as CEL writes it, on one line."""
+    """Return a string as CEL writes it, on one line."""
     escaped = json.dumps(value, ensure_ascii=False)[1:-1].replace('\\"', '"').replace("'", "\\'")
     return "'" + "".join(char if char.isprintable() else _escape(char) for char in escaped) + "'"
 
@@ -36,7 +36,7 @@ def _escape(char: str) -> str:
 
 
 def number(value: float) -> str:
-    """A number as CEL writes it; an integer of more than 64 bits is a double, as the API server shows it to CEL."""
+    """Return a number as CEL writes it; an integer of more than 64 bits is a double, as the API server shows it."""
     if isinstance(value, int) and INT_MIN <= value <= INT_MAX:
         return str(int(value))
     return repr(float(value))

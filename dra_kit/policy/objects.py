@@ -41,7 +41,7 @@ class PolicyObjects:
 
 
 def policy_objects(driver: Driver[Any, Any], actions: Sequence[Action] = ("Deny",)) -> PolicyObjects:
-    """The policy of a driver's config models.
+    """Return the policy of a driver's config models.
 
     It refuses no config that the node would take. An expression that fails, such as one that costs more than the API
     server spends on a request, is passed over (``failurePolicy: Ignore``): the node decides in any case.
@@ -59,11 +59,11 @@ def policy_objects(driver: Driver[Any, Any], actions: Sequence[Action] = ("Deny"
     taken = {variable.name for variable in variables}
     for (api_version, kind), model in models.items():
         reading = read_model(model)
-        told = f"{kind} ({api_version})"
-        left[told] = [*reading.notes, *([_UPGRADE] if model not in driver.configs.kinds else [])]
+        title = f"{kind} ({api_version})"
+        left[title] = [*reading.notes, *([_UPGRADE] if model not in driver.configs.kinds else [])]
         if isinstance(reading.shape, Object):
             shape = replace(reading.shape, keys=("apiVersion", "kind", *reading.shape.keys))
-            of_kind = KindChecks(told if _versions(models, kind) > 1 else kind, taken)
+            of_kind = KindChecks(title if _versions(models, kind) > 1 else kind, taken)
             of_kind.objects(_variable(api_version, kind, models), _of_kind(api_version, kind), shape)
             variables += of_kind.variables
             checks += of_kind.checks
@@ -108,15 +108,15 @@ def _rule(plural: str, *operations: str) -> dict[str, Any]:
 
 
 def _entries(of: str) -> str:
-    """The list of configs of an object, where its kind has it."""
+    """Return the list of configs of an object, where its kind has it."""
     paths = {kind: f"{of}." + ".".join(f"?{name}" for name in names) for kind, names in CONFIG_FIELDS.items()}
     *some, last = paths
-    chosen = "".join(f"request.kind.kind == {text(kind)} ? {paths[kind]} : " for kind in some)
-    return f"({chosen}{paths[last]}).orValue([])"
+    selected = "".join(f"request.kind.kind == {text(kind)} ? {paths[kind]} : " for kind in some)
+    return f"({selected}{paths[last]}).orValue([])"
 
 
 def _of_all(driver: str, models: Mapping[tuple[str, str], object]) -> tuple[list[Variable], list[Check]]:
-    """What is looked at, and the rule for all of it: a known apiVersion and kind."""
+    """Return the variables, and the rule for all of it: a known apiVersion and kind."""
     ours = f".filter(c, c.?opaque.?driver.orValue('') == {text(driver)}).map(c, c.opaque.?parameters.orValue(null))"
     variables = [
         # an object that was stored already answers for nothing that it brings along
@@ -145,7 +145,7 @@ def _versions(models: Mapping[tuple[str, str], object], kind: str) -> int:
 
 
 def _variable(api_version: str, kind: str, models: Mapping[tuple[str, str], object]) -> str:
-    """The name of the variable of a kind: as it is called, with its version where there are several."""
+    """Return the name of the variable of a kind: the kind, with its version where there are several."""
     version = f"_{api_version.rpartition('/')[2]}" if _versions(models, kind) > 1 else ""
     name = "".join(char if char.isascii() and char.isalnum() else "_" for char in f"{kind}{version}")
     return f"{name[:1].lower()}{name[1:]}" if name[:1].isalpha() else f"kind_{name}"

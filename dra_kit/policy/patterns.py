@@ -43,7 +43,7 @@ _SETS: Final = ("&&", "--", "~~")
 
 
 def translated(pattern: str) -> Pattern | None:
-    """The pattern for CEL; None where it has no equal."""
+    """Return the pattern for CEL; None where it has no equal."""
     made: list[str] = []
     ascii_only = False
     position = 0
@@ -74,7 +74,7 @@ def _count(text: str | None) -> int:
 
 
 def _class(pattern: str, position: int) -> tuple[str, int, bool] | None:
-    """The rest of a class, where it ends, and whether it is the same for ASCII only."""
+    """Return the rest of a character class, where it ends, and whether it is the same for ASCII only."""
     made: list[str] = []
     ascii_only = False
     if pattern.startswith("]", position):

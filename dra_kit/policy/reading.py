@@ -60,14 +60,14 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a model accepts, and what is not told of it."""
+    """What a model accepts, and what of it is unknown."""
 
     shape: Shape
     notes: tuple[Note, ...]
 
 
 def read_model(model: type[BaseModel]) -> Reading:
-    """What a config model accepts, without ``apiVersion`` and ``kind``.
+    """Return what a config model accepts, without ``apiVersion`` and ``kind``.
 
     Args:
         model: a complete one, as a ConfigDecoder holds it.
@@ -90,7 +90,7 @@ class _Reader:
         self._count = 0
 
     def read(self, schema: Schema, path: str, config: Schema) -> Shape:
-        """The shape of a schema.
+        """Return the shape of a schema.
 
         Args:
             schema: of pydantic-core.
@@ -147,7 +147,7 @@ class _Reader:
             self._open.pop()
 
     def _onward(self, schema: Schema, path: str, config: Schema) -> Shape:
-        """Of a schema that only leads to another one."""
+        """Return the shape of a schema that only leads to another one."""
         if schema["type"] == "default" and schema.get("on_error", "raise") != "raise":
             return Anything()  # the default stands in for whatever is wrong
         if schema["type"] == "chain":
@@ -156,7 +156,7 @@ class _Reader:
         return self.read(schema[_ONWARD[schema["type"]]], path, config)
 
     def _function(self, schema: Schema, path: str, config: Schema) -> Shape:
-        """Of a validator: what comes after the type can only refuse more, what comes before may take more."""
+        """Return the shape of a validator: after the type it can only refuse more, before it may take more."""
         named = validator(schema)
         if schema["type"] == "function-after" or module(schema) == "pydantic.networks":
             self._note(path, named)
@@ -236,10 +236,10 @@ class _Reader:
         for tag, item in choices.items():
             by_schema.setdefault(item.get("schema_ref") or str(id(item)), ([], item))[0].append(tag)
         read = [(choice(tags), self.read(item, path, config)) for tags, item in by_schema.values()]
-        told = tuple((tags, shape) for tags, shape in read if tags is not None)
-        if len(told) < len(read):
+        tagged = tuple((tags, shape) for tags, shape in read if tags is not None)
+        if len(tagged) < len(read):
             return self._left(path, f"everything: {key} is chosen by values that are no plain ones of JSON")
-        return Tagged(key, told)
+        return Tagged(key, tagged)
 
     def _any_of(self, choices: Sequence[Schema], path: str, config: Schema) -> Shape:
         return union([self.read(item, path, config) for item in choices])

@@ -1,4 +1,4 @@
-"""What a value must be for its shape, in CEL: what can be said of it alone, and with all that is inside.
+"""What a value must be for its shape, in CEL: the rules for it alone, and with all that is inside.
 
 A value of CEL has any type: no rule fails with an error, whatever it is.
 """
@@ -43,7 +43,7 @@ from dra_kit.policy.shapes import (
     Tagged,
     Text,
     Union,
-    apart,
+    is_distinguishable,
 )
 
 _EXACT: Final = 2**53
@@ -75,13 +75,13 @@ class Part:
     required: bool = False
 
     def of_whole(self, term: Term) -> Term:
-        """A rule for the part, as a rule for whatever value may have it: it is there if it must be."""
+        """Return a rule for the part as a rule for the whole value: required parts must be there."""
         if self.required:
             return any_of(self.guard, all_of(self.present, self._all(term)))
         return self.where_present(term)
 
     def where_present(self, term: Term) -> Term:
-        """The same, where it may be missing."""
+        """Return the same rule, for a part that may be missing."""
         inside = self._all(term)
         return TRUE if inside == TRUE else any_of(self.guard, self.absent, inside)
 
@@ -110,7 +110,7 @@ class KeyRule:
 
 
 def own(shape: Shape, value: str, depth: int = 0) -> Term:
-    """What can be said of a value without what is inside; of a union that cannot be told apart, all."""
+    """Return all checks of a value without what is inside; of a union whose members cannot be distinguished, all."""
     match shape:
         case Array():
             return all_of(of_type(value, "list"), *_size(value, shape.min_length, shape.max_length))
@@ -121,7 +121,7 @@ def own(shape: Shape, value: str, depth: int = 0) -> Term:
         case Tagged():
             return all_of(of_type(value, "map"), has(value, shape.key), own(shape.tags, field(value, shape.key)))
         case Union():
-            rule = own if apart(shape) else deep
+            rule = own if is_distinguishable(shape) else deep
             return any_of(*(rule(member, value, depth) for member in shape.members))
         case _:
             return _scalar(shape, value)
@@ -144,8 +144,8 @@ def _scalar(
         case Decimal():
             return any_of(_number(value), of_type(value, "string"))
         case Quantity():
-            told = all_of(of_type(value, "string"), Term(f"isQuantity({value}.trim())"))
-            return any_of(_number(value), told)
+            quantity = all_of(of_type(value, "string"), Term(f"isQuantity({value}.trim())"))
+            return any_of(_number(value), quantity)
         case Text():
             return all_of(of_type(value, "string"), text_rules(shape, value))
         case OneOf(values):
@@ -157,7 +157,7 @@ def _number(value: str) -> Term:
 
 
 def deep(shape: Shape, value: str, depth: int = 0) -> Term:
-    """All that can be said of a value."""
+    """Return all checks of a value."""
     if isinstance(shape, Union):
         return any_of(*(deep(member, value, depth) for member in shape.members))
     keys = [rule.rule for rule in key_rules(shape, value, depth, known=True)]
@@ -166,7 +166,7 @@ def deep(shape: Shape, value: str, depth: int = 0) -> Term:
 
 
 def parts(shape: Shape, value: str, depth: int = 0, *, known: bool = False) -> Iterator[Part]:
-    """What is inside of a shape; nothing of a union that cannot be told apart.
+    """Yield the parts of a shape; none of a union whose members cannot be distinguished.
 
     Args:
         shape: of the value.
@@ -192,17 +192,17 @@ def parts(shape: Shape, value: str, depth: int = 0, *, known: bool = False) -> I
                 there = field(value, one.key), one.shape, no_map, has_not(value, one.key), has(value, one.key)
                 yield Part(f".{one.key}", *there, required=one.required)
         case Tagged():
-            for tags, chosen in shape.choices:
+            for tags, choice in shape.choices:
                 tagged = own(tags, field(value, shape.key))
                 absent = any_of(has_not(value, shape.key), Term(f"!({tagged.text})"))
-                yield Part("", value, chosen, no_map, absent, all_of(has(value, shape.key), tagged))
-        case Union() if apart(shape):
+                yield Part("", value, choice, no_map, absent, all_of(has(value, shape.key), tagged))
+        case Union() if is_distinguishable(shape):
             for member in shape.members:
                 yield from parts(member, value, depth, known=known)
 
 
 def key_rules(shape: Shape, value: str, depth: int = 0, *, known: bool = False) -> Iterator[KeyRule]:
-    """What the keys of objects and dictionaries must be; arguments are those of ``parts``."""
+    """Yield what the keys of objects and dictionaries must be; arguments are those of ``parts``."""
     key = _variable("key", depth)
     guard = FALSE if known else not_of_type(value, "map")
     match shape:
@@ -216,13 +216,13 @@ def key_rules(shape: Shape, value: str, depth: int = 0, *, known: bool = False) 
             yield KeyRule(guard, each(key, value, text_rules(text, key)), text)
         case Dictionary(keys=OneOf(values) as keys):
             yield KeyRule(guard, each(key, value, _one_of(values, key)), keys)
-        case Union() if apart(shape):
+        case Union() if is_distinguishable(shape):
             for member in shape.members:
                 yield from key_rules(member, value, depth, known=known)
 
 
 def text_rules(shape: Text, value: str) -> Term:
-    """What a string must be."""
+    """Return what a string must be."""
     counted = f"{value}.trim()" if shape.stripped else value
     rules = list(_size(counted, shape.min_length, shape.max_length))
     if shape.pattern is not None:
@@ -272,7 +272,7 @@ def _integer(bounds: Bounds, value: str) -> Term:
 
 
 def _most(limits: Iterable[int | float | None], of: Callable[[Iterable[float]], float]) -> float | None:
-    """The limit that is left of several."""
+    """Return the lowest of several limits."""
     given = [limit for limit in limits if limit is not None]
     return of(given) if given else None
 

@@ -20,7 +20,7 @@ _PLAIN: Final[dict[str, Shape]] = {"any": Anything(), "none": Null(), "bool": Bo
 
 
 def read_scalar(schema: Schema, config: Schema) -> tuple[Shape, list[str]]:
-    """What a schema accepts, and what of it is left to the node.
+    """Return what a schema accepts, and what of it is left to the node.
 
     Args:
         schema: of pydantic-core.
@@ -73,7 +73,7 @@ def _float(schema: Schema) -> tuple[Shape, list[str]]:
 
 
 def _plain_enum(cls: type[Enum]) -> bool:
-    """Whether an enum takes its values and no others: its ``_missing_`` is that of all enums."""
+    """Return whether an enum takes its values and no others: its ``_missing_`` is that of all enums."""
     return all("_missing_" not in vars(base) for base in cls.__mro__ if base is not Enum)
 
 

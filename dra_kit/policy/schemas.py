@@ -12,19 +12,19 @@ _AROUND: Final = frozenset({"function-after", "function-before", "function-wrap"
 
 
 def below(path: str, key: str) -> str:
-    """The path of a field inside an object."""
+    """Return the path of a field inside an object."""
     return f"{path}.{key}" if path else key
 
 
 def has_default(schema: Schema) -> bool:
-    """Whether a field may be left out, be the default inside of validators."""
+    """Return whether a field may be left out; its default may be inside of validators."""
     while schema["type"] in _AROUND:
         schema = schema["schema"]
     return bool(schema["type"] == "default")
 
 
 def keys_of(name: str, field: Schema, config: Schema) -> tuple[tuple[str, ...], bool]:
-    """The keys that a field is read from; False if it may be read from inside of what is there.
+    """Return the keys that a field is read from; False if it may be read from inside of what is there.
 
     Args:
         name: of the field.
@@ -46,7 +46,7 @@ def keys_of(name: str, field: Schema, config: Schema) -> tuple[tuple[str, ...], 
 
 
 def single_key(discriminator: Any) -> str | None:
-    """The key of a discriminator that is the same for all kinds."""
+    """Return the key of a discriminator that is the same for all kinds."""
     if isinstance(discriminator, str):
         return discriminator
     if callable(discriminator):
@@ -56,7 +56,7 @@ def single_key(discriminator: Any) -> str | None:
 
 
 def fields_of(schema: Schema) -> Iterator[tuple[str, Schema, bool]]:
-    """The fields of a model, dataclass or typed dict: name, schema, and whether they must be there."""
+    """Yield the fields of a model, dataclass or typed dict: name, schema, and whether they must be there."""
     found = schema["fields"]
     named = found.items() if isinstance(found, Mapping) else [(field["name"], field) for field in found]
     typed_dict = schema["type"] == "typed-dict"
@@ -66,17 +66,17 @@ def fields_of(schema: Schema) -> Iterator[tuple[str, Schema, bool]]:
 
 
 def object_name(schema: Schema) -> str:
-    """The name of the class of a model, dataclass or typed dict."""
+    """Return the name of the class of a model, dataclass or typed dict."""
     return str(schema.get("model_name") or schema.get("dataclass_name") or getattr(schema.get("cls"), "__name__", ""))
 
 
 def module(schema: Schema) -> str:
-    """Where the function of a schema comes from."""
+    """Return where the function of a schema comes from."""
     return str(getattr(_called(schema), "__module__", ""))
 
 
 def validator(schema: Schema) -> str:
-    """The function of a schema, in the words of its author."""
+    """Return the function of a schema, in the words of its author."""
     function = _called(schema)
     if isinstance(function, type):
         return f"that it is a valid {function.__name__}"
@@ -87,6 +87,6 @@ def validator(schema: Schema) -> str:
 
 
 def _called(schema: Schema) -> Any:
-    """The function of a schema that has one, without the object that it is bound to."""
+    """Return the function of a schema that has one, without the object that it is bound to."""
     function = schema["function"]["function"]
     return getattr(function, "__func__", function)

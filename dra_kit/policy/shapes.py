@@ -1,6 +1,6 @@
 """What a config model accepts, as far as CEL can tell it: between pydantic's schemas and the text of expressions.
 
-A shape never accepts less than its model: where a rule cannot be told it is left out, and noted by the reader.
+A shape never accepts less than its model: where a rule cannot be expressed it is left out, and noted by the reader.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class Object:
 
 @dataclass(frozen=True, slots=True)
 class Tagged:
-    """One of several objects, told apart by the value of a key.
+    """One of several objects, distinguished by the value of a key.
 
     Attributes:
         key: that must be there.
@@ -205,7 +205,7 @@ Shape: TypeAlias = (
 
 
 def union(members: Iterable[Shape]) -> Shape:
-    """The shape of whatever one of the members accepts."""
+    """Return the shape of whatever one of the members accepts."""
     found: dict[Shape, None] = {}
     for member in members:
         if isinstance(member, Anything):
@@ -215,12 +215,12 @@ def union(members: Iterable[Shape]) -> Shape:
 
 
 def members(shape: Shape) -> tuple[Shape, ...]:
-    """The alternatives of a shape; itself if it is no union."""
+    """Return the alternatives of a shape; itself if it is no union."""
     return shape.members if isinstance(shape, Union) else (shape,)
 
 
-def apart(shape: Union) -> bool:
-    """Whether the JSON type of a value tells which list or object of a union it may be."""
+def is_distinguishable(shape: Union) -> bool:
+    """Return whether the JSON type of a value says which list or object of a union it may be."""
     kinds = [isinstance(member, Array) for member in shape.members if isinstance(member, NESTED)]
     return len(kinds) == len(set(kinds))
 

@@ -28,7 +28,7 @@ class _Dumper(yaml.SafeDumper):
     """Writes expressions folded, and no anchors."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - of the base class
-        """Every part is written where it stands."""
+        """Return True: every part is written where it stands."""
         return True
 
 
@@ -36,7 +36,7 @@ _Dumper.add_representer(_Folded, lambda dumper, text: dumper.represent_scalar("t
 
 
 def manifest(objects: PolicyObjects, driver: str) -> str:
-    """What ``kubectl apply -f`` takes.
+    """Return what ``kubectl apply -f`` takes.
 
     Args:
         objects: to be written.
@@ -79,5 +79,5 @@ def _wrapped(text: str, indent: int = 0) -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    """A text that ends no comment: patterns and aliases are the author's."""
+    """Return a text that ends no comment: patterns and aliases are the author's."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

@@ -24,7 +24,7 @@ from dra_kit.policy.shapes import (
     Tagged,
     Text,
     Union,
-    apart,
+    is_distinguishable,
 )
 
 _WORDS: Final[dict[type[Shape], str]] = {
@@ -39,7 +39,7 @@ _MOST_KEYS: Final = 40
 
 
 def wanted(shape: Shape) -> str:
-    """What a value must be: ``an integer from 1 to 5, or null``."""
+    """Return what a value must be: ``an integer from 1 to 5, or null``."""
     match shape:
         case Array():
             return f"a list{_count(shape.min_length, shape.max_length, 'item')}"
@@ -52,7 +52,7 @@ def wanted(shape: Shape) -> str:
         case Union():
             members = sorted(shape.members, key=lambda member: isinstance(member, Null))
             texts = list(dict.fromkeys(wanted(member) for member in members))
-            inside = "" if apart(shape) else ", and right inside"
+            inside = "" if is_distinguishable(shape) else ", and right inside"
             return f"{', '.join(texts[:-1])}, or {texts[-1]}{inside}" if len(texts) > 1 else texts[0]
         case _:
             return _scalar(shape)
@@ -73,7 +73,7 @@ def _scalar(shape: Anything | Null | Boolean | Integer | Float | Decimal | Quant
 
 
 def of_keys(rule: KeyRule) -> str:
-    """What the keys of a value must be, as the end of a sentence that begins with its path."""
+    """Return what the keys of a value must be, as the end of a sentence that begins with its path."""
     match rule.what:
         case Object(keys=keys) if keys:
             shown = ", ".join(keys[:_MOST_KEYS]) + (", …" if len(keys) > _MOST_KEYS else "")
@@ -89,13 +89,13 @@ def of_keys(rule: KeyRule) -> str:
 
 
 def one_of(values: tuple[str | float | bool | None, ...]) -> str:
-    """What to write, of a few values."""
+    """Return what to write, of a few values."""
     shown = [json.dumps(value, ensure_ascii=False) for value in values]
     return shown[0] if len(shown) == 1 else f"one of {', '.join(shown)}"
 
 
 def text(shape: Text) -> str:
-    """What a string must be."""
+    """Return what a string must be."""
     count = _count(shape.min_length, shape.max_length, "character")
     pattern = f" that matches {shape.pattern.written}" if shape.pattern is not None else ""
     return f"{shape.what}{' of ASCII' if shape.ascii_only else ''}{count}{pattern}"

@@ -97,7 +97,7 @@ class Connections:
 
     @contextmanager
     def answering(self, request: web.BaseRequest) -> Iterator[None]:
-        """A request is here as a whole; while the block lasts its connection has all the time that it needs."""
+        """Give the connection of a complete request all the time that it needs, while the block lasts."""
         found = [item for item in self._open.values() if item.handler is request.protocol]  # none when it is gone
         for connection in found:
             connection.enter(_State.ANSWERING)
@@ -197,7 +197,7 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def enter(self, state: _State) -> None:
-        """What it is at from now on."""
+        """Enter a phase."""
         self.state = state
         self.since = time.monotonic()
 
@@ -207,32 +207,32 @@ class _Connection(asyncio.Protocol):
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """TLS has come about."""
+        """Note that TLS is set up."""
         self._transport = cast("asyncio.Transport", transport)
         self.made = True
         self.enter(_State.IDLE)
         self.handler.connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is closed."""
+        """Note that it is closed."""
         self.handler.connection_lost(exc)
         self.ended.set()
 
     def data_received(self, data: bytes) -> None:
-        """A part of a request has come."""
+        """Receive a part of a request."""
         if self.state is _State.IDLE:
             self.enter(_State.REQUESTING)
         self.handler.data_received(data)
 
     def eof_received(self) -> bool | None:
-        """The client sends no more."""
+        """Note that the client sends no more."""
         self.handler.eof_received()
         return None
 
     def pause_writing(self) -> None:
-        """The client does not read fast enough."""
+        """Note that the client does not read fast enough."""
         self.handler.pause_writing()
 
     def resume_writing(self) -> None:
-        """It has caught up."""
+        """Note that the client has caught up."""
         self.handler.resume_writing()

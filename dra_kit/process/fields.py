@@ -17,7 +17,7 @@ _WIDEST_INT: Final = 2**64  # beyond, numbers are written in hex: Python refuses
 
 
 def plain(value: object, _depth: int = 0) -> Plain:
-    """Returns what JSON can hold: containers as lists and objects, everything else as its ``repr``.
+    """Return what JSON can hold: containers as lists and objects, everything else as its ``repr``.
 
     Never raises: values that cannot be printed are named by their type, cycles are cut.
     """
@@ -44,7 +44,7 @@ def plain(value: object, _depth: int = 0) -> Plain:
 
 
 def quoted(value: object) -> str:
-    """Returns ``value`` for ``key=value``: bare where that is unambiguous, else as JSON."""
+    """Return ``value`` for ``key=value``: bare where that is unambiguous, else as JSON."""
     shown = plain(value)
     if isinstance(shown, str) and shown and shown.isprintable() and not any(mark in shown for mark in ' "=\\'):
         return shown

@@ -21,7 +21,7 @@ RETRY_SECONDS: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What is told of a generator.
+    """The texts of the log about a generator.
 
     Attributes:
         title: such as ``Oven.discover``.
@@ -46,7 +46,7 @@ class GeneratorThread:
     Args:
         method: makes the generator; the author's.
         deliver: takes what it yields, in its thread; what it raises counts as the generator's.
-        failed: told in the main loop why it failed.
+        failed: called in the main loop with the error.
         words: for the log.
         logger: of the caller.
         every: seconds after which a generator that has ended is started again; None means only when asked.
@@ -65,7 +65,7 @@ class GeneratorThread:
         self._method = method
         self._module = type(getattr(method, "__self__", method)).__module__
         self._deliver_item = deliver
-        self._told_failed = failed
+        self._on_failure = failed
         self._words = words
         self._logger = logger
         self._every = every
@@ -137,21 +137,21 @@ class GeneratorThread:
     def _report(self, loop: asyncio.AbstractEventLoop, error: Exception, delay: float) -> None:
         expected = isinstance(error, DraKitError)
         text = str(error) if expected else named(error)
-        told: dict[str, object] = {"error": text, "again_in": delay}
+        fields: dict[str, object] = {"error": text, "again_in": delay}
         if isinstance(error, DraKitError):
-            told["code"] = error.code
+            fields["code"] = error.code
         if place := place_of(error, self._module):
-            told["at"] = place
+            fields["at"] = place
         if text == self.failure:
             self._logger.info(self._words.again, extra={"again_in": delay})  # nothing new to say
         else:
             trace = None if expected else from_author(error, self._module)
-            self._logger.error(self._words.failed, extra=told, exc_info=trace)
+            self._logger.error(self._words.failed, extra=fields, exc_info=trace)
         self.failure = text
-        threadsafe(loop, lambda: self._told_failed(text))
+        threadsafe(loop, lambda: self._on_failure(text))
 
     def _once(self) -> None:
-        """One life of the generator."""
+        """Run one life of the generator."""
         self._produced = produced = self._method()
         seen = False
         if isinstance(produced, AsyncIterable):

@@ -22,11 +22,11 @@ class HangingCalls:
         self._patience = patience
 
     def __call__(self) -> list[str]:
-        """A line for each call that hangs, oldest first: the claim where there is one, the method, and its age."""
+        """Return a line for each call that hangs, oldest first: the claim, if there is one, the method, and its age."""
         now = time.monotonic()
-        return [_told(item, now - item.since) for item in under_way(self._loop) if now - item.since > self._patience]
+        return [_line(item, now - item.since) for item in under_way(self._loop) if now - item.since > self._patience]
 
 
-def _told(item: UnderWay, age: float) -> str:
+def _line(item: UnderWay, age: float) -> str:
     claim = context_of(item.context).get("claim")
     return f"{f'claim {claim}: ' if claim else ''}{item.method} has not returned for {age:.0f} s"

@@ -1,4 +1,4 @@
-"""Sockets to listen on, taken before anything else is begun: an address that is in use is told at once."""
+"""Sockets to listen on, taken before anything else is begun: an address that is in use is reported at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dra_kit.errors import ConfigurationError
 
 
 def bound_socket(host: str, port: int, *, who: str, remedy: str) -> socket.socket:
-    """A TCP socket on an address, not listening yet; the caller closes it.
+    """Return a TCP socket on an address, not listening yet; the caller closes it.
 
     Args:
         host: an address or a name; empty for all, IPv4 and IPv6.

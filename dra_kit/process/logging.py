@@ -72,12 +72,12 @@ class log_context:  # noqa: N801 - a context manager, and called with each claim
 
 
 def context_of(context: Context) -> Mapping[str, str]:
-    """The fields that are added to what is logged in a context: that of a call that is looked at from outside."""
+    """Return the fields that are added to what is logged in a context: of a call that another thread looks at."""
     return context.get(_context, {})
 
 
 def configure(format: LogFormat = "text", level: str | int = "INFO", stream: TextIO | None = None) -> None:  # noqa: A002
-    """Sends everything logged in this process to one stream; called again, it replaces what it did before.
+    """Send everything logged in this process to one stream; called again, replace what it did before.
 
     Third-party libraries are heard from WARNING on.
 
@@ -105,7 +105,7 @@ def configure(format: LogFormat = "text", level: str | int = "INFO", stream: Tex
 
 
 def quiet_libraries() -> None:
-    """Third-party libraries are heard from WARNING on."""
+    """Log third-party libraries from WARNING on."""
     for name in _THIRD_PARTY:
         logging.getLogger(name).setLevel(logging.WARNING)
 
@@ -118,7 +118,7 @@ class TextFormatter(logging.Formatter):
     """``12:00:01 INFO node.claims: claim prepared devices=2``, local time; tracebacks follow behind a bar."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Returns one line; after an exception, its traceback in lines that cannot be taken for lines of the log."""
+        """Return one line; after an exception, its traceback in lines that cannot be taken for lines of the log."""
         time = self.formatTime(record, "%H:%M:%S")
         line = f"{time} {record.levelname} {_logger_name(record)}: {printable(_message(record))}"
         line += shown_fields(record)
@@ -130,7 +130,7 @@ class JsonFormatter(logging.Formatter):
     """One JSON object per line, in ASCII."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Returns the record as one JSON object; a field named like one of the fixed keys gets ``_`` appended."""
+        """Return the record as one JSON object; a field named like one of the fixed keys gets ``_`` appended."""
         entry: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")[:-6] + "Z",
             "level": record.levelname,
@@ -157,12 +157,12 @@ def _message(record: logging.LogRecord) -> str:
 
 
 def shown_fields(record: logging.LogRecord) -> str:
-    """The fields of a line as text: `` claim=default/lunch devices=2``; empty without any."""
+    """Return the fields of a line as text: `` claim=default/lunch devices=2``; empty without any."""
     return "".join(f" {printable(key)}={quoted(value)}" for key, value in fields_of(record).items())
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, object]:
-    """The fields of a line: its own, and those of the context in which it is logged, where this must be called."""
+    """Return the fields of a line: its own, and those of the context in which it is logged; call it there."""
     given = {str(key): value for key, value in vars(record).items() if key not in _STANDARD | _KOPFS}
     return {**_context.get(), **given}
 

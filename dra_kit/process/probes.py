@@ -149,7 +149,7 @@ class Probes:
 
 
 def parts_not_ready(supervisor: Supervisor) -> list[str]:
-    """A line for each part of a process that is not ready, and one while it stops; may be asked from any thread."""
+    """Return a line for each part that is not ready, and one while the process stops; may be called from any thread."""
     lines = ["the process is stopping"] if supervisor.stopping.is_set() else []
     for name, status in supervisor.status().items():
         if status.state is not State.READY:

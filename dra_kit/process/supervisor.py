@@ -39,7 +39,7 @@ class Part(Protocol):
         ...
 
     async def run(self, ready: asyncio.Event) -> None:
-        """Works until cancelled; sets ``ready`` once it does what it is there for, and may clear it meanwhile."""
+        """Work until cancelled; set ``ready`` once it does what it is there for; it may be cleared meanwhile."""
         ...
 
 
@@ -103,7 +103,7 @@ class Supervisor:
     def add(
         self, part: Part, *, after: Part | None = None, restart: Sequence[float] = (), stops_first: bool = False
     ) -> None:
-        """Adds a part; parts start in the order they were added, before :meth:`run`.
+        """Add a part; parts start in the order they were added, before :meth:`run`.
 
         Args:
             part: what to run.
@@ -125,11 +125,11 @@ class Supervisor:
         self._entries[part.name] = _Entry(part, former, tuple(restart), stops_first)
 
     def status(self) -> Mapping[str, PartStatus]:
-        """Returns the status of each part, in starting order; may be asked from any thread."""
+        """Return the status of each part, in starting order; may be called from any thread."""
         return {name: entry.status for name, entry in self._entries.items()}
 
     async def wait_ready(self) -> bool:
-        """Waits until every part was ready once, or the process is going down; returns whether all are ready."""
+        """Wait until every part was ready once, or the process is going down; return whether all are ready."""
         stopping = asyncio.ensure_future(self.stopping.wait())
         ready = asyncio.gather(*(entry.ready.wait() for entry in self._entries.values()))
         try:
@@ -141,11 +141,11 @@ class Supervisor:
             await asyncio.gather(stopping, ready, return_exceptions=True)
 
     def stop(self) -> None:
-        """Asks the process to go down; :meth:`run` returns when all parts have stopped."""
+        """Ask the process to go down; :meth:`run` returns when all parts have stopped."""
         self.stopping.set()
 
     async def run(self) -> int:
-        """Runs all parts until SIGTERM, SIGINT, :meth:`stop`, cancellation, or the failure of a part.
+        """Run all parts until SIGTERM, SIGINT, :meth:`stop`, cancellation, or the failure of a part.
 
         The first signal starts the ordered stop. Two seconds later the signals have their default action, so that
         another one ends the process at once. Off the main thread signals are left alone.
@@ -189,7 +189,7 @@ class Supervisor:
             entry.ended = None
 
     async def _run_once(self, entry: _Entry) -> Exception | None:
-        """One life of a part; returns why it failed, or None when it stopped because it was asked to."""
+        """Run one life of a part; return why it failed, or None when it was asked to stop."""
         error: Exception
         try:
             await entry.part.run(entry.ready)

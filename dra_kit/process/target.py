@@ -27,12 +27,12 @@ _FORMS = "write module:attr, ./file.py, a project folder, or a file of globs (.y
 
 
 def load_driver(target: str) -> Driver[Any, Any]:
-    """The driver that a TARGET names; see :func:`load_drivers`."""
+    """Return the driver that a TARGET names; see :func:`load_drivers`."""
     return load_drivers(target, 1)[0]
 
 
 def load_drivers(target: str, number: int) -> list[Driver[Any, Any]]:
-    """The driver that a TARGET names, once for each of several nodes in one process.
+    """Return the driver that a TARGET names, once for each of several nodes in one process.
 
     A function is called for each; of a Driver each but the first gets a copy, so that no node sees another's state.
 
@@ -80,7 +80,7 @@ def load_drivers(target: str, number: int) -> list[Driver[Any, Any]]:
 
 
 def _is_project(named: str, path: Path) -> bool:
-    """A folder; one that is named as a module, and is a package of the working directory, is a module."""
+    """Return whether a path is a folder; a name of a module that is a package of the working directory is a module."""
     if not named or not path.is_dir():
         return False
     return not named.isidentifier() or (path / "pyproject.toml").exists() or not (path / "__init__.py").exists()
@@ -140,7 +140,7 @@ def _import_file(target: str, path: Path, name: str) -> ModuleType:
 
 
 def _module_name(path: Path) -> str:
-    """The name of the file, unless that is the name of another module: ``logging.py`` must not become logging."""
+    """Return the name of the file, unless another module has it: ``logging.py`` must not become logging."""
     name = path.stem
     if name.isidentifier():
         loaded = sys.modules.get(name)
@@ -183,7 +183,7 @@ def _author_failed(target: str, error: BaseException, doing: str = _IMPORT) -> T
 
 
 def _last(error: BaseException) -> str:
-    """Where an error of no author's code arose."""
+    """Return where an error arose that comes from no author's code."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"{frame.filename}:{frame.lineno}"
 

@@ -25,7 +25,7 @@ _FOREIGN: Final = (
 
 
 def place_of(error: BaseException, module: str = "") -> str:
-    """``file:line`` in the author's code where an error arose, empty when it arose outside of it.
+    """Return ``file:line`` in the author's code where an error arose, empty when it arose outside of it.
 
     Of a SyntaxError it is the place in the file that does not parse, with the column.
 
@@ -41,7 +41,7 @@ def place_of(error: BaseException, module: str = "") -> str:
 
 
 def named(error: BaseException) -> str:
-    """``KeyError: 'clock'``, on one line; of pydantic's errors without the values, which may be secrets."""
+    """Return ``KeyError: 'clock'``, on one line; of pydantic's errors without the values, which may be secrets."""
     if isinstance(error, Escaped):
         return " ".join(error.what.split())
     text = " ".join(_text(error).split())
@@ -56,7 +56,7 @@ def _text(error: BaseException) -> str:
 
 
 def located(error: BaseException, module: str = "") -> str:
-    """``KeyError: 'clock' at file:line``, on one line.
+    """Return ``KeyError: 'clock' at file:line``, on one line.
 
     Args:
         error: as it was caught.
@@ -67,14 +67,14 @@ def located(error: BaseException, module: str = "") -> str:
 
 
 def raised(error: BaseException, module: str = "") -> str:
-    """The same with ``raised`` before it, for a text that begins with the author's method."""
+    """Return the same with ``raised`` before it, for a text that begins with the method of the author."""
     return f"raised {located(error, module)}"
 
 
 def from_author(
     error: BaseException, module: str = ""
 ) -> tuple[type[BaseException], BaseException, TracebackType | None]:
-    """``exc_info`` for a log: the traceback without the frames above the author's first one; whole without such.
+    """Return ``exc_info`` for a log: the traceback without the frames above the author's first one; whole without such.
 
     Args:
         error: as it was caught; it is left as it is.

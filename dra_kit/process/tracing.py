@@ -26,7 +26,7 @@ _begin: Callable[[str, Mapping[str, str | int]], AbstractContextManager[object]]
 
 
 def span(name: str, **attributes: str | int) -> AbstractContextManager[object]:
-    """A part of a trace, for as long as the block lasts; an exception in it is a part of it.
+    """Open a span of a trace, for as long as the block lasts; an exception in it is a part of it.
 
     Args:
         name: what is done, in a few words that are always the same.
@@ -36,7 +36,7 @@ def span(name: str, **attributes: str | int) -> AbstractContextManager[object]:
 
 
 def is_wanted(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether the environment names somebody who collects traces."""
+    """Return whether the environment names a collector of traces."""
     off = environment.get("OTEL_SDK_DISABLED", "").lower() == "true"
     none = environment.get("OTEL_TRACES_EXPORTER", "otlp") == "none"
     return not off and not none and any(environment.get(name) for name in _ENDPOINTS)
@@ -94,6 +94,6 @@ def begin_with(processor: SpanProcessor, driver: str, role: str) -> None:
 
 
 def end() -> None:
-    """No spans from now on; for tests."""
+    """End all spans from now on; for tests."""
     global _begin  # noqa: PLW0603 - as above
     _begin = None

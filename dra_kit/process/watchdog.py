@@ -22,7 +22,7 @@ class Watchdog:
     """A part of a process: a thread of its own that watches the event loop.
 
     Args:
-        patience: seconds without a sign of life after which it is told, once for each time the loop is blocked.
+        patience: seconds without a sign of life after which it is reported, once for each time the loop is blocked.
 
     Attributes:
         lag: how late the loop was, each time it was looked at.
@@ -54,18 +54,18 @@ class Watchdog:
             self._stopped.set()
 
     def blocked(self) -> list[str]:
-        """A line while the loop is blocked for longer than the patience; may be asked from any thread."""
+        """Return a line while the loop is blocked for longer than the patience; may be called from any thread."""
         watched, seconds = self._watched, time.monotonic() - self._beat
         if watched is None or seconds <= self._patience:
             return []
         return [f"the event loop is blocked for {seconds:.0f} s at {_place_of(watched)}"]
 
     def _watch(self, watched: int) -> None:
-        told = 0.0
+        reported = 0.0
         while not self._stopped.wait(min(BEAT, self._patience / 2)):
             beat = self._beat
-            if time.monotonic() - beat > self._patience and beat != told:
-                told = beat
+            if time.monotonic() - beat > self._patience and beat != reported:
+                reported = beat
                 logger.error(
                     "the event loop is blocked: nothing is answered; what blocks belongs into a plain 'def', which "
                     "runs in a thread",
@@ -74,7 +74,7 @@ class Watchdog:
 
 
 def _place_of(thread: int) -> str:
-    """Where a thread is, innermost first: ``file.py:28 in prepare``, three frames."""
+    """Return where a thread is, innermost first: ``file.py:28 in prepare``, three frames."""
     frame: FrameType | None = sys._current_frames().get(thread)  # noqa: SLF001 - the only way to see another thread
     frames = traceback.extract_stack(frame)[-3:] if frame is not None else []
     return " < ".join(f"{item.filename}:{item.lineno} in {item.name}" for item in reversed(frames))

@@ -24,7 +24,7 @@ _KNOWN_CONTEXT = "_aio.ServicerContext[_typing.Any, _typing.Any]):  # type: igno
 
 
 def generate(out: Path) -> None:
-    """Writes ``dra_kit/proto/*_pb2*`` for every .proto file of the package below ``out``.
+    """Write ``dra_kit/proto/*_pb2*`` for every .proto file of the package below ``out``.
 
     Raises:
         RuntimeError: protoc refused a file; it has printed why to stderr.

@@ -38,7 +38,7 @@ class Acceptance:
 
     Args:
         source: whose inventories these are.
-        dropped: told of each device that is left out, with its name and the rule that it breaks.
+        dropped: called with each device that is left out, with its name and the rule that it breaks.
     """
 
     def __init__(self, source: Source, dropped: Callable[[str, str], None]) -> None:
@@ -51,7 +51,7 @@ class Acceptance:
         self._identities: dict[tuple[str, str], Identity] = {}
 
     def accept(self, yielded: object) -> Accepted | None:
-        """The inventory, None when it is the one before.
+        """Return the inventory; None when it is the one before.
 
         Raises:
             InvalidDevice: see :func:`as_inventory`; or an author's ``identity`` fails.
@@ -63,7 +63,7 @@ class Acceptance:
         emptied = _emptied(inventory.pools, self._pools)
         unsure = {name: pool for name, pool in emptied.items() if name not in self._emptied}
         if unsure:
-            inventory, seen = _kept(inventory, unsure), None
+            inventory, seen = _with_former(inventory, unsure), None
         devices = {(pool.name or "", device.name): device for pool in inventory.pools for device in pool.devices}
         self._identities = {place: self._identity(place, device) for place, device in devices.items()}
         self._seen, self._devices, self._pools, self._emptied = seen, devices, inventory.pools, set(emptied)
@@ -75,7 +75,7 @@ class Acceptance:
 
 
 def _emptied(pools: Sequence[Pool[Device]], before: Sequence[Pool[Device]]) -> dict[str, Pool[Device]]:
-    """The pools that held devices and do not any more, as they were; where their author did not foresee that.
+    """Return the pools that held devices and do not any more, unless their author allows that.
 
     A pool that is not yielded any more is gone by its author's word, unless there is no device at all any more.
     """
@@ -88,7 +88,7 @@ def _emptied(pools: Sequence[Pool[Device]], before: Sequence[Pool[Device]]) -> d
     }
 
 
-def _kept(inventory: Inventory[Device], former: Mapping[str, Pool[Device]]) -> Inventory[Device]:
+def _with_former(inventory: Inventory[Device], former: Mapping[str, Pool[Device]]) -> Inventory[Device]:
     names = {pool.name for pool in inventory.pools}
     pools = [former.get(pool.name or "", pool) for pool in inventory.pools]
     return Inventory(pools=[*pools, *(pool for name, pool in former.items() if name not in names)])

@@ -18,13 +18,13 @@ from dra_kit.resource.slices.naming import generate_name
 
 
 def counted_slice(steps: Plan) -> v1.ResourceSlice | None:
-    """A slice among those to be written whose devices draw on counters, if there is one."""
+    """Return a slice among those to be written whose devices consume counters, if there is one."""
     written = (*steps.creates, *steps.updates)
     return next((item for item in written if any(device.consumes_counters for device in item.spec.devices)), None)
 
 
 async def stores_counters(client: Client, item: v1.ResourceSlice) -> bool:
-    """Whether the API server would store what the devices of a slice consume.
+    """Return whether the API server would store what the devices of a slice consume.
 
     It is asked to create the slice, and to store nothing: of one that is there it would keep what a gate that is off by
     now has let in.
@@ -39,7 +39,7 @@ async def stores_counters(client: Client, item: v1.ResourceSlice) -> bool:
 
 
 def without_counted(desired: Desired) -> Desired:
-    """What can be published there: the devices that draw on no counters."""
+    """Return what can be published there: the devices that consume no counters."""
     pools = [
         replace(pool, counter_sets=(), devices=tuple(item for item in pool.devices if not item.consumes_counters))
         for pool in desired.pools
@@ -48,7 +48,7 @@ def without_counted(desired: Desired) -> Desired:
 
 
 def not_counted(desired: Desired, features: SliceFeatures) -> ConfigurationError:
-    """What is told of the others."""
+    """Return the text about the others."""
     pools = [pool.name for pool in desired.pools if any(device.consumes_counters for device in pool.devices)]
     count = sum(bool(device.consumes_counters) for pool in desired.pools for device in pool.devices)
     devices = "1 device" if count == 1 else f"{count} devices"

@@ -60,7 +60,7 @@ class Discovery:
             source.provider.discover,
             self._deliver,
             failed=partial(setattr, current, "problem"),
-            words=_words(self._title),
+            words=_texts(self._title),
             logger=logger,
             every=source.rescan_every,
         )
@@ -73,7 +73,7 @@ class Discovery:
         self._thread.restart()
 
     def hanging(self, patience: float) -> list[str]:
-        """A line while ``discover`` is asked for an inventory and gives none for longer than ``patience`` seconds.
+        """Return a line while ``discover`` gives no inventory for longer than ``patience`` seconds.
 
         It tells where in ``discover`` that is.
 
@@ -126,12 +126,12 @@ class Discovery:
                 "pools without devices are kept until they are found so again",
                 extra={"pools": ",".join(accepted.emptied), "again_in": self._look_again_after},
             )
-            said = yielded if isinstance(yielded, Inventory) else tuple(cast("Sequence[Device]", yielded))
+            inventory = yielded if isinstance(yielded, Inventory) else tuple(cast("Sequence[Device]", yielded))
             threadsafe(loop, lambda: loop.call_later(self._look_again_after, self.rescan))
-            threadsafe(loop, lambda: loop.call_later(self._believed_after, self._believe, said, number))
+            threadsafe(loop, lambda: loop.call_later(self._believed_after, self._take_unless_newer, inventory, number))
 
-    def _believe(self, yielded: object, number: int) -> None:
-        """Of a generator that waits for its next event and cannot be asked: what it said last is what there is."""
+    def _take_unless_newer(self, yielded: object, number: int) -> None:
+        """Take as current what a waiting generator yielded last."""
         if self._taken == number and self._thread.asked is None and not self._thread.failure:
             self._take(yielded)
 
@@ -141,7 +141,7 @@ class Discovery:
             logger.error("device dropped", extra={"device": name, "error": rule, "code": InvalidDevice.default_code})
 
 
-def _words(title: str) -> Words:
+def _texts(title: str) -> Words:
     return Words(
         title=title,
         failed=DISCOVER_FAILED,

@@ -1,4 +1,4 @@
-"""What a device was when a claim was prepared with it, in short, so that a replugged one is told from it."""
+"""What a device was when a claim was prepared with it, in short, so that a replugged one is distinguished from it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def identity(device: Device) -> Identity:
 
 
 def differs(recorded: Mapping[str, str], now: Mapping[str, str]) -> bool:
-    """Whether it is another device, by the keys that both have: what only one release gives says nothing."""
+    """Return whether it is another device, by the keys that both have: what only one release gives says nothing."""
     return any(now.get(key, value) != value for key, value in recorded.items())
 
 
@@ -57,7 +57,7 @@ def _hash(value: JsonValue) -> str:
 
 
 def _fingerprint(device: Device) -> str:
-    """As those releases compute it, so that a rollback to one of them finds its claims as it would have left them."""
+    """Compute it as those releases do, so that after a rollback they find their claims as they would have left them."""
     own = {name: stable(getattr(device, name)) for name in type(device).model_fields.keys() - Device.model_fields}
     text = json.dumps([device.to_v1().to_json(), own], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

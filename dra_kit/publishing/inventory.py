@@ -23,7 +23,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 def as_inventory(source: Source, yielded: object, dropped: Callable[[str, str], None]) -> Inventory[Device]:
-    """What ``discover`` yielded as an inventory whose pools all have names and hold valid devices of this scope.
+    """Return what ``discover`` yielded as an inventory whose pools all have names and valid devices of this scope.
 
     What a constructor has not found valid is validated here: pydantic's ``model_copy`` and ``model_construct`` pass by
     every constructor.
@@ -31,7 +31,7 @@ def as_inventory(source: Source, yielded: object, dropped: Callable[[str, str], 
     Args:
         source: whose inventory this is.
         yielded: what ``discover`` yielded.
-        dropped: told of each device that is left out, with its name and the rule that it breaks.
+        dropped: called with each device that is left out, with its name and the rule that it breaks.
 
     Raises:
         InvalidDevice: when it is neither a sequence of devices nor an Inventory, holds a pool that cannot be served in
@@ -74,8 +74,8 @@ class _Validation:
         return type(pool)(**{**fields, "name": name, "devices": self.devices(pool.devices)})
 
     def devices(self, devices: Sequence[object]) -> list[Device]:
-        """The devices that obey the rules; without ``drop``, the constructor of Pool tells of two with one name."""
-        kept: list[Device] = []
+        """Return the devices that obey the rules; without ``drop``, Pool's constructor refuses two with one name."""
+        valid: list[Device] = []
         names: set[str] = set()
         for item in devices:
             try:
@@ -88,12 +88,12 @@ class _Validation:
                 self._drop(str(getattr(item, "name", "")), error.message)
                 continue
             names.add(device.name)
-            kept.append(device)
-        return kept
+            valid.append(device)
+        return valid
 
 
 def valid_device(item: object, serving: Serving) -> Device:
-    """A device that obeys the rules, however it was made.
+    """Return a device that obeys the rules, however it was made.
 
     Args:
         item: what is to be one.
@@ -150,7 +150,7 @@ class CurrentInventory:
         self._listeners.append(listener)
 
     def replace(self, inventory: Inventory[Device], identities: Mapping[tuple[str, str], Identity]) -> None:
-        """Another inventory is known, with what makes its devices the same, by pool and name."""
+        """Replace the inventory, with the identities of its devices by pool and name."""
         self.problem = ""
         self.latest = inventory
         self._identities = identities
@@ -161,24 +161,24 @@ class CurrentInventory:
             listener(inventory)
 
     def confirm(self) -> None:
-        """The latest inventory was found again."""
+        """Confirm the latest inventory: it was found again."""
         self.problem = ""
 
     def identity(self, pool: str, name: str) -> Identity:
-        """What makes a device the same one; of one that is gone, nothing is known."""
+        """Return what identifies a device; None for one that is gone."""
         return self._identities.get((pool, name), _UNKNOWN)
 
     def is_replugged(self, pool: str, name: str, recorded: Mapping[str, str]) -> bool:
-        """Whether another device than the recorded one stands under its name; one that is gone says nothing."""
+        """Return whether another device than the recorded one has its name; one that is gone says nothing."""
         return differs(recorded, self.identity(pool, name).hashes)
 
     async def publishes(self, pool: str) -> bool:
-        """Whether a pool is in the latest inventory; waits for the first one."""
+        """Return whether a pool is in the latest inventory; wait for the first one."""
         await self._first.wait()
         return self.latest is not None and any(each.name == pool for each in self.latest.pools)
 
     async def device(self, pool: str, name: str) -> Device:
-        """A device of the latest inventory; waits for the first one.
+        """Return a device of the latest inventory; wait for the first one.
 
         Raises:
             TransientError: when the device is not in it (code ``device-gone``).

@@ -15,7 +15,7 @@ LOSSES_FORGOTTEN: Final = 120.0
 
 
 def pause(attempt: int) -> float:
-    """Seconds to wait after an attempt that failed; the first is 0."""
+    """Return the seconds to wait after an attempt that failed; the first is 0."""
     return RETRY[min(attempt, len(RETRY) - 1)]
 
 
@@ -46,14 +46,14 @@ class Brake:
         self._lost_at = -math.inf
 
     def lost(self) -> bool:
-        """Something published was deleted or edited by somebody else; whether that happens again and again."""
+        """Note that somebody else deleted or edited a slice; return whether that happens again and again."""
         now = time.monotonic()
         again = now - self._lost_at < LOSSES_FORGOTTEN
         self.in_a_row, self._lost_at = self.in_a_row + 1 if again else 1, now
         return again
 
     def seconds(self) -> float:
-        """How long to wait before the next look."""
+        """Return how long to wait before the next look."""
         if self.in_a_row < 2 or time.monotonic() - self._lost_at > LOSSES_FORGOTTEN:
             return 0.0
         return pause(self.in_a_row - 2)

@@ -34,8 +34,8 @@ CHECK_AFTER_WRITE: Final = 35.0
 """Seconds after a write until the slices are looked at again: a kubelet that restarts may wipe them unseen."""
 CHECK_EVERY: Final = 600.0
 """Seconds between two looks when nothing happens."""
-TOLD_AGAIN: Final = 60.0
-"""Seconds until the same error is told again."""
+REPORT_AGAIN: Final = 60.0
+"""Seconds until the same error is reported again."""
 
 
 class Publisher:
@@ -101,7 +101,7 @@ class Publisher:
         await self._up_to_date.wait()
 
     def look_again(self) -> None:
-        """Something may have changed on the server."""
+        """Look again: something may have changed on the server."""
         if self._wanted is not None:
             self._changed.set()
 
@@ -135,7 +135,7 @@ class Publisher:
                 self._up_to_date.set()
 
     async def _wait(self, at_least: float, at_most: float | None) -> None:
-        """Until there is something to do.
+        """Wait until there is something to do.
 
         Before ``at_least`` seconds are over, only another inventory is: what the server tells after an error may be the
         half of the publication that it took, and to answer that with the whole again would never end.
@@ -146,7 +146,7 @@ class Publisher:
     def _report(self, error: DraKitError, delay: float) -> None:
         text, now = str(error), time.monotonic()
         level = logging.INFO if isinstance(error, Conflict) else logging.ERROR
-        if text == self.last_error and now - self._logged_at < TOLD_AGAIN:
+        if text == self.last_error and now - self._logged_at < REPORT_AGAIN:
             level = logging.DEBUG
         else:
             self._logged_at = now
@@ -197,7 +197,7 @@ class Publisher:
         return bool(steps)
 
     def _look_for_losses(self, existing: Sequence[v1.ResourceSlice]) -> bool:
-        """Slices that somebody else deleted, if any: the Node that owned them may be another one by now.
+        """Return slices that somebody else deleted, if any: the Node that owned them may be another one by now.
 
         The garbage collector deletes a slice as soon as the UID of its owner is gone, also one that was just created
         with that UID.
@@ -206,31 +206,31 @@ class Publisher:
         lost, self._held = self._held - found, found
         if lost:
             self._scope.forget()
-            self._tell_undone("slices were deleted by somebody else", len(lost))
+            self._log_undone("slices were deleted by somebody else", len(lost))
         return bool(lost)
 
     def _look_for_edits(self, existing: Sequence[v1.ResourceSlice]) -> set[str]:
-        """Names of slices that are no longer as they were stored; an edit is seen once, so that it counts once."""
+        """Return the names of slices that are no longer as they were stored; each edit is returned once."""
         specs = {item.metadata.name: item.spec for item in existing}
-        kept = {
+        unchanged = {
             name: accepted
             for name, accepted in self._accepted.items()
             if name in specs and same(accepted.stored.spec, specs[name])
         }
-        edited = (self._accepted.keys() & specs.keys()) - kept.keys()
-        self._accepted = kept
+        edited = (self._accepted.keys() & specs.keys()) - unchanged.keys()
+        self._accepted = unchanged
         return edited
 
     def _count_undone(self, edited: set[str], steps: Plan) -> None:
-        """Edits that have to be put right; one that made a slice what is wanted does not, as of a twin of this process.
+        """Count edits that have to be undone; not one that made a slice what is desired, as of a twin of this process.
 
         The other one may be a process of another release beside this one, which wants something different.
         """
         undone = edited & {item.metadata.name for item in (*steps.updates, *steps.deletes)}
         if undone:
-            self._tell_undone("slices were edited by somebody else", len(undone))
+            self._log_undone("slices were edited by somebody else", len(undone))
 
-    def _tell_undone(self, message: str, slices: int) -> None:
+    def _log_undone(self, message: str, slices: int) -> None:
         level = logging.WARNING if self._brake.lost() else logging.INFO
         logger.log(level, message, extra={"slices": slices, "in_a_row": self._brake.in_a_row})
 
@@ -279,18 +279,18 @@ class Publisher:
 
 
 def _generations(existing: Sequence[v1.ResourceSlice], steps: Plan) -> Mapping[str, int]:
-    """Of each pool that there is after a plan was carried out, the newest generation."""
+    """Return the newest generation of each pool that there is after a plan was carried out."""
     gone = {item.metadata.name for item in (*steps.deletes, *steps.updates)}
-    kept = (item for item in existing if item.metadata.name not in gone)
+    unchanged = (item for item in existing if item.metadata.name not in gone)
     found: dict[str, int] = {}
-    for item in (*kept, *steps.updates, *steps.creates):
+    for item in (*unchanged, *steps.updates, *steps.creates):
         pool = item.spec.pool
         found[pool.name] = max(found.get(pool.name, 0), pool.generation)
     return found
 
 
 def _looks_like(inventory: Inventory[Device], before: Inventory[Device]) -> bool:
-    """Whether only fields of the author's own differ."""
+    """Return whether only fields of the author's own differ."""
     return len(inventory.pools) == len(before.pools) and all(map(publish_the_same, inventory.pools, before.pools))
 
 

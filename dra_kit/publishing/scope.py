@@ -39,33 +39,33 @@ class SliceScope(Protocol):
         ...
 
     async def features(self) -> ServerFeatures:
-        """The release of the API server."""
+        """Return the release of the API server."""
         ...
 
     async def owner(self) -> v1.OwnerReference | None:
-        """Whose deletion deletes the slices; None where nobody owns them."""
+        """Return the object whose deletion deletes the slices; None where there is none."""
         ...
 
     def forget(self) -> None:
-        """What the server said of itself and of the owner may be true no more."""
+        """Forget the facts of the server and of the owner, which may have changed."""
         ...
 
     def desired(self, pool: Pool[Device]) -> DesiredPool:
-        """An author's pool as it is to be published."""
+        """Return an author's pool as it is to be published."""
         ...
 
     async def publishable(
         self, pools: tuple[DesiredPool, ...]
     ) -> tuple[tuple[DesiredPool, ...], ConfigurationError | None]:
-        """Those of the pools that may be published, and why the others may not."""
+        """Return those of the pools that may be published, and why the others may not."""
         ...
 
     def left_to_another(self) -> bool:
-        """Whether another process publishes now; when it ends, this one does so again."""
+        """Return whether another process publishes now; when it ends, this one does so again."""
         ...
 
     def wrote(self, what: Write) -> None:
-        """A slice was written."""
+        """Note that a slice was written."""
         ...
 
 
@@ -89,7 +89,7 @@ class Source:
 
 
 def node_source(driver: Driver[Any, Any], node_name: str) -> Source:
-    """What a driver finds on a node; a pool without a name has the node's."""
+    """Return what a driver finds on a node; a pool without a name has the name of the node."""
     return Source(
         driver.provider,
         Serving("node", binds=driver.binder is not None),
@@ -100,7 +100,7 @@ def node_source(driver: Driver[Any, Any], node_name: str) -> Source:
 
 
 def cluster_source(driver: Driver[Any, Any]) -> Source | None:
-    """What a driver finds that belongs to no node, if it has a provider for that."""
+    """Return what a driver finds that belongs to no node, if it has a provider for that."""
     if driver.cluster_provider is None:
         return None
     return Source(

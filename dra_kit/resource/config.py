@@ -20,14 +20,14 @@ CONFIG_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def base_request(request: str) -> str:
-    """The request that a result or config entry names, without its subrequest: ``gpu/big`` is part of ``gpu``."""
+    """Return the request that a result or config entry names: of ``gpu/big``, a subrequest, it is ``gpu``."""
     return request.partition("/")[0]
 
 
 def configs_for_result(
     entries: Iterable[DeviceAllocationConfiguration], request: str
 ) -> list[DeviceAllocationConfiguration]:
-    """The opaque entries that apply to a result, whatever their driver.
+    """Return the opaque entries that apply to a result, whatever their driver.
 
     An entry applies if it names no request (that means all), the result's request, or the request whose subrequest
     that is. Entries of a kind that this release does not know have no ``opaque`` and are skipped, as Kubernetes does.
@@ -50,7 +50,7 @@ def configs_for_result(
 def configs_for_driver(
     entries: Iterable[DeviceAllocationConfiguration], request: str, driver: str
 ) -> list[DeviceAllocationConfiguration]:
-    """The entries of ``configs_for_result`` whose parameters are for ``driver``, weakest first.
+    """Return the entries of ``configs_for_result`` whose parameters are for ``driver``, weakest first.
 
     Args:
         entries: ``status.allocation.devices.config`` of a claim.

@@ -23,7 +23,7 @@ _REQUEST_FIELD: Final = re.compile(r"^((?:spec\.)+devices\.requests\[\d+\])\.exa
 
 
 def to_v1(obj: Object, kind: str, api_version: str) -> Object:
-    """An object of some version with the content of v1; its ``apiVersion`` stays.
+    """Return an object of some version with the content of v1; its ``apiVersion`` stays.
 
     Args:
         obj: not changed.
@@ -34,12 +34,12 @@ def to_v1(obj: Object, kind: str, api_version: str) -> Object:
 
 
 def from_v1(obj: Object, kind: str, api_version: str) -> Object:
-    """The reverse of :func:`to_v1`."""
+    """Return the reverse of :func:`to_v1`."""
     return _FROM_V1[kind](obj) if api_version == V1BETA1 and kind in _FROM_V1 else obj
 
 
 def errors_in(errors: Iterable[FieldError], api_version: str) -> list[FieldError]:
-    """Errors of a v1 object as the API server answers them to somebody who sent another version.
+    """Return errors of a v1 object as the API server answers them to somebody who sent another version.
 
     Hand-written rules come first.
     """
@@ -47,7 +47,7 @@ def errors_in(errors: Iterable[FieldError], api_version: str) -> list[FieldError
 
 
 def error_in(error: FieldError, api_version: str) -> FieldError:
-    """An error of a v1 object as the API server answers it to somebody who sent another version.
+    """Return an error of a v1 object as the API server answers it to somebody who sent another version.
 
     Only what declarative rules find has the names of that version (measured on kube-apiserver 1.37.1).
     """
@@ -62,7 +62,7 @@ def error_in(error: FieldError, api_version: str) -> FieldError:
 
 
 def _slice_to_v1(obj: Object) -> Object:
-    """Devices lose their wrapper, empty node scopes are absent ones."""
+    """Convert a slice: devices lose their wrapper, empty node scopes are absent."""
     spec = dict(obj.get("spec") or {})
     for scope in ("nodeName", "allNodes"):
         if not spec.get(scope):
@@ -85,7 +85,7 @@ def _slice_from_v1(obj: Object) -> Object:
 
 
 def _request_to_v1(request: Object) -> Object:
-    """What describes the devices goes below ``exactly``, if there is anything."""
+    """Convert a request: what describes the devices goes below ``exactly``, if there is anything."""
     exactly = {key: value for key, value in request.items() if key not in OUTSIDE_EXACTLY}
     converted: Object = {key: request[key] for key in ("name", "firstAvailable") if key in request}
     if any(map(_is_set, exactly.values())):
@@ -94,7 +94,7 @@ def _request_to_v1(request: Object) -> Object:
 
 
 def _is_set(value: Any) -> bool:
-    """Whether a field of a v1beta1 request counts as set: an empty list and ``adminAccess: false`` do."""
+    """Return whether a field of a v1beta1 request counts as set: an empty list and ``adminAccess: false`` do."""
     return isinstance(value, bool | list | dict) or bool(value)
 
 

@@ -88,58 +88,58 @@ class FieldError:
 
 
 def required(path: str, detail: str = "") -> FieldError:
-    """The field must be set."""
+    """Return the error of a field that must be set."""
     return FieldError(path, ErrorKind.REQUIRED, detail=detail)
 
 
 def invalid(path: str, value: Any, detail: str) -> FieldError:
-    """The value breaks a rule."""
+    """Return the error of a value that breaks a rule."""
     return FieldError(path, ErrorKind.INVALID, value, detail)
 
 
 def unsupported(path: str, value: str, supported: tuple[str, ...], *, in_order: bool = False) -> FieldError:
-    """The value is not in a closed list, which is shown sorted, or ``in_order`` as it is."""
+    """Return the error of a value outside a closed list, which is shown sorted, or ``in_order`` as it is."""
     detail = "supported values: " + ", ".join(map(quote, supported if in_order else sorted(supported)))
     return FieldError(path, ErrorKind.UNSUPPORTED, value, detail, supported=supported)
 
 
 def duplicate(path: str, value: Any, detail: str = "") -> FieldError:
-    """The value occurs a second time where it must be unique."""
+    """Return the error of a value that must be unique and is there twice."""
     return FieldError(path, ErrorKind.DUPLICATE, value, detail)
 
 
 def not_found(path: str, value: Any, detail: str = "") -> FieldError:
-    """The value refers to something that does not exist."""
+    """Return the error of a reference to something that does not exist."""
     return FieldError(path, ErrorKind.NOT_FOUND, value, detail)
 
 
 def forbidden(path: str, detail: str) -> FieldError:
-    """The field may not be set here."""
+    """Return the error of a field that may not be set here."""
     return FieldError(path, ErrorKind.FORBIDDEN, detail=detail)
 
 
 def too_long(path: str, value: Any, limit: int, unit: str = "bytes") -> FieldError:
-    """The value has more than ``limit`` bytes."""
+    """Return the error of a value of more than ``limit`` bytes."""
     return FieldError(path, ErrorKind.TOO_LONG, value, f"may not be more than {limit} {unit}")
 
 
 def too_many(path: str, count: int, limit: int) -> FieldError:
-    """The list or map has more than ``limit`` entries."""
+    """Return the error of a list or map of more than ``limit`` entries."""
     return FieldError(path, ErrorKind.TOO_MANY, count, f"must have at most {limit} item{'' if limit == 1 else 's'}")
 
 
 def declarative(errors: Iterable[FieldError]) -> list[FieldError]:
-    """The same errors, found by declarative rules."""
+    """Return the same errors, marked as found by declarative rules."""
     return [replace(error, declarative=True) for error in errors]
 
 
 def in_order(errors: Iterable[FieldError]) -> list[FieldError]:
-    """The errors of one object in the order in which the API server says them: the declarative ones last."""
+    """Return the errors of one object in the order of the API server: the declarative ones last."""
     return sorted(errors, key=lambda error: error.declarative)
 
 
 def quote(text: str) -> str:
-    """``text`` in double quotes with everything unprintable escaped, as Go's ``%q`` prints it."""
+    """Return ``text`` in double quotes with everything unprintable escaped, as Go's ``%q`` prints it."""
     escaped = "".join(_ESCAPES.get(char) or (char if char.isprintable() else _escape(char)) for char in text)
     return f'"{escaped}"'
 

@@ -58,20 +58,20 @@ class FeatureGates:
 
     @classmethod
     def default(cls) -> Self:
-        """The gates of a plain Kubernetes 1.37."""
+        """Return the gates of a plain Kubernetes 1.37."""
         return cls()
 
     @classmethod
     def alpha(cls) -> Self:
-        """The default and every alpha gate that something here implements."""
+        """Return the default and every alpha gate that something here implements."""
         return cls(_ON | _ALPHA)
 
     def without(self, *names: str) -> FeatureGates:
-        """These gates with some switched off."""
+        """Return these gates with some switched off."""
         return FeatureGates(self.enabled - set(names))
 
     def switched(self, flags: str) -> FeatureGates:
-        """These gates with those changed that ``flags`` name.
+        """Return these gates with those changed that ``flags`` name.
 
         Args:
             flags: ``Name=true,Name=false``, as kube-apiserver's ``--feature-gates``.

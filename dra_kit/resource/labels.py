@@ -17,7 +17,7 @@ class Requirement:
     values: frozenset[str] = frozenset()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether labels fulfil it; NotIn is fulfilled where the label is missing."""
+        """Return whether labels match; NotIn matches where the label is missing."""
         value = labels.get(self.key)
         match self.operator:
             case "Exists":
@@ -44,13 +44,13 @@ class LabelSelector:
         return bool(self.requirements)
 
     def matches(self, obj: Mapping[str, Any]) -> bool:
-        """Whether an object's labels fulfil all conditions."""
+        """Return whether the labels of an object match all conditions."""
         labels = obj["metadata"].get("labels") or {}
         return all(requirement.matches(labels) for requirement in self.requirements)
 
 
 def from_object(selector: Mapping[str, Any] | None) -> LabelSelector:
-    """A ``metav1.LabelSelector``; an empty one chooses everything."""
+    """Return a ``metav1.LabelSelector``; an empty one selects everything."""
     selector = selector or {}
     requirements = [
         Requirement(key, "In", frozenset({value})) for key, value in selector.get("matchLabels", {}).items()

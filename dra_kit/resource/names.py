@@ -77,7 +77,7 @@ _CONDITION_REASON_RULE: Final = _rule(
 
 
 def dns_label(name: str, *, unit: Unit = "bytes") -> list[str]:
-    """A device, counter set or counter: an RFC 1123 label in lower case, at most 63 bytes."""
+    """Check the name of a device, counter set or counter: an RFC 1123 label in lower case, at most 63 bytes."""
     problems = _length(name, LABEL_MAX_LENGTH, unit)
     if not _matches(_LABEL, name):
         problems.append("must not contain dots" if _matches(_SUBDOMAIN, name) else _LABEL_RULE)
@@ -85,12 +85,12 @@ def dns_label(name: str, *, unit: Unit = "bytes") -> list[str]:
 
 
 def dns_1035_label(name: str) -> list[str]:
-    """A DNS label that begins with a letter."""
+    """Check a DNS label that begins with a letter."""
     return _length(name, LABEL_MAX_LENGTH, "bytes") + ([] if _matches(_LABEL_1035, name) else [_LABEL_1035_RULE])
 
 
 def dns_subdomain(name: str, *, unit: Unit = "bytes") -> list[str]:
-    """Labels joined by dots in lower case, at most 253 bytes: names of nodes and of most objects."""
+    """Check labels joined by dots in lower case, at most 253 bytes: names of nodes and of most objects."""
     problems = _length(name, SUBDOMAIN_MAX_LENGTH, unit)
     if not _matches(_SUBDOMAIN, name):
         problems.append(_SUBDOMAIN_RULE)
@@ -98,7 +98,7 @@ def dns_subdomain(name: str, *, unit: Unit = "bytes") -> list[str]:
 
 
 def caseless_subdomain(name: str) -> list[str]:
-    """A DNS subdomain in which upper case counts as lower case."""
+    """Check a DNS subdomain in which upper case counts as lower case."""
     problems = _length(name, SUBDOMAIN_MAX_LENGTH, "bytes")
     if not _matches(_SUBDOMAIN, name.lower()):
         problems.append(_CASELESS_SUBDOMAIN_RULE)
@@ -106,12 +106,12 @@ def caseless_subdomain(name: str) -> list[str]:
 
 
 def c_identifier(name: str) -> list[str]:
-    """The part of an attribute or capacity name after the domain (its length is limited elsewhere)."""
+    """Check the part of an attribute or capacity name after the domain (its length is limited elsewhere)."""
     return [] if _matches(_C_IDENTIFIER, name) else [_C_IDENTIFIER_RULE]
 
 
 def label_key(name: str) -> list[str]:
-    """The key of a label or taint, or a condition type: ``name`` or ``domain/name``."""
+    """Check the key of a label or taint, or a condition type: ``name`` or ``domain/name``."""
     prefix, slash, last = name.rpartition("/")
     if "/" in prefix:
         return [
@@ -129,7 +129,7 @@ def label_key(name: str) -> list[str]:
 
 
 def label_value(value: str) -> list[str]:
-    """The value of a label or taint; may be empty."""
+    """Check the value of a label or taint; may be empty."""
     problems = _length(value, LABEL_MAX_LENGTH, "bytes")
     if not _matches(_LABEL_VALUE, value):
         problems.append(_LABEL_VALUE_RULE)
@@ -137,12 +137,12 @@ def label_value(value: str) -> list[str]:
 
 
 def condition_reason(reason: str) -> list[str]:
-    """``reason`` of a condition."""
+    """Check ``reason`` of a condition."""
     return [] if _matches(_CONDITION_REASON, reason) else [_CONDITION_REASON_RULE]
 
 
 def byte_length(text: str) -> int:
-    """How many bytes ``text`` has for the API server, also when JSON smuggled half a surrogate pair into it."""
+    """Return how many bytes ``text`` has for the API server, also with half a surrogate pair from JSON in it."""
     return len(text.encode(errors="surrogatepass"))
 
 

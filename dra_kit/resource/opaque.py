@@ -48,7 +48,7 @@ class RawObject(dict[str, Any]):
 
 
 def size(value: Any) -> int:
-    """Bytes of opaque JSON: of the text that it was read from, where white space counts, else of its compact JSON."""
+    """Return the bytes of opaque JSON: of the text that was read, white space included, else of compact JSON."""
     if isinstance(value, RawObject):
         return names.byte_length(value.text)
     return names.byte_length(json.dumps(value, separators=(",", ":"), ensure_ascii=False))

@@ -18,7 +18,7 @@ class PlainAttributes(dict[str, DeviceAttribute]):
 
 
 def has_plain_attributes(device: Device) -> bool:
-    """Whether there surely is no attribute that all expressions stumble over, whatever they read."""
+    """Return whether there surely is no attribute that makes every expression fail, whatever it reads."""
     if type(device.attributes) is PlainAttributes:
         return True
     for attribute in device.attributes.values():  # noqa: SIM110 - asked of every device of a cluster: all() takes longer
@@ -28,7 +28,7 @@ def has_plain_attributes(device: Device) -> bool:
 
 
 def is_plain(attribute: DeviceAttribute) -> bool:
-    """Whether an attribute surely is none that all expressions stumble over."""
+    """Return whether an attribute surely makes no expression fail that does not read it."""
     if len(attribute.model_fields_set) != 1:
         return False
     if attribute.string is not None:

@@ -24,28 +24,28 @@ class PodReference:
 
 
 def reference(pod: ObjectView) -> PodReference:
-    """The pod by name and identity."""
+    """Return the pod by name and identity."""
     metadata = pod["metadata"]
     return PodReference(metadata.get("namespace", ""), metadata["name"], metadata["uid"])
 
 
 def init_containers(pod: ObjectView) -> list[ObjectView]:
-    """The init containers, sidecars among them, in the order of the spec."""
+    """Return the init containers, sidecars among them, in the order of the spec."""
     return list(pod["spec"].get("initContainers") or ())
 
 
 def containers(pod: ObjectView) -> list[ObjectView]:
-    """The regular containers, in the order of the spec."""
+    """Return the regular containers, in the order of the spec."""
     return list(pod["spec"].get("containers") or ())
 
 
 def is_sidecar(init_container: ObjectView) -> bool:
-    """Whether an init container runs beside the regular ones (KEP-753)."""
+    """Return whether an init container runs beside the regular ones (KEP-753)."""
     return init_container.get("restartPolicy") == "Always"
 
 
 def restarts(pod: ObjectView, container: ObjectView, exit_code: int) -> bool:
-    """Whether an ended container is started again, by its own policy (KEP-5307) or the pod's.
+    """Return whether an ended container is started again, by its own policy (KEP-5307) or the pod's.
 
     An init container that is no sidecar treats ``Always`` as ``OnFailure``: it is done once it has succeeded.
     """
@@ -63,7 +63,7 @@ def restarts(pod: ObjectView, container: ObjectView, exit_code: int) -> bool:
 
 
 def grace_seconds(pod: ObjectView) -> float:
-    """Seconds that the pod's containers have to end: those of its deletion, or of its spec."""
+    """Return the seconds that the pod's containers have to end: those of its deletion, or of its spec."""
     given = pod["metadata"].get("deletionGracePeriodSeconds")
     if given is None:
         given = pod["spec"].get("terminationGracePeriodSeconds")
@@ -71,7 +71,7 @@ def grace_seconds(pod: ObjectView) -> float:
 
 
 def remaining_seconds(pod: ObjectView, now: dt.datetime) -> float | None:
-    """Seconds until the pod's ``activeDeadlineSeconds`` are over; None without them, or before it has started."""
+    """Return the seconds until ``activeDeadlineSeconds`` are over; None without them, or before the pod has started."""
     deadline, start = pod["spec"].get("activeDeadlineSeconds"), (pod.get("status") or {}).get("startTime")
     if deadline is None or not start:
         return None
@@ -79,12 +79,12 @@ def remaining_seconds(pod: ObjectView, now: dt.datetime) -> float | None:
 
 
 def is_deleted(pod: ObjectView) -> bool:
-    """Whether somebody asked for its deletion."""
+    """Return whether its deletion has begun."""
     return bool(pod["metadata"].get("deletionTimestamp"))
 
 
 def phase(pod: ObjectView) -> str:
-    """Its phase as the API server knows it."""
+    """Return its phase as the API server knows it."""
     return str((pod.get("status") or {}).get("phase") or "Pending")
 
 
@@ -104,7 +104,7 @@ class PodClaim:
 
 
 def pod_claims(pod: ObjectView) -> Iterator[PodClaim]:
-    """The claims that the pod needs, in the order of its spec; last the one of its extended resources (KEP-5004)."""
+    """Yield the claims that the pod needs, in the order of its spec; last that of its extended resources (KEP-5004)."""
     status = pod.get("status") or {}
     made = {item["name"]: item.get("resourceClaimName") for item in status.get("resourceClaimStatuses") or ()}
     for entry in pod["spec"].get("resourceClaims") or ():
@@ -136,7 +136,7 @@ class ClaimUse:
 
 
 def claim_uses(pod: ObjectView, container: ObjectView) -> Iterator[ClaimUse]:
-    """What the container uses, in the order of its spec."""
+    """Yield the claims of the container, in the order of its spec."""
     names = {entry.name: entry.claim for entry in pod_claims(pod)}
     for used in (container.get("resources") or {}).get("claims") or ():
         if claim := names.get(used["name"]):

@@ -16,7 +16,7 @@ class Release(NamedTuple):
 
 
 OLDEST: Final = Release(1, 34)
-"""The first one that serves resource.k8s.io/v1 without being told to."""
+"""The first one that serves resource.k8s.io/v1 by default."""
 
 NEWEST: Final = Release(1, 37)
 """The one whose fields, feature gates and rules are known, and that the sandbox takes as its model."""

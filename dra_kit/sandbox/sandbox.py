@@ -70,26 +70,26 @@ class SandboxSettings:
 
 
 class SandboxObserver:
-    """Told what happens in the cluster, right when it happens; does nothing with it."""
+    """Receives what happens in the cluster, right when it happens; does nothing with it."""
 
     def decided(self, decision: Decision) -> None:
-        """The scheduler decided about a pod."""
+        """Note a decision of the scheduler about a pod."""
 
     def acted(self, node: str, activity: Activity) -> None:
-        """A kubelet did something."""
+        """Note that a kubelet did something."""
 
     def started(self, sandbox: Sandbox) -> None:
-        """API server, controllers and scheduler run; the nodes come next."""
+        """Note that API server, controllers and scheduler run; the nodes come next."""
 
     def waiting(self, calls: Sequence[str]) -> None:
-        """The driver has published nothing for a while.
+        """Note that the driver has published nothing for a while.
 
         Args:
             calls: of its code that have not returned.
         """
 
     def ending(self, calls: Sequence[str]) -> None:
-        """Everything is taken down from now on.
+        """Note that everything is taken down from now on.
 
         Args:
             calls: of the driver's code that have not returned, and are waited for a moment.
@@ -246,11 +246,11 @@ class Sandbox:
         return self.control_plane.informers
 
     def reports(self, namespace: str, pod: str) -> list[ContainerReport]:
-        """The containers of the pods of this name, oldest first."""
+        """Return the containers of the pods of this name, oldest first."""
         return [report for node in self.nodes for report in node.runtime.reports(namespace, pod)]
 
     def container(self, container_id: str) -> ContainerReport | None:
-        """A container of a pod that is still on a node."""
+        """Return a container of a pod that is still on a node."""
         found = (node.runtime.find(container_id) for node in self.nodes)
         return next(filter(None, found), None)
 
@@ -264,7 +264,7 @@ class Sandbox:
         return self._client
 
     async def causes(self, pods: Sequence[ObjectView]) -> Mapping[str, Sequence[Cause]]:
-        """What stands in the way of pods without a node, by UID."""
+        """Return what stands in the way of pods without a node, by UID."""
         from dra_kit.sandbox.cluster.causes import pod_causes
 
         return await pod_causes(self.informers, self.client, pods, self._settings.gates) if pods else {}
@@ -279,12 +279,12 @@ class Sandbox:
         return self._drivers.control(driver)
 
     async def environment(self, namespace: str, pod: str, container: str) -> Mapping[str, str]:
-        """The container's whole environment; empty while it has not started."""
+        """Return the container's whole environment; empty while it has not started."""
         report = self._report(namespace, pod, container)
         return report.environment if report else {}
 
     async def output(self, namespace: str, pod: str, container: str) -> str:
-        """What the container wrote, the newest part of it."""
+        """Return what the container wrote, the newest part of it."""
         report = self._report(namespace, pod, container)
         return report.log.text if report else ""
 
@@ -299,7 +299,7 @@ class Sandbox:
         return report.mounts if report else {}
 
     async def node_state(self) -> Iterable[str]:
-        """What the nodes keep for claims; with the node's name where there are several."""
+        """Return what the nodes store for claims; with the node's name where there are several."""
         found = []
         for node in self.nodes:
             where = f" on {node.name}" if len(self.nodes) > 1 else ""
@@ -315,7 +315,7 @@ class Sandbox:
         self._refusals.forget(namespace)
 
     async def driver_log(self) -> Sequence[str]:
-        """The lines that the drivers' roles logged."""
+        """Return the lines that the drivers' roles logged."""
         return self.log.lines
 
     def _pod_log(self, pod: dict[str, Any], options: LogOptions) -> AsyncGenerator[bytes, None]:

@@ -10,7 +10,7 @@ from dra_kit.sbom.component import Component
 
 
 def document(whole: Component, parts: Sequence[Component]) -> dict[str, Any]:
-    """The document.
+    """Return the document.
 
     Args:
         whole: what it is about.
@@ -32,7 +32,7 @@ def document(whole: Component, parts: Sequence[Component]) -> dict[str, Any]:
 
 
 def text(made: dict[str, Any]) -> str:
-    """The document as JSON with one line for each component, so that a change of one is a change of a line."""
+    """Return the document as JSON with one line for each component, so that a change of one is a change of a line."""
     lines = []
     for name, value in made.items():
         if isinstance(value, list):

@@ -16,7 +16,7 @@ FILE: Final = ROOT / "requirements" / "dra-kit.cdx.json"
 
 
 def generated() -> str:
-    """What the file has to be."""
+    """Return what the file has to be."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     parts = list(pinned(ROOT / "requirements" / "runtime.txt"))
     names = {part.name for part in parts}

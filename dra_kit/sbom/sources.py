@@ -14,7 +14,7 @@ _LICENCE_MAX = 100  # characters; more is the text of a licence, not its name
 
 
 def pinned(path: Path) -> Iterator[Component]:
-    """Those of a file of requirements with versions and hashes.
+    """Yield the packages of a file of requirements, with versions and hashes.
 
     Args:
         path: such as ``requirements/runtime.txt``.
@@ -24,7 +24,7 @@ def pinned(path: Path) -> Iterator[Component]:
 
 
 def installed(found: Iterable[Distribution] | None = None) -> list[Component]:
-    """Those of this environment, by name.
+    """Return the packages of this environment, by name.
 
     Args:
         found: other ones.
@@ -46,15 +46,15 @@ def required(requirement: str) -> str:
 
 
 def _requires(distribution: Distribution) -> Iterator[str]:
-    """Without its extras: what is there for one of them is required by nobody."""
+    """Return the requirements; those of extras are left out."""
     return (required(text) for text in distribution.requires or () if "extra ==" not in text)
 
 
 def _licence(distribution: Distribution) -> str:
     for field in ("License-Expression", "License"):
-        for said in _all(distribution, field):
-            if len(said) <= _LICENCE_MAX and "\n" not in said:
-                return said
+        for text in _all(distribution, field):
+            if len(text) <= _LICENCE_MAX and "\n" not in text:
+                return text
     of_classifiers = [item for item in _all(distribution, "Classifier") if item.startswith("License :: ")]
     return of_classifiers[0].rpartition(" :: ")[2] if of_classifiers else ""
 

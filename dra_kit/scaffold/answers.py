@@ -22,7 +22,7 @@ _VERSION: Final = "_dra_kit"
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What ``dra-kit new`` was told.
+    """The answers that ``dra-kit new`` got.
 
     Attributes:
         project: name of the project, its folder and its helm release.
@@ -49,12 +49,12 @@ class Answers:
             raise ConfigurationError(f"kind {self.kind!r} is none of {', '.join(get_args(Kind))}", code="invalid-name")
 
     def as_dict(self) -> dict[str, Any]:
-        """By the names of copier.yml."""
+        """Return the answers by the names of copier.yml."""
         return asdict(self)
 
 
 def read_answers(folder: Path) -> tuple[Answers, str]:
-    """The answers that a project was made with, and the version of dra-kit that made it.
+    """Return the answers that a project was made with, and the version of dra-kit that made it.
 
     Raises:
         ConfigurationError: it has none, or they are not understood.
@@ -75,5 +75,5 @@ def read_answers(folder: Path) -> tuple[Answers, str]:
 
 
 def answers_file(answers: Answers, version: str) -> dict[str, Any]:
-    """What the file says."""
+    """Return the content of the file of answers."""
     return {_VERSION: version, **answers.as_dict()}

@@ -36,7 +36,7 @@ TAKEN_PROJECTS: Final = frozenset(
 
 
 def check_project(name: str) -> str:
-    """The name of a project.
+    """Check the name of a project.
 
     Raises:
         ConfigurationError: with a name that would do.
@@ -56,7 +56,7 @@ def check_project(name: str) -> str:
 
 
 def check_driver(name: str) -> str:
-    """The name of a driver.
+    """Check the name of a driver.
 
     Raises:
         ConfigurationError: it is no DNS subdomain of at most 63 bytes, or has no domain.
@@ -79,7 +79,7 @@ def check_driver(name: str) -> str:
 
 
 def check_package(name: str) -> str:
-    """The name of a Python package.
+    """Check the name of a Python package.
 
     Raises:
         ConfigurationError: it is no identifier, or something else has it.
@@ -102,12 +102,12 @@ def _is_taken(name: str) -> bool:
 
 
 def default_driver(project: str) -> str:
-    """The driver's name where nobody gives one: in a domain that is everybody's, to be replaced."""
+    """Return the name of the driver where none is given: in a reserved domain, to be replaced."""
     return f"{project}.example.com"
 
 
 def default_package(project: str) -> str:
-    """The package's name where nobody gives one."""
+    """Return the name of the package where none is given."""
     package = project.replace("-", "_")
     try:
         return check_package(package)

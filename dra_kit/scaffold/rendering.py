@@ -16,18 +16,18 @@ _SUFFIX: Final = ".jinja"
 
 
 def installed_version() -> str:
-    """The version of dra-kit that is installed."""
+    """Return the version of dra-kit that is installed."""
     return version_of("dra-kit")
 
 
 def version_range(version: str) -> str:
-    """What a new project depends on: this minor release and newer patches of it."""
+    """Return the versions that a new project depends on: this minor release and newer patches of it."""
     major, minor, *_ = version.split(".")
     return f">={major}.{minor},<{major}.{int(minor) + 1}"
 
 
 def render(template: Path, answers: Answers, version: str) -> dict[PurePosixPath, str]:
-    """The text of each file, by its path in the project.
+    """Return the text of each file, by its path in the project.
 
     Files whose name ends in ``.jinja`` are rendered, all others copied; in paths, too, names stand in braces. The rules
     are those of copier, which renders the same template (``_envops`` in copier.yml).

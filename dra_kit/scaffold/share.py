@@ -11,12 +11,12 @@ _PACKAGE: Final = Path(__file__).parents[1]
 
 
 def template() -> Path:
-    """The folder of the project template, with its copier.yml."""
+    """Return the folder of the project template, with its copier.yml."""
     return _find("templates/driver")
 
 
 def chart() -> Path:
-    """The folder of the helm chart."""
+    """Return the folder of the helm chart."""
     return _find("charts/dra-driver")
 
 

@@ -55,7 +55,7 @@ def update(folder: Path, files: Mapping[PurePosixPath, str], *, project: str) ->
 
 
 def _plan(place: Path, base: str | None, new: str | None, project: str) -> tuple[Outcome | None, str]:
-    """What is to become of a file, and its text where it is written."""
+    """Return what becomes of a file, and its text where it is written."""
     if new == base or (mine := _read(place)) == new:
         return None, ""
     if mine is None:
@@ -91,7 +91,7 @@ def _carry_out(folder: Path, change: Change, text: str) -> None:
 
 
 def _merge(mine: str, base: str, new: str, project: str) -> tuple[str, bool]:
-    """The three-way merge of a file, and whether lines of it were changed by both."""
+    """Return the three-way merge of a file, and whether lines of it were changed by both."""
     with tempfile.TemporaryDirectory() as directory:
         paths = [Path(directory, name) for name in ("mine", "base", "new")]
         for path, text in zip(paths, (mine, base, new), strict=True):
@@ -111,7 +111,7 @@ def _merge(mine: str, base: str, new: str, project: str) -> tuple[str, bool]:
 
 
 def uncommitted(folder: Path) -> Iterator[str]:
-    """Lines of ``git status`` of a project; none where it is no git repository."""
+    """Yield lines of ``git status`` of a project; none where it is no git repository."""
     try:
         run = subprocess.run(
             ["git", "-C", str(folder), "status", "--porcelain", "--", "."],  # noqa: S607 - the author's git

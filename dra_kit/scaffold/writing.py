@@ -74,7 +74,7 @@ def write_base(folder: Path, files: Mapping[PurePosixPath, str]) -> None:
 
 
 def read_base(folder: Path) -> dict[PurePosixPath, str]:
-    """What the template made the last time.
+    """Return what the template made the last time.
 
     Raises:
         ConfigurationError: it is not there.

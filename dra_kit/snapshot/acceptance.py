@@ -56,7 +56,7 @@ def refuse_invalid(kind: KnownKind, obj: Object, gates: FeatureGates, api_versio
 
 
 def as_stored(kind: KnownKind, document: Object, where: str) -> Object:
-    """A saved object, in which all that is read later has the shape that the API gives it.
+    """Return a saved object, in which all that is read later has the shape that the API gives it.
 
     Args:
         kind: of the object.
@@ -97,7 +97,7 @@ def as_stored(kind: KnownKind, document: Object, where: str) -> Object:
 
 
 def _missing(value: Any, type_name: str, path: str) -> Iterator[str]:
-    """The fields that the API requires and that are empty."""
+    """Yield the fields that the API requires and that are empty."""
     if type_name.startswith(LIST):
         for index, item in enumerate(value):
             yield from _missing(item, item_type(type_name), f"{path}[{index}]")

@@ -33,7 +33,7 @@ from dra_kit.values.json import ObjectView
 
 
 def read_manifests(paths: Iterable[Path], namespace: str, *, alpha: bool) -> dict[str, list[ObjectView]]:
-    """Manifests of any of the kinds that explanations look at, as an API server would store them.
+    """Return manifests of any of the kinds that explanations look at, as an API server would store them.
 
     Args:
         paths: YAML or JSON files, or folders whose files of these kinds are taken; ``-`` is standard input.
@@ -83,7 +83,7 @@ def load(path: Path) -> Objects:
 
 
 def load_devices(path: Path) -> tuple[list[LazySlice], dict[str, v1.DeviceClass]]:
-    """The slices and classes of a snapshot or of saved objects; the classes by name.
+    """Return the slices and classes of a snapshot or of saved objects; the classes by name.
 
     Args:
         path: as for :func:`load`.
@@ -124,7 +124,7 @@ def _contents(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _stored(document: dict[str, Any], where: str, namespace: str, *, alpha: bool) -> ObjectView:
-    """A manifest as the API server would store it: known fields only, with defaults, in v1."""
+    """Return a manifest as the API server would store it: known fields only, with defaults, in v1."""
     kind = _kind(document, where)
     api_version = str(document["apiVersion"])
     strictness = Strictness()
@@ -149,7 +149,7 @@ def _converted(document: dict[str, Any], kind: KnownKind) -> dict[str, Any]:
 
 
 def _defaulted(document: dict[str, Any], kind: KnownKind) -> dict[str, Any]:
-    """A saved object with the defaults of the API, which one that was not saved from a cluster may lack."""
+    """Return a saved object with the defaults of the API, which one that was not saved from a cluster may lack."""
     if kind.model is not None:
         # what does not have the shape of the API is reported when it becomes a model
         with contextlib.suppress(AttributeError, KeyError, TypeError):

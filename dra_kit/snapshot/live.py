@@ -74,7 +74,7 @@ class Scope:
     ended: Sequence[str] | None = None
 
     def parts(self, kind: str) -> Iterator[tuple[str | None, str]]:
-        """The lists that have the objects of a kind: namespace, None for all of them, and field selector."""
+        """Yield the lists that have the objects of a kind: namespace, None for all of them, and field selector."""
         if kind == PODS.kind and self.ended is not None:
             yield None, _ACTIVE_PODS
             yield from ((self.namespace, f"metadata.name={name},{phase}") for name in self.ended for phase in _ENDED)

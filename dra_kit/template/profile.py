@@ -27,7 +27,7 @@ class NodeProfile(BaseModel):
 
     Attributes:
         name: of the node that stands for all of its kind; without one, the file's name.
-        labels: of such a node; the driver's provider is told of them.
+        labels: of such a node; the driver's provider gets them.
         taints: of such a node.
         allocatable: what pods can have of such a node, by resource: ``cpu: "96"``.
         settings: the driver's settings on such a node, by field name.
@@ -43,7 +43,7 @@ class NodeProfile(BaseModel):
 
 
 def read_profile(path: Path) -> NodeProfile:
-    """The profile of a file.
+    """Return the profile of a file.
 
     Raises:
         ConfigurationError: it cannot be read, or is none; with the field and what is wrong with it.
@@ -66,7 +66,7 @@ def read_profile(path: Path) -> NodeProfile:
 
 
 def node_object(profile: NodeProfile) -> dict[str, Any]:
-    """The Node of a profile, as JSON."""
+    """Return the Node of a profile, as JSON."""
     labels = {"kubernetes.io/hostname": profile.name, **profile.labels}
     node: dict[str, Any] = {
         "apiVersion": "v1",

@@ -19,7 +19,7 @@ _SUFFIX: Final = "tmpl0"  # as long as what the API server appends to generateNa
 def template_slices(
     driver: Driver[Any, Any], inventory: Inventory[Device], node: str, features: ServerFeatures
 ) -> list[v1.ResourceSlice]:
-    """What the driver publishes of an inventory, device by device, but with names that the API server has not made.
+    """Return what the driver publishes of an inventory, by device; names lack the API server's suffix.
 
     Args:
         driver: whose slices they are.

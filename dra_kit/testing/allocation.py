@@ -22,7 +22,7 @@ def allocated_claim(
     *,
     admin_access: bool,
 ) -> dict[str, Any]:
-    """The claim object; of a device that may be shared it has a share, with what the request policies give by default.
+    """Return the claim object; a device that may be shared has a share, with the defaults of the request policies.
 
     Args:
         reference: of the claim.
@@ -66,7 +66,7 @@ def _parameters(config: OpaqueConfig | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def counter_sets(devices: Sequence[Device]) -> list[CounterSet]:
-    """Counter sets from which all these devices can draw at once; the real ones are in the pool of ``discover``."""
+    """Return counter sets for all these devices at once; the real ones are in the pool of ``discover``."""
     found: dict[str, dict[str, Quantity]] = {}
     for taken in (taken for device in devices for taken in device.consumes_counters):
         counters = found.setdefault(taken.counter_set, {})

@@ -50,7 +50,7 @@ class Background:
             raise
 
     def iterate(self, source: AsyncIterator[R]) -> Iterator[R]:
-        """What an asynchronous iterator gives there, one by one."""
+        """Yield what an asynchronous iterator yields in the background loop, one by one."""
         while True:
             try:
                 yield self.call(_next(source))

@@ -62,7 +62,7 @@ class TestBed:
         killed_after: str = "",
         killed_driver: str = "",
     ) -> Iterator[Harness]:
-        """What one test works with: a namespace of its own, and nothing left over in the end.
+        """Open the harness of one test: a namespace of its own, and nothing left over in the end.
 
         Args:
             name: of the test.
@@ -101,7 +101,7 @@ def sandbox(
     time_scale: float = 10.0,
     timeout: float = 60.0,
 ) -> Iterator[TestBed]:
-    """A sandbox with a driver, or several, which have published their devices when the block begins.
+    """Start a sandbox with a driver, or several, which have published their devices when the block begins.
 
     Args:
         *targets: the drivers: ``module:attr``, ``./file.py`` or a project folder, without any the folder ``.``; the
@@ -135,7 +135,7 @@ def sandbox(
 
 @contextmanager
 def deployed(*targets: str, kubeconfig: Path | None = None, timeout: float = 180.0) -> Iterator[TestBed]:
-    """A real cluster in which a driver, or several, and their DeviceClasses are deployed.
+    """Use a real cluster in which a driver, or several, and their DeviceClasses are deployed.
 
     Args:
         *targets: the drivers, for their names; without any the folder ``.``.

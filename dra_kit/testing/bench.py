@@ -95,7 +95,7 @@ class Bench:
 
     There are no files, no sockets and no API server; locks, conflicts, NotYet and what is undone are as on a node.
     Programs of ``ChildProcess`` effects really run, and end with the bench; objects of ``ClusterObject`` effects are
-    kept in memory. ``holds`` is asked when a claim is prepared again, and at no other time.
+    stored in memory. ``holds`` is called when a claim is prepared again, and at no other time.
     """
 
     def __init__(self, driver: Driver[Any, Any], settings: BaseModel | None, directory: Path) -> None:
@@ -174,7 +174,7 @@ class Bench:
         admin_access: bool = False,
         within: float = 0,
     ) -> list[Prepared]:
-        """What the preparer returns for each device of a claim; it may be prepared again.
+        """Return what the preparer returns for each device of a claim; it may be prepared again.
 
         Args:
             claim: its name.
@@ -184,13 +184,13 @@ class Bench:
             within: seconds that effects get to come up, as a program does; 0: a ``NotYet`` is raised at once.
 
         Raises:
-            PrepareError: what the user would be told; what was ensured is undone, unless it is a ``NotYet``.
+            PrepareError: the error that the user would get; what was ensured is undone, unless it is a ``NotYet``.
             ConfigurationError: what the preparer returns, or its effects, break a rule.
         """
-        chosen, reference = list(devices), self._reference(claim)
-        pool = Pool(name=NODE, devices=chosen, counter_sets=counter_sets(chosen))
-        self._inventory.replace(Inventory(pools=[pool]), {(NODE, item.name): identity(item) for item in chosen})
-        raw = allocated_claim(reference, self._driver.name, NODE, chosen, config, admin_access=admin_access)
+        used, reference = list(devices), self._reference(claim)
+        pool = Pool(name=NODE, devices=used, counter_sets=counter_sets(used))
+        self._inventory.replace(Inventory(pools=[pool]), {(NODE, item.name): identity(item) for item in used})
+        raw = allocated_claim(reference, self._driver.name, NODE, used, config, admin_access=admin_access)
         allocation = allocated(raw, reference, self._driver.name)
         returned: list[Prepared] = []
         before = self._records.get(claim)
@@ -267,7 +267,7 @@ def unit(
     hardware: Any = None,
     settings: BaseModel | None = None,
 ) -> Unit:
-    """A bench for unit tests of a preparer and its effects::
+    """Return a bench for unit tests of a preparer and its effects::
 
         async with unit(driver, hardware=FakeCard()) as bench:
             [prepared] = await bench.prepare("lunch", [Gpu(name="gpu-0")], config=GpuConfig(profile="1g"))

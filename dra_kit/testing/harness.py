@@ -99,7 +99,7 @@ class Harness:
         return named(self._background.call(self._wait(pod, phase, message, timeout)), pod)
 
     def claim(self, name: str) -> dict[str, Any]:
-        """A ResourceClaim as it is in the API.
+        """Return a ResourceClaim as it is in the API.
 
         Raises:
             NotFound: there is none.
@@ -107,7 +107,7 @@ class Harness:
         return self._background.call(self.cluster.client.get(RESOURCE_CLAIMS, name, self.namespace))
 
     def devices(self) -> Mapping[str, PublishedDevice]:
-        """What the drivers publish now, by ``<name>``; of several pools by ``<pool>/<name>``.
+        """Return what the drivers publish now, by ``<name>``; of several pools by ``<pool>/<name>``.
 
         Where devices of several drivers would have one name, it is ``<driver>/<pool>/<name>``.
         """
@@ -172,7 +172,7 @@ class Harness:
         self._do(driver, lambda control: control.restart())
 
     def kill(self, *, after: str = "", restart: bool = True, driver: str = "") -> None:
-        """``kill -9`` the driver on every node: now, or after its next step of a kind.
+        """Kill the driver on every node with ``kill -9``: now, or after its next step of a kind.
 
         The test is marked with ``@pytest.mark.dra_process``: only a process can be killed. It is started again, as the
         kubelet restarts a container; nothing but its state is left. A kill now returns when it is up again.
@@ -330,12 +330,12 @@ class Harness:
         wish = " and ".join(filter(None, [phase or ("" if message else "Running"), message and f"told {message!r}"]))
         if pod is None:
             raise AssertionError(f"pod {name} does not exist; it should be {wish}; {self._applied()}")
-        texts = [*_told(pod), *await self._causes(name)]
-        told = "".join(f"\n  {printable(text, keep=_LAID_OUT)}" for text in texts)
-        raise AssertionError(f"pod {name} is {pod.phase}; it should be {wish}{told}")
+        texts = [*_texts_of(pod), *await self._causes(name)]
+        shown = "".join(f"\n  {printable(text, keep=_LAID_OUT)}" for text in texts)
+        raise AssertionError(f"pod {name} is {pod.phase}; it should be {wish}{shown}")
 
     async def _causes(self, name: str) -> Sequence[str]:
-        """Why a pod has no node, device by device; on a real cluster that takes rights to read all of it."""
+        """Return why a pod has no node, device by device; on a real cluster that needs rights to read all of it."""
         pod = await self.cluster.client.get(PODS, name, self.namespace)
         if pod["spec"].get("nodeName") or not isinstance(self.cluster, Sandbox):
             return ()
@@ -350,7 +350,7 @@ def _as_wished(pod: PodFacts, phase: Phase | None, message: str) -> bool:
     return bool(message) or pod.phase in {"Running", *_ENDED}
 
 
-def _told(pod: PodFacts) -> Iterator[str]:
+def _texts_of(pod: PodFacts) -> Iterator[str]:
     if pod.refusal:
         yield f"the driver refuses it for good: {pod.refusal}"
     yield from pod.messages

@@ -36,7 +36,7 @@ def _named(what: str, items: Mapping[str, T] | None) -> Named[T] | None:
 
 
 def named(pod: PodFacts, name: str) -> PodFacts:
-    """A pod whose containers, and their variables, say what there is."""
+    """Return a pod whose containers and their variables, device files and mounts are :class:`Named`."""
     containers = {
         key: replace(
             item,

@@ -1,4 +1,4 @@
-"""Objects of effects kept in memory: an API server, and the controllers of it, that the test plays."""
+"""Objects of effects, in memory: an API server, and the controllers of it, that the test plays."""
 
 from __future__ import annotations
 

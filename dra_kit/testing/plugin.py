@@ -20,7 +20,7 @@ __tracebackhide__ = True  # pytest shows the test's own line instead
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The plugin's settings."""
+    """Add the settings of the plugin."""
     group = parser.getgroup("dra-kit")
     group.addoption(
         "--dra-kubeconfig",
@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The plugin's markers."""
+    """Add the markers of the plugin."""
     for line in (
         "dra_namespace(labels): labels of the test's namespace",
         "dra_process: each driver has a process of its own, which dra.kill() ends by kill -9",
@@ -53,7 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that is marked with ``dra_killed`` is one for each step."""
+    """Run a test that is marked with ``dra_killed`` once for each step."""
     marker = metafunc.definition.get_closest_marker("dra_killed")
     if marker is None or "dra" not in metafunc.fixturenames:
         return
@@ -64,7 +64,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Lines of dra-kit's log in reports get their fields: pytest's formatter shows the constant message alone."""
+    """Show the fields of dra-kit's log in reports: pytest's formatter shows the constant message alone."""
     logging_plugin = session.config.pluginmanager.get_plugin("logging-plugin")
     for name in ("caplog_handler", "report_handler"):
         handler = getattr(logging_plugin, name, None)
@@ -80,7 +80,7 @@ class _WithFields(logging.Formatter):
         self._plain = plain
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """Return the line."""
         text = self._plain.format(record)
         if not record.name.startswith("dra_kit."):
             return text

@@ -11,17 +11,17 @@ _MOUNT = re.compile(r"\d+ \d+ \d+:\d+ (\S+) (\S+) \S+ .*?- \S+ \S+ \S+")
 
 
 def variables(output: str) -> Mapping[str, str]:
-    """What ``env`` printed; values with line breaks are cut."""
+    """Return the variables that ``env`` printed; values with line breaks are cut."""
     return {match[1]: match[2] for match in _lines(_VARIABLE, output)}
 
 
 def device_nodes(output: str) -> Mapping[str, str] | None:
-    """Type and numbers of what ``ls -l`` listed by its absolute path, by path; None where it listed nothing."""
+    """Return type and numbers of what ``ls -l`` listed by its absolute path, by path; None where it listed nothing."""
     return {match[4]: f"{match[1]} {match[2]}:{match[3]}" for match in _lines(_DEVICE_FILE, output)} or None
 
 
 def mounts(output: str) -> Mapping[str, str] | None:
-    """The root of each mount within its file system, by where it is mounted; None where no mount was printed.
+    """Return the root of each mount within its file system, by where it is mounted; None where no mount was printed.
 
     That is the path on the node, without that of the file system (proc_pid_mountinfo(5)).
     """

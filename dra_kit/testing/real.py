@@ -21,50 +21,50 @@ class DriverElsewhere:
         self._driver = driver
 
     async def restart(self) -> None:
-        """Always refused."""
+        """Refuse."""
         raise self._refused("restarted", "kubectl rollout restart")
 
     async def in_process(self, wanted: bool, /) -> None:
-        """It is a process, but none that can be killed from here."""
+        """Refuse: it is a process, but none that can be killed from here."""
         if wanted:
             raise self._refused("killed", "kill -9 on its node")
 
     async def kill(self) -> None:
-        """Always refused."""
+        """Refuse."""
         raise self._refused("killed", "kill -9 on its node")
 
     async def start(self) -> None:
-        """It runs."""
+        """Do nothing: it runs."""
 
     async def kill_after(self, step: str) -> None:
-        """Always refused."""
+        """Refuse."""
         del step
         raise self._refused("killed", "kill -9 on its node")
 
     async def upgrade(self, target: object, /) -> None:
-        """Always refused."""
+        """Refuse."""
         del target
         raise self._refused("upgraded", "helm upgrade")
 
     async def rollback(self) -> None:
-        """Always refused."""
+        """Refuse."""
         raise self._refused("rolled back", "helm rollback")
 
     async def reboot(self, lost: Sequence[str] = ()) -> None:
-        """Always refused."""
+        """Refuse."""
         del lost
         raise self._refused("ended by a reboot", "systemctl reboot on its node")
 
     async def restore(self) -> None:
-        """It is as it was."""
+        """Do nothing: it is unchanged."""
 
     async def files(self, place: str) -> Sequence[str] | None:
-        """Nothing: a node cannot be looked into from afar."""
+        """Return nothing: a node cannot be looked into from outside."""
         del place
         return None
 
     async def replace_file(self, setting: str, text: str) -> str:
-        """Always refused.
+        """Refuse.
 
         Raises:
             ConfigurationError: the driver's files are on its nodes.
@@ -75,7 +75,7 @@ class DriverElsewhere:
         )
 
     async def inject_health(self, device: str, reason: str, message: str | None) -> None:
-        """Always refused.
+        """Refuse.
 
         Raises:
             ConfigurationError: the driver's processes are on its nodes.
@@ -111,7 +111,7 @@ class RealCluster:
         return printed.variables(await self.output(namespace, pod, container))
 
     async def output(self, namespace: str, pod: str, container: str) -> str:
-        """The container's log; empty while the kubelet has none."""
+        """Return the container's log; empty while the kubelet has none."""
         try:
             return await self.client.log(pod, namespace, container)
         except KubeError:
@@ -126,25 +126,25 @@ class RealCluster:
         return printed.mounts(await self.output(namespace, pod, container))
 
     async def node_state(self) -> Iterable[str]:
-        """Nothing: a node cannot be looked into from afar."""
+        """Return nothing: a node cannot be looked into from outside."""
         return ()
 
     def control(self, driver: str = "") -> DriverElsewhere:
-        """Refuses everything."""
+        """Refuse everything."""
         return DriverElsewhere(driver or self.drivers[0])
 
     def refusal(self, namespace: str, claim: str) -> str:
-        """Nothing: of the driver's errors only the texts can be seen from here."""
+        """Return nothing: of the driver's errors only the texts can be seen from outside."""
         del namespace, claim
         return ""
 
     def forget_refusals(self, namespace: str) -> None:
-        """Nothing is kept."""
+        """Do nothing: no refusal is recorded."""
 
 
 @asynccontextmanager
 async def real_cluster(kubeconfig: Path | None, drivers: Sequence[str]) -> AsyncIterator[RealCluster]:
-    """The cluster of a kubeconfig, for the running event loop.
+    """Connect to the cluster of a kubeconfig, for the running event loop.
 
     Args:
         kubeconfig: its path; None for the current one.

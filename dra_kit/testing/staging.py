@@ -31,7 +31,7 @@ def staged(
     killed_after: str,
     killed_driver: str,
 ) -> Iterator[Harness]:
-    """The harness of one test; in the end everything it made is deleted.
+    """Yield the harness of one test; in the end, delete everything it created.
 
     Raises:
         AssertionError: something is left over although the test passed: claims, CDI files, records, effects, devices.

@@ -24,12 +24,12 @@ _SINGLE_MULTIPLICATION: Final = frozenset({1, 2, 3, 6, 9})
 
 
 def wrap_int64(number: int) -> int:
-    """The low 64 bits of ``number`` as a signed integer."""
+    """Return the low 64 bits of ``number`` as a signed integer."""
     return (number + 2**63) % 2**64 - 2**63
 
 
 def divide_up(number: int, divisor: int) -> int:
-    """``number / divisor``, rounded away from zero."""
+    """Return ``number / divisor``, rounded away from zero."""
     quotient = -(-abs(number) // divisor)
     return quotient if number >= 0 else -quotient
 
@@ -48,11 +48,11 @@ class Amount(NamedTuple):
     is_decimal: bool
 
     def as_decimal(self) -> Decimal:
-        """The exact number."""
+        """Return the exact number."""
         return Decimal(f"{self.unscaled}E{self.exponent}")
 
     def as_int64(self) -> int | None:
-        """The number, if it is in int64 form with no negative power of ten and fits (Go: ``AsInt64``)."""
+        """Return the number, if it is in int64 form with no negative power of ten and fits (Go: ``AsInt64``)."""
         if self.is_decimal or self.exponent < 0:
             return None
         if self.unscaled == 0 or self.exponent == 0:
@@ -61,7 +61,7 @@ class Amount(NamedTuple):
         return number if INT64_MIN <= number <= INT64_MAX else None
 
     def scaled_int64(self, target: int) -> int:
-        """The number in units of ``10**target``, with Go's rounding and overflow (Go: ``ScaledValue``)."""
+        """Return the number in units of ``10**target``, with Go's rounding and overflow (Go: ``ScaledValue``)."""
         shift = self.exponent - target
         if self.is_decimal:
             return _scale_decimal(self.unscaled, shift)
@@ -70,14 +70,14 @@ class Amount(NamedTuple):
         return _scale_int64_up(self.unscaled, shift)
 
     def whole(self) -> tuple[int, bool]:
-        """The number rounded away from zero to a whole one, and whether that was exact."""
+        """Return the number rounded away from zero to a whole one, and whether that was exact."""
         if self.exponent >= 0:
             return self._aligned(0), True
         divisor = 10**-self.exponent
         return divide_up(self.unscaled, divisor), self.unscaled % divisor == 0
 
     def plus(self, other: Amount) -> Amount:
-        """The exact sum: in int64 form if both are and it fits, else as a decimal.
+        """Return the exact sum: in int64 form if both are and it fits, else as a decimal.
 
         Raises:
             OverflowError: the sum would have more than 4,000 digits.
@@ -94,11 +94,11 @@ class Amount(NamedTuple):
         return Amount(total, exponent, self.is_decimal or other.is_decimal or not fits)
 
     def negated(self) -> Amount:
-        """The same amount with the other sign; the smallest int64 becomes a decimal."""
+        """Return the same amount with the other sign; the smallest int64 becomes a decimal."""
         return Amount(-self.unscaled, self.exponent, self.is_decimal or self.unscaled == INT64_MIN)
 
     def without_trailing_zeros(self, multiple_of: int) -> tuple[int, int]:
-        """(unscaled, exponent) with the largest exponent that is a multiple of ``multiple_of``; not for zero."""
+        """Return (unscaled, exponent) with the largest exponent that is a multiple of ``multiple_of``; not for zero."""
         unscaled, exponent = self.unscaled, self.exponent
         while unscaled % 10 == 0:
             unscaled //= 10

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def cut(text: str, most: int) -> str:
-    """The text, without its middle where it is too long: what it is about stands first, the remedy last.
+    """Return the text, without its middle where it is too long: the object is at its beginning, the remedy at its end.
 
     Args:
         text: any; half a surrogate pair, which UTF-8 cannot hold, counts three bytes.

@@ -48,7 +48,7 @@ class DuplicateKeysObject(dict[str, Any]):
 
 
 def loads(text: str | bytes) -> Any:
-    """Like ``json.loads``, but an object with duplicate keys comes back as a DuplicateKeysObject.
+    """Decode like ``json.loads``, but an object with duplicate keys becomes a DuplicateKeysObject.
 
     The API server stores opaque parameters (RawExtension) byte for byte, so that duplicate keys reach the driver;
     strict decoding must be able to refuse them. ``NaN`` and ``Infinity``, which are no JSON, are refused here. Halves
@@ -66,7 +66,7 @@ def loads(text: str | bytes) -> Any:
 def decoder(
     parse_int: Callable[[str], Any] | None = None, parse_float: Callable[[str], Any] | None = None
 ) -> Callable[[str], Any]:
-    """What decodes as ``loads`` does, but reads numbers in its own way.
+    """Return a decoder that works as ``loads``, but reads numbers in its own way.
 
     Args:
         parse_int: as for ``json.JSONDecoder``.
@@ -78,7 +78,7 @@ def decoder(
 
 
 def decoded(text: str | bytes, decode: Callable[[str], Any]) -> Any:
-    """What a decoder of ``decoder`` makes of a text; arguments and errors are those of ``loads``."""
+    """Return the value of a text by a decoder of ``decoder``; arguments and errors are those of ``loads``."""
     if not isinstance(text, str):
         text = text.decode()
     if _SURROGATE.search(text):

@@ -1,4 +1,4 @@
-"""The name that is likely meant by one that is not known."""
+"""The known name that is nearest to one that is not known."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 
 def did_you_mean(value: object, accepted: Iterable[object]) -> str:
-    """The accepted text that is nearest, when one is near; case, ``-`` and ``_`` count nothing."""
+    """Return the hint at the nearest accepted text, when one is near; case, ``-`` and ``_`` count nothing."""
     if not isinstance(value, str):
         return ""
     import difflib  # for mistakes only: a node that runs well needs none of it
@@ -18,7 +18,7 @@ def did_you_mean(value: object, accepted: Iterable[object]) -> str:
 
 
 def one_slip(value: object, accepted: Iterable[object]) -> str:
-    """The accepted text that ``value`` must mean; empty if there is none, or more than one.
+    """Return the accepted text that ``value`` must stand for; empty if there is none, or more than one.
 
     It differs in case, ``-`` and ``_`` only, or, with four letters or more, by one slip of the pen: a letter that is
     missing, too many, wrong, or exchanged with the next one. Digits are no slips: ``gpu-0`` is not ``gpu-1``.

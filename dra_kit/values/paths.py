@@ -7,7 +7,7 @@ from typing import Any
 
 
 def value_at(value: Any, keys: Iterable[str | int]) -> Any:
-    """The value at a path; None where the path leads nowhere, whatever stands in its way.
+    """Return the value at a path; None where the path leads nowhere, whatever stands in its way.
 
     Args:
         value: any JSON value.

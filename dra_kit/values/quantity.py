@@ -88,7 +88,7 @@ class Quantity:
 
     @classmethod
     def from_int64(cls, number: int) -> Quantity:
-        """A whole number, as Kubernetes makes a quantity of an int64 (Go: ``NewQuantity(n, DecimalExponent)``).
+        """Return a whole number, as Kubernetes makes a quantity of an int64 (Go: ``NewQuantity(n, DecimalExponent)``).
 
         Other than the quantity that is read from the same digits, it is always in int64 form.
 
@@ -247,7 +247,7 @@ def _text_of(value: str | int | Decimal) -> str:
 
 
 def _parse(text: str) -> tuple[Amount, QuantityFormat, str | None]:
-    """The number, its suffix family, and the text if Go takes that for canonical."""
+    """Return the number, its suffix family, and the text if Go takes that for canonical."""
     syntax = _SYNTAX.fullmatch(text)
     if syntax is None or not text:
         raise InvalidQuantity(
@@ -311,7 +311,7 @@ def _interpret_suffix(text: str, suffix: str) -> tuple[Literal[2, 10], int, Quan
 
 
 def _as_bytes(text: str) -> str:
-    """What to write for an amount of bytes, as people write it; empty where the text is none."""
+    """Return what to write for an amount of bytes, as people write it; empty where the text is none."""
     match = _BYTES.fullmatch(text)
     if match is None:
         return ""
@@ -323,7 +323,7 @@ def _as_bytes(text: str) -> str:
 
 
 def _round_to_nano(unscaled: int, exponent: int) -> Amount:
-    """A number that is not negative in decimal form, whole billionths; what is not zero stays at least one."""
+    """Round a number that is not negative, in decimal form, to whole billionths; never down to zero."""
     surplus = exponent - NANO
     if unscaled == 0:
         return Amount(0, max(exponent, NANO), is_decimal=True)
@@ -333,7 +333,7 @@ def _round_to_nano(unscaled: int, exponent: int) -> Amount:
 
 
 def _canonical(amount: Amount, suffixes: QuantityFormat) -> str:
-    """No fraction, and the largest suffix of the family; binary ones only from 1024 on, and if that is exact.
+    """Return the number without a fraction, with the largest suffix that is exact; binary ones from 1024 on.
 
     Where the family has no suffix for so large an exponent, Kubernetes writes none, and so the number is another.
     """

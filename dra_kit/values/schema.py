@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def text_schema(validate: Callable[[Any], Any], *, accepts_numbers: bool = False) -> CoreSchema:
-    """The pydantic schema of a value that is a string in JSON.
+    """Return the pydantic schema of a value that is a string in JSON.
 
     Args:
         validate: makes the value out of what a model is given; raises ValueError.

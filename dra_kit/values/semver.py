@@ -73,7 +73,7 @@ class Version:
         return self._build
 
     def compare(self, other: Version) -> int:
-        """Precedence by semver.org, item 11.
+        """Compare precedence by semver.org, item 11.
 
         Returns:
             -1 if this version precedes the other, 1 if the other precedes this one, else 0.

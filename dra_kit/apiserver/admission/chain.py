@@ -33,5 +33,5 @@ class Chain:
         await self.webhooks.validate(write, warnings)
 
     async def close(self) -> None:
-        """Closes connections."""
+        """Close the connections."""
         await self.webhooks.close()

@@ -13,7 +13,7 @@ from dra_kit.values.json import Object
 
 
 def matching_version(rules: Sequence[Object], policy: str | None, write: Attributes) -> str | None:
-    """The ``apiVersion`` in which the object is shown, None when no rule matches.
+    """Return the ``apiVersion`` in which the object is shown, None when no rule matches.
 
     Args:
         rules: any of them is enough.
@@ -53,7 +53,7 @@ def _rule_matches(rule: Object, write: Attributes, version: str) -> bool:
 
 
 def selected(selectors: Object, write: Attributes) -> bool:
-    """Whether namespace and object have the labels that ``namespaceSelector`` and ``objectSelector`` ask for.
+    """Return whether namespace and object have the labels that ``namespaceSelector`` and ``objectSelector`` ask for.
 
     Objects of no namespace have them all; of the object it is enough that it has them before or afterwards.
     """

@@ -45,7 +45,7 @@ class _CallFailed(Exception):
 
 
 def _review(write: Attributes, api_version: str) -> Object:
-    """``AdmissionReview`` with the objects in a version."""
+    """Return ``AdmissionReview`` with the objects in a version."""
     kind, request, target = write.kind, write.request, write.request.target
 
     def shown(version: str) -> tuple[Object, Object]:
@@ -75,7 +75,7 @@ def _review(write: Attributes, api_version: str) -> Object:
 
 
 def _patched(write: Attributes, webhook: str, patch: list[Any], api_version: str) -> Object:
-    """The object in storage version after a webhook's patch of one of its versions.
+    """Return the object in storage version after a patch of one of its versions by a webhook.
 
     Raises:
         Refusal: there is no object, or what the patch makes is none.
@@ -116,7 +116,7 @@ class Webhooks:
             self._session = None
 
     async def mutate(self, write: Attributes, warnings: list[str]) -> Object | None:
-        """What the mutating webhooks, one after another, make of the object; None for a deletion.
+        """Return what the mutating webhooks, one after another, make of the object; None for a deletion.
 
         Raises:
             Refusal: one refuses, or cannot be asked and must be.
@@ -133,7 +133,7 @@ class Webhooks:
         return obj
 
     async def validate(self, write: Attributes, warnings: list[str]) -> None:
-        """Asks the validating webhooks.
+        """Ask the validating webhooks.
 
         Raises:
             Refusal: one refuses, or cannot be asked and must be.
@@ -143,9 +143,9 @@ class Webhooks:
                 await self._ask(webhook, write, api_version, warnings)
 
     def _configured(self, resource: str, write: Attributes) -> Iterator[tuple[Object, Policy]]:
-        """The webhooks of all configurations, by their names, with their match conditions, each compiled once.
+        """Yield the webhooks of all configurations by name, with their match conditions, each compiled once.
 
-        Nobody is asked about the configurations themselves.
+        None is called for the configurations themselves.
         """
         if write.kind.resource in _EXEMPT:
             return
@@ -220,14 +220,14 @@ class Webhooks:
 
 
 def _service_name(service: Object) -> str:
-    """The address that a Service has in a cluster."""
+    """Return the address that a Service has in a cluster."""
     return (
         f"https://{service['name']}.{service['namespace']}.svc:{service.get('port', 443)}{service.get('path') or '/'}"
     )
 
 
 def _patch(response: Mapping[str, Any]) -> list[Any]:
-    """The operations of a response's patch.
+    """Return the operations of a response's patch.
 
     Raises:
         _CallFailed: it is no JSON patch.
@@ -249,7 +249,7 @@ def _patch(response: Mapping[str, Any]) -> list[Any]:
 
 
 def _asked_version(webhook: Object, conditions: Policy, write: Attributes) -> str | None:
-    """The version in which a webhook is to see the object, None when it is not to be asked.
+    """Return the version in which a webhook is to see the object; None when it is not to be called.
 
     Raises:
         Refusal: its match conditions cannot be evaluated, and it is to fail closed.

@@ -27,7 +27,7 @@ _EXTRA: Final = "impersonate-extra-"
 
 
 def impersonated(headers: CIMultiDictProxy[str], user: User, authorizer: Authorizer) -> User:
-    """Who the headers of a request say that it is from; the user itself without such headers.
+    """Return the user that the headers of a request name; the user itself without such headers.
 
     Raises:
         Refusal: 400, they name no user; 403, the user may not be whom they name.
@@ -60,7 +60,7 @@ def _wanted(headers: CIMultiDictProxy[str]) -> User | None:
 
 
 def _asked(wanted: User, account: tuple[str, str] | None) -> Iterator[Attributes]:
-    """What somebody must be allowed to do, to be whom he wants to be."""
+    """Yield the rights that a user needs to impersonate another one."""
     if account is not None:
         yield Attributes("impersonate", "", "serviceaccounts", namespace=account[0], name=account[1])
     else:
@@ -74,7 +74,7 @@ def _asked(wanted: User, account: tuple[str, str] | None) -> Iterator[Attributes
 
 
 def _shown(user: User) -> str:
-    """A user as Go prints it."""
+    """Return a user as Go prints it."""
     extra = ", ".join(f"{quote(key)}:{_strings(values)}" for key, values in sorted(user.extra.items()))
     shown = f"map[string][]string{{{extra}}}" if user.extra else "map[string][]string(nil)"
     return (

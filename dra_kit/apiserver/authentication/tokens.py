@@ -46,7 +46,7 @@ class Tokens:
         seconds: float = DEFAULT_SECONDS,
         audiences: Sequence[str] = (),
     ) -> tuple[str, float]:
-        """A token, and when it expires (seconds since 1970).
+        """Return a token, and when it expires (seconds since 1970).
 
         Args:
             account: the ServiceAccount.
@@ -75,7 +75,7 @@ class Tokens:
         return f"{signed}.{self._signature(signed)}", expires
 
     def user(self, token: str, audiences: Sequence[str] = (AUDIENCE,)) -> User | None:
-        """Whose token it is; None if it is none of this server's, or no longer valid."""
+        """Return the user of a token; None if it is none of this server's, or no longer valid."""
         signed, _, signature = token.rpartition(".")
         if not hmac.compare_digest(signature.encode(errors="surrogateescape"), self._signature(signed).encode()):
             return None

@@ -13,7 +13,7 @@ from dra_kit.resource import labels
 
 
 def follow(storage: Storage) -> None:
-    """Keeps the rules of aggregated roles as long as the storage lives; a change has its effect at once."""
+    """Keep the rules of aggregated roles up to date as long as the storage lives; a change has its effect at once."""
 
     def on_change(change: Change) -> None:
         if change.type == "DELETED" or change.previous is None or _differs(change):
@@ -30,7 +30,7 @@ def _differs(change: Change) -> bool:
 
 
 def _aggregate(storage: Storage) -> None:
-    """Writes the first role that is not as it should be; that is a change itself, after which the next one follows."""
+    """Write the first role that is not up to date; that is a change itself, after which the next one follows."""
     roles = [(key, stored.object) for key, stored in storage.items(CLUSTER_ROLES)]
     for key, role in roles:
         rule = role.get("aggregationRule")

@@ -59,12 +59,12 @@ class Authorizer(Protocol):
     """Who decides."""
 
     def authorize(self, user: User, attributes: Attributes) -> Decision:
-        """Whether a user may do it."""
+        """Return whether a user may do it."""
         ...
 
 
 def denied(user: User, attributes: Attributes, decision: Decision) -> Refusal:
-    """403, in the words of the API server."""
+    """Return 403, in the words of the API server."""
     who = f"User {quote(user.name)} cannot {attributes.verb}"
     reason = f": {decision.reason}" if decision.reason else ""
     if attributes.is_path:
@@ -75,7 +75,7 @@ def denied(user: User, attributes: Attributes, decision: Decision) -> Refusal:
 
 
 def require(authorizer: Authorizer, user: User, attributes: Attributes) -> None:
-    """Lets a user do something.
+    """Refuse what a user may not do.
 
     Raises:
         Refusal: 403, the user may not.

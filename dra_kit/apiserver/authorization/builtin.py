@@ -16,7 +16,7 @@ from dra_kit.values.json import Object
 
 @cache
 def builtin() -> tuple[tuple[str, Object], ...]:
-    """Resource and object of each, those that others are made of first; the objects must not be changed."""
+    """Return resource and object of each, aggregated ones last; the objects must not be changed."""
     text = files("dra_kit.apiserver.authorization").joinpath("builtin_roles.jsonl").read_text(encoding="utf-8")
     found = []
     for line in text.splitlines():

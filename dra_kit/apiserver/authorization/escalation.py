@@ -24,7 +24,7 @@ _COLLECTED: Final = ("finalizers", "managedFields", "ownerReferences", "resource
 
 
 def check_role(rbac: Rbac, user: User, plural: str, role: Object, old: Object | None) -> None:
-    """A role may only hold what its writer holds, unless he may ``escalate`` it.
+    """Refuse a role with rights that its writer does not have, unless the writer may ``escalate`` it.
 
     Raises:
         Refusal: 403.
@@ -43,7 +43,7 @@ def check_role(rbac: Rbac, user: User, plural: str, role: Object, old: Object | 
 
 
 def check_binding(rbac: Rbac, user: User, plural: str, binding: Object, old: Object | None) -> None:
-    """A binding may only give what its writer holds, unless he may ``bind`` the role.
+    """Refuse a binding to rights that its writer does not have, unless the writer may ``bind`` the role.
 
     Raises:
         Refusal: 403, or 404 where there is no such role.
@@ -84,7 +84,7 @@ def _held(rbac: Rbac, user: User, namespace: str, problems: list[str]) -> list[R
 
 
 def _only_collected(obj: Object, old: Object | None) -> bool:
-    """Whether nothing changes but what the garbage collector needs to change."""
+    """Return whether nothing changes but what the garbage collector needs to change."""
     return old is not None and _essence(obj) == _essence(old)
 
 

@@ -47,7 +47,7 @@ class Rbac:
         listed: all objects of a resource whose keys have a prefix, in their order.
 
     Attributes:
-        audit: is told of each decision; None for nobody.
+        audit: called with each decision; None for nobody.
     """
 
     def __init__(
@@ -75,12 +75,12 @@ class Rbac:
         return Decision(allowed=False, reason=f"rbac: RBAC: {text}" if distinct else "")
 
     def granted(self, user: User, namespace: str, problems: list[str]) -> Iterator[Granted]:
-        """All rules that a user has in a namespace, or in the whole cluster if it is empty.
+        """Yield all rules that a user has in a namespace, or in the whole cluster if it is empty.
 
         Args:
             user: whose.
             namespace: where.
-            problems: takes what is told of roles that do not exist.
+            problems: takes a text for each role that does not exist.
         """
         for resource, prefix in ((CLUSTER_ROLE_BINDINGS, ""), (ROLE_BINDINGS, f"{namespace}/")):
             if resource == ROLE_BINDINGS and not namespace:
@@ -98,7 +98,7 @@ class Rbac:
                 yield from (Granted(rule, through) for rule in rules)
 
     def rules_of(self, reference: Object, namespace: str) -> list[Rule]:
-        """The rules of the role that a binding refers to.
+        """Return the rules of the role that a binding refers to.
 
         Raises:
             RoleNotFound: there is none.

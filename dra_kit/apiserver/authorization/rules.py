@@ -17,7 +17,7 @@ Rule: TypeAlias = dict[str, Any]
 
 
 def allows(rule: Rule, attributes: Attributes) -> bool:
-    """Whether one rule allows what somebody wants."""
+    """Return whether one rule allows what somebody wants."""
     if not _has(rule, "verbs", attributes.verb):
         return False
     if attributes.is_path:
@@ -48,12 +48,12 @@ def _path_covers(pattern: str, path: str) -> bool:
 
 
 def missing(owned: Sequence[Rule], wanted: Iterable[Rule]) -> list[Rule]:
-    """The parts of the wanted rules that no single owned rule covers, those of one resource with all their verbs."""
+    """Return the parts of the wanted rules that no single owned rule covers, those of one resource with all verbs."""
     return _compact([part for rule in wanted for part in _parts(rule) if not any(_covers(one, part) for one in owned)])
 
 
 def _parts(rule: Rule) -> Iterator[Rule]:
-    """A rule as rules with one verb, and one group and resource or one path, each."""
+    """Yield a rule as rules with one verb, and one group and resource or one path, each."""
     for group in rule.get("apiGroups") or ():
         for resource in rule.get("resources") or ():
             for verb in rule.get("verbs") or ():
@@ -98,11 +98,11 @@ _SHOWN = {"apiGroups": "APIGroups", "resources": "Resources", "nonResourceURLs":
 
 
 def shown(rule: Rule) -> str:
-    """A rule as the API server writes it in refusals."""
+    """Return a rule as the API server writes it in refusals."""
     parts = [f"{name}:{quoted_list(rule[field])}" for field, name in _SHOWN.items() if rule.get(field)]
     return "{" + ", ".join(parts) + "}"
 
 
 def quoted_list(values: Iterable[str]) -> str:
-    """Strings as Go's ``%q`` writes a slice of them."""
+    """Return strings as Go's ``%q`` writes a slice of them."""
     return "[" + " ".join(quote(value) for value in values) + "]"

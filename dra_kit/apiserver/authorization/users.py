@@ -37,7 +37,7 @@ class User:
 
     @classmethod
     def service_account(cls, namespace: str, name: str) -> Self:
-        """A service account, with the groups that all of its kind have."""
+        """Return a service account, with the groups that all of its kind have."""
         groups = (*account_groups(namespace), AUTHENTICATED)
         return cls(f"system:serviceaccount:{namespace}:{name}", groups)
 
@@ -47,7 +47,7 @@ class User:
         return MASTERS in self.groups
 
     def info(self) -> dict[str, Any]:
-        """``authentication.k8s.io/v1 UserInfo``."""
+        """Return ``authentication.k8s.io/v1 UserInfo``."""
         found: dict[str, Any] = {"username": self.name}
         if self.uid:
             found["uid"] = self.uid
@@ -65,11 +65,11 @@ NOBODY: Final = User(ANONYMOUS, (UNAUTHENTICATED,))
 
 
 def account_groups(namespace: str) -> tuple[str, ...]:
-    """The groups of the service accounts of a namespace."""
+    """Return the groups of the service accounts of a namespace."""
     return "system:serviceaccounts", f"system:serviceaccounts:{namespace}"
 
 
 def account_of(name: str) -> tuple[str, str] | None:
-    """Namespace and name of a service account by its user name; None for other users."""
+    """Return namespace and name of a service account by its user name; None for other users."""
     match = _ACCOUNT.fullmatch(name)
     return (match[1], match[2]) if match else None

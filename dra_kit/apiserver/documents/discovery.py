@@ -45,7 +45,7 @@ REVIEWS: Final[Mapping[str, tuple[tuple[str, str, bool], ...]]] = {
 
 
 def version_info() -> Object:
-    """What ``/version`` answers."""
+    """Return what ``/version`` answers."""
     major, minor, _ = VERSION.removeprefix("v").split(".")
     return {
         "major": major, "minor": minor, "emulationMajor": major, "emulationMinor": minor,
@@ -56,7 +56,7 @@ def version_info() -> Object:
 
 
 def groups(registry: Registry) -> dict[str, list[str]]:
-    """The served groups other than the core one, each with its versions, the preferred one first."""
+    """Return the served groups other than the core one, each with its versions, the preferred one first."""
     found: dict[str, dict[str, None]] = {group: {"v1": None} for group in REVIEWS}
     for kind in registry:
         if kind.group:
@@ -69,7 +69,7 @@ def _rank(version: str) -> tuple[int, str]:
 
 
 def group(registry: Registry, name: str) -> Object | None:
-    """``APIGroup``."""
+    """Return ``APIGroup``."""
     versions = groups(registry).get(name)
     if versions is None:
         return None
@@ -82,19 +82,19 @@ def _group(name: str, versions: list[str]) -> Object:
 
 
 def group_list(registry: Registry) -> Object:
-    """``APIGroupList``."""
+    """Return ``APIGroupList``."""
     found = [_group(name, versions) for name, versions in groups(registry).items()]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": found}
 
 
 def core_versions(address: str) -> Object:
-    """``APIVersions`` of the core group."""
+    """Return ``APIVersions`` of the core group."""
     addresses = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]
     return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": addresses}
 
 
 def resource_list(registry: Registry, name: str, version: str) -> Object | None:
-    """``APIResourceList`` of a group's version."""
+    """Return ``APIResourceList`` of a group's version."""
     resources = [resource for kind in _served(registry, name, version) for resource in _resources(kind)]
     if version == "v1":
         for plural, kind_name, namespaced in REVIEWS.get(name, ()):
@@ -144,7 +144,7 @@ def _storage_hash(kind: Kind) -> str:
 
 
 def aggregated(registry: Registry, *, core: bool) -> Object:
-    """``APIGroupDiscoveryList``: everything of ``/api`` or of ``/apis`` in one document."""
+    """Return ``APIGroupDiscoveryList``: everything of ``/api`` or of ``/apis`` in one document."""
     served = {"": ["v1"]} if core else groups(registry)
     items = []
     for name, versions in served.items():

@@ -15,7 +15,7 @@ from dra_kit.apiserver.requests import media
 
 
 def document(registry: Registry, raw: web.BaseRequest) -> web.Response:
-    """The answer to a request for a path that names no resource.
+    """Return the answer to a request for a path that names no resource.
 
     Raises:
         Refusal: 404, 405 or 406.
@@ -91,7 +91,7 @@ def _found(document: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _wants_aggregated(accept: str) -> bool:
-    """Whether the aggregated form is the first that the client asks for and we have.
+    """Return whether the aggregated form is the first that the client asks for and we have.
 
     Raises:
         Refusal: 406, the client takes nothing that we have.

@@ -23,7 +23,7 @@ PATHS: Final = tuple(f"/{name}" for name in _CHECKS)
 
 
 def serve(raw: web.BaseRequest) -> web.Response | None:
-    """The answer to a request with any method; None for another path."""
+    """Return the answer to a request with any method; None for another path."""
     _, name, *check = raw.rel_url.raw_path.split("/", 2)
     if name not in _CHECKS:
         return None
@@ -36,7 +36,7 @@ def serve(raw: web.BaseRequest) -> web.Response | None:
 
 
 def _verbose(name: str, excluded: Sequence[str]) -> str:
-    """One line for each check, and the verdict."""
+    """Return one line for each check, and the verdict."""
     lines = [f"[+]{check}{' excluded:' if check in excluded else ''} ok\n" for check in _CHECKS[name]]
     unknown = [f'"{check}"' for check in sorted(set(excluded) - set(_CHECKS[name]))]
     if unknown:

@@ -55,7 +55,7 @@ _PATCH_PARAMETERS: Final = ("dryRun", "fieldManager", "fieldValidation", "force"
 
 
 def index(registry: Registry) -> Object:
-    """The document at ``/openapi/v3``: the address of each group's version."""
+    """Return the document at ``/openapi/v3``: the address of each group's version."""
     addresses = {}
     for path in sorted(_paths(registry)):
         content = document(registry, path)
@@ -71,7 +71,7 @@ def _paths(registry: Registry) -> list[str]:
 
 
 def document(registry: Registry, path: str) -> Object | None:
-    """The document of ``api/v1`` or ``apis/<group>/<version>``; one without schemas for the other paths."""
+    """Return the document of ``api/v1`` or ``apis/<group>/<version>``; one without schemas for the other paths."""
     if path not in _paths(registry):
         return None
     group, _, version = path.removeprefix("apis/").rpartition("/") if path != "api/v1" else ("", "", "v1")
@@ -109,7 +109,7 @@ def _schemas(kinds: list[Kind], version: str) -> Object:
 
 
 def full_name(type_name: str) -> str:
-    """``core/v1.Pod`` as ``io.k8s.api.core.v1.Pod``."""
+    """Return ``core/v1.Pod`` as ``io.k8s.api.core.v1.Pod``."""
     for prefix, full in _PREFIXES.items():
         if type_name.startswith(prefix):
             return full + type_name.removeprefix(prefix)
@@ -117,7 +117,7 @@ def full_name(type_name: str) -> str:
 
 
 def custom_name(kind: Kind, version: str) -> str:
-    """The name of a custom resource's schema: its group reversed."""
+    """Return the name of a custom resource's schema: its group reversed."""
     return ".".join([*reversed(kind.group.split(".")), version, kind.kind])
 
 
@@ -144,7 +144,7 @@ def _struct_schema(type_name: str) -> Object:
 
 
 def description(type_name: str) -> str:
-    """What our own model of a type says about it; empty without a model."""
+    """Return what our own model of a type says about it; empty without a model."""
     package, _, kind = type_name.partition(".")
     model = getattr(v1, kind, None) if package.startswith("resource/") else None
     text = inspect.getdoc(model) if model is not None else None
@@ -193,7 +193,7 @@ def _list_schema(type_name: str, known: Object) -> Object:
 
 
 def _custom(schema: Object, known: Object) -> Object:
-    """The schema of a definition, with what every object has."""
+    """Return the schema of a definition, with what every object has."""
     properties = {
         **(schema.get("properties") or {}),
         "apiVersion": {"type": "string"},
@@ -204,7 +204,7 @@ def _custom(schema: Object, known: Object) -> Object:
 
 
 def _operations(kind: Kind, version: str) -> Iterator[tuple[str, Object]]:
-    """The paths of a kind, with what clients look up there: the verbs, and the parameters of a patch."""
+    """Yield the paths of a kind, with what clients look up there: the verbs, and the parameters of a patch."""
     root = f"/apis/{kind.group}/{version}" if kind.group else f"/api/{version}"
     collection = f"{root}/namespaces/{{namespace}}/{kind.plural}" if kind.namespaced else f"{root}/{kind.plural}"
     known = {"group": kind.group, "kind": kind.kind, "version": version}

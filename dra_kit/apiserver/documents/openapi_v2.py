@@ -18,17 +18,17 @@ _TITLE, _VERSION = 1, 2
 
 
 def as_json() -> bytes:
-    """The document as JSON."""
+    """Return the document as JSON."""
     document: dict[str, Any] = {"swagger": "2.0", "info": {"title": "Kubernetes", "version": discovery.VERSION}}
     return json.dumps(document | {"paths": {}}).encode()
 
 
 def as_protobuf() -> bytes:
-    """The document in protobuf."""
+    """Return the document in protobuf."""
     info = _field(_TITLE, b"Kubernetes") + _field(_VERSION, discovery.VERSION.encode())
     return _field(_SWAGGER, b"2.0") + _field(_INFO, info) + _field(_PATHS, b"")
 
 
 def _field(number: int, value: bytes) -> bytes:
-    """A field that is bytes, of fewer than 128."""
+    """Return one field of bytes, of fewer than 128 of them."""
     return bytes([number << 3 | 2, len(value)]) + value

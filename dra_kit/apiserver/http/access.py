@@ -15,12 +15,12 @@ _NAME: Final = re.compile(r"metadata\.name\s*==?\s*([^,!=]+)")
 
 
 def attributes_of_path(method: str, path: str) -> Attributes:
-    """Of a request for no resource."""
+    """Return the attributes of a request for no resource."""
     return Attributes(method.lower(), path=path, is_path=True)
 
 
 def attributes_of(method: str, target: Target, query: Query) -> Attributes:
-    """Of a request on a resource, whether there is such a resource or not."""
+    """Return the attributes of a request on a resource, whether there is such a resource or not."""
     action = verb(method, target, query)
     name, namespace = target.name, target.namespace
     if not name and action in {"list", "watch"}:
@@ -31,7 +31,7 @@ def attributes_of(method: str, target: Target, query: Query) -> Attributes:
 
 
 def _selected_name(selector: str) -> str:
-    """The only name that a field selector lets through; empty for none."""
+    """Return the only name that a field selector lets through; empty for none."""
     for term in selector.split(","):
         match = _NAME.fullmatch(term.strip())
         if match is not None and not any(char in match[1] for char in "/%"):

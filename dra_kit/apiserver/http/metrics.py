@@ -15,7 +15,7 @@ _HEAD: Final = (
 
 
 def metrics(requests: Mapping[tuple[str, str, str], int]) -> web.Response:
-    """The answer; requests are counted by (user agent, verb, resource with its subresource)."""
+    """Answer the request for metrics; requests are counted by (user agent, verb, resource with its subresource)."""
     counts: dict[tuple[str, str, str], int] = {}
     for (_, verb, resource), count in requests.items():
         plural, _, subresource = resource.partition("/")

@@ -59,7 +59,7 @@ class Endpoint:
         self.closing = False
 
     async def __call__(self, raw: web.BaseRequest) -> web.StreamResponse:
-        """One request."""
+        """Serve one request."""
         try:
             user = impersonated(raw.headers, self._user(raw), self.api.rbac)
             return await self._serve(raw, user)
@@ -72,7 +72,7 @@ class Endpoint:
             return _refused(raw, Refusal(500, "InternalError", f"Internal error occurred: {error!r}"))
 
     def _user(self, raw: web.BaseRequest) -> User:
-        """Whose token a request has; without a door everybody else is the administrator.
+        """Return the user of the token of a request; without a door every other user is the administrator.
 
         Raises:
             Refusal: it is not let in.
@@ -147,7 +147,7 @@ class Endpoint:
         return await delete_collection(api, kind, request)
 
     def _shaped(self, answer: Answer, request: Request, form: Form) -> Answer:
-        """An answer as a table or as metadata only, when the client asks for that."""
+        """Return an answer as a table or as metadata only, when the client asks for that."""
         include = included(request.query) if form.kind == "Table" else ""
         if not form.kind or answer.kind is None or answer.items is None:
             return answer
@@ -181,7 +181,7 @@ class Endpoint:
 async def _streamed(
     raw: web.BaseRequest, parts: AsyncIterable[bytes], content_type: str, warnings: Sequence[str] = ()
 ) -> web.StreamResponse:
-    """What comes little by little, until it ends or the client is gone."""
+    """Stream an answer until it ends or the client is gone."""
     response = web.StreamResponse(headers={"Content-Type": content_type, "Cache-Control": "no-cache, private"})
     _warn(response, warnings)
     response.enable_chunked_encoding()
@@ -220,7 +220,7 @@ class _EventBodies:
 
 
 def _deprecation(kind: Kind, request: Request) -> list[str]:
-    """The warning about the request's version, where there is one."""
+    """Return the warning about the request's version, where there is one."""
     return [text] if (text := kind.deprecated.get(request.target.version)) else []
 
 

@@ -19,7 +19,7 @@ def table(
     kind: Kind, rows: Sequence[tuple[Object, Object]], metadata: Object, *, version: str, include: str,
     with_columns: bool = True,
 ) -> Object:  # fmt: skip
-    """A ``Table`` of objects.
+    """Return a ``Table`` of objects.
 
     Args:
         kind: of the objects.
@@ -46,7 +46,7 @@ def table(
 
 
 def included(query: Query) -> str:
-    """What each row shall say about its object.
+    """Return what each row shall say about its object.
 
     Raises:
         Refusal: 400, there is no such choice.
@@ -59,7 +59,7 @@ def included(query: Query) -> str:
 
 
 def not_of_form(form: Form, kind: Kind) -> Refusal:
-    """406: the metadata of a list are asked for where there is one object, or the other way round."""
+    """Return 406: the metadata of a list are requested where there is one object, or the other way round."""
     group = kind.group.partition(".")[0] or "core"
     is_list = not form.list
     go_type = f"*{group}.{kind.list_kind or kind.kind + 'List' if is_list else kind.kind}"
@@ -89,7 +89,7 @@ def _subject(wire: Object, version: str, include: str) -> Object:
 
 
 def partial_metadata(wire: Object, version: str = "v1") -> Object:
-    """``PartialObjectMetadata`` of an object."""
+    """Return ``PartialObjectMetadata`` of an object."""
     metadata = wire.get("metadata", {})
     return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{version}", "metadata": metadata}
 

@@ -13,14 +13,14 @@ UNKNOWN: Final = "<unknown>"
 
 
 def age(timestamp: str | None, moment: datetime) -> str:
-    """How long ago a ``Time`` or ``MicroTime`` was, as kubectl prints it."""
+    """Return how long ago a ``Time`` or ``MicroTime`` was, as kubectl prints it."""
     if not timestamp:
         return UNKNOWN
     return duration(int((moment - datetime.fromisoformat(timestamp)).total_seconds()))
 
 
 def duration(seconds: int) -> str:
-    """Seconds in one or two units, such as ``5m10s`` and ``3d4h``."""
+    """Return seconds in one or two units, such as ``5m10s`` and ``3d4h``."""
     if seconds < 0:
         return "0s" if seconds >= -1 else "<invalid>"
     if seconds < 2 * _MINUTE:

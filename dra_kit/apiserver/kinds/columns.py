@@ -13,13 +13,13 @@ NONE: Final = "<none>"
 
 
 def at(path: str) -> Callable[[Object], Any]:
-    """The value at a path, None where there is none."""
+    """Return the value at a path, None where there is none."""
     names = path.split(".")
     return lambda obj: value_at(obj, names)
 
 
 def text(path: str) -> Callable[[Object], str]:
-    """The value at a path as text, empty where there is none."""
+    """Return the value at a path as text, empty where there is none."""
     read = at(path)
 
     def cell(obj: Object) -> str:
@@ -30,26 +30,26 @@ def text(path: str) -> Callable[[Object], str]:
 
 
 def count(path: str) -> Callable[[Object], int]:
-    """How many items are at a path."""
+    """Return how many items are at a path."""
     read = at(path)
     return lambda obj: len(read(obj) or ())
 
 
 def number(path: str) -> Callable[[Object], int]:
-    """The number at a path, 0 where there is none."""
+    """Return the number at a path, 0 where there is none."""
     read = at(path)
     return lambda obj: read(obj) or 0
 
 
 def selector(path: str) -> Callable[[Object], str]:
-    """A LabelSelector at a path as kubectl writes it."""
+    """Return a LabelSelector at a path as kubectl writes it."""
     read = at(path)
 
     return lambda obj: written_selector(read(obj)) or NONE
 
 
 def written_selector(selector: Object | None) -> str:
-    """A LabelSelector as one text, by the keys; empty where it chooses everything."""
+    """Return a LabelSelector as one text, by the keys; empty where it selects everything."""
     wanted = selector or {}
     parts = [(key, f"{key}={value}") for key, value in sorted((wanted.get("matchLabels") or {}).items())]
     parts += [(item["key"], _requirement(item)) for item in wanted.get("matchExpressions") or ()]
@@ -67,7 +67,7 @@ def _requirement(item: Object) -> str:
 
 
 def labels(path: str) -> Callable[[Object], str]:
-    """A map of labels at a path."""
+    """Return a map of labels at a path."""
     read = at(path)
     return lambda obj: ",".join(f"{key}={value}" for key, value in sorted((read(obj) or {}).items())) or NONE
 

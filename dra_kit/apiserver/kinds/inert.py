@@ -1,4 +1,4 @@
-"""Kinds that charts and manifests of drivers bring along: they are kept and shown, and nothing here acts on them.
+"""Kinds that charts and manifests of drivers bring along: they are stored and listed, and nothing here acts on them.
 
 No network is closed, no quota counted.
 """
@@ -21,7 +21,7 @@ class NetworkPolicyStrategy(Strategy):
 
     @override
     def default(self, obj: Object, context: Context) -> None:
-        """Ingress always, egress where there are rules for it."""
+        """Set the policy types: always Ingress, Egress where there are rules for it."""
         spec = obj.get("spec")
         if spec is not None and not spec.get("policyTypes"):
             spec["policyTypes"] = ["Ingress", *(["Egress"] if spec.get("egress") else [])]
@@ -33,7 +33,7 @@ def _limit(path: str) -> Callable[[Object], str]:
 
 
 def _quota(prefix: str) -> Callable[[Object], str]:
-    """``resource: used/hard`` of limits, or of everything else."""
+    """Return ``resource: used/hard`` of limits, or of everything else."""
 
     def read(obj: Object) -> str:
         status = obj.get("status") or {}

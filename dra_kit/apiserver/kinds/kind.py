@@ -106,7 +106,7 @@ class Kind:
         return self.stored_as or self.full_name
 
     def api_version(self, version: str) -> str:
-        """``apiVersion`` of its objects in one of its versions."""
+        """Return ``apiVersion`` of its objects in one of its versions."""
         return f"{self.group}/{version}" if self.group else version
 
     @property
@@ -120,14 +120,14 @@ class Kind:
         return self.storage_type or next(iter(self.types.values()))
 
     def type_of(self, api_version: str) -> str:
-        """The type of one of its served versions."""
+        """Return the type of one of its served versions."""
         return self.types[api_version.rpartition("/")[2]]
 
     def key(self, namespace: str, name: str) -> str:
-        """Where an object is stored."""
+        """Return where an object is stored."""
         return f"{namespace}/{name}" if self.namespaced else name
 
 
 def readers(*paths: str) -> dict[str, FieldReader]:
-    """Selectable fields whose labels are their paths."""
+    """Return selectable fields whose labels are their paths."""
     return {path: reader(path) for path in paths}

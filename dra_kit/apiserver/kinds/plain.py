@@ -24,31 +24,31 @@ class NamespaceStrategy(LabelNamed):
 
     @override
     def prepare_for_create(self, obj: Object, context: Context) -> None:
-        """Active, with the finalizer and the label that names it."""
+        """Set the phase Active, with the finalizer and the label of its name."""
         obj["spec"] = {"finalizers": ["kubernetes"]}
         obj["status"] = {"phase": "Active"}
         _label_with_name(obj)
 
     @override
     def prepare_for_update(self, obj: Object, old: Object, context: Context) -> None:
-        """Spec and status have subresources of their own."""
+        """Keep spec and status: both have subresources of their own."""
         obj["spec"], obj["status"] = old.get("spec") or {}, old.get("status") or {}
         _label_with_name(obj)
 
     @override
     def undeletable(self, name: str) -> str:
-        """The first namespaces of a cluster, but that of the Leases of nodes."""
+        """Return why a first namespace of a cluster cannot be deleted; that of the Leases of nodes can."""
         return "this namespace may not be deleted" if name in _IMMORTAL else ""
 
     @override
     def deleting(self, obj: Object) -> Object:
-        """Its phase says so; it has no grace."""
+        """Set the phase of a namespace that is being deleted; it has no grace period."""
         metadata = {name: value for name, value in obj["metadata"].items() if name != "deletionGracePeriodSeconds"}
         return {**obj, "metadata": metadata, "status": {**(obj.get("status") or {}), "phase": "Terminating"}}
 
     @override
     def removable(self, obj: Object) -> bool:
-        """Only once its contents are gone."""
+        """Return whether its contents are gone."""
         return not (obj.get("spec") or {}).get("finalizers")
 
 
@@ -62,7 +62,7 @@ class ConfigMapStrategy(Strategy):
 
     @override
     def validate(self, obj: Object, context: Context) -> list[FieldError]:
-        """The form of the keys, and that none is in both maps."""
+        """Check the form of the keys, and that none is in both maps."""
         errors: list[FieldError] = []
         data, binary = obj.get("data") or {}, obj.get("binaryData") or {}
         for field, keys in (("data", data), ("binaryData", binary)):
@@ -78,7 +78,7 @@ class ConfigMapStrategy(Strategy):
 
     @override
     def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
-        """What is immutable stays so."""
+        """Check that what is immutable stays."""
         errors = []
         if old.get("immutable"):
             detail = "field is immutable when `immutable` is set"
@@ -113,7 +113,7 @@ class LeaseStrategy(Strategy):
 
     @override
     def validate(self, obj: Object, context: Context) -> list[FieldError]:
-        """A duration and a number of transitions that make sense."""
+        """Check that the duration and the number of transitions are not negative."""
         spec = obj.get("spec") or {}
         errors = []
         if (duration := spec.get("leaseDurationSeconds")) is not None and duration <= 0:
@@ -124,7 +124,7 @@ class LeaseStrategy(Strategy):
 
     @override
     def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
-        """As for a new one."""
+        """Check it as a new one."""
         return self.validate(obj, context)
 
 
@@ -155,7 +155,7 @@ class ServiceStrategy(StatusStrategy):
 
     @override
     def default(self, obj: Object, context: Context) -> None:
-        """A port's target is the port."""
+        """Set the target of a port that has none: the port itself."""
         for port in (obj.get("spec") or {}).get("ports") or ():
             port.setdefault("targetPort", port.get("port", 0))
 

@@ -34,12 +34,12 @@ class RoleStrategy(PathSegmentNamed):
 
     @override
     def permit(self, obj: Object, old: Object | None, context: Context) -> None:
-        """Who writes it must have what it gives."""
+        """Refuse a role that gives more than its writer has."""
         check_role(context.rbac, context.user, self._plural, obj, old)
 
     @override
     def validate(self, obj: Object, context: Context) -> list[FieldError]:
-        """Each rule is for resources or for paths."""
+        """Check that each rule is for resources or for paths."""
         errors = [error for i, rule in enumerate(obj.get("rules") or ()) for error in self._rule(rule, f"rules[{i}]")]
         aggregation = obj.get("aggregationRule")
         if aggregation is not None and not aggregation.get("clusterRoleSelectors"):
@@ -66,7 +66,7 @@ class RoleStrategy(PathSegmentNamed):
 
     @override
     def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
-        """As for a new one."""
+        """Check it as a new one."""
         return self.validate(obj, context)
 
 
@@ -86,7 +86,7 @@ class BindingStrategy(PathSegmentNamed):
 
     @override
     def default(self, obj: Object, context: Context) -> None:
-        """Roles, users and groups are RBAC's own."""
+        """Set the API group of roles, users and groups: that of RBAC."""
         reference = obj.get("roleRef")
         if reference is not None and not reference.get("apiGroup"):
             reference["apiGroup"] = GROUP
@@ -96,12 +96,12 @@ class BindingStrategy(PathSegmentNamed):
 
     @override
     def permit(self, obj: Object, old: Object | None, context: Context) -> None:
-        """Who writes it must have what its role gives."""
+        """Refuse a binding whose role gives more than its writer has."""
         check_binding(context.rbac, context.user, self._plural, obj, old)
 
     @override
     def validate(self, obj: Object, context: Context) -> list[FieldError]:
-        """The role, and each subject."""
+        """Check the role, and each subject."""
         errors = list(self._reference(obj.get("roleRef") or {}))
         for i, subject in enumerate(obj.get("subjects") or ()):
             errors += self._subject(subject, f"subjects[{i}]")
@@ -134,7 +134,7 @@ class BindingStrategy(PathSegmentNamed):
 
     @override
     def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
-        """As for a new one; the role stays."""
+        """Check it as a new one, and that the role stays."""
         errors = self.validate(obj, context)
         if obj.get("roleRef") != old.get("roleRef"):
             errors.append(invalid("roleRef", obj.get("roleRef"), "cannot change roleRef"))

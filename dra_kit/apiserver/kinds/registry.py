@@ -19,16 +19,16 @@ class Registry:
         self._custom: dict[str, Kind] = {}
 
     def find(self, group: str, version: str, plural: str) -> Kind | None:
-        """The kind that is served there."""
+        """Return the kind that is served there."""
         kind = self.by_name(f"{plural}.{group}" if group else plural)
         return kind if kind is not None and version in kind.types else None
 
     def by_name(self, full_name: str) -> Kind | None:
-        """The kind of ``<plural>.<group>``."""
+        """Return the kind of ``<plural>.<group>``."""
         return self._kinds.get(full_name) or self._custom.get(full_name)
 
     def by_kind(self, api_version: str, name: str) -> Kind | None:
-        """The kind that ``apiVersion`` and ``kind`` of an object name; any version of the group will do."""
+        """Return the kind that ``apiVersion`` and ``kind`` of an object name; any version of the group will do."""
         group = api_version.rpartition("/")[0]
         return next((kind for kind in self if (kind.group, kind.kind) == (group, name)), None)
 
@@ -37,7 +37,7 @@ class Registry:
         yield from self._custom.values()
 
     def serves(self, group: str, version: str) -> bool:
-        """Whether a group has a kind in a version."""
+        """Return whether a group has a kind in a version."""
         return any(kind.group == group and version in kind.types for kind in self)
 
     def add(self, kind: Kind) -> None:
@@ -53,5 +53,5 @@ class Registry:
         self._custom.clear()
 
     def is_custom(self, kind: Kind) -> bool:
-        """Whether a CustomResourceDefinition made it."""
+        """Return whether a CustomResourceDefinition made it."""
         return kind.full_name in self._custom

@@ -75,19 +75,19 @@ class Strategy:
         return obj
 
     def admit(self, obj: Object, old: Object | None, context: Context, subresource: str) -> None:
-        """Admission plugins: may change the object or raise a refusal."""
+        """Run admission plugins, which may change the object or raise a refusal."""
 
     def permit(self, obj: Object, old: Object | None, context: Context) -> None:
-        """Rights that a write needs by what it says, beyond those for the request; may raise a refusal.
+        """Check rights that a write needs by what it says, beyond those for the request; may raise a refusal.
 
         It comes before validation, and sees what mutating admission made of the object.
         """
 
     def admit_valid(self, obj: Object, context: Context) -> None:
-        """Admission plugins that look at what is valid and may raise a refusal."""
+        """Run admission plugins for valid objects, which may raise a refusal."""
 
     def undeletable(self, name: str) -> str:
-        """Why admission refuses to delete an object of this name, whether there is one or not; empty if it does not."""
+        """Return why no object of this name may be deleted, whether there is one or not; empty if it may."""
         return ""
 
     def prepare_for_create(self, obj: Object, context: Context) -> None:
@@ -97,46 +97,46 @@ class Strategy:
         """Take from the old object what this request may not change."""
 
     def prepare_for_status(self, obj: Object, old: Object, context: Context) -> None:
-        """As :meth:`prepare_for_update` for a write of the status; everything else is taken from ``old`` already."""
+        """Do the same for a write of the status; everything else is taken from ``old`` already."""
 
     def validate(self, obj: Object, context: Context) -> list[FieldError]:
-        """What is wrong with a new object, except its metadata."""
+        """Return what is wrong with a new object, except its metadata."""
         return []
 
     def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
-        """What is wrong with a changed object, except its metadata."""
+        """Return what is wrong with a changed object, except its metadata."""
         return []
 
     def validate_status(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
-        """What is wrong with a changed status."""
+        """Return what is wrong with a changed status."""
         return []
 
     def reported(self, errors: list[FieldError], context: Context) -> list[FieldError]:
-        """Errors in the order, and with the paths, in which they are reported to whoever made the request."""
+        """Return errors in the order, and with the paths, in which they are reported to whoever made the request."""
         return errors
 
     def warnings(self, obj: Object, old: Object | None, context: Context) -> list[str]:
-        """Texts for ``Warning`` headers."""
+        """Return texts for ``Warning`` headers."""
         return []
 
     def grace_period(self, obj: Object, requested: int | None) -> int:
-        """Seconds that an object stays after a deletion was asked for; 0 removes it at once."""
+        """Return seconds that an object stays after a deletion was asked for; 0 removes it at once."""
         return 0
 
     def deleting(self, obj: Object) -> Object:
-        """An object that was just marked as being deleted; returns it or a changed copy."""
+        """Mark an object as being deleted; return it or a changed copy."""
         return obj
 
     def same_spec(self, obj: Object, old: Object) -> bool:
-        """Whether two objects in storage version differ in nothing that ``metadata.generation`` counts."""
+        """Return whether two objects in storage version have no difference that ``metadata.generation`` counts."""
         return _spec(obj) == _spec(old)
 
     def removable(self, obj: Object) -> bool:
-        """Whether an object may go, except finalizers and grace."""
+        """Return whether an object may go, except finalizers and grace."""
         return True
 
     def name_problems(self, name: str) -> list[str]:
-        """What is wrong with an object's name, in the API server's words."""
+        """Return what is wrong with an object's name, in the API server's words."""
         return subdomain_problems(name)
 
 
@@ -162,7 +162,7 @@ class LabelNamed(Strategy):
 
     @override
     def name_problems(self, name: str) -> list[str]:
-        """A DNS label."""
+        """Check that the name is a DNS label."""
         return names.dns_label(name)
 
 
@@ -171,7 +171,7 @@ class PathSegmentNamed(Strategy):
 
     @override
     def name_problems(self, name: str) -> list[str]:
-        """One segment of a path."""
+        """Check that the name is one segment of a path."""
         if name in {".", ".."}:
             return [f"may not be '{name}'"]
         return [f"may not contain '{char}'" for char in "/%" if char in name]

@@ -1,4 +1,4 @@
-"""apps: workloads are kept and shown, and nothing here makes pods of them."""
+"""The workloads of apps: they are stored and listed; nothing here creates pods of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class WorkloadStrategy(StatusStrategy):
 
     @override
     def default(self, obj: Object, context: Context) -> None:
-        """The template's ``imagePullPolicy``, and the account under its old name too."""
+        """Set the template's ``imagePullPolicy``, and the account under its old name too."""
         template = (obj.get("spec") or {}).get("template") or {}
         if "spec" in template:
             default_pull_policies(template)
@@ -34,7 +34,7 @@ class WorkloadStrategy(StatusStrategy):
 
     @override
     def validate_status(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
-        """Nobody has seen a generation below 0."""
+        """Check that no observed generation is below 0."""
         observed = (obj.get("status") or {}).get("observedGeneration", 0)
         return [invalid("status.observedGeneration", observed, NOT_NEGATIVE)] if observed < 0 else []
 
@@ -44,7 +44,7 @@ class DeploymentStrategy(WorkloadStrategy):
 
     @override
     def default(self, obj: Object, context: Context) -> None:
-        """A rolling update takes a quarter at a time."""
+        """Set a rolling update of a quarter at a time."""
         super().default(obj, context)
         strategy = (obj.get("spec") or {}).get("strategy") or {}
         if strategy.get("type") == "RollingUpdate":
@@ -58,7 +58,7 @@ class StatefulSetStrategy(WorkloadStrategy):
 
     @override
     def default(self, obj: Object, context: Context) -> None:
-        """A rolling update begins with the last pod, and takes one at a time."""
+        """Set a rolling update that begins with the last pod, and takes one at a time."""
         super().default(obj, context)
         strategy = (obj.get("spec") or {}).get("updateStrategy") or {}
         if strategy.get("type") == "RollingUpdate":
@@ -72,13 +72,13 @@ class DaemonSetStrategy(WorkloadStrategy):
 
     @override
     def prepare_for_create(self, obj: Object, context: Context) -> None:
-        """The first template."""
+        """Set the generation of the first template."""
         super().prepare_for_create(obj, context)
         _annotate(obj, 1)
 
     @override
     def prepare_for_update(self, obj: Object, old: Object, context: Context) -> None:
-        """Another template is the next one."""
+        """Set the generation of another template: the next one."""
         super().prepare_for_update(obj, old, context)
         former = int((old["metadata"].get("annotations") or {}).get(_TEMPLATE_GENERATION, 1))
         _annotate(obj, former + (obj["spec"].get("template") != old["spec"].get("template")))

@@ -23,7 +23,7 @@ _MISSING: Final = object()
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """How a value of some type is taken apart.
+    """How a value of some type is split into its parts.
 
     Attributes:
         shape: ``struct``, ``map``, ``set`` and ``keyed`` have parts; ``scalar`` and ``atomic`` are one thing.
@@ -37,7 +37,7 @@ class Node:
 
     @classmethod
     def of(cls, described: Field) -> Node:
-        """The node of a field's value."""
+        """Return the node of a field's value."""
         type_name = described.type
         if type_name.startswith(LIST):
             shape: Shape = "keyed" if described.list == "map" else "set" if described.list == "set" else "atomic"
@@ -50,13 +50,13 @@ class Node:
         return cls("atomic" if "atomic" in {known.map, described.map} else "struct", type_name)
 
     def shape_for(self, value: Any) -> Shape:
-        """The shape of a value: JSON of no known type is taken apart like a map."""
+        """Return the shape of a value: JSON of no known type is split like a map."""
         if self.type == "JSON" and isinstance(value, dict):
             return "map"
         return "atomic" if self.type == "JSON" and isinstance(value, list) else self.shape
 
     def parts(self, value: Any) -> Iterator[tuple[str, Any, Node]]:
-        """The elements, values and nodes of a value's parts."""
+        """Yield the elements, values and nodes of a value's parts."""
         if value is None:
             return
         match self.shape_for(value):
@@ -88,11 +88,11 @@ class Node:
         return f"k:{_json(found)}"
 
     def whole(self, value: Any) -> bool:
-        """Whether a value is one thing."""
+        """Return whether a value is atomic."""
         return self.shape_for(value) in {"scalar", "atomic"}
 
     def is_field(self, name: str) -> bool:
-        """Whether a part is a field of a struct, not an entry of a map."""
+        """Return whether a part is a field of a struct, not an entry of a map."""
         known = struct(self.type) if self.shape == "struct" else None
         return known is not None and name.removeprefix("f:") in known.fields
 
@@ -102,12 +102,12 @@ def _json(value: Any) -> str:
 
 
 def root(type_name: str) -> Node:
-    """The node of whole objects of a type."""
+    """Return the node of whole objects of a type."""
     return Node.of(Field(type_name))
 
 
 def field_set(value: Any, type_name: str) -> FieldSet:
-    """All fields that an applied object mentions."""
+    """Return all fields that an applied object mentions."""
     found: set[Path] = set()
 
     def walk(value: Any, node: Node, path: Path) -> None:
@@ -126,7 +126,7 @@ def field_set(value: Any, type_name: str) -> FieldSet:
 
 
 def repetitions(value: Any, type_name: str) -> Iterator[Path]:
-    """The items of lists with keys and of sets that are there before; their order is that of the value."""
+    """Yield the items of lists with keys and of sets that are there before; their order is that of the value."""
 
     def walk(value: Any, node: Node, path: Path) -> Iterator[Path]:
         seen: set[str] = set()
@@ -160,7 +160,7 @@ class Comparison:
 
 
 def compare(old: Any, new: Any, type_name: str) -> Comparison:
-    """What differs between two objects of a type."""
+    """Return what differs between two objects of a type."""
     comparison = Comparison()
 
     def everything(value: Any, node: Node, path: Path, found: set[Path]) -> None:
@@ -190,7 +190,7 @@ def compare(old: Any, new: Any, type_name: str) -> Comparison:
 
 
 def to_fields_v1(fields: Iterable[Path]) -> dict[str, Any]:
-    """A set as FieldsV1."""
+    """Return a set as FieldsV1."""
     tree: dict[str, Any] = {}
     members = set(fields)
     for path in sorted(members):
@@ -211,7 +211,7 @@ def _sorted(tree: dict[str, Any]) -> dict[str, Any]:
 
 
 def from_fields_v1(tree: dict[str, Any]) -> FieldSet:
-    """A set from FieldsV1."""
+    """Return a set from FieldsV1."""
     found: set[Path] = set()
 
     def walk(tree: dict[str, Any], path: Path) -> None:
@@ -227,7 +227,7 @@ def from_fields_v1(tree: dict[str, Any]) -> FieldSet:
 
 
 def shown(path: Path) -> str:
-    """A path as the API server prints it: ``.spec.containers[name="main"].image``."""
+    """Return a path as the API server prints it: ``.spec.containers[name="main"].image``."""
     text = ""
     for element in path:
         kind, _, rest = element.partition(":")
@@ -241,7 +241,7 @@ def shown(path: Path) -> str:
 
 
 def merge(live: Any, applied: Any, node: Node) -> Any:
-    """The live object with the fields of an applied one; items keep their place, new ones come last."""
+    """Return the live object with the fields of an applied one; items keep their place, new ones come last."""
     if applied is None or live is None or node.whole(applied):
         return applied
     parts = {element: (item, part) for element, item, part in node.parts(applied)}
@@ -259,7 +259,7 @@ def merge(live: Any, applied: Any, node: Node) -> Any:
 
 
 def without(value: Any, node: Node, gone: Callable[[Path], bool], path: Path = ()) -> Any:
-    """A value without the fields and items whose paths are gone."""
+    """Return a value without the fields and items whose paths are gone."""
     if node.whole(value) or value is None:
         return value
     remaining = [

@@ -8,7 +8,7 @@ from dra_kit.resource.schema.scalars import WrongType
 
 
 def go_text(value: Any) -> str:
-    """A JSON value as Go prints maps and slices."""
+    """Return a JSON value as Go prints maps and slices."""
     if isinstance(value, dict):
         return f"map[{' '.join(f'{key}:{go_text(value[key])}' for key in sorted(value))}]"
     if isinstance(value, list):
@@ -22,7 +22,7 @@ _KINDS: Final = {"object": "map", "array": "slice", "number": "int64"}
 
 
 def restore_text(error: WrongType) -> str:
-    """The answer to a strategic merge patch with a value of the wrong type; others get the error's own text.
+    """Return the answer to a strategic merge patch with a value of the wrong type; others get the error's own text.
 
     Source: k8s.io/apimachinery 0.37 ``pkg/runtime/converter.go``.
     """

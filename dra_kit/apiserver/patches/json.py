@@ -22,7 +22,7 @@ _STRINGS: Final = ("op", "path", "from")
 
 
 def apply(document: Any, patch: Any) -> Any:
-    """The patched document; the given one stays as it is.
+    """Return the patched document; the given one stays as it is.
 
     As the API server's library does, and unlike the RFC, ``replace`` sets an entry of an object that is not there,
     and ``copy`` copies it as null.
@@ -90,7 +90,7 @@ def _index(part: str, end: int) -> int:
 
 
 def _place(document: Any, path: list[str]) -> tuple[Any, str]:
-    """The object or list that a path leads into, and the key in it."""
+    """Return the object or list that a path leads into, and the key in it."""
     if not path:
         raise PatchFailed("the whole document can only be replaced")
     for part in path[:-1]:

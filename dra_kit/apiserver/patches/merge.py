@@ -6,7 +6,7 @@ from typing import Any
 
 
 def apply(document: Any, patch: Any) -> Any:
-    """The patched document; neither argument is changed, and the result may share parts with both."""
+    """Return the patched document; neither argument is changed, and the result may share parts with both."""
     if not isinstance(patch, dict):
         return patch
     merged = dict(document) if isinstance(document, dict) else {}

@@ -8,12 +8,12 @@ from typing import Any
 
 
 def identities(items: Sequence[Any], key: str) -> list[str]:
-    """What makes each item itself: its key, or all of it; comparable, as JSON."""
+    """Return what makes each item itself: its key, or all of it; comparable, as JSON."""
     return [json.dumps(item.get(key) if key and isinstance(item, dict) else item, sort_keys=True) for item in items]
 
 
 def interleaved(items: Sequence[Any], named: Sequence[str], wanted: Sequence[str], live: Sequence[str]) -> list[Any]:
-    """A list in the order that a patch asks for.
+    """Return a list in the order that a patch asks for.
 
     What the patch names keeps the patch's order, the rest the order of the live list; of both the next one of the rest
     comes first where it stands before the other in the live list. Source: k8s.io/apimachinery 0.37,

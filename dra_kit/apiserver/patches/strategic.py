@@ -27,7 +27,7 @@ class PatchInvalid(ValueError):
 
 
 def apply(document: Any, patch: dict[str, Any], type_name: str) -> Any:
-    """The patched document; neither argument is changed, and the result may share parts with both.
+    """Return the patched document; neither argument is changed, and the result may share parts with both.
 
     Args:
         document: a JSON object of the type.
@@ -42,7 +42,7 @@ def apply(document: Any, patch: dict[str, Any], type_name: str) -> Any:
 
 
 def _field(type_name: str, name: str) -> Field:
-    """What is known of a field.
+    """Return what is known of a field.
 
     Raises:
         PatchFailed: the type has no such field, so that nobody knows how to merge it.
@@ -85,7 +85,7 @@ def _merge_object(original: dict[str, Any], patch: dict[str, Any], type_name: st
 
 
 def _directed(patch: dict[str, Any]) -> dict[str, Any]:
-    """What a patch with a directive for the whole object makes of it."""
+    """Return what a patch with a directive for the whole object makes of it."""
     directive = patch[_DIRECTIVE]
     if directive == "replace":
         return {key: value for key, value in patch.items() if key != _DIRECTIVE}
@@ -118,7 +118,7 @@ def _retained(keys: Any, patch: dict[str, Any]) -> set[str]:
 
 
 def _key(key: str, prefix: str) -> str:
-    """The field that a directive is about."""
+    """Return the field that a directive is about."""
     _, *names = key.split("/")
     if len(names) != 1:
         what = "setElementOrder list" if prefix == _ORDER else "delete primitive list"
@@ -166,7 +166,7 @@ def _check_order(value: list[Any], order: list[Any], key: str) -> None:
 
 
 def _identities(items: list[Any], key: str) -> list[Any]:
-    """What makes each item itself.
+    """Return what makes each item itself.
 
     Raises:
         PatchFailed: one lacks the key.
@@ -199,7 +199,7 @@ def _merge_list(original: list[Any], patch: list[Any], field: Field) -> list[Any
 
 
 def _without_directives(original: list[Any], patch: list[Any], key: str) -> tuple[list[Any], list[Any]]:
-    """The list without what the patch deletes, and the items of the patch that are none of its directives."""
+    """Return the list without what the patch deletes, and the items of the patch that are none of its directives."""
     items = [item for item in patch if _DIRECTIVE not in item]
     replaced = False
     for item in patch:

@@ -50,7 +50,7 @@ class Clause:
 
 
 def clauses(accept: str) -> list[Clause]:
-    """The alternatives, the preferred ones first."""
+    """Return the alternatives, the preferred ones first."""
     found: list[tuple[float, Clause]] = []
     for part in accept.split(","):
         media_type, *rest = (item.strip() for item in part.split(";"))
@@ -92,7 +92,7 @@ def check_plain(accept: str) -> None:
 
 
 def negotiate(accept: str, *, streams: bool = False) -> Form:
-    """The first alternative that can be served; JSON when there is no header.
+    """Return the first alternative that can be served; JSON when there is no header.
 
     Args:
         accept: the header.

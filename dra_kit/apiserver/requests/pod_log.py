@@ -92,7 +92,7 @@ class LogOptions:
         return options
 
     def since(self, now: int) -> int:
-        """The time of the oldest line that is wanted, in nanoseconds since 1970; 0 for any.
+        """Return the time of the oldest line that is wanted, in nanoseconds since 1970; 0 for any.
 
         Args:
             now: the present, likewise.
@@ -107,7 +107,7 @@ LogSource: TypeAlias = Callable[[Object, LogOptions], AsyncGenerator[bytes, None
 
 
 def container_of(pod: Object, name: str) -> str:
-    """The container that is meant.
+    """Return the container whose log is asked for.
 
     Args:
         pod: the object.
@@ -136,7 +136,7 @@ def _integer(query: Query, name: str) -> int | None:
 
 
 def _time(query: Query, name: str) -> dt.datetime | None:
-    """``metav1.Time`` of a query, as Go's time package reads it."""
+    """Return ``metav1.Time`` of a query, as Go's time package reads it."""
     if name not in query.values:
         return None
     text = rest = query.text(name)

@@ -32,15 +32,15 @@ class Query:
         return cls(values)
 
     def text(self, name: str) -> str:
-        """A parameter, empty when it is missing."""
+        """Return a parameter, empty when it is missing."""
         return next(iter(self.values.get(name, ())), "")
 
     def flag(self, name: str) -> bool:
-        """A boolean parameter: missing, ``0`` and ``false`` (in any case) are false, everything else is true."""
+        """Return a boolean parameter: missing, ``0`` and ``false`` (in any case) are false, everything else is true."""
         return name in self.values and self.text(name).lower() not in {"0", "false"}
 
     def number(self, name: str) -> int | None:
-        """An integer parameter, None when it is missing or empty.
+        """Return an integer parameter, None when it is missing or empty.
 
         Raises:
             Refusal: 400, it is no integer.
@@ -50,7 +50,7 @@ class Query:
 
 
 def integer(text: str) -> int:
-    """An int64 as Go reads it (``strconv.ParseInt``).
+    """Return an int64 as Go reads it (``strconv.ParseInt``).
 
     Raises:
         Refusal: 400, it is none.
@@ -111,7 +111,7 @@ class Target:
 
 
 def verb(method: str, target: Target, query: Query) -> str:
-    """The Kubernetes verb of a request, as in RBAC rules."""
+    """Return the Kubernetes verb of a request, as in RBAC rules."""
     found = _VERBS.get(method, method.lower())
     if target.watch and found == "get":
         return "watch"

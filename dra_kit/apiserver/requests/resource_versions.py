@@ -16,7 +16,7 @@ CONTINUE_EXPIRED: Final = (
 
 
 def parse_version(text: str, *, code: int) -> int:
-    """A resource version; empty is 0.
+    """Return a resource version; empty is 0.
 
     Args:
         text: as in the query.
@@ -34,7 +34,7 @@ def parse_version(text: str, *, code: int) -> int:
 
 
 def too_large(asked: int, current: int) -> Refusal:
-    """504 for a version that has not been yet."""
+    """Return 504 for a version of the future."""
     message = f"Timeout: Too large resource version: {asked}, current: {current}"
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version", "field": ""}
     return Refusal(504, "Timeout", message, {"causes": [cause], "retryAfterSeconds": 1})

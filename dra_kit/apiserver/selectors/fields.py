@@ -36,11 +36,11 @@ class FieldSelector:
         return bool(self.terms)
 
     def matches(self, obj: Mapping[str, Any]) -> bool:
-        """Whether an object fulfils all terms."""
+        """Return whether an object matches all terms."""
         return all((read(obj) == term.value) is term.equal for term, read in self.terms)
 
     def value(self, field: str) -> str | None:
-        """The value that a field must have, None when any will do."""
+        """Return the value that a field must have, None when any will do."""
         return next((term.value for term, _ in self.terms if term.field == field and term.equal), None)
 
 

@@ -76,7 +76,7 @@ class _Parser:
                 raise self._refusal(f"found '{word}', expected: ',' or ')'")
 
     def _value(self) -> str:
-        """An identifier, or the empty value before a comma, a parenthesis or the end."""
+        """Return an identifier, or the empty value before a comma, a parenthesis or the end."""
         if not self.words or self.words[0] in {",", ")"}:
             return ""
         return self._identifier()

@@ -69,7 +69,7 @@ def _target_errors(target: Mapping[str, Any]) -> list[FieldError]:
 
 
 def _hindrance(pod: Object) -> str | None:
-    """Why a pod cannot be bound."""
+    """Return why a pod cannot be bound."""
     name, node = pod["metadata"]["name"], pod["spec"].get("nodeName")
     if "deletionTimestamp" in pod["metadata"]:
         return f"pod {name} is being deleted, cannot be assigned to a host"
@@ -79,7 +79,7 @@ def _hindrance(pod: Object) -> str | None:
 
 
 def _bound(pod: Object, binding: Object) -> Object:
-    """The pod with its node, and with the labels and annotations of the binding."""
+    """Return the pod with its node, and with the labels and annotations of the binding."""
     # a pod that has its node is nominated for none (ClearingNominatedNodeNameAfterBinding)
     status = {name: value for name, value in (pod.get("status") or {}).items() if name != "nominatedNodeName"}
     scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now()}
@@ -93,7 +93,7 @@ def _bound(pod: Object, binding: Object) -> Object:
 
 
 def with_condition(conditions: list[Any], condition: Object) -> list[Any]:
-    """Conditions with another one, in the place of that of its type."""
+    """Return conditions with another one, in the place of that of its type."""
     before = next((item for item in conditions if item.get("type") == condition["type"]), None)
     if before is None:
         return [*conditions, condition]

@@ -77,7 +77,7 @@ class _Scale:
         return stored
 
     def shown(self, stored: Stored) -> Object:
-        """The scale with those of the workload's managers that own the number, in terms of the scale."""
+        """Return the scale with those of the workload's managers that own the number, in terms of the scale."""
         scale = _scale_of(stored.object)
         scale["metadata"]["managedFields"] = entries(_to_scale(managers_of(stored.object)))
         return scale
@@ -174,7 +174,7 @@ def _to_scale(managers: Iterable[Manager]) -> list[Manager]:
 
 
 def _to_workload(managers: Iterable[Manager], of_scale: Iterable[Manager], api_version: str) -> list[Manager]:
-    """The managers of a workload after its scale was written: who owns the number is as the scale says."""
+    """Return the managers of a workload after its scale was written: who owns the number is as the scale says."""
     before, owners = list(managers), [owner for owner in of_scale if _REPLICAS in owner.fields]
     retained = [
         manager

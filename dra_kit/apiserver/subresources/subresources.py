@@ -42,7 +42,7 @@ _TYPES: Final = {
 
 
 async def serve_subresource(api: Api, kind: Kind, request: Request) -> Answer | AsyncGenerator[bytes, None] | None:
-    """One of :data:`SUBRESOURCES`; a log as it comes, or None for one that there is not yet.
+    """Serve one of :data:`SUBRESOURCES`; a log as it comes, or None for one that there is not yet.
 
     Raises:
         Refusal: the object does not exist, or the request makes no sense.

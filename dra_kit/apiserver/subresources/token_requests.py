@@ -28,7 +28,7 @@ _KIND: Final = Kind("", "serviceaccounts", "TokenRequest", True, {"v1": _TYPE})
 
 
 async def request_token(api: Api, request: Request, stored: Stored, body: Object) -> Answer:
-    """A token of a service account.
+    """Create a token of a service account.
 
     Raises:
         Refusal: the request makes no sense, names a pod that does not use the account, or admission refuses it.
@@ -63,7 +63,7 @@ async def request_token(api: Api, request: Request, stored: Stored, body: Object
 
 
 def _bound(api: Api, namespace: str, account: str, reference: Object | None) -> tuple[Object | None, Object | None]:
-    """The pod or the node that a token is to be bound to."""
+    """Return the pod or the node that a token is to be bound to."""
     if not reference:
         return None, None
     kind, name, uid = (reference.get(field, "") for field in ("kind", "name", "uid"))

@@ -18,7 +18,7 @@ from dra_kit.values.json import Object
 
 
 async def apply(write: Write) -> Answer:
-    """PATCH of type apply: creates the object, or merges the configuration into it.
+    """Apply: create the object, or merge the configuration into it.
 
     Raises:
         Refusal: 409 for fields that others own, and all that a create or update may raise.
@@ -60,19 +60,19 @@ async def apply(write: Write) -> Answer:
 
 
 def conflicting(error: ApplyConflict) -> Refusal:
-    """409 for fields that others own."""
+    """Return 409 for fields that other managers own."""
     return Refusal(409, "Conflict", str(error), {"causes": error.causes()})
 
 
 def _written(write: Write, config: Object) -> Object:
-    """What of a configuration a request can write: its status, or everything else."""
+    """Return the part of a configuration that a request can write: its status, or everything else."""
     if write.subresource == "status":
         return {key: value for key, value in config.items() if key != "spec"}
     return {key: value for key, value in config.items() if key != "status"} if write.kind.status else config
 
 
 def mentioned(config: Object, decoded: Object) -> Object:
-    """The decoded configuration without what decoding filled in."""
+    """Return the decoded configuration without what decoding filled in."""
     return {key: _only(decoded.get(key), value) for key, value in config.items() if key in decoded}
 
 
@@ -85,7 +85,7 @@ def _only(decoded: Any, given: Any) -> Any:
 
 
 def configuration(write: Write) -> Object:
-    """The configuration that is applied, as it was sent.
+    """Return the configuration that is applied, as it was sent.
 
     Raises:
         Refusal: 400 or 500, it is none of the kind that the path names.
@@ -134,7 +134,7 @@ def _check_name(value: Object, write: Write) -> None:
 
 
 def _check_fields(value: Object, write: Write) -> None:
-    """An apply takes nothing that the schema does not have, whatever the field validation."""
+    """Refuse fields that the schema does not have, whatever the field validation: an apply takes none."""
     strictness = Strictness()
     try:
         decode(value, write.type_name, strictness)

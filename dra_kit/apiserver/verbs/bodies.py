@@ -31,7 +31,7 @@ class NoJson(ValueError):
 
 
 def parse(body: bytes, content_type: str, types: Mapping[str, str]) -> Any:
-    """A body as JSON value.
+    """Return a body as JSON value.
 
     Args:
         body: as sent.
@@ -63,7 +63,7 @@ def parse(body: bytes, content_type: str, types: Mapping[str, str]) -> Any:
 
 
 def parse_json(body: bytes) -> Any:
-    """A body of JSON; an object with repeated keys is a DuplicateKeysObject, half of a surrogate pair U+FFFD as in Go.
+    """Return a body of JSON: a DuplicateKeysObject where keys repeat, U+FFFD for half a surrogate pair as in Go.
 
     Raises:
         ValueError: it is none, or nested too deeply, or has too many values.
@@ -88,7 +88,7 @@ def _whole(value: Any) -> Any:
 
 
 def parse_yaml(body: bytes) -> TextDocument | None:
-    """A body of YAML, or JSON: its first document; None if it has none.
+    """Return a body of YAML, or JSON: its first document; None if it has none.
 
     Raises:
         Unreadable: it is none, or beyond the limits.
@@ -109,7 +109,7 @@ def _from_protobuf(body: bytes, types: Mapping[str, str]) -> Any:
 
 
 def _go_text(error: ValueError, body: bytes) -> str:
-    """An error of the JSON parser in the API server's words, as far as they are the same."""
+    """Return an error of the JSON parser in the API server's words, as far as they are the same."""
     if not isinstance(error, JSONDecodeError):
         return str(error)
     if error.pos >= len(body.decode(errors="replace").rstrip()):
@@ -118,7 +118,7 @@ def _go_text(error: ValueError, body: bytes) -> str:
 
 
 def read_object(request: Request, kind: Kind, validation: str, context: Context) -> Object:
-    """The decoded object of a create or update, in the request's version.
+    """Return the decoded object of a create or update, in the request's version.
 
     Raises:
         Refusal: it is no such object, or strict decoding finds fault with it.
@@ -182,7 +182,7 @@ def typed(
     sent: Mapping[str, str] | None = None,
     problems: Sequence[str] = (),
 ) -> Object:
-    """A JSON object as an object of a kind.
+    """Return a JSON object as an object of a kind.
 
     Args:
         value: the object.

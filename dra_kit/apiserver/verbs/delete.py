@@ -88,7 +88,7 @@ class DeleteOptions:
 
 
 async def delete(api: Api, kind: Kind, request: Request) -> Answer:
-    """DELETE of one object.
+    """Delete one object.
 
     Raises:
         Refusal: it is not deleted.
@@ -169,7 +169,7 @@ def _marked(kind: Kind, obj: Object, grace: int, moment: str) -> Object:
 
 
 def _with_policy(finalizers: list[str], policy: str) -> list[str]:
-    """The finalizers that make a garbage collector orphan dependents, or delete them first."""
+    """Return the finalizers that make a garbage collector orphan dependents, or delete them first."""
     wanted = {"Orphan": _ORPHAN, "Foreground": _FOREGROUND}.get(policy)
     if not policy:
         return finalizers
@@ -190,7 +190,7 @@ def _answer(api: Api, kind: Kind, request: Request, obj: Object, gone: bool) -> 
 
 
 async def delete_collection(api: Api, kind: Kind, request: Request) -> Answer:
-    """DELETE of all objects that the selectors choose; answers with the list of them as they were.
+    """Delete all objects that the selectors match; answer with the list of them as they were.
 
     Raises:
         Refusal: one of them is not deleted.

@@ -32,7 +32,7 @@ _ATTEMPTS: Final = 5
 
 
 async def patch(api: Api, kind: Kind, request: Request) -> Answer:
-    """PATCH of an object or of its status; tried again when the object changes in the meantime.
+    """Patch an object or its status; try again when the object changes in the meantime.
 
     Raises:
         Refusal: the object is not changed.
@@ -44,7 +44,7 @@ async def patch(api: Api, kind: Kind, request: Request) -> Answer:
 
 
 def write_of(api: Api, kind: Kind, request: Request) -> Write:
-    """The write that a PATCH asks for.
+    """Return the write that a PATCH asks for.
 
     Raises:
         Refusal: 415 or 422, there is no such patch, or no such option.
@@ -62,7 +62,7 @@ class Subject(Protocol):
     """What is patched: an object, or a part of one that is shown as an object of its own."""
 
     def stored(self) -> Stored:
-        """The object as it is now.
+        """Return the object as it is now.
 
         Raises:
             Refusal: 404.
@@ -70,7 +70,7 @@ class Subject(Protocol):
         ...
 
     def shown(self, stored: Stored) -> Object:
-        """What the client sees of it."""
+        """Return what the client sees of it."""
         ...
 
     async def change(self, stored: Stored, wire: Object, context: Context) -> Answer:
@@ -162,7 +162,7 @@ def _patched(write: Write, current: Object, body: Any, context: Context) -> Obje
 
 
 def _sorted(value: Any) -> Any:
-    """JSON with the entries of its objects by name, as the API server's patches leave it."""
+    """Return JSON with the entries of its objects by name, as the API server's patches leave it."""
     if isinstance(value, dict):
         return {key: _sorted(value[key]) for key in sorted(value)}
     return [_sorted(item) for item in value] if isinstance(value, list) else value

@@ -21,7 +21,7 @@ _OPERATION: Final = {"op", "path", "from", "value"}
 
 
 def parse_patch(request: Request) -> Any:
-    """The JSON of a patch.
+    """Return the JSON of a patch.
 
     Raises:
         Refusal: 400.
@@ -33,7 +33,7 @@ def parse_patch(request: Request) -> Any:
 
 
 def formed(value: Any, request: Request) -> Any:
-    """The operations of a JSON patch, the object of the others.
+    """Return the operations of a JSON patch, the object of the others.
 
     Raises:
         Refusal: 400 or 413.
@@ -61,7 +61,7 @@ def _operations(value: Any) -> list[Any]:
 
 
 def problems_of(body: Any) -> list[str]:
-    """What strict decoding finds fault with in a patch itself."""
+    """Return what strict decoding finds fault with in a patch itself."""
     if isinstance(body, dict):
         return [f'duplicate field "{path}"' for path in _duplicates(body, "")]
     return [

@@ -62,7 +62,7 @@ class Selection:
         return bool(self.labels) or bool(self.fields)
 
     def matches(self, obj: Object) -> bool:
-        """Whether a stored object is one of them; its key is not looked at."""
+        """Return whether a stored object is one of them; its key is not compared."""
         return self.fields.matches(obj) and self.labels.matches(obj)
 
 
@@ -78,7 +78,7 @@ def _unknown_field(kind: Kind, api_version: str) -> Callable[[str], str]:
 
 
 def get(api: Api, kind: Kind, request: Request) -> Answer:
-    """One object.
+    """Return one object.
 
     Raises:
         Refusal: 404 or 504.
@@ -94,7 +94,7 @@ def get(api: Api, kind: Kind, request: Request) -> Answer:
 
 
 def list_objects(api: Api, kind: Kind, request: Request) -> Answer:
-    """A collection, or a page of it.
+    """Return a collection, or a page of it.
 
     Raises:
         Refusal: 400, 410 or 504.

@@ -10,7 +10,7 @@ from dra_kit.values.json import Object
 
 
 def tracked(old: Object | None, new: Object, type_name: str, writer: Manager) -> list[Object] | None:
-    """``managedFields`` after a write.
+    """Return ``managedFields`` after a write.
 
     Args:
         old: the object before in the writer's version, None when it is created.

@@ -121,7 +121,7 @@ class Watch:
             self._stop = None
 
     async def events(self, body: EventBody, bookmark_seconds: float = BOOKMARK_SECONDS) -> AsyncIterator[bytes]:
-        """The events, each as a line of JSON, until the time of the request is over or its client falls behind."""
+        """Yield the events, a line of JSON each, until the time of the request is over or its client falls behind."""
         if self._failure is not None:
             yield _line("ERROR", encode(self._failure.status()))
             return
@@ -168,7 +168,7 @@ class Watch:
 
     @staticmethod
     def _last(change: Change) -> Stored:
-        """The object as the client knew it, with the revision at which it left its view."""
+        """Return the object as the client knew it, with the revision at which it left its view."""
         if change.type == "DELETED" or change.previous is None:
             return change.stored
         metadata: Object = {**change.previous.object["metadata"], "resourceVersion": str(change.revision)}
@@ -183,7 +183,7 @@ class Watch:
 
 
 def body_of(api: Api, kind: Kind, api_version: str, obj: Object) -> bytes:
-    """A bookmark's object: metadata, and what a typed object writes besides."""
+    """Return a bookmark's object: metadata, and what a typed object writes besides."""
     return encode(api.wire(kind, api.pruned(kind, obj), api_version))
 
 

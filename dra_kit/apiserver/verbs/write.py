@@ -57,7 +57,7 @@ class Write:
         return self.kind.type_of(self.request.target.api_version)
 
     def manager(self, operation: Operation, time: str) -> Manager:
-        """Who writes, without fields."""
+        """Return the writer, without fields."""
         version = self.request.target.api_version
         return Manager(self.options.field_manager, operation, version, self.subresource, frozenset(), time)
 
@@ -67,11 +67,11 @@ class Write:
             raise invalid(self.kind.storage_api_version.rpartition("/")[0], self.kind.kind, name, errors)
 
     def attributes(self, operation: str, obj: Object | None, old: Object | None) -> Attributes:
-        """What admission learns of it."""
+        """Return what admission learns of it."""
         return Attributes(self.api, self.kind, self.request, self.options.dry_run, operation, obj, old)
 
     def answer(self, stored: Stored | Object, context: Context, code: int = 200) -> Answer:
-        """The written object in the request's version."""
+        """Return the written object in the request's version."""
         api_version = self.request.target.api_version
         if isinstance(stored, Stored):
             body: Object | bytes = self.api.encoded(self.kind, stored, api_version)
@@ -82,7 +82,7 @@ class Write:
 
 
 async def create(api: Api, kind: Kind, request: Request) -> Answer:
-    """POST to a collection.
+    """Create an object by a POST to a collection.
 
     Raises:
         Refusal: the object is not created.
@@ -155,7 +155,7 @@ def _set_namespace(obj: Object, kind: Kind, request: Request) -> None:
 
 
 async def update(api: Api, kind: Kind, request: Request) -> Answer:
-    """PUT of an object or of its status.
+    """Update an object or its status by a PUT.
 
     Raises:
         Refusal: the object is not changed.
@@ -184,7 +184,7 @@ async def update(api: Api, kind: Kind, request: Request) -> Answer:
 
 
 def require_create(write: Write, name: str) -> None:
-    """Lets only those make a new object by an update or an apply who may create it.
+    """Refuse an update or an apply that makes a new object, from those who may not create it.
 
     Raises:
         Refusal: 403.
@@ -195,7 +195,7 @@ def require_create(write: Write, name: str) -> None:
 
 
 def precondition_failed(kind: Kind, key: str, what: str, given: str, real: str) -> Refusal:
-    """409 in the words of the storage layer, as the API server passes them on."""
+    """Return 409 in the words of the storage layer, as the API server passes them on."""
     cause = (
         f"StorageError: invalid object, Code: 4, Key: /registry/{kind.plural}/{key}, ResourceVersion: 0, "
         f"AdditionalErrorMsg: Precondition failed: {what} in precondition: {given}, {what} in object meta: {real}"
@@ -263,7 +263,7 @@ def _set_managed_fields(obj: Object, managed_fields: list[Object] | None) -> Non
 
 
 def _tracked(write: Write, before: Object, wire: Object, context: Context) -> list[Object] | None:
-    """Managed fields after an update; what the subresource does not reach counts as unchanged."""
+    """Return managed fields after an update; what the subresource does not reach counts as unchanged."""
     if write.subresource == "status":
         wire = {**before, "status": wire.get("status"), "metadata": {**before["metadata"], **{
             name: wire["metadata"].get(name) for name in ("managedFields", *write.kind.strategy.metadata_with_status)

@@ -51,7 +51,7 @@ class DeviceBinder(ControllerBound[AuthorSettingsT], ABC):
         return None
 
     def resume(self, held: Sequence[tuple[ObservedClaim, ObservedDevice]]) -> Awaitable[None] | None:
-        """Called when the controller becomes active, before anything is bound: ``held`` is all that claims hold now.
+        """Resume when the controller becomes active, before anything is bound: ``held`` is all that claims hold now.
 
         Whatever else is attached was released while nobody looked: detach it. Nothing by default. When it raises, the
         error is logged and it is called again.

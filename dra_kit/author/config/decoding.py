@@ -66,9 +66,7 @@ class ConfigDecoder(Generic[ConfigT]):
         return self._models
 
     def with_settings(self, settings: BaseModel | None) -> Self:
-        """Return a decoder whose validators have the driver's settings as ``info.context``; None where there
-        are none.
-        """
+        """Return a decoder whose validators have the driver's settings as ``info.context``; None without any."""
         other = copy.copy(self)
         other._settings = settings  # noqa: SLF001
         return other
@@ -97,9 +95,7 @@ class ConfigDecoder(Generic[ConfigT]):
         return self._upgraded(config)
 
     def _fields_of_others(self, model: type[OpaqueConfig]) -> dict[str, str]:
-        """Return the version that has a field, of the other versions of a model's kind; the newest one where several
-        do.
-        """
+        """Return for each field the version that has it, of the other versions of the kind; the newest of several."""
         return {
             field.alias or name: other.api_version_
             for other in reversed(self._models.values())

@@ -83,7 +83,7 @@ class OpaqueConfig(BaseModel):
                 )
 
     def upgrade(self) -> OpaqueConfig:
-        """This config as the next version's model; only old versions have it. Plain ``def``: it is pure."""
+        """Return this config as an object of the next version; only old versions have it. Plain ``def``: it is pure."""
         raise ConfigurationError(f"config {type(self).__name__} is the newest version and has no upgrade")
 
 

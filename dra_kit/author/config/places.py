@@ -62,9 +62,7 @@ def _members(annotation: Any) -> list[Any]:
 
 
 def _named(members: Sequence[Any], label: str | int) -> list[Any]:
-    """Return the members that pydantic calls so: ``Inner``, ``list[Inner]``; all, where it uses another name
-    (a tag).
-    """
+    """Return the members by pydantic's name, ``Inner`` or ``list[Inner]``; all of them by any other, such as a tag."""
     name = str(label).partition("[")[0]
     named = [item for item in members if getattr(get_origin(item) or item, "__name__", "") in {label, name}]
     return named or list(members)

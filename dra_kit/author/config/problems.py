@@ -70,7 +70,7 @@ def problems_of(
 
 
 def duplicate_keys(value: Any) -> Iterator[Problem]:
-    """Keys that stand twice in one object, as :func:`dra_kit.values.json.loads` remembers them."""
+    """Yield keys that are in one object twice, as :func:`dra_kit.values.json.loads` remembers them."""
     waiting: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
     while waiting:  # not recursive: the depth is the manifest's
         loc, current = waiting.pop()
@@ -88,7 +88,7 @@ def duplicate_keys(value: Any) -> Iterator[Problem]:
 
 
 def path_text(loc: Iterable[str | int]) -> str:
-    """``("a", 0, "b", "x.y")`` as ``a[0].b["x.y"]``."""
+    """Return ``("a", 0, "b", "x.y")`` as ``a[0].b["x.y"]``."""
     text = ""
     for part in loc:
         if isinstance(part, int):
@@ -159,7 +159,7 @@ def _text(detail: dict[str, Any]) -> str:
 
 
 def _literals(expected: str) -> Iterator[object]:
-    """``'a', 1 or "it's"``, as pydantic lists what it accepts, as values."""
+    """Yield what pydantic accepts, ``'a', 1 or "it's"``, as values."""
     for match in _LITERALS.finditer(expected):
         text = match["single"] if match["single"] is not None else match["double"]
         if text is not None:

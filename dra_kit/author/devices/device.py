@@ -181,7 +181,7 @@ def valid_v1(device: Device) -> v1.Device:
 
 
 def _likeness(device: Device) -> tuple[object, ...]:
-    """Equal for equal devices, and seldom for others, also where pools have devices of the same names."""
+    """Return a key that is equal for equal devices, and seldom for others."""
     amounts = [str(item.value) for item in device.capacity.values() if isinstance(item, DeviceCapacity)]
     counted = [item.counter_set for item in device.consumes_counters]
     return (device.name, *device.attributes.items(), *amounts, *counted)
@@ -261,12 +261,12 @@ def _to_v1(device: Device) -> v1.Device:
 
 
 def counters_v1(counters: Mapping[str, Quantity | str | int]) -> dict[str, dict[str, Quantity]]:
-    """Counters in the API's form: each amount wrapped in an object."""
+    """Return counters in the API's form: each amount wrapped in an object."""
     return {name: {"value": Quantity(value)} for name, value in counters.items()}
 
 
 def attributes_v1(attributes: Mapping[str, AttributeValue]) -> dict[str, dict[str, Any]]:
-    """Attributes in the API's form: each value under the name of its type."""
+    """Return attributes in the API's form: each value under the name of its type."""
     return {name: _attribute_v1(value) for name, value in attributes.items()}
 
 

@@ -143,7 +143,7 @@ class HealthSource(NodeBound[HardwareT, AuthorSettingsT], ABC, Generic[DeviceT_c
         policy: by reason, what follows. A reason that is not in it is reported to the kubelet alone, and to the log.
         stale_after: seconds without any report of a device after which it is reported unknown, no longer healthy;
             None: a source that is silent has nothing new to say.
-        devices: what ``discover`` yielded last; kept up to date by the framework.
+        devices: what ``discover`` yielded last; the framework updates it.
     """
 
     policy: ClassVar[Mapping[str, HealthRule]] = {}

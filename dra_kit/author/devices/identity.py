@@ -93,9 +93,7 @@ def observed_fields(model: type[BaseModel]) -> frozenset[str]:
 
 
 def stable(value: object) -> JsonValue:
-    """Return a value of the author's own as JSON that is the same in every process and release: hashes of it are
-    stored.
-    """
+    """Return an author's value as JSON that is the same in every process and release: its hashes are stored."""
     if isinstance(value, Mapping):
         return {str(key): stable(item) for key, item in value.items()}
     if isinstance(value, AbstractSet):

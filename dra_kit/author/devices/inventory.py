@@ -156,9 +156,7 @@ class Pool(AuthorModel, Generic[DeviceT_co]):
 
 
 def publish_the_same(pool: Pool[Any], other: Pool[Any]) -> bool:
-    """Return whether two valid pools look the same in slices; equal devices that are valid share their form in
-    the API.
-    """
+    """Return whether two valid pools look the same in slices; equal valid devices share their form in the API."""
     return (
         len(pool.devices) == len(other.devices)
         and bool(_beside_devices(pool.__dict__) == _beside_devices(other.__dict__))

@@ -87,7 +87,7 @@ class DevicePolicy(NodeBound[HardwareT, AuthorSettingsT], ABC, Generic[DeviceT_c
     def advertise(
         self, device: DeviceT_contra, watched: Mapping[str, Any] | None, /
     ) -> Device | Awaitable[Device | None] | None:
-        """What is published of a device: itself, a copy with other fields and the same name, or None: it is withheld.
+        """Return what is published of a device: itself, a copy with other fields but the same name, or None.
 
         May be ``def``, which runs in a thread, or ``async def``. It is called for every device when the inventory or
         the watched object changes. When it raises, the device stays advertised as it was, a new one is withheld, the

@@ -69,7 +69,7 @@ class DeviceProvider(NodeBound[HardwareT, AuthorSettingsT], ABC, Generic[DeviceT
         """
 
     def startup(self, context: Context[Any]) -> Awaitable[None] | None:
-        """Called once before ``discover``: keep ``context`` if you need it. May be ``def`` or ``async def``."""
+        """Start, once, before ``discover``: keep ``context`` if you need it. May be ``def`` or ``async def``."""
         del context
         return None
 
@@ -78,5 +78,5 @@ class NoDevices(DeviceProvider):
     """Of a node where the driver has no devices of its own."""
 
     def discover(self) -> Iterable[Inventory]:
-        """Nothing, once."""
+        """Yield no inventory."""
         yield Inventory()

@@ -20,9 +20,7 @@ AttributeValue: TypeAlias = (
 
 
 def _scalar(value: object) -> bool | int | str | Version | None:
-    """Return the value without the class an author may have derived, for example of an enum; None when it is
-    no scalar.
-    """
+    """Return the value without a class that an author derived, such as an enum; None if it is no scalar."""
     if isinstance(value, bool | Version):
         return value
     if isinstance(value, int):
@@ -105,7 +103,7 @@ def _known_capacity(value: str | int) -> DeviceCapacity:
 
 
 Capacity: TypeAlias = Annotated[DeviceCapacity | Quantity | str | int, PlainValidator(_capacity)]
-"""A plain quantity, or a DeviceCapacity when it may be divided; kept as DeviceCapacity."""
+"""A plain quantity, or a DeviceCapacity when it may be divided; stored as DeviceCapacity."""
 
 
 class CounterSet(AuthorModel):

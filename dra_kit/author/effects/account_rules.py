@@ -9,7 +9,7 @@ from dra_kit.author.effects.cluster_object import ClusterObject
 
 
 def account_rules(effects: Iterable[type[ClusterObject]], settings: Any) -> dict[str, Any]:
-    """The rules, as ``node`` in the values of the chart: ``extraRules``, and ``namespacedRules`` where there are any.
+    """Return the rules as ``node`` in the chart's values: ``extraRules``, and ``namespacedRules`` where there are any.
 
     Args:
         effects: of the driver.

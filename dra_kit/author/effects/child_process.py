@@ -102,7 +102,7 @@ class ChildProcess(Effect[RunningProcess, HardwareT]):
         """Return the program, by its path or its name on PATH, and its arguments; it must stay in the foreground."""
 
     def environment(self) -> Mapping[str, str]:
-        """Variables beside those of the driver's own environment."""
+        """Return variables to add to those of the driver's own environment."""
         return {}
 
     def ready(self) -> bool | Awaitable[bool]:

@@ -169,9 +169,7 @@ class ClusterObject(Effect[AppliedObject, HardwareT]):
         """
 
     def ready(self, applied: Mapping[str, Any]) -> bool | Awaitable[bool]:
-        """Return whether the object, as the API server has it, is what the claim needs; by default its condition says
-        so.
-        """
+        """Return whether the object in the API server is ready for the claim; by default its condition says so."""
         if self.object_condition is None:
             return True
         conditions: Sequence[Mapping[str, Any]] = (applied.get("status") or {}).get("conditions") or ()
@@ -208,7 +206,7 @@ class ClusterObject(Effect[AppliedObject, HardwareT]):
 
     @classmethod
     def namespaces(cls, settings: Any) -> Sequence[str] | None:
-        """Where the driver makes such objects with these settings: its account needs rights there and nowhere else.
+        """Return where the driver creates such objects with these settings: its account needs rights there only.
 
         There it also lists them, to find again what no record of its own knows any more.
 
@@ -223,7 +221,7 @@ class ClusterObject(Effect[AppliedObject, HardwareT]):
         return None
 
     def ended(self, found: Mapping[str, Any]) -> bool | Awaitable[bool]:
-        """Whether the object has ended for good, such as a pod in phase Failed: it is deleted then, and made anew.
+        """Return whether the object has ended for good, such as a pod in phase Failed: it is deleted and created again.
 
         Args:
             found: the object, as the API server has it.
@@ -232,7 +230,7 @@ class ClusterObject(Effect[AppliedObject, HardwareT]):
         return False
 
     def with_keeper(self, keeper: ObjectKeeper) -> Self:
-        """Return the same effect kept by this one; the framework calls it."""
+        """Return the same effect with another keeper; the framework calls it."""
         bound = self.model_copy()
         bound._keeper = keeper  # noqa: SLF001 - of the same class
         return bound

@@ -12,7 +12,7 @@ from dra_kit.author.models.model import kind_of
 
 if TYPE_CHECKING:
     JsonLike: TypeAlias = "bool | int | float | str | Sequence[JsonLike] | Mapping[str, JsonLike] | None"
-    """What an author may hand over as JSON; it is kept in lists and dicts."""
+    """What an author may hand over as JSON; it is stored in lists and dicts."""
 else:
     JsonLike = Any  # pydantic would follow the alias into itself; json_value looks at all of it
 
@@ -51,7 +51,7 @@ def _copy(value: object, path: str, depth: int) -> JsonValue:
 
 
 def _named(value: object) -> str:
-    """An infinite number tells nothing else; of everything else that is no JSON the type is reported."""
+    """Return a word for a value that is not JSON: its type, or that it is an infinite number."""
     return str(value) if isinstance(value, float) else kind_of(value)
 
 

@@ -28,7 +28,7 @@ def as_quantity(value: object) -> Quantity:
 
 
 QuantityLike: TypeAlias = Annotated[Quantity | str | int, PlainValidator(as_quantity)]
-"""A Kubernetes quantity as an author writes it: ``"80Gi"``, ``8`` or ``Quantity("80Gi")``; kept as Quantity."""
+"""A Kubernetes quantity as an author writes it: ``"80Gi"``, ``8`` or ``Quantity("80Gi")``; stored as Quantity."""
 
 
 def shown(value: object) -> str:

@@ -30,9 +30,7 @@ _OWN_NAMES: Final = {"sharedCounters": "counter_sets"}
 
 
 def invalid(what: str, errors: Sequence[FieldError]) -> InvalidDevice:
-    """Return the error of an author's object that breaks rules of the API: object, field, value and rule in
-    one line.
-    """
+    """Return the error of an author's object that breaks rules of the API, on one line: object, field, value, rule."""
     alike: dict[str, list[str]] = {}
     for line in dict.fromkeys(_line(error) for error in errors):
         alike.setdefault(_WHICH.sub("", line), []).append(line)

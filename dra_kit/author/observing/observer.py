@@ -32,12 +32,12 @@ class ClaimObserver(ControllerBound[AuthorSettingsT]):
         return None
 
     def reserved(self, claim: ObservedClaim, consumers: Sequence[ConsumerReference]) -> Awaitable[None] | None:
-        """``consumers`` may use the claim from now on; usually one pod."""
+        """React to ``consumers`` that may use the claim from now on; usually one pod."""
         del claim, consumers
         return None
 
     def released(self, claim: ObservedClaim, consumers: Sequence[ConsumerReference]) -> Awaitable[None] | None:
-        """``consumers`` use it no longer, or the claim gave its devices back: ``claim.devices`` says which.
+        """React to ``consumers`` that no longer use the claim, or to a deallocation: ``claim.devices`` says which.
 
         In the first case the claim keeps the devices, in the second ``claim.consumers`` is empty.
         """

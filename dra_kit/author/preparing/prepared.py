@@ -181,7 +181,7 @@ class Prepared(ContainerEdits):
         claim_edits: edits that a container gets once for the claim, however many of its devices it sees.
         status: published in the claim's ``status.devices``.
         metadata: written into a file that the container can read.
-        state: JSON of the author's own; kept durably, given back to ``unprepare`` and ``context.prepared()``.
+        state: JSON of the author's own; stored durably, given back to ``unprepare`` and ``context.prepared()``.
         hardware_ids: by what names the hardware itself, its tools and its exporters know the device: a UUID, a PCI
             address, a serial number. ``dra-kit who`` and the metric ``dra_device_info`` lead from them to the pod.
     """

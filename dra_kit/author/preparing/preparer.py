@@ -49,7 +49,7 @@ class Preparer(
     def prepare(self, claim: Claim, device: AllocatedDevice[ConfigT, AdvertisedT_contra]) -> PreparedResult:
         """Return what a container gets with this device.
 
-        Apart from ``device.ensure(…)`` it is free of side effects and may be run again at any time. Raise a
+        Except for ``device.ensure(…)`` it is free of side effects and may be run again at any time. Raise a
         :class:`dra_kit.PermanentError` or :class:`dra_kit.TransientError` with a text for the user; any other
         exception becomes a readable per-claim error too.
         """
@@ -62,7 +62,7 @@ class Preparer(
         return prepare_each(self, claim, devices)
 
     def unprepare(self, claim: ClaimReference, devices: Sequence[PreparedDevice]) -> Awaitable[None] | None:
-        """Called once a claim is released, after its effects were reverted; most drivers need nothing here.
+        """Release what ``prepare`` did, after the effects of the claim were reverted; most drivers need nothing here.
 
         A preparer that overrides it may do in ``prepare`` what must be undone: that a claim is being prepared is
         written down before, so that this is called too when ``prepare`` fails for one of several devices, is cut off at
@@ -93,7 +93,7 @@ class Preparer(
         return self.default_config(device)
 
     def startup(self, context: Context[Any]) -> Awaitable[None] | None:
-        """Called once before the first ``prepare``. May be ``def`` or ``async def``."""
+        """Start, once, before the first ``prepare``. May be ``def`` or ``async def``."""
         del context
         return None
 

@@ -58,7 +58,7 @@ def _wrong(method: Callable[..., object], what: str, remedy: str) -> PermanentEr
 
 
 def _described(returned: object) -> str:
-    """Types and count of what an author's code returned: its values may be secrets, and the text is an Event's."""
+    """Return types and count of what an author's code returned: values may be secrets, and the text is an Event's."""
     if not isinstance(returned, Sequence) or isinstance(returned, str | bytes):
         return kind_of(returned)
     kinds = ", ".join(dict.fromkeys(kind_of(item) for item in returned))

@@ -72,7 +72,7 @@ class AdmissionEnvironment:
         return False
 
     def variable(self, name: str) -> Type | None:
-        """The type of a variable."""
+        """Return the type of a variable."""
         match name:
             case "object" | "oldObject":
                 return types.DYN
@@ -92,10 +92,10 @@ class AdmissionEnvironment:
                 return None
 
     def fields(self, of: Type) -> Mapping[str, Type] | None:
-        """The fields of a type of objects."""
+        """Return the fields of a type of objects."""
         return self.variables if of == _VARIABLES else _FIELDS.get(of)
 
     def overloads(self, function: str) -> tuple[Overload, ...]:
-        """The signatures of a function."""
+        """Return the signatures of a function."""
         name = function.removeprefix(".")
         return () if name == "includes" else all_functions().get(name, ())

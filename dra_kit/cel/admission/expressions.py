@@ -50,11 +50,11 @@ class AdmissionExpression:
             raise _compile_error(text, Refusal("the expression is nested too deeply", None)) from None
 
     def evaluate(self, given: Mapping[str, Any], meter: Meter | None = None) -> tuple[Any, int]:
-        """The value for a request, and what it cost.
+        """Evaluate for a request; return the value, and its cost.
 
         Args:
             given: what the expression may name, as values of CEL.
-            meter: is told what it cost, be it in vain.
+            meter: counts what it cost, even if it fails.
 
         Raises:
             CelRuntimeError: the evaluation fails, or costs too much.
@@ -66,7 +66,7 @@ class AdmissionExpression:
 
 
 def compile_admission(text: str, environment: AdmissionEnvironment) -> AdmissionExpression:
-    """Compiles an expression of an admission policy.
+    """Compile an expression of an admission policy.
 
     Args:
         text: the expression.
@@ -79,12 +79,12 @@ def compile_admission(text: str, environment: AdmissionEnvironment) -> Admission
 
 
 def variables_map(variables: Mapping[str, AdmissionExpression], given: dict[str, Any], meter: Meter) -> LazyMap:
-    """``variables``: each is evaluated when it is first used, and then kept, be it an error.
+    """Return ``variables``: each is evaluated at its first use, and its value or error is stored.
 
     Args:
         variables: the policy's, in their order.
         given: what else they may name; the caller adds the map to it.
-        meter: is told what each of them cost.
+        meter: counts what each of them cost.
     """
 
     def computing(name: str, expression: AdmissionExpression) -> Callable[[], Any]:
@@ -101,7 +101,7 @@ def variables_map(variables: Mapping[str, AdmissionExpression], given: dict[str,
 
 
 def _compile_error(text: str, refusal: Refusal) -> CelCompileError:
-    """A refusal in the words of Kubernetes, with the line of the text."""
+    """Return a refusal in the words of Kubernetes, with the line of the text."""
     if refusal.position is None:
         return CelCompileError(f"compilation failed: {refusal.message}")
     line, column = place_of(text, refusal.position)

@@ -8,7 +8,7 @@ from dra_kit.cel.values import INT_MAX, INT_MIN, StringMap
 
 
 def json_value(value: Any) -> Any:
-    """Parsed JSON as a value of CEL; integers of more than 64 bits become doubles, as in Kubernetes.
+    """Return parsed JSON as a value of CEL; integers of more than 64 bits become doubles, as in Kubernetes.
 
     Args:
         value: what a JSON parser returns; it may share parts with the result and must not change any more.

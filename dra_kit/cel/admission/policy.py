@@ -103,7 +103,7 @@ class Policy:
     _validations: list[_Validation] = field(default_factory=list)
 
     def denials(self, asked: Request) -> list[Denial]:
-        """All validations that a request fails, in their order.
+        """Return all validations that a request fails, in their order.
 
         Args:
             asked: the request, already matched by the policy's ``matchConstraints``.
@@ -147,7 +147,7 @@ class Policy:
         return errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]"
 
     def _messages(self, asked: Request, results: Sequence[Any], budget: _Budget) -> list[str]:
-        """The texts of the ``messageExpression`` of what has failed; empty where there is none that can be used."""
+        """Return the texts of the ``messageExpression`` of what has failed; empty where none can be used."""
         wanted = [
             one.message_expression if result is False else None
             for one, result in zip(self._validations, results, strict=True)
@@ -167,7 +167,7 @@ class Policy:
         self, expressions: Sequence[AdmissionExpression], given: dict[str, Any], budget: _Budget, *,
         with_variables: bool = True,
     ) -> list[Any]:  # fmt: skip
-        """The value of each expression, or an ``_Error``."""
+        """Return the value of each expression, or an ``_Error``."""
         if with_variables:
             given["variables"] = variables_map(self._variables, given, budget)
         results: list[Any] = []
@@ -221,7 +221,7 @@ def _usable(text: Any) -> str:
 
 
 def compile_policy(spec: ObjectView) -> Policy:
-    """Compiles the expressions of a policy.
+    """Compile the expressions of a policy.
 
     Args:
         spec: of a ValidatingAdmissionPolicy, of which only the expressions are looked at; or a webhook, which has match
@@ -249,11 +249,13 @@ def compile_policy(spec: ObjectView) -> Policy:
     for i, validation in enumerate(spec.get("validations") or ()):
         path = f"validations[{i}]"
         checked = _compiled(policy, f"{path}.expression", validation, "expression", of_validations, "bool")
-        told = _compiled(policy, f"{path}.messageExpression", validation, "messageExpression", of_messages, "string")
+        message_expression = _compiled(
+            policy, f"{path}.messageExpression", validation, "messageExpression", of_messages, "string"
+        )
         if checked is not None:
             reason = validation.get("reason") or "Invalid"
             message = (validation.get("message") or "").strip()
-            policy._validations.append(_Validation(checked, told, message, reason))  # noqa: SLF001
+            policy._validations.append(_Validation(checked, message_expression, message, reason))  # noqa: SLF001
     for i, annotation in enumerate(spec.get("auditAnnotations") or ()):
         path = f"auditAnnotations[{i}].valueExpression"
         _compiled(policy, path, annotation, "valueExpression", of_validations, "string", "null_type")
@@ -263,7 +265,7 @@ def compile_policy(spec: ObjectView) -> Policy:
 def _compiled(
     policy: Policy, path: str, holder: ObjectView, name: str, environment: AdmissionEnvironment, *expected: str
 ) -> AdmissionExpression | None:
-    """The expression in a field; None where there is none, or it is a problem."""
+    """Return the compiled expression of a field; None where there is none, or it is a problem."""
     text = holder.get(name) or ""
     if not text.strip():
         return None

@@ -30,7 +30,7 @@ _DYNAMIC: Final = frozenset({"dyn", "any", "error"})
 
 
 def check(root: Node, environment: Declarations) -> None:
-    """Sets the type of every node and the overloads of every call, and resolves qualified names.
+    """Set the type of every node and the overloads of every call, and resolve qualified names.
 
     Raises:
         Refusal: a name is not declared or the types do not fit.
@@ -285,7 +285,7 @@ def _any_for_users(of: Type) -> str:
 
 
 def _qualified(node: Node) -> str | None:
-    """``a.b.c`` as one name, if it is nothing but names."""
+    """Return ``a.b.c`` as one name, if it is nothing but names."""
     names: list[str] = []
     while isinstance(node, Select) and not node.test_only:
         names.append(node.field)

@@ -32,7 +32,7 @@ _PRINTABLE: Final = frozenset(
 
 
 def check_literals(root: Node) -> None:
-    """Refuses what Kubernetes' validators of checked expressions refuse.
+    """Refuse what Kubernetes' validators of checked expressions refuse.
 
     Raises:
         Refusal: a literal is not what the place needs.

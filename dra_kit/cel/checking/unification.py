@@ -14,7 +14,7 @@ _NULLABLE = frozenset({"opaque", "struct", "any", "duration", "timestamp", "null
 
 
 def assignable(substitution: Substitution, given: Sequence[Type], expected: Sequence[Type]) -> Substitution | None:
-    """The substitution with which all given types fit the expected ones; None if there is none."""
+    """Return the substitution with which all given types fit the expected ones; None if there is none."""
     if len(given) != len(expected):
         return None
     attempt = dict(substitution)
@@ -22,12 +22,12 @@ def assignable(substitution: Substitution, given: Sequence[Type], expected: Sequ
 
 
 def most_general(one: Type, other: Type) -> Type:
-    """The less specific of two types that are known to unify."""
+    """Return the less specific of two types that are known to unify."""
     return one if _is_less_specific(one, other) else other
 
 
 def substitute(substitution: Substitution, of: Type, *, unknown_is_dyn: bool = False) -> Type:
-    """A type with its variables replaced; those that stand for nothing stay, or become dyn."""
+    """Return a type with its variables replaced; a variable without a type stays, or becomes dyn."""
     while of.kind == "param":
         found = substitution.get(of.name)
         if found is None:
@@ -62,7 +62,7 @@ def _assign(substitution: Substitution, given: Type, expected: Type) -> bool:
 
 
 def _bind(substitution: Substitution, value: Type, variable: Type) -> tuple[bool, bool]:
-    """Whether the variable can stand for the type, and whether it stood for something before."""
+    """Return whether the variable can stand for the type, and whether it stood for something before."""
     if value == variable:
         return True, True
     current = substitution.get(variable.name)

@@ -15,24 +15,24 @@ class Bounds(NamedTuple):
     high: int
 
     def plus(self, other: Bounds) -> Bounds:
-        """The sum."""
+        """Return the sum."""
         return Bounds(min(self.low + other.low, MAX), min(self.high + other.high, MAX))
 
     def times(self, other: Bounds) -> Bounds:
-        """The product."""
+        """Return the product."""
         return Bounds(min(self.low * other.low, MAX), min(self.high * other.high, MAX))
 
     def scaled(self, factor: float) -> Bounds:
-        """The product with a factor, rounded up; computed with doubles, whose rounding shows in large estimates."""
+        """Return the product with a factor, rounded up; computed with doubles, which shows in large estimates."""
         return Bounds(_scale(self.low, factor), _scale(self.high, factor))
 
     def union(self, other: Bounds) -> Bounds:
-        """What covers both."""
+        """Return the bounds that contain both."""
         return Bounds(min(self.low, other.low), max(self.high, other.high))
 
 
 def exactly(number: int) -> Bounds:
-    """One number."""
+    """Return bounds of exactly one number."""
     return Bounds(number, number)
 
 

@@ -57,7 +57,7 @@ _Estimate: TypeAlias = Callable[[Sequence[Operand]], CallEstimate]
 
 
 def estimate_call(function: str, overload: str, target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate:
-    """The estimate for one overload that a call may mean."""
+    """Return the estimate for one overload that a call may use."""
     operands = arguments if target is None else [target, *arguments]
     found = _OVERLOADS.get(overload)
     if found is None and (target is not None or function not in _METHODS_ONLY):
@@ -113,7 +113,7 @@ def _sets(factor: int) -> _Estimate:
 
 
 def _whole(operands: Sequence[Operand]) -> CallEstimate:
-    """Functions that look at every element of a list, or at every character."""
+    """Return the size of a list or text: the function reads every element, or every character."""
     target = operands[0]
     if target.type.parameters:
         each = ONE
@@ -139,18 +139,18 @@ def _scan(factor: int = 1, *, keeps_size: bool = False) -> _Estimate:
 def _replace(operands: Sequence[Operand]) -> CallEstimate:
     size, old, replacement = (operand.size_or_unknown for operand in operands[:3])
     if old.low == 0:
-        most, kept_most = min(size.high + 1, MAX), size.high
+        most, most_unreplaced = min(size.high + 1, MAX), size.high
     elif replacement.high <= old.low:
-        most, kept_most = 0, size.high
+        most, most_unreplaced = 0, size.high
     else:
-        most, kept_most = _divided_up(size.high, old.low), 0
+        most, most_unreplaced = _divided_up(size.high, old.low), 0
     if old.high == 0:
-        least, kept_least = min(size.low + 1, MAX), size.low
+        least, least_unreplaced = min(size.low + 1, MAX), size.low
     elif old.high <= replacement.low:
-        least, kept_least = 0, size.low
+        least, least_unreplaced = 0, size.low
     else:
-        least, kept_least = _divided_up(size.low, old.high), 0
-    result = Bounds(least, most).times(replacement).plus(Bounds(kept_least, kept_most))
+        least, least_unreplaced = _divided_up(size.low, old.high), 0
+    result = Bounds(least, most).times(replacement).plus(Bounds(least_unreplaced, most_unreplaced))
     return CallEstimate(size.scaled(2 * _CHARACTER), result)
 
 

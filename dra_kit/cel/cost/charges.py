@@ -17,17 +17,17 @@ STRUCT_COST: Final = 40
 
 
 def tenth(size: int) -> int:
-    """The cost of looking at every character or byte once."""
+    """Return the cost of reading every character or byte once."""
     return (size + 9) // 10
 
 
 def _quarter(size: int) -> int:
-    """The cost of the parts of a regular expression, per character of the text."""
+    """Return the cost of the parts of a regular expression, per character of the text."""
     return (size + 3) // 4
 
 
 def charge_of(function: str, overload: str) -> int | Charge:
-    """How a call is charged for.
+    """Return how a call is charged.
 
     Args:
         function: its name.
@@ -46,12 +46,12 @@ def charge_of(function: str, overload: str) -> int | Charge:
 
 
 def equality_cost(left: Any, right: Any) -> int:
-    """The cost of ``==`` and ``!=``."""
+    """Return the cost of ``==`` and ``!=``."""
     return tenth(min(size_of(left), size_of(right)))
 
 
 def traversal(value: Any) -> int:
-    """The cost of looking at everything inside of a value."""
+    """Return the cost of reading everything inside of a value."""
     kind = type(value)
     if kind is str:
         return len(value.encode()) // 10

@@ -31,7 +31,7 @@ class _Variable(NamedTuple):
 
 
 def estimate(root: Node) -> int:
-    """The highest cost of an evaluation; 2**64 - 1 if nothing bounds it."""
+    """Return the highest cost of an evaluation; 2**64 - 1 if nothing bounds it."""
     return _Estimator().cost(root).high
 
 

@@ -28,7 +28,7 @@ VARIABLES: Final = 3
 
 
 def spend(frame: Frame, work: int) -> None:
-    """Counts work that the cost does not.
+    """Count work that the cost does not.
 
     Raises:
         Exhausted: there was too much of it.
@@ -39,7 +39,7 @@ def spend(frame: Frame, work: int) -> None:
 
 
 def check_cost(frame: Frame) -> None:
-    """Stops an evaluation that has cost more than it may.
+    """Stop an evaluation that has cost more than it may.
 
     Raises:
         Exhausted: the limit is exceeded.

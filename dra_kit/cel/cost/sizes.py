@@ -35,7 +35,7 @@ class Path:
 
     @classmethod
     def of(cls, name: str) -> Path:
-        """The path of a variable."""
+        """Return the path of a variable."""
         return cls([name], 1)
 
     @property
@@ -44,7 +44,7 @@ class Path:
         return tuple(self._shared[: self._length])
 
     def below(self, step: str) -> Path:
-        """The path that goes one step on."""
+        """Return the path that goes one step on."""
         shared = self._shared
         if self._length == len(shared):
             # Go doubles a slice that is full
@@ -58,7 +58,7 @@ NOWHERE: Final = Path([], 0)
 
 
 def size_at(path: tuple[str, ...]) -> Bounds | None:
-    """The size of what is at a path below ``device``; None where it is not known."""
+    """Return the size of what is at a path below ``device``; None where it is not known."""
     if not path or path[0] != "device":
         return None
     if len(path) == 1:

@@ -43,7 +43,7 @@ _SET_TYPES: Final = frozenset({bool, int, Uint, float, str})
 
 
 def compile_call(node: Call, operands: Sequence[Code]) -> Code:
-    """Compiles a call of a function that evaluates all of its arguments.
+    """Compile a call of a function that evaluates all of its arguments.
 
     Raises:
         Refusal: a constant cannot be converted, or is no regular expression.
@@ -123,7 +123,7 @@ def _fold(
 
 
 def _set_membership(element: Code, values: list[Any]) -> Code | None:
-    """``x in ["a", "b"]`` by hashing, which costs nothing; None if a value cannot be hashed so."""
+    """Compile ``x in ["a", "b"]`` with a hash table; None if a value cannot be hashed."""
     if not values:
         return constant(value=False)
     if any(type(value) not in _SET_TYPES for value in values):
@@ -145,7 +145,7 @@ def _set_membership(element: Code, values: list[Any]) -> Code | None:
 
 
 def _invocation(node: Call, overloads: list[Overload]) -> tuple[_Invoke, list[Guard | None] | None]:
-    """How the function is called, and the tests of its arguments; None instead of tests if ``invoke`` makes them."""
+    """Return how the function is called, and the tests of its arguments; None if ``invoke`` makes the tests."""
     if len(overloads) == 1 or node.function in _SELF_CHECKED:
         only = overloads[0]
         if node.function in _SELF_CHECKED:
@@ -182,7 +182,7 @@ def _with_frame(overload: Overload) -> _Invoke:
 
 
 def _is_certain(node: Node, declared: Type) -> bool:
-    """Whether a value cannot but have the declared type: it is a constant, or made by a function for that type."""
+    """Return whether a value always has the declared type: it is a constant, or made by a function of that type."""
     if isinstance(node, Literal):
         return node.value is not None  # null fits many types, and is of none of them
     if not isinstance(node, Call) or len(node.overloads) != 1 or declared.parameters:
@@ -192,7 +192,7 @@ def _is_certain(node: Node, declared: Type) -> bool:
 
 
 def _direct(overload: Overload, guards: list[Guard | None], operands: Sequence[Code], charge: int | Charge) -> Run:
-    """The code of a call that means one overload."""
+    """Return the code of a call of one overload."""
     compute = overload.compute
     assert compute is not None  # noqa: S101 - _with_frame has looked
     runs = [code.run for code in operands]

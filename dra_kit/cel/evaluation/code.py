@@ -39,7 +39,7 @@ class Code:
 
 
 def constant(value: Any, cost: int = 0) -> Code:
-    """The code of a constant."""
+    """Return the code of a constant."""
 
     def run(_: Frame) -> Any:
         return value
@@ -67,18 +67,18 @@ class Scope:
         self._variables: dict[str, tuple[int, Run | None]] = {}
 
     def inner(self) -> Scope:
-        """A scope inside of this one."""
+        """Return a scope inside of this one."""
         return Scope(self._positions, self)
 
     def declare(self, name: str, initial: Run | None = None) -> int:
-        """Makes a variable; one with ``initial`` is computed when it is first used."""
+        """Make a variable; one with ``initial`` is computed when it is first used."""
         position = self._positions[0]
         self._positions[0] += 1
         self._variables[name] = position, initial
         return position
 
     def find(self, name: str) -> tuple[int, Run | None] | None:
-        """The position of a variable, and how it is computed; None if it is not declared."""
+        """Return the position of a variable, and how it is computed; None if it is not declared."""
         scope: Scope | None = self
         while scope is not None:
             if name in scope._variables:  # noqa: SLF001 - of the same class
@@ -104,7 +104,7 @@ def _classes() -> dict[str, frozenset[type]]:
 
 
 def guard_of(declared: Type) -> Guard | None:
-    """The test of a declared type; None if every value passes. Of lists and maps the first entry is looked at."""
+    """Return the test of a declared type; None if every value passes. Of lists and maps the first entry is tested."""
     if declared.kind in {"dyn", "any", "param"}:
         return None
     classes = _classes()[declared.name]
@@ -119,12 +119,12 @@ def guard_of(declared: Type) -> Guard | None:
 
 
 def classes_of(declared: Type) -> frozenset[type]:
-    """The Python classes of the values of a type."""
+    """Return the Python classes of the values of a type."""
     return _classes()[declared.name]
 
 
 def as_bool(value: Any) -> bool:
-    """A condition.
+    """Return a value as a condition.
 
     Raises:
         Failure: it is not bool.

@@ -40,15 +40,15 @@ class Evaluator:
         self._empty = [None] * (positions[0] - VARIABLES)
 
     def __call__(self, given: Any, meter: Meter | None = None) -> Any:
-        """The value for a device; arguments and errors are those of ``evaluate``."""
+        """Return the value for a device; arguments and errors are those of ``evaluate``."""
         return self.evaluate(given, meter)[0]
 
     def evaluate(self, given: Any, meter: Meter | None = None) -> tuple[Any, int]:
-        """The value for a device, or for variables, and what it cost.
+        """Evaluate for a device, or for variables; return the value, and its cost.
 
         Args:
             given: the device, or the variables by their names.
-            meter: is told what it cost, be it in vain; what it raises ends the evaluation.
+            meter: counts what it cost, even if it fails; what it raises ends the evaluation.
 
         Raises:
             Failure: the evaluation fails.
@@ -219,7 +219,7 @@ class Evaluator:
         return Code(run)
 
     def _or_else(self, node: Call, scope: Scope) -> Code:
-        """``or`` and ``orValue``: the right side is evaluated only if it is needed."""
+        """Compile ``or`` and ``orValue``: the right side is evaluated only if it is needed."""
         left, right = (self._compile(operand, scope).run for operand in node.operands)
         unwrap = node.function == "orValue"
 
@@ -261,7 +261,7 @@ def _optional(value: Any) -> Optional:
 
 
 def _logical(terms: list[Run], *, decisive: bool) -> Run:
-    """``&&`` (decided by false) or ``||`` (decided by true): a decision absorbs errors on either side."""
+    """Compile ``&&`` (decided by false) or ``||`` (decided by true): a decision absorbs errors on either side."""
     other = not decisive
 
     def run(frame: Frame) -> bool:

@@ -14,7 +14,7 @@ from dra_kit.cel.values import Map, key_of, type_name
 
 
 def compile_comprehension(node: Comprehension, scope: Scope, compile_node: Compile) -> Code:
-    """Compiles a macro."""
+    """Compile a macro."""
     if node.is_bind:
         return Code(_bind(node, scope, compile_node))
     over = compile_node(node.iteration_range, scope).run
@@ -39,7 +39,7 @@ _Bind = Callable[[Frame, Any], Iterable[None]]
 
 
 def _binder(node: Comprehension, scope: Scope) -> _Bind:
-    """What yields once for each entry of a range, after its variables are set and the cost is checked."""
+    """Return a generator function of the entries of a range, which sets the variables and checks the cost."""
     first = scope.declare(node.variable)
     if node.variable2 is None:
 
@@ -101,7 +101,7 @@ _EXISTS_COST: Final = 4
 
 
 def _quantifier(over: Run, bind: _Bind, predicate: Run, *, decisive: bool) -> Run:
-    """``exists`` ends with the first true, ``all`` with the first false; errors count only if none comes."""
+    """Compile ``exists`` (ends with the first true) or ``all`` (with the first false); else errors count."""
     each = _EXISTS_COST if decisive else _ALL_COST
 
     def run(frame: Frame) -> bool:
@@ -146,7 +146,7 @@ def _exists_one(over: Run, bind: _Bind, predicate: Run) -> Run:
 
 
 def _collection(node: Comprehension, over: Run, bind: _Bind, scope: Scope, compile_node: Compile) -> Run:
-    """``map``, ``filter`` and the ``transform`` macros: a new list or map."""
+    """Compile ``map``, ``filter`` and the ``transform`` macros: a new list or map."""
     step, condition = node.step, None
     assert isinstance(step, Call)  # noqa: S101 - so macros are expanded
     if step.function == "_?_:_":

@@ -27,12 +27,12 @@ class _Step(NamedTuple):
 
 
 def is_path(node: Node) -> bool:
-    """Whether a node selects from something, or is a name."""
+    """Return whether a node selects from something, or is a name."""
     return isinstance(node, (Ident, Select)) or (isinstance(node, Call) and node.function in _INDEXING)
 
 
 def compile_path(node: Node, scope: Scope, compile_node: Compile, *, charge_root: bool = True) -> Code:
-    """Compiles a name, or a chain of selections.
+    """Compile a name, or a chain of selections.
 
     Args:
         node: the last selection.
@@ -84,7 +84,7 @@ def _key_step(key: Node, scope: Scope, compile_node: Compile, *, optional: bool)
 
 
 def is_device(node: Ident) -> bool:
-    """Whether a name that no macro declares is that of the device."""
+    """Return whether a name that no macro declares is that of the device."""
     return node.name.removeprefix(".") == "device"
 
 
@@ -93,7 +93,7 @@ def _is_local(node: Ident, scope: Scope) -> bool:
 
 
 def _input_variable(name: str) -> Run:
-    """A variable that is given to the evaluation."""
+    """Compile a variable that is given to the evaluation."""
 
     def run(frame: Frame) -> Any:
         try:
@@ -110,7 +110,7 @@ def _device(frame: Frame) -> Device:
 
 
 def _whole_device(cost: int) -> Run:
-    """``device`` as a value, which is a map."""
+    """Compile ``device`` as a value, which is a map."""
 
     def run(frame: Frame) -> Any:
         frame[0] += cost
@@ -120,7 +120,7 @@ def _whole_device(cost: int) -> Run:
 
 
 def _device_path(steps: list[_Step], cost: int) -> Run | None:
-    """The usual paths, without the values in between; None if it is none of them."""
+    """Compile the usual paths, without the values in between; None if it is none of them."""
     keys = [step.key for step in steps if step.run is None and not step.optional and type(step.key) is str]
     if len(keys) != len(steps) or not keys:
         return None

@@ -18,7 +18,7 @@ _Table: TypeAlias = dict[tuple[type, type], Callable[[Any, Any], Any]]
 
 
 def overflow(what: str = "integer") -> Failure:
-    """A result does not fit its type."""
+    """Return the failure: a result does not fit its type."""
     return Failure(f"{what} overflow", "arithmetic")
 
 
@@ -35,7 +35,7 @@ def _uint(number: int) -> Uint:
 
 
 def _quotient(left: int, right: int) -> int:
-    """Rounded towards zero, as processors do it."""
+    """Return the quotient, rounded towards zero as processors do it."""
     if right == 0:
         raise Failure("division by zero", "arithmetic")
     return left // right if (left < 0) == (right < 0) else -(-left // right)
@@ -106,7 +106,7 @@ _add_scalars = _dispatcher(_ADD)
 
 
 def add(frame: Frame, left: Any, right: Any) -> Any:
-    """``left + right``.
+    """Return ``left + right``.
 
     Raises:
         Failure: there is no sum, or it does not fit its type.

@@ -58,11 +58,11 @@ class Asking(Protocol):
     """Who answers questions about one user."""
 
     def ask(self, question: Question) -> Ruling:
-        """Whether the user may do it."""
+        """Return whether the user may do it."""
         ...
 
     def service_account(self, namespace: str, name: str) -> Asking:
-        """Who answers the same about a service account.
+        """Return the object with the same checks for a service account.
 
         Raises:
             ValueError: there can be none of this name.
@@ -76,7 +76,7 @@ class _Incomparable:
     __slots__ = ()
 
     def equals(self, _: Any) -> NoReturn:
-        """``self == other``, which is an error."""
+        """Refuse ``self == other``, which is an error."""
         raise no_such_overload()
 
 

@@ -17,7 +17,7 @@ _ORDERED: Final = frozenset({str, bytes, bool})
 
 
 def compare(left: Any, right: Any) -> int:
-    """-1, 0 or 1.
+    """Return -1, 0 or 1.
 
     Raises:
         Failure: the two have no order.
@@ -38,7 +38,7 @@ def compare(left: Any, right: Any) -> int:
 
 
 def has_order(value: Any) -> bool:
-    """Whether values of this type can be compared with each other."""
+    """Return whether values of this type can be compared with each other."""
     kind = type(value)
     return kind in _NUMBERS or kind in _ORDERED or kind is Duration or kind is Timestamp
 

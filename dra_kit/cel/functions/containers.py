@@ -27,7 +27,7 @@ for _type, _name in {"bytes": "bytes", "list(A)": "list", "map(A, B)": "map", "s
 
 
 def contains(frame: Frame, element: Any, container: Any) -> bool:
-    """``element in container``."""
+    """Return ``element in container``."""
     if type(container) is list:
         return holds(frame, element, container)
     if isinstance(container, Map):
@@ -51,7 +51,7 @@ def _dyn(value: Any) -> Any:
 
 
 def insert(frame: Frame, into: Map, key: Any, value: Any) -> Map:
-    """A map with one entry more.
+    """Return a map with one entry more.
 
     Raises:
         Failure: the key is there already, or cannot be one.

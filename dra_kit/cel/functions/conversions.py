@@ -67,7 +67,7 @@ def _double_of_integer(number: int) -> float:
 
 @LIBRARY.function("string_to_double", "double(string) -> double")
 def parse_double(text: str) -> float:
-    """Reads a number as Go does."""
+    """Read a number as Go does."""
     special = _SPECIAL_DOUBLES.get(text.lstrip("+-").lower()) if len(text) < 10 else None
     if special is not None and text[1:2] not in {"+", "-"} and (special == math.inf or text[0] not in "+-"):
         return -special if text[0] == "-" else special
@@ -170,7 +170,7 @@ def _string_of_bytes(value: bytes) -> str:
 
 @LIBRARY.function("double_to_string", "string(double) -> string")
 def format_double(number: float) -> str:
-    """The shortest text that means this number, as Go writes it (``%g``)."""
+    """Return the shortest text that means this number, as Go writes it (``%g``)."""
     if math.isnan(number):
         return "NaN"
     if math.isinf(number):

@@ -45,7 +45,7 @@ class Format:
         self.regex_size: int = regex_size
 
     def equals(self, other: Any) -> bool:
-        """``self == other``."""
+        """Return ``self == other``."""
         if type(other) is not Format:
             raise no_such_overload()
         return self.name == other.name

@@ -31,7 +31,7 @@ _MAX_DECIMAL_DIGITS: Final = 11_000
 
 
 def parse_format(text: str, count: int) -> list[str | Clause]:
-    """The literal texts and clauses of a format.
+    """Return the literal texts and clauses of a format.
 
     Args:
         text: the format.
@@ -108,7 +108,7 @@ def _string(frame: Frame, value: Any, _: int | None = None) -> str:
 
 
 def _plain(frame: Frame, value: Any) -> str:
-    """What is written the same inside of lists and outside."""
+    """Return what is written the same inside of lists and outside."""
     kind = type(value)
     if kind is int or kind is Uint:
         return str(int(value))
@@ -157,7 +157,7 @@ def _nested(frame: Frame, value: Any) -> str:
 
 
 def _quoted(text: str) -> str:
-    """The text in quotation marks, with escapes for what is not printable."""
+    """Return the text in quotation marks, with escapes for what is not printable."""
     made = []
     for character in text:
         code = ord(character)

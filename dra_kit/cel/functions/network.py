@@ -28,7 +28,7 @@ class IP:
         self.cost_size = address.max_prefixlen // 8
 
     def equals(self, other: Any) -> bool:
-        """``self == other``."""
+        """Return ``self == other``."""
         if type(other) is not IP:
             raise no_such_overload()
         return self.address == other.address
@@ -48,13 +48,13 @@ class CIDR:
         self.cost_size: int = -(-bits // 8)
 
     def equals(self, other: Any) -> bool:
-        """``self == other``."""
+        """Return ``self == other``."""
         if type(other) is not CIDR:
             raise no_such_overload()
         return self.address == other.address and self.bits == other.bits
 
     def contains(self, address: _Address) -> bool:
-        """Whether an address belongs to the network."""
+        """Return whether an address belongs to the network."""
         if address.version != self.address.version:
             return False
         shift = address.max_prefixlen - self.bits

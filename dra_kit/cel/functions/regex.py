@@ -20,15 +20,15 @@ _ESCAPES: Final = re.compile(r"\\Q.*?(?:\\E|\Z)|\\(?P<escaped>.)", re.DOTALL)
 _STEPS: Final = 10
 """Steps of RE2 that count as one unit of work."""
 
-_KEPT: Final = 64
-_KEPT_SIZE: Final = 500_000
+_CACHED: Final = 64
+_CACHED_SIZE: Final = 500_000
 """Patterns that stay compiled, and instructions in all of them: each has 32 bytes, and a pattern in use up to 8 MiB."""
 
 _compiled: dict[str, Any] = {}
 
 
 def compile_pattern(pattern: str) -> Any:
-    """The compiled pattern.
+    """Return the compiled pattern.
 
     Raises:
         Failure: it is no regular expression of RE2.
@@ -36,8 +36,8 @@ def compile_pattern(pattern: str) -> Any:
     found = _compiled.get(pattern)
     if found is None:
         found = _compile(pattern)
-        kept = list(_compiled.values())
-        if len(kept) >= _KEPT or sum(item.programsize for item in kept) + found.programsize > _KEPT_SIZE:
+        cached = list(_compiled.values())
+        if len(cached) >= _CACHED or sum(item.programsize for item in cached) + found.programsize > _CACHED_SIZE:
             _forget()
         _compiled[pattern] = found
     return found
@@ -74,14 +74,14 @@ _GO_TEXTS: Final = {
 
 
 def _in_go(text: bytes | str) -> str:
-    """What RE2 finds fault with, in the words of Go's regexp."""
+    """Return the error of RE2 in the words of Go's regexp."""
     shown = text.decode(errors="replace") if isinstance(text, bytes) else text
     problem, colon, part = shown.partition(": ")
     return _GO_TEXTS.get(problem, problem) + (f": `{part[:60]}`" if colon else "")
 
 
 def _search(frame: Frame, text: str, pattern: str, position: int = 0) -> Any:
-    """The next match; its time is that of the text times the pattern, with repetitions written out."""
+    """Return the next match; its time is that of the text times the pattern, with repetitions written out."""
     compiled = compile_pattern(pattern)
     # each search encodes the text again
     spend(frame, 1 + len(text) // 10 + compiled.programsize * (len(text) - position) // _STEPS)
@@ -89,7 +89,7 @@ def _search(frame: Frame, text: str, pattern: str, position: int = 0) -> Any:
 
 
 def _found(frame: Frame, text: str, pattern: str) -> Iterator[str]:
-    """What the pattern matches from left to right; nothing empty directly after a match."""
+    """Yield the matches from left to right; nothing empty directly after a match."""
     position, previous_end = 0, -1
     while position <= len(text):
         match = _search(frame, text, pattern, position)

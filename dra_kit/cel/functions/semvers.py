@@ -35,7 +35,7 @@ class Semver:
         self.key: _Key = (version.major, version.minor, version.patch, not identifiers, identifiers)
 
     def equals(self, other: Any) -> bool:
-        """``self == other``."""
+        """Return ``self == other``."""
         if type(other) is not Semver:
             raise no_such_overload()
         return self.key == other.key
@@ -45,7 +45,7 @@ RUNTIME_TYPES[Semver] = types.SEMVER
 
 
 def parse(text: str) -> Semver:
-    """Reads a version strictly.
+    """Read a version strictly.
 
     Raises:
         Failure: it is none.

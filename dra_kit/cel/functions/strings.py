@@ -131,5 +131,5 @@ def _join(frame: Frame, parts: list[object], separator: str = "") -> str:
 
 @LIBRARY.function("strings_quote", "strings.quote(string) -> string")
 def quote(text: str) -> str:
-    """The text as a string literal."""
+    """Return the text as a string literal."""
     return f'"{text.translate(_QUOTED)}"'

@@ -33,7 +33,7 @@ _OFFSET: Final = re.compile(r"([+-]?)([0-9]{1,2}):([0-9]{1,2})")
 
 
 def duration_in_range(nanoseconds: int) -> Duration:
-    """A duration.
+    """Return a duration, if it is in range.
 
     Raises:
         Failure: it does not fit 64 bits of nanoseconds.
@@ -44,7 +44,7 @@ def duration_in_range(nanoseconds: int) -> Duration:
 
 
 def timestamp_in_range(nanoseconds: int, offset: int = 0) -> Timestamp:
-    """A moment.
+    """Return a timestamp, if it is in range.
 
     Raises:
         Failure: it is not in the years 1 to 9999.
@@ -55,7 +55,7 @@ def timestamp_in_range(nanoseconds: int, offset: int = 0) -> Timestamp:
 
 
 def parse_duration(text: str) -> Duration:
-    """Reads ``1h30m``, ``-1.5s``, ``0``.
+    """Read ``1h30m``, ``-1.5s``, ``0``.
 
     Raises:
         Failure: it is no duration.
@@ -80,7 +80,7 @@ def parse_duration(text: str) -> Duration:
 
 
 def parse_timestamp(text: str) -> Timestamp:
-    """Reads a moment written as RFC 3339 says.
+    """Read a timestamp of RFC 3339.
 
     Raises:
         Failure: it is none.
@@ -105,7 +105,7 @@ def parse_timestamp(text: str) -> Timestamp:
 
 
 def format_duration(value: Duration) -> str:
-    """Seconds, with as many digits as a double has, and ``s``."""
+    """Return seconds, with as many digits as a double has, and ``s``."""
     sign = "-" if value.nanoseconds < 0 else ""
     whole, rest = divmod(abs(value.nanoseconds), _SECOND)
     seconds = whole + rest / _SECOND
@@ -114,7 +114,7 @@ def format_duration(value: Duration) -> str:
 
 
 def format_timestamp(value: Timestamp) -> str:
-    """RFC 3339 with the offset it was read with, and as many digits of the second as are needed."""
+    """Return RFC 3339 with the offset it was read with, and as many digits of the second as are needed."""
     moment = _local(value, timezone(timedelta(minutes=value.offset)))
     fraction = value.nanoseconds % _SECOND
     digits = f".{fraction:09d}".rstrip("0") if fraction else ""

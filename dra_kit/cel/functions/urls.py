@@ -78,7 +78,7 @@ class URL:
         return self.host[self._port_at + 1 :] if self._port_at >= 0 else ""
 
     def equals(self, other: Any) -> bool:
-        """``self == other``."""
+        """Return ``self == other``."""
         if type(other) is not URL:
             raise no_such_overload()
         return self._text() == other._text()  # noqa: SLF001 - of the same class
@@ -157,7 +157,7 @@ def _escaped_path(path: str) -> str:
 
 
 def is_request_uri(text: str) -> bool:
-    """Whether Go's ``ParseRequestURI`` takes the text: an absolute URL or an absolute path."""
+    """Return whether Go's ``ParseRequestURI`` takes the text: an absolute URL or an absolute path."""
     if not text or any(ord(character) < 0x20 or character == "\x7f" for character in text):
         return False
     if text == "*":

@@ -62,7 +62,7 @@ _LONGEST_NUMBER: Final = 400
 
 
 def tokenize(text: str) -> list[Token]:
-    """The tokens of an expression, the last one of kind ``end``.
+    """Return the tokens of an expression, the last one of kind ``end``.
 
     Raises:
         Refusal: a character or a literal is none.

@@ -77,7 +77,7 @@ _Expander: TypeAlias = Callable[[_Site, Node, list[Node]], Node | None]
 def expand(
     name: str, target: Node | None, arguments: list[Node], *, start: int, end: int, place: int, has_bind: bool = True
 ) -> Node:
-    """A call, or what the macro of this name and number of arguments stands for.
+    """Return a call, or the expansion of the macro of this name and number of arguments.
 
     Raises:
         Refusal: an argument of a macro is not of the form that it must have.

@@ -23,7 +23,7 @@ _PRECEDENCE: Final = {
 
 
 def parse(text: str, *, has_bind: bool = True) -> Node:
-    """The syntax tree of an expression, macros expanded.
+    """Return the syntax tree of an expression, macros expanded.
 
     Args:
         text: the expression.
@@ -103,7 +103,7 @@ class _Parser:
         return left
 
     def _logical(self, operator: Token, left: Node, right: Node, start: int) -> Node:
-        """``a && b && c`` is one call with three arguments."""
+        """Parse ``a && b && c`` as one call with three arguments."""
         name = f"_{operator.text}_"
         if isinstance(left, Call) and left.function == name and left.start == start and left.macro == "chain":
             left.arguments.append(right)

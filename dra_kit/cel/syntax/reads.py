@@ -25,7 +25,7 @@ class Read(NamedTuple):
 
 
 def reads_of(root: Node) -> tuple[Read, ...] | None:
-    """All that can make the value of an expression another for another device.
+    """Return all reads that can make the value of an expression different for another device.
 
     Returns:
         The places, sorted, or None where only an evaluation tells them: ``attributes[device.driver]`` and the like.
@@ -45,7 +45,7 @@ def reads_of(root: Node) -> tuple[Read, ...] | None:
 
 
 def _read(node: Node) -> Read | None:
-    """The place that a chain of selections ends at, if all its keys stand in the text."""
+    """Return the place at the end of a chain of selections, if all its keys are in the text."""
     keys: list[str] = []
     while not isinstance(node, Ident):
         if isinstance(node, Select):

@@ -30,11 +30,11 @@ class Node:
         self.type: Type = DYN
 
     def children(self) -> Iterator[Node]:
-        """The sub-expressions directly below, in the order in which they are written."""
+        """Yield the sub-expressions directly below, in the order in which they are written."""
         yield from ()
 
     def text(self, source: str) -> str:
-        """What is written for it in the expression."""
+        """Return the text of the expression."""
         return source[self.start : self.end]
 
 
@@ -218,7 +218,7 @@ class Comprehension(Node):
 
 
 def walk(root: Node) -> Iterator[Node]:
-    """A node and all below it, parents first, without recursion."""
+    """Yield a node and all below it, parents first, without recursion."""
     stack = [root]
     while stack:
         node = stack.pop()
@@ -227,7 +227,7 @@ def walk(root: Node) -> Iterator[Node]:
 
 
 def duplicate(node: Node) -> Node:
-    """A copy with copies of everything below it."""
+    """Return a copy with copies of everything below it."""
     made = copy.copy(node)
     match made:
         case Select():

@@ -29,7 +29,7 @@ class CheckCommand(RoleCommand):
     """Its TARGET may be left out; in the pod of a role it is that of the role."""
 
     def load(self, own: Sequence[click.Parameter], args: Sequence[str]) -> Driver[Any, Any] | None:
-        """The driver of TARGET."""
+        """Return the driver of TARGET."""
         target = target_of(own, args) or getattr(role_process(), "target", "")
         return load_driver(target) if target else None
 
@@ -111,7 +111,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
 
 
 def _settings(ctx: click.Context, driver: Driver[Any, Any] | None, account: str) -> BaseModel | None:
-    """The driver's own settings where its rights follow from them: in which namespaces its objects are."""
+    """Return the driver's own settings where its rights follow from them: in which namespaces its objects are."""
     if (
         driver is None
         or account != "node"

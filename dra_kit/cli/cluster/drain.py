@@ -58,12 +58,14 @@ def command(  # noqa: PLR0917 - click passes them by name
     """
     from dra_kit.drain.live import wait_drained
 
-    def tell(found: Holders) -> None:
+    def show_waiting(found: Holders) -> None:
         if wait and output == "text" and found.held:
             click.echo(f"waiting for {_amount(len(found.held), 'claim')}", err=True)
 
     async def ask() -> Holders:
-        return await wait_drained(await credentials_of(kubeconfig, context), driver, node, wait=wait, changed=tell)
+        return await wait_drained(
+            await credentials_of(kubeconfig, context), driver, node, wait=wait, changed=show_waiting
+        )
 
     found = asyncio.run(ask())
     if output == "json":

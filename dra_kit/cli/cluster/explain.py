@@ -43,7 +43,7 @@ _WORDS: Final[Mapping[str, SubjectKind]] = {
 
 
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The KIND; names are in a cluster."""
+    """Complete the KIND; names are in a cluster."""
     del param
     kinds = dict.fromkeys(_WORDS.values()) if not ctx.params.get("names") else ()
     return [CompletionItem(kind) for kind in kinds if kind.startswith(incomplete)]
@@ -86,7 +86,7 @@ def command(
     KIND is claim or pod, or one of the words that kubectl has for them. Without a name all are explained that are
     pending: claims without devices, pods that do not run yet; without anything, pods.
 
-    Reading suffices: what may not be read is told, with the right that is missing. With --from, the objects of
+    Reading suffices: what may not be read is printed, with the missing right. With --from, the objects of
     'dra-kit snapshot' are looked at, or those of a folder with what kubectl get -o yaml wrote.
 
     Exit code 0: it has devices or can get them; 3: it cannot; 4: devices fit, or nothing is against it so far, and not
@@ -114,7 +114,7 @@ def command(
 
 
 def _wanted(words: Sequence[str]) -> list[tuple[SubjectKind, str]]:
-    """Kinds and names, as kubectl takes them: ``pod a b`` or ``pod/a claim/b``; an empty name for all pending ones."""
+    """Return kinds and names, as kubectl takes them: ``pod a b`` or ``pod/a claim/b``; no name for all pending ones."""
     with_kind = [word.partition("/") for word in words if "/" in word]
     if with_kind and len(with_kind) < len(words):
         raise click.UsageError(f"{_USAGE} Not both at once.")
@@ -141,18 +141,18 @@ def _explain(wanted: Sequence[tuple[SubjectKind, str]], files: Sequence[Path], o
                 "-f: there is neither a Pod nor a ResourceClaim nor a ResourceClaimTemplate to explain."
             )
         objects = objects.with_(given)
-        return _tell(objects, objects.cluster(), subjects, options)
+        return _print_explanations(objects, objects.cluster(), subjects, options)
     cluster = objects.cluster()
     if wanted[0][1]:
-        return _tell(objects, cluster, [Subject(kind, namespace, name) for kind, name in wanted], options)
+        return _print_explanations(objects, cluster, [Subject(kind, namespace, name) for kind, name in wanted], options)
     kind, everywhere = wanted[0][0], options["all_namespaces"]
     where = "" if everywhere else f" of namespace {namespace}"
     subjects = pending(cluster, kind, None if everywhere else namespace)
-    return _tell(objects, cluster, subjects, options, nothing=f"no {kind}{where} is pending")
+    return _print_explanations(objects, cluster, subjects, options, nothing=f"no {kind}{where} is pending")
 
 
 def _objects(options: Mapping[str, Any], wanted: Sequence[tuple[SubjectKind, str]]) -> tuple[Objects, str]:
-    """What is known of the cluster, and the namespace that is meant where none is named."""
+    """Return the objects of the cluster, and the namespace of names without one."""
     if options["saved"] is not None:
         from dra_kit.snapshot.given import load
 
@@ -178,7 +178,7 @@ async def _read(options: Mapping[str, Any], wanted: Sequence[tuple[SubjectKind, 
 
 
 def _templates(objects: Objects, options: Mapping[str, Any]) -> NodeTemplates | None:
-    """The kinds of nodes that are asked about."""
+    """Return the kinds of nodes that are asked about."""
     from dra_kit.explain.templates import NodeTemplates
     from dra_kit.snapshot.given import load
 
@@ -189,7 +189,7 @@ def _templates(objects: Objects, options: Mapping[str, Any]) -> NodeTemplates | 
     return NodeTemplates(objects, given) if given else None
 
 
-def _tell(
+def _print_explanations(
     objects: Objects, cluster: Cluster, subjects: Sequence[Subject], options: Mapping[str, Any], *, nothing: str = ""
 ) -> int:
     from dra_kit.explain.claims.document import claim_document, gap_documents

@@ -1,4 +1,4 @@
-"""The options that say which cluster is meant, for commands that read one as kubectl does."""
+"""The options that select a cluster, for commands that read one as kubectl does."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def source_options(function: F) -> F:
-    """``--kubeconfig``, ``--context`` and ``--namespace``."""
+    """Add ``--kubeconfig``, ``--context`` and ``--namespace``."""
     return cluster_options(click.option("-n", "--namespace", help="default: that of the context")(function))
 
 
 def cluster_options(function: F) -> F:
-    """``--kubeconfig`` and ``--context``."""
+    """Add ``--kubeconfig`` and ``--context``."""
     for option in (
         click.option("--context", help="context of the kubeconfig  [default: its current one]"),
         click.option("--kubeconfig", type=path(), envvar="DRA_KUBECONFIG", show_envvar=True,
@@ -36,7 +36,7 @@ def cluster_options(function: F) -> F:
 
 
 async def credentials_of(kubeconfig: Path | None, context: str | None) -> Credentials:
-    """The credentials that the options mean.
+    """Return the credentials by the options.
 
     Args:
         kubeconfig: None for the usual places.
@@ -57,7 +57,7 @@ async def credentials_of(kubeconfig: Path | None, context: str | None) -> Creden
 
 
 def _sandboxes() -> list[str]:
-    """The sandboxes in the background that may be meant, else how to have one."""
+    """Return a hint at sandboxes in the background, else at how to start one."""
     from dra_kit.sandbox.run.detached import running
 
     found: list[DetachedSandbox] = []

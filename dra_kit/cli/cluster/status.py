@@ -41,8 +41,8 @@ def command(ctx: click.Context, driver: str | None, kubelet_dir: Path, output: s
 
     documents, silent = asyncio.run(statuses(kubelet_dir, driver))
     if output == "json":
-        told = [document | {"problems": problems(document)} for document in documents]
-        text = json.dumps({"drivers": told, "notAnswering": silent}, indent=2, ensure_ascii=False)
+        answered = [document | {"problems": problems(document)} for document in documents]
+        text = json.dumps({"drivers": answered, "notAnswering": silent}, indent=2, ensure_ascii=False)
         click.echo(printable_json(text))
     else:
         click.echo("\n\n".join(map(status_text, documents)), nl=bool(documents))

@@ -52,8 +52,8 @@ def command(  # noqa: PLR0917 - click passes them by name
 ) -> None:
     """Tell who has which device: driver, pool, device, share, what the hardware calls it, claim, pod, container.
 
-    Without a name all devices in use are told. A name is that of a node, a pod, a claim, a device or the hardware's own
-    (GPU-8f3c…); pods and claims may be namespace/name, devices pool/name.
+    Without a name all devices in use are listed. A name is that of a node, a pod, a claim, a device or the hardware
+    itself (GPU-8f3c…); pods and claims may be namespace/name, devices pool/name.
 
     On a node the drivers of dra-kit, the kubelet and the CDI files are asked, without the API server (root); drivers of
     dra-kit tell hardware ids. Elsewhere claims and pods are read, for drivers in any language.

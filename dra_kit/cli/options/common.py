@@ -18,18 +18,18 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def path(**kwargs: Any) -> click.Path:
-    """A path as pathlib's Path."""
+    """Return a type for a path as pathlib's Path."""
     return click.Path(path_type=Path, **kwargs)
 
 
 def complete_target(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """What a shell completes a TARGET to: a file or folder."""
+    """Complete a TARGET to a file or folder."""
     del ctx, param
     return [CompletionItem(incomplete, type="file")]
 
 
 def common(function: F) -> F:
-    """``--kubeconfig``, ``--probe-address`` and the options of logging."""
+    """Add ``--kubeconfig``, ``--probe-address`` and the options of logging."""
     for option in (
         click.option("--log-level", default="info", show_default=True, envvar="DRA_LOG_LEVEL", show_envvar=True,
                      type=click.Choice(["debug", "info", "warning", "error"]), help="least level that is logged"),
@@ -57,7 +57,7 @@ class RoleCommand(click.Command):
         return super().parse_args(ctx, args)
 
     def load(self, own: Sequence[click.Parameter], args: Sequence[str]) -> Driver[Any, Any] | None:
-        """The driver that is meant; None where none is named.
+        """Return the driver of the TARGET; None where none is named.
 
         Args:
             own: the command's own options.
@@ -67,17 +67,17 @@ class RoleCommand(click.Command):
         return load_driver(target) if target is not None else None
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """The command's own options, and those of the driver that was loaded for this call."""
+        """Return the command's own options, and those of the driver that was loaded for this call."""
         return [*super().get_params(ctx), *ctx.meta.get("driver_options", [])]
 
 
 def value_of(option: str, args: Sequence[str]) -> str | None:
-    """The last value of an option among the arguments, read without knowing the author's options yet."""
+    """Return the last value of an option among the arguments, read without knowing the author's options yet."""
     return next(reversed(values_of(option, args)), None)
 
 
 def values_of(option: str, args: Sequence[str]) -> list[str]:
-    """All values of an option among the arguments, read without knowing the author's options yet."""
+    """Return all values of an option among the arguments, read without knowing the author's options yet."""
     found: list[str | None] = []
     for word, following in pairwise([*args, None]):
         if word is None or word == "--":
@@ -89,7 +89,7 @@ def values_of(option: str, args: Sequence[str]) -> list[str]:
 
 
 def target_of(params: Sequence[click.Parameter], args: Sequence[str]) -> str | None:
-    """The TARGET among the arguments, read without knowing the author's options yet.
+    """Return the TARGET among the arguments, read without knowing the author's options yet.
 
     What follows an unknown option may be its value, so the first argument that follows none is preferred.
     """
@@ -97,7 +97,7 @@ def target_of(params: Sequence[click.Parameter], args: Sequence[str]) -> str | N
 
 
 def targets_of(params: Sequence[click.Parameter], args: Sequence[str]) -> list[str]:
-    """The TARGETs among the arguments: those that follow no unknown option; without any, the first other one."""
+    """Return the TARGETs among the arguments: those after no unknown option; without any, the first other one."""
     takes_value = {opt: not option.is_flag for option in _options(params) for opt in _flags(option)}
     plain: list[str] = []
     perhaps_values: list[str] = []

@@ -33,14 +33,14 @@ class _Text(click.ParamType):  # type: ignore[type-arg]  # generic in newer rele
     name = "text"
 
     def split_envvar_value(self, rv: str) -> Sequence[str]:
-        """A variable is one text, blanks and all; it is split where that of a flag is."""
+        """Return a variable as one text, blanks and all, as the flag has it."""
         return [rv]
 
 
 def settings_options(
     driver: Driver[Any, Any], own: Iterable[click.Parameter], *, meta_key: str = "driver_settings"
 ) -> list[click.Option]:
-    """An option for each field of ``Driver(settings=…)``; what was given is kept in ``ctx.meta``.
+    """Return an option for each field of ``Driver(settings=…)``; its values are stored in ``ctx.meta``.
 
     A bool is ``--x/--no-x``. A list is a flag that may be repeated, or one text with commas. What has parts (a
     model, a dict) is JSON, and a list may be. Everything else is one text.
@@ -70,7 +70,7 @@ def settings_options(
 
 
 def author_settings(driver: Driver[Any, Any], values: Mapping[str, object]) -> BaseModel | None:
-    """The author's settings from what flags and environment gave.
+    """Return the author's settings from what flags and environment gave.
 
     Args:
         driver: whose settings they are.
@@ -93,7 +93,7 @@ def author_settings(driver: Driver[Any, Any], values: Mapping[str, object]) -> B
 
 
 def setting_value(driver: Driver[Any, Any], name: str, text: str) -> object:
-    """What a text means as the value of a setting of the driver; pydantic makes the value of it.
+    """Return the value of a setting of the driver from a text; pydantic converts it.
 
     Raises:
         ConfigurationError: the setting takes JSON, and the text is none.
@@ -142,7 +142,7 @@ def _variable(name: str) -> str:
 
 
 def _kind(annotation: Any) -> Any:
-    """The type without ``None``, where that leaves one."""
+    """Return the type without ``None``, where that leaves one."""
     if get_origin(annotation) in {Union, types.UnionType}:
         members = [item for item in get_args(annotation) if item is not types.NoneType]
         return _kind(members[0]) if len(members) == 1 else annotation
@@ -194,7 +194,7 @@ def _help(field: FieldInfo) -> str:
 
 
 def _range(field: FieldInfo) -> str:
-    """``1<=x<=8`` or ``x>=1``, as click writes the range of a number; empty where there is none."""
+    """Return ``1<=x<=8`` or ``x>=1``, as click writes the range of a number; empty where there is none."""
     limits = {
         name: value for item in field.metadata for name in _SIGNS if (value := getattr(item, name, None)) is not None
     }

@@ -16,7 +16,7 @@ SET: Final = "--set"
 
 
 def options_of_drivers(drivers: Sequence[Driver[Any, Any]], own: Iterable[click.Parameter]) -> list[click.Option]:
-    """An option for each setting; one that several drivers have tells how to say which.
+    """Return an option for each setting; the help of one that several drivers have says how to name the driver.
 
     Args:
         drivers: each once.
@@ -47,7 +47,7 @@ def options_of_drivers(drivers: Sequence[Driver[Any, Any]], own: Iterable[click.
 def given_settings(
     ctx: click.Context, drivers: Sequence[Driver[Any, Any]], texts: Sequence[str]
 ) -> Mapping[str, Mapping[str, object]]:
-    """What flags, environment and ``--set`` gave, for each driver by the setting's name.
+    """Return the values of flags, environment and ``--set``, for each driver by the name of the setting.
 
     Args:
         ctx: of the command.
@@ -82,7 +82,7 @@ def _flags(option: click.Option) -> list[str]:
 
 
 def _ambiguous(option: click.Option, drivers: Sequence[str]) -> click.Option:
-    """Takes the place of an option that several drivers have."""
+    """Refuse an option that several drivers have."""
     flag, name = _flags(option)[0], str(option.name).removeprefix("driver_setting_")
     which = " or ".join(f"{SET} {driver}.{name}=VALUE" for driver in drivers)
     return click.Option(

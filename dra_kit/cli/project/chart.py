@@ -67,7 +67,7 @@ def command(target: str | None, file: Path | None, directory: Path | None) -> No
 
 
 def _values(target: str, driver: Driver[Any, Any]) -> str:
-    """All values of the driver, as YAML."""
+    """Return all values of the driver, as YAML."""
     import yaml
 
     from dra_kit.chart.driver_values import driver_values

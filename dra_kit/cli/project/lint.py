@@ -102,8 +102,8 @@ def command(
     devices that the driver finds on this machine, where it has the settings of its project's sandbox; with --from
     against those that "dra-kit snapshot" or "kubectl get resourceslices,deviceclasses -o yaml" saved.
 
-    --fix mends what can be meant in one way only, and leaves the rest of a file as it is, comments and layout too; of
-    standard input it prints the mended text.
+    --fix corrects what has only one possible meaning, and leaves the rest of a file as it is, comments and layout too;
+    of standard input it prints the corrected text.
 
     Exit code 0: no errors; 1: errors (behind --fix: those that are left), or with --strict warnings; 2: the check
     could not be made, or a file not be written.
@@ -149,7 +149,7 @@ def _report(outcome: Outcome, style: str, *, aside: bool = False) -> None:
 
 
 def _classes_of(target: str) -> dict[str, v1.DeviceClass]:
-    """The classes that belong to a driver in a project folder."""
+    """Return the classes that belong to a driver in a project folder."""
     from dra_kit.sandbox.driver.drivers import device_classes
     from dra_kit.snapshot.given import load_devices
 
@@ -157,7 +157,7 @@ def _classes_of(target: str) -> dict[str, v1.DeviceClass]:
 
 
 def _settings(driver: Driver[Any, Any], target: str, given: Mapping[str, object], directory: Path) -> BaseModel | None:
-    """The settings that the driver has in the sandbox of its project, but for what was given."""
+    """Return the settings that the driver has in the sandbox of its project, with the given ones."""
     from dra_kit.node.slices.first_inventory import NODE
     from dra_kit.sandbox.driver.drivers import SandboxDriver, project_settings
 

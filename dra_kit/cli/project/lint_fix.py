@@ -43,7 +43,7 @@ def fix_files(sources: Sequence[SourceFile], surroundings: Surroundings, *, quie
     for after in mended.files:
         if after.name == STDIN:
             click.echo(after.text, nl=False)
-    _tell_templates(mended.templates)
+    _print_templates(mended.templates)
     aside = quiet or any(source.name == STDIN for source in sources)
     for line in fixed_as_text(mended.fixed):
         click.echo(line, err=aside)
@@ -64,7 +64,7 @@ def show_diff(sources: Sequence[SourceFile], outcome: Outcome, surroundings: Sur
         for line in diff(before, after):
             # a diff for a program is as the files are
             click.echo(f"{printable(line[:-1])}\n" if sys.stdout.isatty() else line, nl=False)
-    _tell_templates(mended.templates)
+    _print_templates(mended.templates)
     click.echo(summary(outcome.findings, files=outcome.files, objects=outcome.objects), err=True)
 
 
@@ -72,6 +72,6 @@ def _once(sources: Sequence[SourceFile]) -> list[SourceFile]:
     return list({source.name: source for source in sources}.values())
 
 
-def _tell_templates(names: Sequence[str]) -> None:
+def _print_templates(names: Sequence[str]) -> None:
     for name in names:
         click.echo(f"warning: {name} is left as it is: it has {{{{ in it, as templates of Helm have", err=True)

@@ -60,7 +60,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     """Run TARGET's controller: Events on claims and pods, the driver's own hooks, and what it does for the cluster.
 
     TARGET is module:attr, ./file.py, a folder with a pyproject.toml, or a file of globs (.yaml). Several replicas may
-    run: one of them, chosen by a Lease, is the active one and serves the whole cluster; the others stand by.
+    run: one of them, elected by a Lease, is the active one and serves the whole cluster; the others stand by.
     """
     del target
     driver: Driver[Any, Any] = ctx.meta["driver"]
@@ -81,5 +81,5 @@ def command(  # noqa: PLR0917 - click passes them by name
 
 
 def _has_code(driver: Driver[Any, Any]) -> bool:
-    """Whether code of the author's runs in the controller."""
+    """Return whether code of the author's runs in the controller."""
     return bool(driver.controller_bound) or driver.handler_module.used

@@ -26,7 +26,7 @@ class NodeCommand(RoleCommand):
     """Takes a file of globs in the place of a TARGET, too."""
 
     def load(self, own: Sequence[click.Parameter], args: Sequence[str]) -> Driver[Any, Any] | None:
-        """The driver of TARGET, or of ``--globs``."""
+        """Return the driver of TARGET, or of ``--globs``."""
         file = value_of(_GLOBS, args)
         if file is None:
             return super().load(own, args)
@@ -90,7 +90,7 @@ def command(
 
 
 def _dumped(driver: str, settings: NodeSettings) -> dict[str, Any]:
-    """What the node keeps; health that is damaged hides nothing else."""
+    """Return the state of the node; damaged health hides nothing else."""
     from dra_kit.node.health.memory import FILE, dump_health
     from dra_kit.node.state.dump import dump_state
 

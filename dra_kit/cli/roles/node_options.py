@@ -15,7 +15,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def node_options(function: F) -> F:
-    """``--node-name``, the directories, and how the kubelet is served."""
+    """Add ``--node-name``, the directories, and how the kubelet is served."""
     for option in (
         click.option(
             "--check-device-nodes/--no-check-device-nodes",
@@ -83,7 +83,7 @@ def node_options(function: F) -> F:
 
 
 def node_settings(options: Mapping[str, Any], *, state_dir: Path | None, author: Any) -> NodeSettings:
-    """The settings that the options say.
+    """Return the settings by the options.
 
     Args:
         options: by name, those of :func:`node_options` and of :func:`dra_kit.cli.options.common.common`.

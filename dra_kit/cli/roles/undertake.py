@@ -21,7 +21,7 @@ class UndertakeCommand(RoleCommand):
     """Its TARGET, which may be left out, comes after the directory."""
 
     def load(self, own: Sequence[click.Parameter], args: Sequence[str]) -> Driver[Any, Any] | None:
-        """The driver of TARGET."""
+        """Return the driver of TARGET."""
         targets = targets_of(own, args)
         return load_driver(targets[1]) if len(targets) > 1 else None
 
@@ -52,9 +52,9 @@ def command(
 ) -> None:
     """End a driver on this node, so that no pod hangs in Terminating.
 
-    STATE_DIR is where the driver kept its durable state, plugins/<driver> in the kubelet's directory.
+    STATE_DIR is where the driver has its durable state, plugins/<driver> in the kubelet's directory.
     With TARGET, the driver's code undoes all that is in force. Without, programs and objects in the cluster that it
-    has made are ended; other effects are named, and kept unless --abandon is given.
+    has made are ended; other effects are listed, and stay unless --abandon is given.
     """
     driver: Driver[Any, Any] | None = ctx.meta.get("driver") if target is not None else None
     name = name or (driver.name if driver is not None else None)

@@ -145,7 +145,7 @@ def _own(driver_name: str, service: str, configuration: str | None, namespace: s
 
 
 def _author_settings(driver: Driver[Any, Any], values: Mapping[str, object]) -> BaseModel | None:
-    """The author's settings, None where they do not fit: they may name files and hardware that only nodes have."""
+    """Return the author's settings; None where they do not fit: they may name what only nodes have."""
     try:
         return author_settings(driver, values)
     except ConfigurationError as error:

@@ -71,7 +71,7 @@ def _start_when_mended(error: ConfigurationError, place: Path, watch: Watch) -> 
 
 
 def _place_of_target(named: str | None) -> Path | None:
-    """The place to look at before it is known which options the driver has: what is named may be the value of one."""
+    """Return the place to watch before the options of the driver are known: what is named may be the value of one."""
     from dra_kit.sandbox.driver.settings.project import place_of
 
     if named is None or (not Path(named).exists() and not {*named} & {":", "/", "."}):
@@ -80,12 +80,12 @@ def _place_of_target(named: str | None) -> Path | None:
 
 
 def _watched(place: Path) -> tuple[list[Path], list[Path]]:
-    """The folders and the files to look at."""
+    """Return the folders and the files to watch."""
     return ([place], []) if place.is_dir() else ([], [place])
 
 
 def _lacks_target(params: list[click.Parameter], args: list[str]) -> bool:
-    """Whether no argument can be the TARGET, and the working directory is a project."""
+    """Return whether no argument can be the TARGET, and the working directory is a project."""
     from dra_kit.sandbox.driver.settings.project import project_of
 
     project = project_of(_HERE)
@@ -117,8 +117,8 @@ def command(ctx: click.Context, /, target: str | None, **options: Any) -> None:
     """Run TARGET in a cluster of one process, and replace it whenever its files change.
 
     TARGET is as for dra-kit sandbox; without one it is the project of the working directory. A file below the project
-    that changes starts the driver anew, as a rolling update: claims and pods live on. Code that cannot be used is told
-    with its file and line, and the code before serves on. Files of -f are applied again.
+    that changes starts the driver anew, as a rolling update: claims and pods live on. Code that cannot be used is
+    reported with its file and line, and the code before serves on. Files of -f are applied again.
 
     \b
       dra-kit dev -f demo/pod.yaml

@@ -19,7 +19,7 @@ import dra_kit.controller.agent
 import dra_kit.webhook.agent  # noqa: F401 - all that takes long to load is loaded before there are orders
 from dra_kit.cli.sandbox.dev import command
 from dra_kit.cli.sandbox.driver import sandbox_driver
-from dra_kit.dev.driver.roles import TAKE_OVER, Orders, Roles, Word
+from dra_kit.dev.driver.roles import TAKE_OVER, Orders, Roles, StateReport
 from dra_kit.errors import DraKitError, TargetError
 from dra_kit.process import logging as process_logging
 
@@ -36,12 +36,12 @@ def main() -> None:
     os._exit(0)  # threads of the driver's code that do not return would keep the process
 
 
-def _answer(answers: TextIO, word: Word) -> None:
+def _answer(answers: TextIO, word: StateReport) -> None:
     answers.write(f"{word.model_dump_json()}\n")
     answers.flush()
 
 
-def _serve(orders: Orders, tell: Callable[[Word], None]) -> None:
+def _serve(orders: Orders, report: Callable[[StateReport], None]) -> None:
     shown = logging.getLevelNamesMapping()[orders.log_level.upper() or "INFO"]
     process_logging.configure("text", min(shown, logging.INFO))  # more is looked at than is shown
     for handler in logging.getLogger().handlers:
@@ -52,12 +52,12 @@ def _serve(orders: Orders, tell: Callable[[Word], None]) -> None:
         ctx = command.make_context("dev", list(orders.arguments))
         given = ctx.meta.get("driver_settings", {})
         driver = sandbox_driver(ctx.params["target"], ctx.meta["driver"], given, len(orders.nodes))
-        asyncio.run(_run(Roles(driver, orders, tell)))
+        asyncio.run(_run(Roles(driver, orders, report)))
     except DraKitError as error:
         text = error.cause if isinstance(error, TargetError) else str(error)  # there is no other TARGET
-        tell(Word(state="failed", text=f"{' '.join(text.split())} [{error.code}]"))
+        report(StateReport(state="failed", text=f"{' '.join(text.split())} [{error.code}]"))
     except click.UsageError as error:
-        tell(Word(state="failed", text=error.format_message()))
+        report(StateReport(state="failed", text=error.format_message()))
 
 
 async def _run(roles: Roles) -> None:

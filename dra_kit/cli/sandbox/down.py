@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def how_to_end(sandbox: DetachedSandbox) -> str:
-    """The command that ends this sandbox and no other."""
+    """Return the command that ends this sandbox and no other."""
     return f"dra-kit sandbox down --kubeconfig {shlex.quote(sandbox.kubeconfig)}"
 
 
 def how_to_use(sandbox: DetachedSandbox) -> tuple[str, ...]:
-    """The commands that look into this sandbox, read what it tells, and end it."""
+    """Return the commands that look into this sandbox, read its output, and end it."""
     kubeconfig = shlex.quote(sandbox.kubeconfig)
     return (
         f"kubectl --kubeconfig {kubeconfig} get resourceslices",

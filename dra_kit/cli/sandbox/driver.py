@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def sandbox_driver(
     target: str, first: Driver[Any, Any], given: Mapping[str, object], nodes: int, *, replaced: bool = False
 ) -> SandboxDriver:
-    """The driver for so many nodes.
+    """Return the driver for so many nodes.
 
     Args:
         target: the driver.

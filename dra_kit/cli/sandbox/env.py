@@ -28,7 +28,7 @@ def env(kubeconfig: Path | None, node: str | None, *, as_json: bool) -> None:
     node's directories, by the names that Kubernetes' own drivers read, and by those that dra-kit node reads. Where
     several sandboxes run, say which.
 
-    Exit code 0: it is printed; 2: none runs, or it is not clear which is meant.
+    Exit code 0: it is printed; 2: none runs, or it is not clear which one to take.
 
     \b
       eval "$(dra-kit sandbox env)"

@@ -44,7 +44,7 @@ class SandboxCommand(RoleCommand):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """That of another command where it is meant."""
+        """Return the context of another command where its name is given."""
         target = target_of(self.params, args)
         if target in COMMANDS:
             args.remove(target)
@@ -102,7 +102,7 @@ class NewFile(click.Path):
         super().__init__(dir_okay=False, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path, if a file can be written there."""
+        """Return the path, if a file can be written there."""
         file: Path = super().convert(value, param, ctx)  # type: ignore[assignment]  # it is told path_type
         if not file.parent.is_dir():
             self.fail(f"there is no directory {file.parent}; make it, or name another.", param, ctx)
@@ -114,7 +114,7 @@ class NewFile(click.Path):
 
 
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """A command of its own, where it may stand, or a TARGET."""
+    """Complete a command of its own, where it may stand, or a TARGET."""
     words = [word for word in COMMANDS if incomplete and word.startswith(incomplete) and not ctx.params.get("targets")]
     if not words:
         return complete_target(ctx, param, incomplete)
@@ -278,7 +278,7 @@ def _detach(ctx: click.Context, options: Mapping[str, Any]) -> None:
 
 
 def _hint(target: str) -> None:
-    """A project that is not taken, although the TARGET lies in it."""
+    """Print a hint at a project that is not used, although the TARGET lies in it."""
     from dra_kit.sandbox.driver.settings.project import other_project
 
     project = other_project(target)
@@ -293,7 +293,7 @@ def _hint(target: str) -> None:
 
 def _session(ctx: click.Context, options: Mapping[str, Any], view: LiveView) -> Session:
     from dra_kit.sandbox.run.detached import announce, is_detached
-    from dra_kit.sandbox.run.environment import leave_word
+    from dra_kit.sandbox.run.environment import leave_record
     from dra_kit.sandbox.run.session import Session, Task
     from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
 
@@ -303,7 +303,7 @@ def _session(ctx: click.Context, options: Mapping[str, Any], view: LiveView) -> 
     replaced = any(story.replaces for story in stories)
 
     def ready(sandbox: Sandbox) -> None:
-        leave_word(sandbox)
+        leave_record(sandbox)
         announce(sandbox.drivers, sandbox.kubeconfig)
 
     return Session(
@@ -333,7 +333,7 @@ def _session(ctx: click.Context, options: Mapping[str, Any], view: LiveView) -> 
 
 
 def feature_gates(flags: str, *, alpha: bool) -> FeatureGates:
-    """The gates that ``--feature-gates`` and ``--alpha`` mean.
+    """Return the gates by ``--feature-gates`` and ``--alpha``.
 
     Raises:
         ConfigurationError: there is no such gate, or its value is wrong.

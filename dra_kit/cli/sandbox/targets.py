@@ -25,10 +25,10 @@ Loaded = tuple[str, "Driver[Any, Any]"]
 def load_targets(
     own: Sequence[click.Parameter], args: Sequence[str], option: str
 ) -> tuple[list[Loaded], list[click.Option]]:
-    """The drivers that the arguments name, and the options that their settings are.
+    """Return the drivers that the arguments name, with the options of their settings.
 
-    What follows an option of a driver can only be told from a TARGET when the driver's options are known: drivers are
-    loaded one after the other.
+    What follows an option of a driver can only be distinguished from a TARGET when the driver's options are known:
+    drivers are loaded one after the other.
 
     Args:
         own: the command's own options.
@@ -57,7 +57,7 @@ def load_targets(
 
 
 def load_stories(folders: Sequence[Path]) -> tuple[Story, ...]:
-    """The stories in folders, each of which is one, or has several.
+    """Return the stories in folders; a folder is a story, or has several.
 
     Raises:
         ConfigurationError: there is none, or one is wrong.
@@ -76,7 +76,7 @@ def load_stories(folders: Sequence[Path]) -> tuple[Story, ...]:
 
 
 def _same(one: str, other: str) -> bool:
-    """Whether two TARGETs are the same, however they are written."""
+    """Return whether two TARGETs are the same, however they are written."""
     if one == other:
         return True
     (path, _, attribute), (other_path, _, other_attribute) = one.partition(":"), other.partition(":")

@@ -1,4 +1,4 @@
-"""A process with the driver's roles, seen from the cluster; see :mod:`dra_kit.dev.driver.roles` for what is said."""
+"""A process with the driver's roles, seen from the cluster; see :mod:`dra_kit.dev.driver.roles` for its messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Final, Self
 
 from pydantic import ValidationError
 
-from dra_kit.dev.driver.roles import TAKE_OVER, Orders, Word
+from dra_kit.dev.driver.roles import TAKE_OVER, Orders, StateReport
 from dra_kit.errors import SandboxError
 from dra_kit.sandbox.driver.roles.role_thread import STOP_SECONDS
 from dra_kit.values.printable import printable
@@ -37,7 +37,7 @@ class DriverProcess:
         self._process = process
         self._log = log
         self._last_line = ""
-        self._words: asyncio.Queue[Word | None] = asyncio.Queue()
+        self._reports: asyncio.Queue[StateReport | None] = asyncio.Queue()
         self._failure = ""
         self._stopping = False
         self._readers = [asyncio.create_task(self._hear()), asyncio.create_task(self._read_log())]
@@ -54,7 +54,7 @@ class DriverProcess:
         )  # fmt: skip
         return cls(process, log)
 
-    async def serve(self, orders: Orders, waiting: Callable[[str], None]) -> Word:
+    async def serve(self, orders: Orders, waiting: Callable[[str], None]) -> StateReport:
         """Run the driver; its word that it is ready.
 
         Args:
@@ -64,8 +64,8 @@ class DriverProcess:
         Raises:
             SandboxError: it cannot be used; the text says why.
         """
-        self._say(orders.model_dump_json())
-        while (word := await self._words.get()) is not None:
+        self._send(orders.model_dump_json())
+        while (word := await self._reports.get()) is not None:
             if word.state == "ready":
                 return word
             if word.state == "waiting":
@@ -75,15 +75,15 @@ class DriverProcess:
         raise SandboxError(await self.ended())
 
     def take_over(self) -> None:
-        """It is the only one now."""
-        self._say(TAKE_OVER)
+        """Tell the process to take over: it is the only one now."""
+        self._send(TAKE_OVER)
 
     async def ended(self) -> str:
         """Wait for its end; why it ended."""
         code = await self._process.wait()
         await asyncio.wait(self._readers, timeout=_LAST_LINES)
-        while not self._words.empty():
-            word = self._words.get_nowait()
+        while not self._reports.empty():
+            word = self._reports.get_nowait()
             if word is not None and word.state == "failed":
                 self._failure = word.text
         if self._failure or self._stopping:
@@ -112,7 +112,7 @@ class DriverProcess:
                 reader.cancel()
             await asyncio.wait(self._readers)
 
-    def _say(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         if self._process.stdin is not None and not self._process.stdin.is_closing():
             self._process.stdin.write(f"{line}\n".encode())
 
@@ -120,9 +120,9 @@ class DriverProcess:
         try:
             async for line in _lines(self._process.stdout):
                 with suppress(ValidationError):  # of no process of ours; what it prints goes to the log
-                    self._words.put_nowait(Word.model_validate_json(line))
+                    self._reports.put_nowait(StateReport.model_validate_json(line))
         finally:
-            self._words.put_nowait(None)
+            self._reports.put_nowait(None)
 
     async def _read_log(self) -> None:
         async for line in _lines(self._process.stderr):

@@ -4,7 +4,7 @@ Each state of the author's files gets a fresh process, as each image in a cluste
 library or registry of the code before is left in it, and whatever it does to itself, the cluster lives on.
 
 The process gets its orders by a line of JSON on its standard input (:class:`Orders`), later by :data:`TAKE_OVER`;
-the end of that input is its end. It answers with lines of JSON on its standard output (:class:`Word`).
+the end of that input is its end. It answers with lines of JSON on its standard output (:class:`StateReport`).
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class Orders(BaseModel):
     log_level: str
 
 
-class Word(BaseModel):
-    """What a process says of itself.
+class StateReport(BaseModel):
+    """The state of a process, by its own report.
 
     Attributes:
         state: ``waiting``: it does not come up, for now; ``ready``: it serves, and has published its devices;
@@ -90,7 +90,7 @@ class Roles:
         tell: takes what there is to say.
     """
 
-    def __init__(self, driver: SandboxDriver, orders: Orders, tell: Callable[[Word], None]) -> None:
+    def __init__(self, driver: SandboxDriver, orders: Orders, tell: Callable[[StateReport], None]) -> None:
         self._driver = driver
         self._orders = orders
         self._report = tell
@@ -107,17 +107,17 @@ class Roles:
         while waiting := [*self._waiting(), *await self._unheard()]:
             seconds = time.monotonic() - begin
             if failure := self._failure(seconds):
-                self._report(Word(state="failed", text=failure))
+                self._report(StateReport(state="failed", text=failure))
                 return
             if not reported and seconds > PATIENCE:
                 reported = True
-                self._report(Word(state="waiting", text="; ".join(self._hanging() or waiting)))
+                self._report(StateReport(state="waiting", text="; ".join(self._hanging() or waiting)))
             await asyncio.sleep(_POLL)
         configuration = dict(self._webhook.configuration) if self._webhook else None
-        self._report(Word(state="ready", driver=self._driver.name, webhook=configuration))
+        self._report(StateReport(state="ready", driver=self._driver.name, webhook=configuration))
         while not (failure := self._ended()):  # noqa: ASYNC110 - threads end it
             await asyncio.sleep(_POLL)
-        self._report(Word(state="failed", text=failure))
+        self._report(StateReport(state="failed", text=failure))
 
     def take_over(self) -> None:
         """Do also what only one process may do."""
@@ -173,9 +173,7 @@ class Roles:
         return []
 
     def _failure(self, seconds: float) -> str:
-        """Return why the driver cannot be used, so many seconds after its start; empty as long as it may still
-        come up.
-        """
+        """Return why the driver cannot be used, some seconds after its start; empty while it may still come up."""
         if failure := self._ended():
             return failure
         discover = self._log.problems_of(DISCOVER_FAILED)

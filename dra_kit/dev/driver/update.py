@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from dra_kit.dev.driver.process import DriverProcess
-from dra_kit.dev.driver.roles import Orders, Word
+from dra_kit.dev.driver.roles import Orders, StateReport
 from dra_kit.errors import Conflict, NotFound, SandboxError
 from dra_kit.kube.resources import VALIDATING_WEBHOOK_CONFIGURATIONS
 from dra_kit.sandbox.cluster.directory import mark_of
@@ -51,7 +51,7 @@ class RollingUpdates:
         self._waiting = waiting
         self._number = 0
         self._spare: DriverProcess | None = None
-        self._starting: asyncio.Task[Word] | None = None
+        self._starting: asyncio.Task[StateReport] | None = None
         self._configuration = ""  # name of the one that calls the webhook
         self.serving: DriverProcess | None = None
         """What the kubelets and the API server call; None when nothing does."""
@@ -106,7 +106,7 @@ class RollingUpdates:
         if self._spare is None:
             self._spare = await DriverProcess.spawn(self._log)
 
-    async def _served(self, fresh: DriverProcess) -> Word:
+    async def _served(self, fresh: DriverProcess) -> StateReport:
         self._starting = asyncio.create_task(fresh.serve(self._orders(), self._waiting))
         try:
             await asyncio.wait([self._starting])

@@ -9,7 +9,7 @@ from typing import Final
 
 from dra_kit.sandbox.timeline.records import PREPARE, CallEnded, CallStarted, Record
 
-_KEPT: Final = 200
+_CALLS_MAX: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +41,13 @@ class Calls:
     """Keeps the newest calls, and what came of the last one for each claim; :meth:`read` is a reader of a timeline."""
 
     def __init__(self) -> None:
-        self._calls: deque[Call] = deque(maxlen=_KEPT)
+        self._calls: deque[Call] = deque(maxlen=_CALLS_MAX)
         self.prepared: dict[str, Call] = {}
         """The last answered NodePrepareResources of each claim that was not released since, by UID."""
 
     @property
     def newest_first(self) -> Sequence[Call]:
-        """What is kept."""
+        """The stored calls, the newest first."""
         return tuple(reversed(self._calls))
 
     def read(self, record: Record) -> None:

@@ -43,7 +43,7 @@ def keys(stream: TextIO, pressed: Callable[[str], None]) -> Iterator[bool]:
 
 
 def _without_suspension(descriptor: int) -> None:
-    """Ctrl-Z would leave the shell on the screen of this process."""
+    """Switch off Ctrl-Z, which would leave the shell on the screen of this process."""
     modes = termios.tcgetattr(descriptor)
     modes[6][termios.VSUSP] = b"\0"
     termios.tcsetattr(descriptor, termios.TCSADRAIN, modes)

@@ -76,7 +76,7 @@ def layout(
 
 
 def _shares(needs: Sequence[int], room: int) -> list[int]:
-    """Lines for each pane, its title included: one row for each, then in turns; what is left goes to the last."""
+    """Return the lines of each pane, with its title: one for each, then in turns; the rest goes to the last."""
     shares = [0] * len(needs)
     for index in range(len(needs)):
         if room >= 2:
@@ -114,7 +114,7 @@ def _title(index: int, pane: Pane, width: int) -> Text:
 
 
 def _rows(pane: Pane, number: int, width: int, offset: int) -> list[Text]:
-    """So many rows, and how many there are beside them."""
+    """Return so many rows, and how many there are beside them."""
     if number <= 0:
         return []
     total = len(pane.rows)

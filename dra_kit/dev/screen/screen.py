@@ -71,7 +71,7 @@ class Screen:
         self._problems = PodProblems()
         self._got = FromClaims()
         self._lines: deque[str] = deque(maxlen=_LOG_LINES)
-        self._news = ("the driver starts", "yellow")
+        self._message = ("the driver starts", "yellow")
         self._refusal = ""
         self._focus = Focus()
         self._has_keys = False
@@ -91,13 +91,13 @@ class Screen:
             case DriverStarting(why=why):
                 self._busy = f"{why}: the driver starts"
             case DriverServing(why=why, duration=duration):
-                self._say(f"{why}: the driver serves after {duration * 1000:.0f} ms", "green")
+                self._set_message(f"{why}: the driver serves after {duration * 1000:.0f} ms", "green")
             case DriverRefused(why=why, message=message, serving=serving):
-                self._say(f"{why}: {shortened(message)}; {consequence(serving=serving)}", "bold red")
+                self._set_message(f"{why}: {shortened(message)}; {consequence(serving=serving)}", "bold red")
             case DriverEnded(message=message):
-                self._say(f"the driver ended: {shortened(message)}", "bold red")
+                self._set_message(f"the driver ended: {shortened(message)}", "bold red")
             case DriverNotServing(message=message):
-                self._say(f"the driver does not serve yet: {shortened(message)}", "yellow")
+                self._set_message(f"the driver does not serve yet: {shortened(message)}", "yellow")
             case ManifestsApplied(message=message):
                 self._refusal = ""
                 if message:
@@ -130,7 +130,7 @@ class Screen:
     # --- what is shown
 
     def pressed(self, key: str) -> None:
-        """A key was pressed."""
+        """Handle a key."""
         focus = self._focus
         if key in _KEYS:
             self.submit(_KEYS[key])
@@ -147,7 +147,7 @@ class Screen:
         kubeconfig = self._sandbox.kubeconfig if self._sandbox else ""
         title = f" dra-kit dev  {self._driver}   KUBECONFIG={kubeconfig}"
         footer = (_FOOTER if self._focus.pane is None else _FOCUSED) if self._has_keys else _NO_KEYS
-        news = [(self._busy, "yellow") if self._busy else self._news]
+        news = [(self._busy, "yellow") if self._busy else self._message]
         if self._refusal:
             news.append((self._refusal, "bold red"))
         return layout(Headline(title, news), self._panes(), footer, width=width, height=height, focus=self._focus)
@@ -178,9 +178,9 @@ class Screen:
                     found[key_of(pod)[0], item.claim] = "; ".join(own)
         return found
 
-    def _say(self, text: str, style: str) -> None:
+    def _set_message(self, text: str, style: str) -> None:
         self._busy = ""
-        self._news = (f"{time.strftime('%H:%M:%S')} {text}", style)
+        self._message = (f"{time.strftime('%H:%M:%S')} {text}", style)
 
     async def _refresh(self, live: Live) -> None:
         """Draw when something has changed: whoever looks from afar has little to receive."""

@@ -39,7 +39,7 @@ class Connection:
     namespace: str | None = None
 
     def same_tls(self, other: Connection) -> bool:
-        """Whether one SSL context serves both."""
+        """Return whether one SSL context serves both."""
 
         def tls(connection: Connection) -> tuple[object, ...]:
             return (
@@ -53,7 +53,7 @@ class Connection:
         return tls(self) == tls(other)
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """The SSL context for this server, None for a plain HTTP one.
+        """Return the SSL context for this server, None for a plain HTTP one.
 
         Raises:
             ValueError: a certificate or key is no PEM, or they do not belong together (``ssl.SSLError`` is an OSError
@@ -78,7 +78,7 @@ class Connection:
 
 
 def proxy_from_environment(server: str, environment: Mapping[str, str]) -> str | None:
-    """The proxy that HTTPS_PROXY, HTTP_PROXY and NO_PROXY prescribe for a server, by the rules of Go's net/http.
+    """Return the proxy by HTTPS_PROXY, HTTP_PROXY and NO_PROXY for a server, by the rules of Go's net/http.
 
     Python's own rules know no CIDR blocks in NO_PROXY, with which clusters exempt their service addresses.
 

@@ -84,7 +84,7 @@ class Credentials:
         return self._connection.proxy
 
     async def authorization(self) -> str | None:
-        """The current ``Authorization`` header, such as ``Bearer …``; None when there is none to send.
+        """Return the current ``Authorization`` header, such as ``Bearer …``; None when there is none to send.
 
         Token files are read again after a minute, exec plugins run again after four fifths of their token's lifetime.
         When that fails the last header stays, and the failure is logged: the server says whether it is still good.
@@ -98,7 +98,7 @@ class Credentials:
         return self._connection.authorization
 
     async def refresh(self, rejected: str | None = None) -> bool:
-        """Reads the credentials again because the server answered 401.
+        """Read the credentials again because the server answered 401.
 
         Calls at one time share one reading.
 
@@ -142,7 +142,7 @@ async def load_credentials(
     service_account: Path = SERVICE_ACCOUNT,
     environment: Mapping[str, str] = os.environ,
 ) -> Credentials:
-    """Finds the credentials of this process.
+    """Find the credentials of this process.
 
     Args:
         kubeconfig: a kubeconfig; None takes ``$KUBECONFIG`` (several, separated by colons, are merged), else the
@@ -218,8 +218,8 @@ async def _read_kubeconfig(paths: str, context: str | None, environment: Mapping
             f"kubeconfig {paths}: no credentials within {_PLUGIN_SECONDS:g} s", remedy="run its exec command by hand"
         ) from error
     except Exception as error:  # a wrong type in the file, a plugin or a provider raises anything
-        told = isinstance(error, (modules.exception, OSError))
-        text = str(error) if told else f"{type(error).__name__}: {error}"
+        expected = isinstance(error, (modules.exception, OSError))
+        text = str(error) if expected else f"{type(error).__name__}: {error}"
         raise ConfigurationError(
             f"kubeconfig {paths}: {' '.join(text.split())}",
             remedy=f"does `kubectl --kubeconfig {paths} version` work?",
@@ -265,7 +265,7 @@ def _lifetime(loader: Any, user: Any) -> float | None:
 
 
 def _one_line(header: str | None) -> str | None:
-    """Token files often end with a newline, which no header may hold."""
+    """Return a token without the newline at the end of its file, which no header may have."""
     return header.strip() if header else None
 
 
@@ -300,7 +300,7 @@ class _Configuration:
 
 @functools.cache
 def _configuration_modules() -> SimpleNamespace:
-    """Private copies of kubernetes-asyncio's configuration modules.
+    """Return private copies of kubernetes-asyncio's configuration modules.
 
     They run with an import function of their own, which gives them each other, and stand-ins for the generated client
     and for the OpenID Connect requestor. ``sys.modules`` is never touched, so an author's own
@@ -350,7 +350,7 @@ def _execute(name: str, path: Path, import_: Callable[..., Any]) -> ModuleType:
 
 
 def _in_memory(file_or_data: Any) -> type:
-    """A ``FileOrData`` that hands out PEM instead of writing keys to temporary files."""
+    """Return a ``FileOrData`` that hands out PEM instead of writing keys to temporary files."""
 
     class PemOrFile(file_or_data):  # type: ignore[misc]
         def __init__(self, obj: Any, *args: Any, **kwargs: Any) -> None:

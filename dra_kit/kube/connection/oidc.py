@@ -28,7 +28,7 @@ class OpenIDRequestor:
         self._ssl = ssl.create_default_context(cafile=ssl_ca_cert)
 
     async def refresh_token(self, refresh_token: str) -> dict[str, str]:
-        """Asks for new tokens.
+        """Ask for new tokens.
 
         Args:
             refresh_token: the one that was issued last.

@@ -45,12 +45,12 @@ class Call:
 
     @classmethod
     def of_path(cls, path: str) -> Call:
-        """GET of a path that is no resource, such as ``/version``."""
+        """Return a GET of a path that is no resource, such as ``/version``."""
         return cls("get", path, path, path)
 
     @classmethod
     def of_collection(cls, verb: str, resource: Resource, namespace: str = "", *, query: dict[str, str]) -> Call:
-        """``list``, ``watch``, ``create`` or ``deletecollection``: on all objects, or on those of one namespace."""
+        """Return a call on all objects, or on those of one namespace: ``list``, ``watch``, ``create`` and the like."""
         subject = f"{resource.full_name} in {namespace}" if namespace else resource.full_name
         return cls(
             verb, _with_query(resource.path(namespace), query), subject, resource.plural, rbac_group=resource.group
@@ -69,7 +69,7 @@ class Call:
         body: bytes | None = None,
         content_type: str = "application/json",
     ) -> Call:
-        """A request on one object.
+        """Return a request on one object.
 
         Raises:
             Invalid: the name, or the namespace of a namespaced resource, is missing or cannot stand in a path; the

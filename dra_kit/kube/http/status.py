@@ -23,7 +23,7 @@ _WARNING = re.compile(r'299 \S+ "(?P<text>(?:[^"\\]|\\.)*)"')
 
 
 def decode(call: Call, body: bytes) -> dict[str, Any]:
-    """Reads the object in an answer.
+    """Read the object in an answer.
 
     Raises:
         KubeError: the body is no JSON object.
@@ -51,7 +51,7 @@ class Answer:
     text: bytes
 
     def decode(self) -> dict[str, Any]:
-        """The object.
+        """Return the object.
 
         Raises:
             KubeError: the text is no JSON object.
@@ -60,7 +60,7 @@ class Answer:
 
 
 def error_from_answer(call: Call, code: int, body: bytes) -> KubeError:
-    """The error for an HTTP answer that is no success.
+    """Return the error for an HTTP answer that is no success.
 
     Args:
         call: the request.
@@ -78,7 +78,7 @@ def error_from_answer(call: Call, code: int, body: bytes) -> KubeError:
 
 
 def error_from_status(call: Call, code: int, status: Mapping[str, Any]) -> KubeError:
-    """The error a Status object stands for.
+    """Return the error a Status object stands for.
 
     Args:
         call: the request.
@@ -109,7 +109,7 @@ def error_from_status(call: Call, code: int, status: Mapping[str, Any]) -> KubeE
 
 
 def warning_text(header: str) -> str | None:
-    """The text of a ``Warning: 299`` header, None for any other warning."""
+    """Return the text of a ``Warning: 299`` header, None for any other warning."""
     match = _WARNING.match(header)
     return re.sub(r"\\(.)", r"\1", match["text"]) if match else None
 
@@ -127,7 +127,7 @@ def _rbac_remedy(call: Call, message: str) -> str:
 
 
 def _about_object(call: Call, status: Mapping[str, Any]) -> bool:
-    """Whether a NotFound tells something of the object: its name, or that of its namespace, stands in the details."""
+    """Return whether a NotFound is about the object: the details have its name, or that of its namespace."""
     details = _details(status)
     if not details:
         return False

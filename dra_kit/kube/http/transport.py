@@ -25,9 +25,9 @@ _NO_ANSWER = "error"
 
 
 class Transport:
-    """Sends calls over kept-alive connections, in the event loop of its first use.
+    """Sends calls over persistent connections, in the event loop of its first use.
 
-    aiohttp sends a GET, PUT or DELETE once more when the server has closed the kept-alive connection it was sent on.
+    aiohttp sends a GET, PUT or DELETE once more when the server has closed the persistent connection it was sent on.
 
     Args:
         credentials: server and identity.
@@ -45,13 +45,13 @@ class Transport:
         self._warned: OrderedDict[str, None] = OrderedDict()
 
     async def close(self) -> None:
-        """Closes all connections; a later call opens new ones."""
+        """Close all connections; a later call opens new ones."""
         sessions, self._sessions = self._sessions, {}
         for session in sessions.values():
             await session.close()
 
     async def send(self, call: Call) -> bytes:
-        """Sends a request and returns the body of its answer.
+        """Send a request and return the body of its answer.
 
         Raises:
             KubeError: the server refused, or did not answer.
@@ -64,7 +64,7 @@ class Transport:
 
     @asynccontextmanager
     async def stream(self, call: Call, *, silence: float) -> AsyncGenerator[aiohttp.StreamReader, None]:
-        """Sends a request whose answer never ends by itself, on a connection of its own.
+        """Send a request whose answer never ends by itself, on a connection of its own.
 
         Args:
             call: the request.
@@ -86,7 +86,7 @@ class Transport:
     async def _answer(
         self, call: Call, timeout: aiohttp.ClientTimeout, *, streaming: bool = False
     ) -> aiohttp.ClientResponse:
-        """The answer, if it is a success, its body not read yet."""
+        """Return the answer, if it is a success, its body not read yet."""
         response, authorization = await self._attempt(call, timeout, streaming=streaming)
         if response.status == 401:
             refusal = error_from_answer(call, response.status, await response.read())
@@ -175,6 +175,6 @@ def _break_off(response: aiohttp.ClientResponse) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """Why there is no connection, without the Python objects that aiohttp's own text shows."""
+    """Return why there is no connection, without the Python objects that aiohttp's own text shows."""
     cause = getattr(error, "os_error", error)
     return getattr(cause, "strerror", None) or str(cause) or type(error).__name__

@@ -25,7 +25,7 @@ class WatchEvent:
 
 
 async def lines(call: Call, chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-    """The lines of a stream of chunks, of any length, without empty ones.
+    """Yield the lines of a stream of chunks, of any length, without empty ones.
 
     Raises:
         Unavailable: the stream ends within a line.
@@ -44,7 +44,7 @@ async def lines(call: Call, chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes
 
 
 def event_from_line(call: Call, line: bytes) -> WatchEvent:
-    """The event in one line.
+    """Return the event in one line.
 
     Raises:
         Gone: the ERROR event says that the resource version is too old.

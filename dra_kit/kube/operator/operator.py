@@ -40,7 +40,7 @@ from dra_kit.kube.resources import Resource
 
 @contextmanager
 def _clients_hidden() -> Iterator[None]:
-    """Lets this thread, and no other, import as if no Kubernetes client were installed."""
+    """Let this thread, and no other, import as if no Kubernetes client were installed."""
     finder = _Hidden(threading.get_ident())
     sys.meta_path.insert(0, finder)
     try:
@@ -93,7 +93,7 @@ EventHandler: TypeAlias = Callable[[EventType, Mapping[str, Any]], Coroutine[Any
 def quiet_settings(
     field_selectors: Mapping[Resource, str] | None = None, *, chunk_size: int | None = None
 ) -> kopf.OperatorSettings:
-    """Returns settings with which kopf requests and writes nothing beyond what its handlers ask for.
+    """Return settings with which kopf requests and writes nothing beyond what its handlers ask for.
 
     That is: no watch of CustomResourceDefinitions and namespaces, no peering, no Events, no SIGKILL, bounded waits.
 
@@ -132,7 +132,7 @@ def on_event(
     id: str,  # noqa: A002 - kopf's word
     loop: asyncio.AbstractEventLoop,
 ) -> None:
-    """Registers a handler of watch events that cannot write to the objects, whatever it returns.
+    """Register a handler of watch events that cannot write to the objects, whatever it returns.
 
     kopf waits for one event of an object to be handled before it sends the next. An error of the handler is logged by
     kopf and forgotten; after a gap in the watch, deletions are never reported: handlers are a hint to look again.
@@ -168,11 +168,11 @@ class OperatorThread:
             life that watched for longer than the longest of them. Empty: one life, whose error :meth:`run` raises, so
             that the process ends and its pod starts again.
         stop_timeout: seconds that stopping may take; kopf itself waits up to 5 s for what it calls hung tasks.
-        events_only: all handlers are of watch events: nothing is kept of the objects.
+        events_only: all handlers are of watch events: nothing of the objects is stored.
         memo: called in the thread's loop before each life, with its registry; what handlers of that life get as
             ``memo``, or a copy of it.
         watching: called in the thread when kopf begins to watch what it has listed, in each life and again whenever a
-            watch cannot go on where the last one ended: what happens from then on is told, what happened before is not.
+            watch cannot go on where the last one ended: later changes are reported, earlier ones are not.
 
     Attributes:
         ready: kopf is alive: its startup handlers are through. It does not mean that the API server has answered.
@@ -215,11 +215,11 @@ class OperatorThread:
         return max(0, self.lives - 1)
 
     def start(self) -> None:
-        """Starts the thread; at most once."""
+        """Start the thread; at most once."""
         self._thread.start()
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Stops kopf, blocking; at once when it waits between two lives.
+        """Stop kopf, blocking; at once when it waits between two lives.
 
         Args:
             timeout: seconds to wait for it; None for ``stop_timeout``.
@@ -234,7 +234,7 @@ class OperatorThread:
         return not self._thread.is_alive()
 
     async def run(self, ready: asyncio.Event) -> None:
-        """Runs the thread as a part of a supervisor, until cancelled.
+        """Run the thread as a part of a supervisor, until cancelled.
 
         Args:
             ready: set when kopf is alive for the first time.
@@ -347,7 +347,7 @@ class OperatorThread:
 
 
 def _unheard(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Kopf forgets futures that failed for the reason it ends for; the thread tells that reason once."""
+    """Ignore futures of kopf that failed for the reason it ends for; the thread reports that reason once."""
     logger.debug("kopf left a failed task behind", extra={"error": context.get("exception") or context.get("message")})
 
 
@@ -357,4 +357,4 @@ def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) 
 
 
 def _nothing() -> None:
-    """Nobody listens yet."""
+    """Do nothing: nobody listens yet."""

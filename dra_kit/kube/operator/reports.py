@@ -12,9 +12,9 @@ from dra_kit.errors import DraKitError, Forbidden, InternalError, NotFound, Unav
 
 
 def explained(error: BaseException) -> Exception:
-    """Returns what ended kopf as one of our errors; a bug stays what it is.
+    """Return what ended kopf as one of our errors; a bug stays what it is.
 
-    kopf's errors are told by their names and attributes: most of their classes are private.
+    kopf's errors are recognized by their names and attributes: most of their classes are private.
     """
     if isinstance(error, DraKitError):
         return error
@@ -38,28 +38,28 @@ def explained(error: BaseException) -> Exception:
 
 
 class Retries(logging.Filter):
-    """Lets kopf tell once that a request fails, not at each retry; what ends it is told by its thread."""
+    """Lets kopf log once that a request fails, not at each retry; its thread reports what ends it."""
 
     _noise: Final = re.compile(r"OS signals are ignored|.* has (failed|finished unexpectedly)")
     _attempt: Final = re.compile(r"Request attempt \S+ failed; [^:]*: ")
 
     def __init__(self) -> None:
         super().__init__()
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def forget(self) -> None:
-        """Requests work again: the next failure is news."""
-        self._told.clear()
+        """Forget the failures: requests work again, and the next failure is news."""
+        self._reported.clear()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Returns whether the record is news."""
+        """Return whether the record is news."""
         message = record.getMessage()
         if self._noise.match(message):
             return False
         if not self._attempt.match(message):
             return True
         reason = re.sub(r"\?\S*", "", self._attempt.sub("", message))  # without the query, which holds versions
-        if reason in self._told:
+        if reason in self._reported:
             return False
-        self._told.add(reason)
+        self._reported.add(reason)
         return True

@@ -24,8 +24,8 @@ class OperatorSession:
 
     Args:
         credentials: of the process.
-        on_watch: called whenever the API server has opened a watch; the argument tells whether its objects were
-            listed before: it does not go on from where another watch ended, and what happened in between is not told.
+        on_watch: called whenever the API server has opened a watch; the argument is whether its objects were
+            listed before: then it does not go on where another watch ended, and changes in between are not reported.
 
     Attributes:
         watched: paths of which a watch was opened; with one, kopf did its work for a while.
@@ -41,16 +41,16 @@ class OperatorSession:
         self._turn = asyncio.Semaphore(_AT_ONCE)
 
     def open(self) -> aiohttp.ClientSession:
-        """Opens the session, in the loop that uses it, and returns it for kopf."""
+        """Open the session, in the loop that uses it, and return it for kopf."""
         self._http = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=self._credentials.ssl or True),
             proxy=self._credentials.proxy,
             middlewares=(self._send,),
         )
-        return cast("aiohttp.ClientSession", _KeptOpen(self._http))
+        return cast("aiohttp.ClientSession", _OwnedElsewhere(self._http))
 
     async def close(self) -> None:
-        """Closes the session; without effect before :meth:`open`."""
+        """Close the session; without effect before :meth:`open`."""
         for stream in self._streams:
             stream.abort()  # over TLS kopf's own goodbye takes a round trip, for which its loop is not there any more
         if self._http is not None:
@@ -90,7 +90,7 @@ class OperatorSession:
         self._on_watch(after_list)
 
 
-class _KeptOpen:
+class _OwnedElsewhere:
     """Ignores kopf's closing it: kopf does so while requests are under way, whose errors then hide what ended it."""
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
@@ -100,7 +100,7 @@ class _KeptOpen:
         return getattr(self._session, name)
 
     async def close(self) -> None:
-        """Leaves the session to its owner."""
+        """Leave the session to its owner."""
 
 
 def _authorized(request: aiohttp.ClientRequest, authorization: str | None) -> aiohttp.ClientRequest:

@@ -46,7 +46,7 @@ def known_classes(manifests: Sequence[Manifest], surroundings: Surroundings) -> 
 def class_problems(
     manifest: Manifest, classes: Mapping[str, v1.DeviceClass | None], surroundings: Surroundings
 ) -> Iterator[Problem]:
-    """Requests of classes that do not exist."""
+    """Yield requests of classes that do not exist."""
     for body in written_choices(manifest):
         if not body.asked.device_class_name or body.asked.device_class_name in classes:
             continue
@@ -94,7 +94,7 @@ def selector_mistakes(
 def drivers_intended(
     manifest: Manifest, expressions: Sequence[Expression], classes: Mapping[str, v1.DeviceClass | None]
 ) -> dict[str, str]:
-    """Whose devices expressions look at, by path, as far as the selectors beside them and of the class say it."""
+    """Return the drivers of the devices that expressions read, by path, as far as other selectors show them."""
     found: dict[str, set[str]] = {}
     for expression in expressions:
         found.setdefault(expression.path.rpartition("[")[0], set()).add(driver_of(expression))

@@ -12,7 +12,7 @@ from dra_kit.values.nearest import did_you_mean, one_slip
 
 
 def constraint_problems(manifest: Manifest, advertised: Advertised) -> Iterator[Problem]:
-    """Constraints on attributes that no device has: no devices ever meet them."""
+    """Yield constraints on attributes that no device has: no devices ever meet them."""
     if manifest.claim is None or not advertised.total:
         return
     path, spec = manifest.claim

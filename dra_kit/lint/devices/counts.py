@@ -17,7 +17,7 @@ from dra_kit.values.nearest import did_you_mean
 def count_problems(
     manifest: Manifest, classes: Mapping[str, v1.DeviceClass | None], surroundings: Surroundings
 ) -> Iterator[Problem]:
-    """Requests for no device, or for more than there are."""
+    """Yield requests for no device, or for more than there are."""
     for body in written_choices(manifest):
         if body.asked.allocation_mode != "ExactCount":
             continue
@@ -40,7 +40,7 @@ def count_problems(
 def capacity_problems(
     manifest: Manifest, classes: Mapping[str, v1.DeviceClass | None], surroundings: Surroundings
 ) -> Iterator[Problem]:
-    """Requests for more of a capacity than any device has, or for one that none has: no claim ever gets it."""
+    """Yield requests for more of a capacity than any device has, or for one that none has: no claim ever gets it."""
     for body in written_choices(manifest):
         device_class = classes.get(body.asked.device_class_name)
         requests = body.asked.capacity.requests if body.asked.capacity is not None else {}

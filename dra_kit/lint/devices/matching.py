@@ -42,7 +42,7 @@ class Chain:
 
 
 def foreign_devices(chain: Chain, drivers: Collection[str]) -> Iterator[tuple[Expression, Mistake]]:
-    """Whether a selector fails for a device of another driver, which ends the allocation of every claim it is for.
+    """Yield why a selector fails for a device of another driver, which ends the allocation of every claim it is for.
 
     Args:
         chain: the selectors.

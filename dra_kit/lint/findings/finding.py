@@ -25,7 +25,7 @@ class Finding:
         path: the field, as the API server's errors name it; empty for the whole document.
         file: the file's name.
         line: from 1.
-        column: of the first character that is meant, from 1.
+        column: of the first marked character, from 1.
         end_column: behind the last one, in the same line.
         source: the line; of one that is long the part around the place.
         source_column: of the first character of that part, from 1.

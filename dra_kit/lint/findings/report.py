@@ -46,7 +46,7 @@ def summary(findings: Sequence[Finding], *, files: int, objects: int) -> str:
 
 
 def fixed_as_text(fixed: Sequence[Finding]) -> list[str]:
-    """One line for each finding that is mended; its place is the one that it had."""
+    """Return one line for each finding that is mended; its place is the one that it had."""
     return [
         f"{printable(one.file)}:{one.line}:{one.column}: fixed: {printable(one.message)} [{one.rule}]" for one in fixed
     ]
@@ -94,7 +94,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def as_github(findings: Sequence[Finding]) -> str:
-    """Workflow commands of GitHub Actions, which shows them beside the lines of a change."""
+    """Return workflow commands of GitHub Actions, which shows them beside the lines of a change."""
     return "\n".join(
         f"::{found.level} file={_property(found.file)},line={found.line},col={found.column},"
         f"endColumn={found.end_column},title={_property(f'dra-kit lint: {found.rule}')}::"

@@ -49,7 +49,7 @@ class Block:
     entries: list[Entry]
 
     def joined(self, parts: list[str], newline: str) -> str | None:
-        """Lines that take the place of the mapping; None if they do not begin where it does.
+        """Return lines that take the place of the mapping; None if they do not begin where it does.
 
         Args:
             parts: lines, each with all blanks before them.
@@ -128,7 +128,7 @@ def _line_end(text: str, index: int) -> int:
 
 
 def shifted(lines: str, by: int) -> str | None:
-    """Lines with more blanks before them, or fewer; None where there are too few of them."""
+    """Return lines with more blanks before them, or fewer; None where there are too few of them."""
     made = []
     for line in lines.split("\n"):
         if not line.strip():
@@ -144,7 +144,7 @@ def shifted(lines: str, by: int) -> str | None:
 
 
 def step(text: str, root: Node, entries: list[Entry], column: int) -> int:
-    """By how much the file indents what belongs to a key."""
+    """Return by how much the file indents what belongs to a key."""
     for value in (entry.value for entry in entries):
         inner = block(text, value)
         if inner is not None and inner.column > column:

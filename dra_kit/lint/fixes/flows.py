@@ -50,7 +50,7 @@ class Flow:
         return f"{self.quote}{key}{self.quote}{self.colon}{value}"
 
     def braces(self, entries: list[str], *, deeper: int = 0) -> str:
-        """Entries in braces, in lines as its own ones are.
+        """Return entries in braces, in lines as its own ones are.
 
         Args:
             entries: what is written of them, indented as its own ones are.

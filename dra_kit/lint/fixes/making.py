@@ -15,9 +15,7 @@ from dra_kit.manifests.positions import Field, content_start
 
 
 def fix_of(document: Document, remedies: Iterable[Remedy]) -> Fix | None:
-    """Return the fix that carries out remedies; None without any, and when one of them cannot be written with
-    certainty.
-    """
+    """Return the fix that carries out remedies; None without any, and when one of them is not certain."""
     edits: list[Edit] = []
     changes: list[Change] = []
     for remedy in remedies:

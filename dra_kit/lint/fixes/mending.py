@@ -38,7 +38,7 @@ class Mended:
 
 
 def mend(files: Sequence[SourceFile], surroundings: Surroundings | None = None) -> Mended:
-    """Files with all that can be mended for certain; each file is all that it was but for that.
+    """Return files with all fixes that are certain; nothing else of them is changed.
 
     Args:
         files: as :func:`check` takes them.
@@ -76,11 +76,11 @@ def _mended(file: SourceFile, found: Sequence[Finding]) -> tuple[str, list[Findi
         if not any(fix.excludes(other) for other in selected):
             selected.append(fix)
     if not _is_as_intended(file.text, values, selected):
-        kept: list[Fix] = []
+        accepted: list[Fix] = []
         for fix in selected:
-            if _is_as_intended(file.text, values, [*kept, fix]):
-                kept.append(fix)
-        selected = kept
+            if _is_as_intended(file.text, values, [*accepted, fix]):
+                accepted.append(fix)
+        selected = accepted
     edits = {fix.edits for fix in selected}
     return written(file.text, selected), [one for one in found if one.fix is not None and one.fix.edits in edits]
 
@@ -96,7 +96,7 @@ def _together(found: Sequence[Finding]) -> list[Fix]:
 
 
 def _is_as_intended(text: str, values: Sequence[Any], fixes: Sequence[Fix]) -> bool:
-    """Return whether a file says what it said before, but for what the fixes are to change."""
+    """Return whether a file has the same content as before, except for what the fixes change."""
     after = _values(written(text, fixes))
     return after is not None and same(after, become(values, fixes))
 

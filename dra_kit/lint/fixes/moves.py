@@ -16,7 +16,7 @@ _COMMENT: Final = re.compile(r":[ \t]*(#[^\r\n]*)?\r?")
 
 
 def enclosed(text: str, root: Node, node: Node, keys: Sequence[str], under: str) -> Edit | None:
-    """Some entries of a mapping as entries of one of its values; None if it is not certain how to write that."""
+    """Return some entries of a mapping as entries of one of its values; None if it is not certain how to write that."""
     lines, braces = block(text, node), flow(text, node)
     if lines is not None:
         moved = [entry for entry in lines.entries if entry.key in keys]
@@ -45,7 +45,7 @@ def _enclosed_block(text: str, root: Node, whole: Block, moved: list[Entry], und
 
 
 def _into_braces(text: str, whole: Block, moved: list[Entry], there: Entry) -> list[str | None] | None:
-    """Entries of a line each, without comments, as entries of a value in braces of one line."""
+    """Return entries of a line each, without comments, as entries of a value in braces of one line."""
     braces = flow(text, there.value)
     if braces is None or braces.indent is not None:
         return None
@@ -87,7 +87,7 @@ def _enclosed_flow(text: str, node: Node, whole: Flow, keys: Sequence[str], unde
 
 
 def _deeper(whole: Flow, entries: list[str]) -> str:
-    """Entries in braces of their own; ``whole`` indents what follows its first line by itself."""
+    """Return entries in braces of their own; ``whole`` indents what follows its first line by itself."""
     if whole.indent is None:
         return whole.braces(entries)
     newline = "\r\n" if "\r\n" in whole.comma else "\n"
@@ -102,9 +102,7 @@ def _value(node: Node, key: str) -> Node | None:
 
 
 def unwrapped(text: str, node: Node, key: str) -> Edit | None:
-    """Return a mapping with the entries of one of its values in the place of that; None if it is not certain how to
-    write.
-    """
+    """Return a mapping with one of its values replaced by the entries of that value; None if it is not certain."""
     lines, braces = block(text, node), flow(text, node)
     value = _value(node, key)
     if value is None or not node.start <= value.start < node.end:

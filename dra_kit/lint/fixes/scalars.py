@@ -41,7 +41,7 @@ def quoted(value: str, style: str) -> str:
 
 
 def replaced(positions: Positions, node: ScalarNode, span: tuple[int, int], text: str) -> Edit | None:
-    """Some characters of a text that become others; None if it is not certain how to write them."""
+    """Return a text with some characters replaced; None if it is not certain how to write them."""
     place = positions.exactly(node, *span)
     if place is None or "\n" in text:
         return None

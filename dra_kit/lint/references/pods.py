@@ -100,9 +100,7 @@ def _uses(where: str, spec: Mapping[str, Any]) -> Iterator[_Use]:
 
 
 def _has_wrong_fields(pod: Manifest, path: str) -> bool:
-    """Return whether what is below a field says something else than is intended: a name is misspelt, or a type
-    is wrong.
-    """
+    """Return whether something below a field is misspelt, or has a wrong type."""
     return any(problem.path.startswith((f"{path}.", f"{path}[")) for problem in pod.problems)
 
 
@@ -144,9 +142,7 @@ def _target(pod: Manifest, entry: _Entry, claims: Sequence[Manifest], problems: 
 
 
 def _nearest(pod: Manifest, candidates: Sequence[Manifest]) -> list[Manifest]:
-    """Return those in the pod's own file, else in its folder, else all: files of different folders may
-    be alternatives.
-    """
+    """Return those in the pod's own file, else in its folder, else all: folders may be alternatives."""
     least = min((_distance(pod, claim) for claim in candidates), default=0)
     return [claim for claim in candidates if _distance(pod, claim) == least]
 

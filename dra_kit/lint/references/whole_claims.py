@@ -43,7 +43,7 @@ def difference(spec: v1.ResourceClaimSpec, classes: Mapping[str, v1.DeviceClass 
 
 
 def _ways(spec: v1.ResourceClaimSpec) -> Iterator[tuple[str, str]]:
-    """Requests, or ``request/subrequest``, and the class of each."""
+    """Yield requests, or ``request/subrequest``, and the class of each."""
     for request in spec.devices.requests:
         if request.exactly is not None:
             yield request.name, request.exactly.device_class_name

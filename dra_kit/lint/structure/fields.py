@@ -48,7 +48,7 @@ class Problem:
         rule: id of the rule.
         message: what is wrong.
         help: what to write instead; may be empty.
-        key: whether the field's name is meant, and not its value.
+        key: whether it is about the field's name, and not its value.
         instead: the path of the field that is likely intended; may be empty.
         quoted: whether the remedy is to write the value in quotes.
         remedies: what mends it for certain; empty where that is not known.
@@ -87,7 +87,7 @@ def misspelt(problems: Iterable[Problem], path: str) -> bool:
 
 
 def _cleaned(value: Any, type_name: str, path: str, problems: list[Problem]) -> Any:
-    """None for what the type cannot hold."""
+    """Return a value as its type; None for what the type cannot hold."""
     if type_name in READERS:
         problem = _misfit(value, type_name, path)
         if problem is not None:

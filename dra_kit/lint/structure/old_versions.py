@@ -47,9 +47,7 @@ def withdrawn(kind: str, body: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def classic_claim(kind: str, body: Mapping[str, Any]) -> str:
-    """Return the ``spec`` of v1 for a claim or template of v1alpha2, and what stays to do; empty if it cannot
-    be reported.
-    """
+    """Return the v1 ``spec`` for a claim or template of v1alpha2, and what stays to do; empty if unknown."""
     is_template = kind == "ResourceClaimTemplate"
     path = ("spec", *_IN_TEMPLATE.get(kind, ()))
     named = value_at(body, (*path, "resourceClassName"))
@@ -75,7 +73,7 @@ def requests_of_v1(kind: str, content: Mapping[str, Any]) -> str:
 
 
 def in_v1(kind: str, version: str, body: Mapping[str, Any]) -> tuple[Remedy, ...]:
-    """What makes an object of an older version one of v1; empty unless all of it is sure to have its place there.
+    """Return the changes that make an object of an older version one of v1; empty unless all of it has its place there.
 
     Taint rules are in v1 only since Kubernetes 1.37, and stay as they are.
 

@@ -39,7 +39,7 @@ def validate(manifest: Manifest, gates: FeatureGates) -> Iterator[Problem]:
 
 
 def _at_keys(errors: Iterable[FieldError], metadata: Mapping[str, Any]) -> Iterator[FieldError]:
-    """Errors, those about a label or annotation, whose map alone the API server names, with the path of the key."""
+    """Yield errors; one about a label or annotation gets the path of its key: the API server names only the map."""
     places = {f"metadata.{name}": _keys(metadata.get(name)) for name in ("annotations", "labels")}
     for error in errors:
         key = places[error.path].get(error.value) if error.path in places and error.value else None
@@ -64,9 +64,7 @@ def _is_reference(error: FieldError) -> bool:
 
 
 def _is_reported(manifest: Manifest, wrong: set[str], error: FieldError) -> bool:
-    """Return whether a rule that knows more tells of the same: of an expression, a value of a wrong type, a misspelt
-    field.
-    """
+    """Return whether a more precise rule reports it: of an expression, a wrong type, a misspelt field."""
     written = manifest.document.positions.find(error.path)
     paths = {error.path, written.path} if written.exact else {error.path}
     if not wrong.isdisjoint(paths):

@@ -33,12 +33,12 @@ _DIRECTIVES: Final = 20
 
 
 def compose(text: str, limits: Limits, *, inner: bool = True) -> Iterator[Node]:
-    """The documents of a YAML text, one after the other, empty ones too.
+    """Yield the documents of a YAML text, one after the other, empty ones too.
 
     Args:
         text: the text.
         limits: of all documents together.
-        inner: whether the nodes inside of a list or mapping are kept, and not only its value.
+        inner: whether the nodes inside of a list or mapping are stored, and not only its value.
 
     Raises:
         Unreadable: from here on there is no YAML, or more of it than the limits allow.
@@ -67,7 +67,7 @@ def compose(text: str, limits: Limits, *, inner: bool = True) -> Iterator[Node]:
 
 
 def _index(text: str, error: yaml.reader.ReaderError) -> int:
-    """The index of a character that may not be there; libyaml counts bytes."""
+    """Return the index of a character that may not be there; libyaml counts bytes."""
     return len(text.encode(errors="replace")[: error.position].decode(errors="ignore"))
 
 
@@ -109,7 +109,7 @@ class _Composer:
         self._root: Node | None = None
 
     def document(self) -> Node | None:
-        """The next document; None behind the last one."""
+        """Return the next document; None behind the last one."""
         self._anchors.clear()
         while True:
             event = self._next()

@@ -41,7 +41,7 @@ def check_json(content: bytes, limits: Limits) -> None:
 
 
 def _structure(content: bytes) -> bytes:
-    """The brackets and commas that are in no string."""
+    """Return the brackets and commas that are in no string."""
     if b"\\" in content:  # which only strings have
         content = content.replace(b"\\\\", b"").replace(b'\\"', b"")
     content = content.translate(None, _OTHERS)
@@ -52,7 +52,7 @@ def _structure(content: bytes) -> bytes:
 
 
 def json_document(text: str) -> Any:
-    """The value of a JSON text as kubectl reads it, an object with repeated keys as a DuplicateKeysObject.
+    """Return the value of a JSON text as kubectl reads it, an object with repeated keys as a DuplicateKeysObject.
 
     Args:
         text: one document, which ``check_json`` has let pass.

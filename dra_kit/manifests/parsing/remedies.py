@@ -21,6 +21,6 @@ _REMEDIES: Final = (
 
 
 def with_remedy(problem: str) -> str:
-    """A problem in libyaml's words, and what to do about it, if that is known."""
+    """Return a problem in libyaml's words, and what to do about it, if that is known."""
     remedy = next((text for words, text in _REMEDIES if words in problem), "")
     return f"{problem}; {remedy}" if remedy else problem

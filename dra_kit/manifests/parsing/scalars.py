@@ -55,12 +55,12 @@ class NoValue(ValueError):
 
 
 def is_merge(text: str, tag: str | None, *, plain: bool) -> bool:
-    """Whether a key stands for the merging of other mappings; arguments are those of ``resolve``."""
+    """Return whether a key stands for the merging of other mappings; arguments are those of ``resolve``."""
     return text == _MERGE and (tag == _MERGE_TAG or (tag is None and plain))
 
 
 def resolve(text: str, tag: str | None, *, plain: bool) -> Scalar:
-    """What a scalar stands for, before it becomes JSON: a float stays one, even if it is whole or infinite.
+    """Return what a scalar stands for, before it becomes JSON: a float stays one, even if it is whole or infinite.
 
     Args:
         text: its content.
@@ -90,7 +90,7 @@ def resolve(text: str, tag: str | None, *, plain: bool) -> Scalar:
 
 
 def json_value(value: Scalar) -> Scalar:
-    """A scalar as it arrives by way of JSON: whole numbers are integers, and those beyond 64 bits lose digits.
+    """Return a scalar as it arrives by way of JSON: whole numbers are integers, and those beyond 64 bits lose digits.
 
     Args:
         value: as ``resolve`` gives it.
@@ -110,7 +110,7 @@ def json_value(value: Scalar) -> Scalar:
 
 
 def key_text(value: Scalar) -> str:
-    """A scalar as the key of a JSON object.
+    """Return a scalar as the key of a JSON object.
 
     Args:
         value: as ``resolve`` gives it.
@@ -145,13 +145,13 @@ def _implicit(text: str) -> Scalar:
 
 
 def _integer(digits: str) -> int | None:
-    """None beyond 64 bits."""
+    """Return an integer; None beyond 64 bits."""
     number = int(_OCTAL.sub(r"\g<1>0o\2", digits) if _OCTAL.fullmatch(digits) else digits, 0)
     return number if _INT64.start <= number <= _UINT64_MAX else None
 
 
 def _float(text: str) -> float | str:
-    """The text itself beyond the numbers that there are."""
+    """Return a float; the text itself beyond the range of floats."""
     number = float(text)
     return number if math.isfinite(number) else text
 
@@ -164,7 +164,7 @@ def _binary(text: str) -> str:
 
 
 def _short(value: float) -> str:
-    """A float in the fewest digits that tell it from other floats of 32 bits, as Go writes it."""
+    """Return a float in the fewest digits that distinguish it from other floats of 32 bits, as Go writes it."""
     if not math.isfinite(value):
         return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
     try:

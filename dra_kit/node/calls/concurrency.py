@@ -22,7 +22,7 @@ class Turns:
         self._locks = locks
 
     def taken(self, devices: Iterable[tuple[str, str]]) -> AbstractAsyncContextManager[None]:
-        """``async with`` waits for its turn.
+        """Return a context that waits for its turn.
 
         Args:
             devices: pool and name of those that the call is about.

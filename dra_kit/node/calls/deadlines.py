@@ -24,7 +24,7 @@ _try_until: ContextVar[float | None] = ContextVar("try_until", default=None)
 
 
 def try_until() -> float | None:
-    """Until when, by the loop's clock, the work that runs here may try again; None where it has no deadline."""
+    """Return until when, by the loop's clock, the work that runs here may try again; None without a deadline."""
     return _try_until.get()
 
 
@@ -162,7 +162,7 @@ class _Call(Generic[T]):
         task.cancel()
 
     def ended(self) -> None:
-        """The task is done, perhaps because it was cancelled, perhaps before it began."""
+        """Note that the task is done, perhaps because it was cancelled, perhaps before it began."""
         self._work.close()
         if not self.answer.done():
             self.answer.set_result(self._failed(TransientError(_CUT_OFF)))

@@ -10,13 +10,13 @@ from dra_kit.process.tracebacks import from_author, place_of
 from dra_kit.values.cutting import cut
 
 MESSAGE_BYTES: Final = 4096
-"""Bytes of what is kept of an error; its readers may get less."""
+"""Bytes that are stored of an error; its readers may get less."""
 
 
 def log_failure(error: Exception, message: str, *, module: str, logger: logging.Logger) -> DraKitError:
     """Log an error; the traceback only of a bug, and of what the author's code raised.
 
-    That is all that is kept of how it came about: a call has hundreds of claims, and an author's error any length.
+    That is all that is stored of its cause: a call has hundreds of claims, and an author's error any length.
 
     Args:
         error: why the work failed.

@@ -130,7 +130,7 @@ class Children:
             await self._forget(_name(child), program)
             raise self._ended_early(child, program)
         program.ready = program.ready or ready
-        return program.last_words
+        return program.last_line
 
     async def end(self, child: ChildProcess[Any], *, hangs: bool = False) -> None:
         """See :class:`dra_kit.author.effects.child_process.ChildRunner`."""
@@ -204,7 +204,7 @@ class Children:
         self._sessions.add(program.process.pid)
 
     async def _forget(self, name: str, program: Program) -> None:
-        """A program has ended: what it started goes with it, and it belongs to nobody."""
+        """Forget a program that has ended, with all that it started."""
         await program.end_session()
         if self._programs.get(name) is program:  # last: whoever is cut off before finds it here again
             del self._programs[name]
@@ -220,7 +220,7 @@ class Children:
         return self._taken_over(child, found[0], holding)
 
     def _start(self, child: ChildProcess[Any], holding: Holding) -> Program:
-        """Done at once, as asyncio does it: cut off in between, nobody would own the program."""
+        """Start a program at once, as asyncio does it: interrupted in between, nobody would own the program."""
         name = _name(child)
         command = list(child.command())
         environment = {**self._environment, **child.environment()}
@@ -276,7 +276,7 @@ class Children:
             self._ended()
 
     def _ended_early(self, child: ChildProcess[Any], program: Program) -> TransientError:
-        words = program.last_words
+        words = program.last_line
         return TransientError(
             f"{title_of(child)} {program.exit_text()} before it was ready"
             + (f"; it said: {words}" if words else "")
@@ -298,7 +298,7 @@ class Children:
         return gone
 
     async def _end_by_order(self, name: str, program: Program) -> None:
-        """The driver's other process, which has released the last claim, wants it ended."""
+        """End a program for the driver's other process, which has released the last claim."""
         self._order(name).unlink(missing_ok=True)  # it does not concern the next one of that name
         del self._programs[name]
         await self._end(name, program)
@@ -307,7 +307,7 @@ class Children:
         return os.path.lexists(self._order(name))
 
     async def _owned_to_end(self, child: ChildProcess[Any], name: str) -> Holding:
-        """Its lock, once the other process has ended it.
+        """Return its lock, once the other process has ended it.
 
         Raises:
             TransientError: it has not in time.
@@ -329,9 +329,7 @@ class Children:
         return holding
 
     def _mark(self, name: str) -> Path | None:
-        """Return what the program that was started last bears; it has a secret, since anybody may give it to
-        a process.
-        """
+        """Return the mark of the program that was started last; with a secret, since anybody may copy a plain one."""
         try:
             return self._directory / name / (self._secret(name).read_text() or "none")
         except FileNotFoundError:

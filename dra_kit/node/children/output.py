@@ -45,7 +45,7 @@ class Output:
         return self._last[-1] if self._last else _text(self._rest)
 
     def lines(self) -> list[str]:
-        """Return the lines since the last look; a line that has no end yet is kept until it has, or is too long."""
+        """Return the lines since the last look; a line that has no end yet waits until it has, or is too long."""
         with self.open() as file:
             descriptor = file.fileno()
             size = os.fstat(descriptor).st_size

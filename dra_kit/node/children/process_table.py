@@ -41,7 +41,7 @@ def session_of(pid: int) -> list[int]:
 
 
 def marked(path: Path) -> list[RunningProcess]:
-    """Leaders of sessions whose mark is this path or one below it, oldest first.
+    """Return leaders of sessions whose mark is this path or one below it, oldest first.
 
     Blocks for a moment where a process is just being executed. Anybody may give a process of his own that mark.
     Environments that may not be read are passed over.
@@ -101,7 +101,7 @@ def _all() -> Iterator[int]:
 
 
 def _stat(pid: int) -> list[str] | None:
-    """State, parent, group, session, … of proc_pid_stat(5), from its third field on."""
+    """Return state, parent, group, session, … of proc_pid_stat(5), from its third field on."""
     try:
         text = (_PROC / str(pid) / "stat").read_text(errors="replace")
     except OSError:

@@ -70,7 +70,7 @@ class Program:
         return not self._gone.is_set() and identify(self.process.pid) == self.process
 
     @property
-    def last_words(self) -> str:
+    def last_line(self) -> str:
         """The last line that it wrote."""
         self.log_output()
         return self._output.last

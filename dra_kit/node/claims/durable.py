@@ -54,7 +54,7 @@ class DurableClaims:
             return await self.store.put_claim(record, epoch=epoch, then=self._write_early, outcomes=outcomes)
 
     def _write_early(self, record: ClaimRecord) -> None:
-        """Spares a hop to another thread; when it fails, the record is written all the same and it is tried again."""
+        """Write the files early, in the same thread; when that fails, the record is written, and then the files."""
         reached(Step.CLAIM_STORED)
         with suppress(DraKitError):
             self.files.write(record)

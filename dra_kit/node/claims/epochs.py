@@ -24,7 +24,7 @@ class Epochs:
         self._ended: set[str] = set()
 
     def preparing(self) -> set[str]:
-        """UIDs of the claims that this process prepares now."""
+        """Return UIDs of the claims that this process prepares now."""
         return set(self._preparing)
 
     def begin(self, uid: str) -> int:
@@ -34,12 +34,12 @@ class Epochs:
         return epoch
 
     async def over(self, uid: str) -> None:
-        """A preparing has ended, however that went."""
+        """Note that a preparing has ended, however that went."""
         self._preparing[uid] -= 1
         await self._forget(uid)
 
     async def end(self, uid: str) -> None:
-        """The claim is to be released: whatever prepares it now comes to nothing."""
+        """Note that the claim is to be released: a preparing that runs now comes to nothing."""
         if uid in self._preparing:
             self._ended.add(uid)
             await self._store.end_epoch(uid)

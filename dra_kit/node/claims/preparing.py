@@ -1,4 +1,4 @@
-"""One claim prepared, from the kubelet's question to the answer: read, kept alone, made true, made durable."""
+"""One claim prepared, from the kubelet's call to the answer: read, locked, prepared, stored."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Preparing:
                 module = type(self.preparation.driver.preparer).__module__
                 message = "claim not prepared again, it stays as it was"
                 problem = log_failure(error, message, module=module, logger=logger)
-                self.news.failed.tell(claim.reference, problem)
+                self.news.failed.notify(claim.reference, problem)
                 return await self._as_it_was(claim, before)
 
     async def _is_true(self, record: ClaimRecord) -> bool:
@@ -125,7 +125,7 @@ class Preparing:
     async def _as_it_was(self, claim: AllocatedClaim, record: ClaimRecord) -> ClaimRecord:
         await self.durable.make_files(record)
         if not has_statuses(claim.raw, self.preparation.driver.name, record):
-            self.news.resumed.tell(record)  # it may have been written since the claim was fetched
+            self.news.resumed.notify(record)  # it may have been written since the claim was fetched
         return record
 
     async def _finish(self, record: ClaimRecord) -> ClaimRecord:
@@ -135,7 +135,7 @@ class Preparing:
             "claim prepared",
             extra={"devices": ",".join(f"{item.pool}/{item.device}" for item in record.devices)},
         )
-        self.news.prepared.tell(record)
+        self.news.prepared.notify(record)
         return record
 
     async def _prepare_first(self, claim: AllocatedClaim, epoch: int, needed: Collection[int]) -> ClaimRecord:
@@ -185,7 +185,7 @@ class Preparing:
         return record
 
     def _may_stay(self, before: ClaimRecord, error: DraKitError) -> bool:
-        """Whether a claim that could not be prepared again is as it was, so that the kubelet may have the same answer.
+        """Return whether a claim that could not be prepared again is unchanged, so that the same answer may be given.
 
         Not where effects had to make way, were replaced or do not hold, or the record was outdated already, or a
         release has come.
@@ -195,19 +195,17 @@ class Preparing:
         return unchanged and whole and self.preparation.is_of_this_boot(before) and error.code != "claim-released"
 
     def _effects_in_force(self, uid: str) -> set[tuple[int, str | None]]:
-        """Numbers and outcomes of what is in force for a claim."""
+        """Return numbers and outcomes of what is in force for a claim."""
         boot, found = self.preparation.boot_id, self.durable.store.effects_of(uid)
         return {(item.number, item.outcome) for item in found if item.phase == "applied" and item.boot_id == boot}
 
     def _outcomes(self, uid: str) -> set[tuple[int, str]]:
-        """Numbers and outcomes of what was in force for a claim, also of what does not hold any more."""
+        """Return numbers and outcomes of what was in force for a claim, also of what does not hold any more."""
         found = self.durable.store.effects_of(uid)
         return {(item.number, item.outcome) for item in found if item.outcome is not None}
 
     def _may_run(self, uid: str) -> bool:
-        """Return whether containers of a claim may run although there is no record of it: it was lost, or
-        is damaged.
-        """
+        """Return whether containers of a claim without a record may run: the record was lost, or is damaged."""
         store = self.durable.store
         return store.has_claim(uid) or store.may_lack_claims(self.durable.files.uids())
 

@@ -31,11 +31,11 @@ class Getter(Protocol):
     """What of the API client is needed here."""
 
     async def get(self, resource: Resource, name: str, namespace: str | None = None) -> dict[str, Any]:
-        """One object."""
+        """Return one object."""
         ...
 
     async def get_answer(self, resource: Resource, name: str, namespace: str | None = None) -> Answer:
-        """One object, not decoded."""
+        """Return one object, not decoded."""
         ...
 
 
@@ -99,7 +99,7 @@ class ClaimReader:
         self._read: OrderedDict[ClaimReference, tuple[bytes, AllocatedClaim]] = OrderedDict()
 
     async def fetch(self, reference: ClaimReference) -> AllocatedClaim:
-        """GET the claim and check it.
+        """Fetch the claim and check it.
 
         Raises:
             PermanentError: when there is no such claim (code ``claim-not-found``), or it is another driver's.
@@ -138,7 +138,7 @@ class ClaimReader:
         return is_over(raw, reference, self._driver)
 
     def forget(self, reference: ClaimReference) -> None:
-        """The claim is released."""
+        """Forget a claim that is released."""
         self._read.pop(reference, None)
 
 
@@ -183,7 +183,7 @@ def allocated(raw: dict[str, Any], reference: ClaimReference, driver: str) -> Al
 
 
 def _pod_claim_name(metadata: dict[str, Any]) -> str | None:
-    """The name in the pod's ``resourceClaims``.
+    """Return the name in the pod's ``resourceClaims``.
 
     Whoever makes a claim writes its annotations; so the one that tells the name counts only where a pod controls the
     claim, as it does one that was generated for it, and where it is a name that a pod can give (a DNS label).

@@ -41,7 +41,7 @@ class Releases:
         """Release a claim, whatever is known of it.
 
         Raises:
-            PrepareError: something could not be undone; it is kept, and tried again with the next call.
+            PrepareError: something could not be undone; it stays recorded, and is tried again with the next call.
         """
         record = self._store.claim(reference.uid)
         if record is not None:
@@ -63,7 +63,7 @@ class Releases:
             await self.in_turn(record)
 
     async def in_turn(self, record: ClaimRecord, *, keep_effects: bool = False) -> None:
-        """The same, where no other call of the author's can be in the way any more.
+        """Do the same, where no other call of the author's can be in the way any more.
 
         Args:
             record: what is to be undone.
@@ -86,13 +86,13 @@ class Releases:
         await self._forget(record)
 
     async def _forget(self, record: ClaimRecord) -> None:
-        self._news.released.tell(record.reference)
+        self._news.released.notify(record.reference)
         await self._store.forget_claim(record.uid, first=self._files.remove)
         reached(Step.CLAIM_FORGOTTEN)
 
     async def without_record(self, reference: ClaimReference) -> None:
         """Undo what is known of a claim without its record: its effects, its files, and the record if it is damaged."""
         await self._effects.release(reference)
-        self._news.released.tell(reference)
+        self._news.released.notify(reference)
         await self._store.forget_claim(reference.uid, first=self._files.remove)
         logger.warning("claim released by its UID, effects and files, without its record")

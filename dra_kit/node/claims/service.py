@@ -126,7 +126,7 @@ class ClaimService:
 
         def failed(error: Exception) -> Exception:
             problem = self._failed(error, "claim not prepared")
-            self._news.failed.tell(reference, problem)
+            self._news.failed.notify(reference, problem)
             return problem
 
         def late() -> str:

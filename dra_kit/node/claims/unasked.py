@@ -60,10 +60,10 @@ class Unasked:
         for known in self._store.claims():
             await self._see_to(known.reference, self._resume, "claim not resumed")  # done when the kubelet asks
         if self._store.may_lack_claims(self._files.uids()):  # whoever needs them may be among what was lost
-            kept = [str(effect.number) for effect in self._store.effects() if not effect.claims]
-            kept += [claim.uid for claim in self._store.lost()]
-            if kept:
-                logger.warning("effects without a record of their claim are kept", extra={"kept": ",".join(kept)})
+            unclaimed = [str(effect.number) for effect in self._store.effects() if not effect.claims]
+            unclaimed += [claim.uid for claim in self._store.lost()]
+            if unclaimed:
+                logger.warning("effects without a record of their claim are kept", extra={"kept": ",".join(unclaimed)})
             return
         await self._in_time(self._preparation.effects.undoing.undo_unneeded(), "effects not undone")
         for reference in self._store.needing():
@@ -75,7 +75,7 @@ class Unasked:
             await self._releases.of_record(record)
         elif record is not None and self._preparation.is_of_this_boot(record):
             await self._durable.make_files(record)
-            self._news.resumed.tell(record)  # the last process may not have come to tell it
+            self._news.resumed.notify(record)  # the last process may not have come to tell it
 
     async def _undo_unrecorded(self, reference: ClaimReference) -> None:
         # a claim whose files are kept has lost its record: its containers may run
@@ -99,7 +99,7 @@ class Unasked:
         await self._see_to(record.reference, release, "orphan not released")
 
     async def release_lost(self, claim: ClaimReference, still: Callable[[ClaimReference], Awaitable[bool]]) -> None:
-        """The same of a claim whose record was lost or is damaged."""
+        """Do the same for a claim whose record was lost or is damaged."""
 
         async def release(claim: ClaimReference) -> None:
             if self._store.claim(claim.uid) is None and await still(claim):

@@ -123,9 +123,7 @@ class Holding:
         return record.phase == "prepared" and record.boot_id == self._boot_id
 
     def _concerns(self, record: EffectRecord) -> bool:
-        """Return whether an effect was in force in this boot, and is to be; what was never applied is its prepare's
-        affair.
-        """
+        """Return whether an effect was in force in this boot and shall be; one never applied belongs to its prepare."""
         if record.boot_id != self._boot_id or record.outcome is None:
             return False
         return record.phase == "intent" or (record.phase == "applied" and record.effect in self._asked)
@@ -179,7 +177,7 @@ class Holding:
             logger.warning("effect that does not hold not applied", extra=fields, exc_info=trace)
 
     def _independent(self, records: Sequence[EffectRecord]) -> list[list[EffectRecord]]:
-        """Groups that can be looked at at once; those of one group would find each other at work."""
+        """Return groups that can be examined at once; those of one group would find each other at work."""
         groups: list[tuple[set[str], list[EffectRecord]]] = []
         for record in records:
             touched, members = self._classes.touched(record), [record]
@@ -233,10 +231,10 @@ class Holding:
             return answer
         else:
             why = f"returned {type(answer).__name__}; return True or False"
-        self._tell_unknown(effect, record, why)
+        self._log_unknown(effect, record, why)
         return None
 
-    def _tell_unknown(self, effect: Effect[Any, Any], record: EffectRecord, why: str) -> None:
+    def _log_unknown(self, effect: Effect[Any, Any], record: EffectRecord, why: str) -> None:
         text = f"{type(effect).__name__}.holds {why}"
         if self._logged.get(record.number) != text:
             self._logged[record.number] = text

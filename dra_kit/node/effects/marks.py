@@ -1,4 +1,4 @@
-"""What is kept of an effect's record beside what the effect makes, so that a driver without records knows it again."""
+"""What is stored of an effect's record beside what the effect makes, so that a driver without records finds it."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ class Mark(BaseModel):
 
     @classmethod
     def of(cls, record: EffectRecord) -> Self:
-        """That of a record."""
+        """Return the mark of a record."""
         return cls(**_fields(record))
 
     @classmethod
     def read(cls, text: str | bytes) -> Self | None:
-        """That which was written by ``model_dump_json``; None for anything else."""
+        """Return the mark written by ``model_dump_json``; None for anything else."""
         try:
             return cls.model_validate_json(text)
         except ValidationError:
             return None
 
     def record(self) -> EffectRecord:
-        """As the record would be, were it stored: of an effect that is not known to be in force."""
+        """Return the record of an effect that is not known to be in force, as it would be stored."""
         return EffectRecord(**_fields(self), number=0, phase="intent", boot_id=UNKNOWN_BOOT)
 
 
@@ -48,7 +48,7 @@ class Finder(Protocol):
     """Knows where what effects have made can be found without their records."""
 
     async def found(self) -> list[Mark]:
-        """The marks of all that is there.
+        """Return the marks of all that is there.
 
         Raises:
             DraKitError: it cannot be looked for now.

@@ -124,7 +124,7 @@ class EffectClasses:
         return effect, outcome_of(cls, record) if record.outcome is not None else None
 
     def touched(self, record: EffectRecord) -> set[str]:
-        """Keys and locks of a stored effect; of one that is not understood, and so never called, the keys."""
+        """Return keys and locks of a stored effect; of one of an unknown type, which is never called, the keys."""
         try:
             effect, _ = self.understood(record)
         except DraKitError:
@@ -147,7 +147,7 @@ class EffectClasses:
         others: Sequence[EffectRecord],
         ensured: Collection[int],
     ) -> list[EffectRecord]:
-        """Other effects on these keys that nobody needs any more, so that they can be undone to make way.
+        """Return other effects on these keys that no claim needs any more, to be undone first.
 
         Raises:
             TransientError: when another effect is needed, naming who needs it.

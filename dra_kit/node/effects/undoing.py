@@ -39,10 +39,10 @@ class Undoing:
     async def release(self, claim: ClaimReference, *, keep: Collection[int] = ()) -> None:
         """Undo what only this claim needs, newest first, but for the effects whose numbers are in ``keep``.
 
-        What is damaged is not undone: nobody knows what it would undo. It is kept for people to look at, and reported.
+        What is damaged is not undone: nobody knows what it would undo. It stays for people to look at, and is reported.
 
         Raises:
-            TransientError: when something could not be undone; it is kept, and tried again with the next call.
+            TransientError: something could not be undone; it stays recorded, and the next call tries again.
         """
         stored = self._store.effects_of(claim.uid)
         for number in self._store.needs(claim.uid) - {record.number for record in stored} - set(keep):

@@ -45,7 +45,7 @@ class Unrecorded:
         self._finders = finders
         self._locks = locks
         self._every = every
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; ready at once."""
@@ -63,7 +63,7 @@ class Unrecorded:
                     await self._take_up(mark)
             except DraKitError as error:  # an API server or a disk that does not work now is no reason to end
                 failed = True
-                self._tell("effects without a record not looked for", error)
+                self._log_once("effects without a record not looked for", error)
         return not failed
 
     async def _take_up(self, mark: Mark) -> None:
@@ -72,7 +72,7 @@ class Unrecorded:
         try:
             self._classes.understood(mark.record())
         except DraKitError as error:  # made by another release: who stores it now may never start again
-            self._tell("effect without a record left alone", error)
+            self._log_once("effect without a record left alone", error)
             return
         async with self._locks.try_hold_all(self._classes.touched(mark.record())) as alone:
             if not alone or self._is_known(mark):
@@ -91,7 +91,7 @@ class Unrecorded:
     def _is_known(self, mark: Mark) -> bool:
         return any((item.effect, {*item.keys}) == (mark.effect, {*mark.keys}) for item in self._store.effects())
 
-    def _tell(self, what: str, error: DraKitError) -> None:
-        if str(error) not in self._told:
-            self._told.add(str(error))
+    def _log_once(self, what: str, error: DraKitError) -> None:
+        if str(error) not in self._logged:
+            self._logged.add(str(error))
             logger.warning(what, extra={"error": str(error), "code": error.code})

@@ -43,17 +43,15 @@ class ClaimFiles:
         return self._written.get(record.uid) is record
 
     def unwritten(self) -> set[str]:
-        """UIDs of claims whose last write has failed, or is under way."""
+        """Return UIDs of claims whose last write has failed, or is under way."""
         return set(self._unwritten)
 
     def give_up(self, uids: set[str]) -> None:
-        """These claims need no files now: they are released, or were prepared before this boot."""
+        """Give up the files of claims that need none now: they are released, or were prepared before this boot."""
         self._unwritten -= uids
 
     def intact(self, record: ClaimRecord) -> bool:
-        """Return whether the files were written for this very record and are as they were written, as far as a look
-        tells.
-        """
+        """Return whether the files are of this very record and unchanged, as far as their attributes show."""
         known = self._written.get(record.uid)  # the driver's other process may have stored another record since
         if known is None or (known is not record and known != record) or record.uid in self._unwritten:
             return False
@@ -90,7 +88,7 @@ class ClaimFiles:
         self._metadata.remove(uid)
 
     def uids(self) -> set[str]:
-        """UIDs of the claims that have files."""
+        """Return UIDs of the claims that have files."""
         return self._cdi.uids() | self._metadata.uids()
 
     def remove_temporary(self) -> None:

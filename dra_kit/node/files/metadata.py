@@ -47,7 +47,7 @@ class MetadataFiles:
         pod_claim_name: str | None,
         items: Sequence[tuple[v1.DeviceRequestAllocationResult, Prepared]],
     ) -> list[Mount | None]:
-        """For each device the mount that goes with it: the first device of a request brings the request's file.
+        """Return for each device its mount: the first device of a request brings the file of the request.
 
         Args:
             claim: whose devices they are.
@@ -122,7 +122,7 @@ class MetadataFiles:
             ) from error
 
     def uids(self) -> set[str]:
-        """UIDs of the claims that have files.
+        """Return UIDs of the claims that have files.
 
         Raises:
             StoreError: the directory is there and cannot be read.
@@ -165,7 +165,7 @@ class MetadataFiles:
 
 
 def metadata_json(metadata: DeviceMetadata | None) -> dict[str, Any] | None:
-    """Metadata as it is kept and written."""
+    """Return metadata as it is stored and written."""
     if metadata is None:
         return None
     result: dict[str, Any] = {"attributes": attributes_v1(metadata.attributes)} if metadata.attributes else {}
@@ -175,7 +175,7 @@ def metadata_json(metadata: DeviceMetadata | None) -> dict[str, Any] | None:
 
 
 def network_json(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Network data in the API's form."""
+    """Return network data in the API's form."""
     names = {"interface_name": "interfaceName", "ips": "ips", "hardware_address": "hardwareAddress"}
     return {names[key]: list(value) if key == "ips" else value for key, value in data.items() if value}
 

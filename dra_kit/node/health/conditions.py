@@ -31,7 +31,7 @@ class Moment(NamedTuple):
 
 
 def present() -> Moment:
-    """Now."""
+    """Return the time now."""
     return Moment(time.monotonic(), dt.datetime.now(dt.UTC))
 
 
@@ -82,7 +82,7 @@ class Conditions:
     # -- what is reported
 
     def unhealthy(self, reason: str, message: str, value: str | None, now: Moment, *, injected: bool = False) -> None:
-        """A report that something is wrong; an injected one counts at once and stands until it is taken back."""
+        """Take a report that something is wrong; an injected one counts at once and stays until it is withdrawn."""
         if not injected:
             self._listen(now)
         condition = self._of(reason)
@@ -100,7 +100,7 @@ class Conditions:
         self.settle(now)
 
     def healthy(self, reason: str, now: Moment) -> None:
-        """A report that one thing, or everything, is well."""
+        """Take a report that one thing, or everything, is healthy."""
         self._listen(now)
         for one in [reason] if reason else list(self._conditions):
             condition = self._of(one)
@@ -110,7 +110,7 @@ class Conditions:
         self.settle(now)
 
     def unknown(self, reason: str, message: str, now: Moment) -> None:
-        """A report that one thing, or anything, is not known; what is known to be wrong stays so."""
+        """Take a report that one thing, or anything, is unknown; what is known to be wrong stays so."""
         self._listen(now)
         if reason:
             self._of(reason).unknown = message
@@ -118,7 +118,7 @@ class Conditions:
             self._unknown = message
 
     def taken_back(self, reason: str, now: Moment) -> None:
-        """What was injected is over; the source speaks for itself again."""
+        """End an injected condition; the source decides again."""
         condition = self._of(reason)
         condition.injected = False
         if not condition.rule.sticky:
@@ -126,7 +126,7 @@ class Conditions:
         self.settle(now)
 
     def asked(self, reason: str, now: Moment, *, recovered: bool) -> None:
-        """What the author's ``recovered`` returned."""
+        """Take the answer of the author's ``recovered``."""
         condition = self._of(reason)
         if condition.problem is None or condition.injected:
             return
@@ -137,7 +137,7 @@ class Conditions:
         self.settle(now)
 
     def restore(self, problem: Problem) -> None:
-        """What counted when it was stored, by the process before."""
+        """Restore what counted when it was stored, by the process before."""
         if problem.reason in self._policy:
             condition = self._of(problem.reason)
             condition.problem, condition.message, condition.value = problem, problem.message, problem.value
@@ -159,7 +159,7 @@ class Conditions:
         self._stale = stale is not None and now.seconds >= stale
 
     def due(self) -> float | None:
-        """When :meth:`settle` has something to do; None for never, if nothing is reported."""
+        """Return when :meth:`settle` has something to do; None for never, if nothing is reported."""
         times = [item.turned + _patience(item) for item in self._conditions.values() if item.turned is not None]
         if not self._stale and self._stale_at is not None:
             times.append(self._stale_at)
@@ -196,7 +196,7 @@ class Conditions:
         return (item for item in self._conditions.values() if item.rule.report)
 
     def _listen(self, now: Moment) -> None:
-        """The source has spoken of the device."""
+        """Note that the source has reported the device."""
         self._heard, self._stale, self._unknown = now.seconds, False, None
 
     @property

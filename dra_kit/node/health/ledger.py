@@ -17,7 +17,7 @@ from dra_kit.publishing.identity import differs
 from dra_kit.values.nearest import did_you_mean
 
 _ABSENT_MAX: Final = 1024
-"""Devices that are gone and whose health is kept, should they come back."""
+"""Devices that are gone and whose health is stored, should they come back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What is kept of a device for the next process.
+    """What is stored of a device for the next process.
 
     Attributes:
         key: pool and name.
@@ -76,14 +76,14 @@ class Ledger:
         self._entries: dict[Key, _Entry] = {}  # also of devices that are gone, with what is wrong with them
 
     def remember(self, known: Sequence[Remembered]) -> None:
-        """What was kept by the process before."""
+        """Restore what the process before stored."""
         for item in known:
             entry = self._entries[item.key] = _Entry(item.identity, self._new())
             for problem in item.problems:
                 entry.conditions.restore(problem)
 
     def adopt(self, known: Sequence[Remembered]) -> None:
-        """What another process beside this one had found out; of what does not stick the source will speak again."""
+        """Take over what another process beside this one had found out; the source will report the rest again."""
         for item in known:
             entry = self._entries.get(item.key)
             if entry is None or differs(item.identity, entry.identity):
@@ -95,7 +95,7 @@ class Ledger:
                     entry.conditions.restore(problem)
 
     def inventory(self, devices: Mapping[Key, tuple[Device, Identity]]) -> None:
-        """There are these devices now, complete."""
+        """Take the complete list of devices that there are now."""
         self._devices = {key: device for key, (device, _) in devices.items()}
         self._by_name = {}
         for key in devices:
@@ -106,12 +106,12 @@ class Ledger:
             self._entries[key] = _Entry(now, before.conditions if known and before is not None else self._new())
         gone = [key for key in self._entries if key not in devices]
         well = [key for key in gone if not self._entries[key].conditions.problems()]
-        kept = [key for key in gone if self._entries[key].conditions.problems()]
-        for key in (*well, *kept[: max(0, len(kept) - _ABSENT_MAX)]):
+        absent = [key for key in gone if self._entries[key].conditions.problems()]
+        for key in (*well, *absent[: max(0, len(absent) - _ABSENT_MAX)]):
             del self._entries[key]
 
     def take(self, report: HealthReport, now: Moment) -> None:
-        """A report of the source; one of a device that was replaced since says nothing.
+        """Take a report of the source; one of a device that was replaced since says nothing.
 
         Raises:
             ConfigurationError: it is none, or its device is unknown; code ``invalid-health-report``, or
@@ -175,7 +175,7 @@ class Ledger:
             conditions.unhealthy(reason, *problem, now, injected=True)
 
     def asked(self, key: Key, reason: str, now: Moment, *, recovered: bool) -> None:
-        """What ``recovered`` returned of a device."""
+        """Take the answer of ``recovered`` about a device."""
         if key in self._entries:
             self._entries[key].conditions.asked(reason, now, recovered=recovered)
 
@@ -185,7 +185,7 @@ class Ledger:
             entry.conditions.settle(now)
 
     def due(self) -> float | None:
-        """When :meth:`settle` has something to do."""
+        """Return when :meth:`settle` has something to do."""
         times = (entry.conditions.due() for entry in self._entries.values())
         return min((time for time in times if time is not None), default=None)
 

@@ -1,4 +1,4 @@
-"""What is wrong with devices, kept in a file: taints outlive the process that set them."""
+"""What is wrong with devices, stored in a file: taints outlive the process that set them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class HealthMemory:
         return (status.st_ino, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else None
 
     def write(self, known: Sequence[Remembered]) -> None:
-        """Replace what is kept, durably.
+        """Replace what is stored, durably.
 
         Raises:
             StoreError: the file cannot be written.
@@ -94,7 +94,7 @@ class HealthMemory:
 
 
 def dump_health(path: Path) -> list[dict[str, Any]]:
-    """What ``dra-kit node --dump-state`` shows of the file: devices with what is wrong with them; it stays as it is.
+    """Return what ``dra-kit node --dump-state`` shows of the file: devices with their problems; change nothing.
 
     Raises:
         StoreError: the file is damaged, or cannot be read.

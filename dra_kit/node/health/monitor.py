@@ -39,7 +39,7 @@ class DeviceChanged(Protocol):
     """Is notified of each problem that begins to count, or ends."""
 
     def __call__(self, pool: str, device: str, text: str, *, healthy: bool) -> None:
-        """A device with a text for people; ``healthy`` when it ends."""
+        """Report a device with a text for people; ``healthy`` when a problem ends."""
         ...
 
 
@@ -52,12 +52,12 @@ def monitor_of(
     publish: Callable[[Inventory[Device]], None],
     changed: DeviceChanged,
 ) -> Monitor:
-    """Return the monitor of a node's driver, with what the process before has kept.
+    """Return the monitor of a node's driver, with what the process before has stored.
 
     Args:
         driver: its name.
         source: the author's.
-        state_dir: where it is kept.
+        state_dir: where it is stored.
         current: knows the devices.
         publish: takes what is to be published from now on.
         changed: notified of each problem.
@@ -82,8 +82,8 @@ class Monitor:
 
     Args:
         source: the author's.
-        ledger: what is known, with what the process before has kept.
-        memory: where it is kept.
+        ledger: what is known, with what the process before has stored.
+        memory: where it is stored.
         identity: of a device of the latest inventory.
         publish: takes what is to be published from now on.
         streams: see the attribute.
@@ -130,7 +130,7 @@ class Monitor:
         self._waiting: list[asyncio.Future[None]] = []  # who wants to know that what follows is handed on
 
     def inventory_changed(self, inventory: Inventory[Device]) -> None:
-        """There is another inventory: it is published with what is known of its devices."""
+        """Publish another inventory with what is known of its devices."""
         self._inventory = inventory
         found = {(pool.name or "", device.name): device for pool in inventory.pools for device in pool.devices}
         self._ledger.inventory({key: (device, self._identity(key)) for key, device in found.items()})
@@ -144,7 +144,7 @@ class Monitor:
         return self._shown
 
     def process_ended(self) -> None:
-        """Another process of the driver is gone, which may have seen what the source of this one did not."""
+        """React to the end of another process of the driver, whose source may have seen more than ours."""
         self._ledger.adopt(self._memory.of_another())
         self._wake()
 
@@ -200,7 +200,7 @@ class Monitor:
         self._news.set()
 
     def _pause(self) -> float | None:
-        """Seconds until there is something to do by itself."""
+        """Return seconds until there is something to do by itself."""
         times = (self._ledger.due(), self._store_at, self._recovery.due())
         at = min((time for time in times if time is not None), default=None)
         return None if at is None else max(0.0, at - self._now().seconds)
@@ -237,7 +237,7 @@ class Monitor:
         ]
         if shown != self._shown:
             self._shown = shown
-            self.streams.tell(shown, now.date)
+            self.streams.report(shown, now.date)
 
     def _advertise(self, inventory: Inventory[Device], verdicts: Mapping[Key, Verdict]) -> None:
         self._published = _for_slices(verdicts)
@@ -285,7 +285,7 @@ def _for_slices(verdicts: Mapping[Key, Verdict]) -> object:
 
 
 def _worth_storing(known: Sequence[Remembered]) -> object:
-    """A message that says it in other words is not."""
+    """Return what is worth storing of devices: not the wording of a problem."""
     return [
         (item.key, dict(item.identity), [(one.reason, one.value, one.since) for one in item.problems]) for item in known
     ]

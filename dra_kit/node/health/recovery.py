@@ -52,11 +52,11 @@ class Recovery:
         self._failure = ""
 
     def begun(self, key: Key, reason: str, now: Moment) -> None:
-        """Something begins to hold: it is not over at once."""
+        """Note that something begins to hold: it is not over at once."""
         self._due[key, reason] = now.seconds + ASK_EVERY
 
     def soon(self, healthy: Collection[tuple[str, str]], now: Moment) -> None:
-        """Devices are reported healthy: a good moment to ask.
+        """Ask soon: devices are reported healthy.
 
         Args:
             healthy: names of devices, each with the reason for which it is healthy, empty for all.
@@ -73,11 +73,11 @@ class Recovery:
                 self._under_way[key, reason] = asyncio.ensure_future(self._question(key, reason, device))
 
     def due(self) -> float | None:
-        """When :meth:`ask` has something to do."""
+        """Return when :meth:`ask` has something to do."""
         return min((self._due.get((key, reason), 0.0) for key, _, reason in self._open()), default=None)
 
     def stop(self) -> None:
-        """No answer is waited for any more."""
+        """Stop waiting for answers."""
         for question in self._under_way.values():
             question.cancel()
 

@@ -46,7 +46,7 @@ class Watching:
         threading.Thread(target=self._work, args=(loop,), name="health", daemon=True).start()
 
     def stop(self) -> None:
-        """No report is taken any more; a thread that blocks in the author's code ends with the process."""
+        """Take no report any more; a thread that blocks in the author's code ends with the process."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -60,7 +60,7 @@ class Watching:
         return reports
 
     def hanging(self, patience: float) -> list[str]:
-        """A line while a source that reports by the clock, as its ``stale_after`` says, has long reported nothing.
+        """Return a line while a source that reports regularly, as its ``stale_after`` says, has long reported nothing.
 
         Any other one may wait for the next event as long as it likes. May be asked from any thread.
 
@@ -93,7 +93,7 @@ class Watching:
                 self._changed.wait_for(lambda: self._stopping, timeout=delay)
 
     def _once(self, loop: asyncio.AbstractEventLoop) -> None:
-        """One life of the generator."""
+        """Run one life of the generator."""
         self._asked = time.monotonic()
         produced: object = self._source.watch()
         if isinstance(produced, AsyncIterable):

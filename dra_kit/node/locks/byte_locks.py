@@ -32,7 +32,7 @@ class ByteLocks:
         self._path = str(file)  # opened for each claim
 
     def take(self, name: str) -> int | None:
-        """What is to be given back to :meth:`give_up`; None when another process, or another use here, has the lock.
+        """Take the lock; return what :meth:`give_up` needs, or None when another process, or another use here, has it.
 
         Raises:
             StoreError: when the file cannot be made.
@@ -91,7 +91,7 @@ class ByteLocks:
 
 
 def _flock(kind: int, name: str) -> bytes:
-    """``struct flock`` of the name's byte; 62 bits distinguish any two names."""
+    """Return ``struct flock`` of the byte of a name; 62 bits distinguish any two names."""
     digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return _FLOCK.pack(kind, os.SEEK_SET, int.from_bytes(digest, "little") >> 2, 1, 0)
 

@@ -34,16 +34,16 @@ class Locks:
         self._here: dict[str, _Queue] = {}
 
     def hold(self, name: str) -> Holding:
-        """``async with`` holds the lock of that name, waiting for it as long as it takes."""
+        """Hold the lock of that name, waiting for it as long as it takes (``async with``)."""
         return Holding(name, self._here, self._between, wait=True)
 
     def try_hold(self, name: str) -> Holding:
-        """``async with`` holds the lock of that name if nobody else does, here or in another process."""
+        """Hold the lock of that name if nobody else does, here or in another process (``async with``)."""
         return Holding(name, self._here, self._between, wait=False)
 
     @asynccontextmanager
     async def hold_all(self, names: Iterable[str]) -> AsyncIterator[None]:
-        """``async with`` holds the locks of all these names."""
+        """Hold the locks of all these names (``async with``)."""
         async with AsyncExitStack() as stack:
             for name in sorted(set(names)):  # one order for everybody, so that nobody waits in a circle
                 await stack.enter_async_context(self.hold(name))
@@ -51,7 +51,7 @@ class Locks:
 
     @asynccontextmanager
     async def try_hold_all(self, names: Iterable[str]) -> AsyncIterator[bool]:
-        """``async with`` holds the locks of all these names, or gives False and holds none of them."""
+        """Hold the locks of all these names, or give False and hold none of them (``async with``)."""
         async with AsyncExitStack() as stack:
             for name in sorted(set(names)):
                 if not await stack.enter_async_context(self.try_hold(name)):
@@ -121,7 +121,7 @@ class Holding:
         """Return whether the lock is held now; False only where it was not to be waited for.
 
         Raises:
-            StoreError: when other processes cannot be kept out.
+            StoreError: when other processes cannot be excluded.
         """
         queue = self._here.get(self._name)
         if queue is None:

@@ -36,7 +36,7 @@ class Processes:
 
     @contextmanager
     def present(self) -> Iterator[None]:
-        """This process is there, so that no other one takes its work for a leftover.
+        """Mark this process as present, so that no other one takes its work for a leftover.
 
         Raises:
             StoreError: when its file cannot be made.
@@ -52,7 +52,7 @@ class Processes:
             self._own = None
 
     def publishes(self) -> None:
-        """This process knows its devices now: from here on those that began earlier leave slices to it.
+        """Note that this process knows its devices now: from here on those that began earlier leave slices to it.
 
         Raises:
             StoreError: when that cannot be written.
@@ -80,7 +80,7 @@ class Processes:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """No other process begins in this moment."""
+        """Keep other processes from beginning in this moment."""
         try:
             self._directory.mkdir(mode=0o750, parents=True, exist_ok=True)
             file = os.open(self._directory, os.O_RDONLY | os.O_CLOEXEC)

@@ -105,7 +105,7 @@ class ClusterObjects:
             await asyncio.sleep(next(looks, _LOOKS[-1]))
 
     async def found(self, effect: type[ClusterObject], namespace: str) -> list[Mark]:
-        """The marks of this node's objects of an effect in a namespace that the driver has to itself.
+        """Return the marks of this node's objects of an effect in a namespace that only this driver uses.
 
         Raises:
             DraKitError: the API server refuses or cannot be reached.

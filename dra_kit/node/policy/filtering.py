@@ -69,11 +69,11 @@ class PolicyFilter:
         self._news.set()
 
     def watched_changed(self) -> None:
-        """What the policy looks at is another."""
+        """Note that what the policy reads has changed."""
         self._news.set()
 
     async def run(self, ready: asyncio.Event, watched: Watched | None = None) -> None:
-        """Asks again whenever something changes.
+        """Ask again whenever something changes.
 
         Args:
             ready: set when something was published for the first time.
@@ -93,7 +93,7 @@ class PolicyFilter:
                 self._news.set()
 
     async def _decide(self, inventory: Inventory[Device], watched: Mapping[str, Any] | None) -> bool:
-        """Publishes what the policy makes of the inventory; whether it failed somewhere."""
+        """Publish what the policy makes of the inventory; return whether it failed somewhere."""
         raw = {(pool.name or "", device.name): device for pool in self._found() for device in pool.devices}
         shown = {(pool.name or "", device.name): device for pool in inventory.pools for device in pool.devices}
         asked = {key: raw.get(key, device) for key, device in shown.items()}
@@ -195,7 +195,7 @@ def _checked(device: Device, answer: object, serving: Serving) -> Device | Excep
 
 
 def _with_taints(decided: Device, raw: Device, shown: Device) -> Device:
-    """With the taints that health has added to what ``discover`` yielded."""
+    """Return a device with the taints that health has added to what ``discover`` yielded."""
     added = shown.taints[len(raw.taints) :] if shown is not raw else ()
     if not added:
         return decided

@@ -47,7 +47,7 @@ class Policy:
             self._watched = Watched(client, policy.watches, node_name, self._filter.watched_changed)
 
     async def run(self, ready: asyncio.Event) -> None:
-        """Runs until cancelled; ready when something was published."""
+        """Run until cancelled; ready when something was published."""
         async with asyncio.TaskGroup() as group:
             if self._watched is not None:
                 group.create_task(self._watched.follow(), name="watched object")

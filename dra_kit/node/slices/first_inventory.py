@@ -111,11 +111,11 @@ class _OnceContext(Context[Any]):
 
     @override
     def rescan(self) -> None:
-        """One inventory is enough."""
+        """Do nothing: one inventory is enough."""
 
     @override
     def prepared(self) -> Mapping[str, PreparedClaim]:
-        """Nothing is prepared where there are no claims."""
+        """Return nothing: where there are no claims, nothing is prepared."""
         return {}
 
     @override
@@ -129,4 +129,4 @@ class _OnceContext(Context[Any]):
         status: DeviceStatus | None = None,
         metadata: DeviceMetadata | None = None,
     ) -> None:
-        """Nobody listens."""
+        """Do nothing: nobody listens."""

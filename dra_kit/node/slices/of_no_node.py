@@ -111,6 +111,6 @@ class DevicesOfNoNode:
 
 
 def of_no_node(driver: Driver[Any, Any], client: Client, facts: ServerFacts) -> DevicesOfNoNode | None:
-    """For a driver that has such devices, else None."""
+    """Return the source for a driver that has such devices, else None."""
     provider = driver.cluster_provider
     return None if provider is None else DevicesOfNoNode(client, driver.name, facts, device_class(provider))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 def checksum(values: Sequence[object]) -> int:
-    """CRC-32 over the values of a row, each with its type and length; no single damaged byte leaves it as it was.
+    """Return CRC-32 over the values of a row, each with its type and length; every single damaged byte changes it.
 
     Args:
         values: text, integers, bytes, floats and None, as sqlite gives them.

@@ -30,7 +30,7 @@ class Damages:
         self._found: dict[tuple[str, str], Damage] = {}
 
     def found(self, damage: Damage) -> None:
-        """Somebody has met a damaged row."""
+        """Note a damaged row."""
         where = damage.table, damage.key
         if where not in self._found:
             claim, error = damage.claim, damage.error()

@@ -12,7 +12,7 @@ from dra_kit.node.state.store import Store
 
 
 def dump_state(database: Path) -> dict[str, Any]:
-    """Records, effects and epochs of a node as JSON, what is damaged of them, and whether some were lost.
+    """Return records, effects and epochs of a node as JSON, what is damaged of them, and whether some were lost.
 
     Raises:
         ConfigurationError: when there is no state there.

@@ -39,9 +39,7 @@ class EffectStore:
         self._damages = damages
 
     def effects(self) -> list[EffectRecord]:
-        """Return all effects with the claims that need them, oldest first; of those that are damaged each is
-        reported once.
-        """
+        """Return all effects with the claims that need them, oldest first; report each damaged one once."""
         found = []
         needed = self._needs()
         for row in self._db.read(f"SELECT {EFFECT} FROM effects ORDER BY number"):  # noqa: S608 - a constant
@@ -53,7 +51,7 @@ class EffectStore:
         return found
 
     def _needs(self) -> list[tuple[int, ClaimReference]]:
-        """Numbers of effects and the claims that need them; also where the claim's name may be damaged."""
+        """Return numbers of effects and the claims that need them; also where the claim's name may be damaged."""
         needs = []
         for row in self._db.read(f"SELECT {NEED} FROM effect_claims ORDER BY namespace, name, uid"):  # noqa: S608 - a constant
             claim = need_of(row)
@@ -69,7 +67,7 @@ class EffectStore:
         return list(dict.fromkeys(claim for claim in map(need_of, rows) if isinstance(claim, ClaimReference)))
 
     def needs(self, uid: str) -> set[int]:
-        """Numbers of the effects that a claim needs, also of those that are damaged or lost."""
+        """Return numbers of the effects that a claim needs, also of those that are damaged or lost."""
         return {row[0] for row in self._db.read("SELECT effect FROM effect_claims WHERE uid = ?", uid)}
 
     def effects_of(self, uid: str) -> list[EffectRecord]:
@@ -91,8 +89,8 @@ class EffectStore:
     ) -> EffectRecord:
         """Write down that a claim needs an effect, before it is applied; a damaged row of it is written again.
 
-        ``defaults`` and ``undo`` are written with the first claim that needs it: what is stored then is what they are
-        said of.
+        ``defaults`` and ``undo`` are written with the first claim that needs it: they are about what is
+        stored then.
         """
 
         def write(db: sqlite3.Connection) -> EffectRecord:
@@ -150,13 +148,13 @@ class EffectStore:
         return await self._db.write(write)
 
     async def effect_lost(self, number: int) -> None:
-        """An effect does not hold any more: from now on it does not count as in force, and is to be applied again."""
+        """Note that an effect does not hold any more: it does not count as in force, and is to be applied again."""
         await self._change(number, phase="intent")
 
     async def release_effect(self, number: int, uid: str) -> EffectRecord | None:
-        """A claim no longer needs an effect; the effect when no other claim does, so that it is to be undone now.
+        """Remove the need of a claim for an effect; return the effect when no other claim needs it, to be undone now.
 
-        One that is damaged is not undone, and kept.
+        One that is damaged is not undone, and stays.
         """
 
         def write(db: sqlite3.Connection) -> EffectRecord | None:
@@ -184,7 +182,7 @@ class EffectStore:
         return await self._db.write(write)
 
     async def forget_effect(self, number: int) -> None:
-        """An effect is undone."""
+        """Forget an effect that is undone."""
 
         def write(db: sqlite3.Connection) -> None:
             db.execute("DELETE FROM effect_claims WHERE effect = ?", (number,))
@@ -193,7 +191,7 @@ class EffectStore:
         await self._db.write(write)
 
     async def revert_failed(self, number: int, error: str) -> None:
-        """An effect could not be undone; it is kept and tried again."""
+        """Record that an effect could not be undone, so that it is tried again."""
         await self._change(number, error=error)
 
     async def _change(self, number: int, **changes: str) -> None:
@@ -222,6 +220,6 @@ def _outdate(db: sqlite3.Connection, effect: EffectRecord, boot_id: str) -> tupl
 
 
 def _reverting(effect: EffectRecord) -> EffectRecord:
-    """Of what was being applied, for the first time or again, nobody knows the outcome."""
+    """Return an effect as one to be reverted; without an outcome if it was being applied."""
     outcome = effect.outcome if effect.phase != "intent" else None
     return effect.model_copy(update={"phase": "reverting", "outcome": outcome})

@@ -27,7 +27,7 @@ _SANE: Final = 1 << 53  # numbers that are counted up one by one stay below it
 
 
 def as_text(stored: bytes) -> str:
-    """Text of a row, whatever became of it: sqlite stores and finds sound what is no UTF-8, and Python raises for it.
+    """Return the text of a row, whatever is in it: sqlite stores what is no UTF-8, and Python raises for it.
 
     With words before it that no JSON begins with, so that a record it is in is not understood.
     """
@@ -38,9 +38,7 @@ def as_text(stored: bytes) -> str:
 
 
 def is_damaged(path: Path) -> bool:
-    """Return whether something is there that is no sound database of ours; one that cannot be opened now is not
-    damaged.
-    """
+    """Return whether the file is no sound database of ours; one that cannot be opened now is not damaged."""
     if not path.is_file() or path.stat().st_size == 0:
         return False
     try:
@@ -170,7 +168,7 @@ def _carried(database: sqlite3.Connection, table: str, columns: Sequence[str], r
 
 
 def _derive_devices(database: sqlite3.Connection) -> None:
-    """Who has which device, from the records: a table of its own only so that it can be asked fast."""
+    """Derive from the records who has which device: a table of its own, for speed."""
     insert = "INSERT OR IGNORE INTO claim_devices (uid, pool, device, share_id, exclusive) VALUES (?, ?, ?, ?, ?)"
     for uid, record in database.execute("SELECT uid, record FROM claims").fetchall():
         try:
@@ -235,9 +233,7 @@ def _found(database: sqlite3.Connection, table: str) -> str:
 def _readable(
     database: sqlite3.Connection, table: str, columns: Sequence[str], broken: set[str]
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows up to the first page that is broken, from both ends of the table, which is added to ``broken``
-    then.
-    """
+    """Yield the rows up to the first broken page, from both ends of the table; add such a table to ``broken``."""
     seen: set[tuple[Any, ...]] = set()
     selected = _selected(columns_of(database, table), columns)
     for order in ("ASC", "DESC"):

@@ -68,7 +68,7 @@ class Store(EffectStore):
         self._db.close()
 
     def at_rest(self) -> None:
-        """No call of the kubelet runs now: the time for what would hold one up."""
+        """Use the time without a call of the kubelet for what would delay one."""
         self._db.at_rest()
 
     @property
@@ -77,7 +77,7 @@ class Store(EffectStore):
         return self._db.commit_seconds
 
     def size_bytes(self) -> int:
-        """Of the database with its log; from any thread."""
+        """Return the size of the database with its log; from any thread."""
         files = (self._db.path, *logs(self._db.path))
         return sum(file.stat().st_size for file in files if file.exists())
 
@@ -96,7 +96,7 @@ class Store(EffectStore):
         return [row[0] for row in self._db.read("SELECT what FROM incomplete ORDER BY what")]
 
     def may_lack_claims(self, with_files: set[str]) -> bool:
-        """Whether there may be claims that the database does not tell of: what nobody seems to need is kept then.
+        """Return whether there may be claims that the database does not have: what no claim seems to need stays then.
 
         Args:
             with_files: UIDs of all claims that have files on this node; a damaged record of one has its own UID.
@@ -104,9 +104,7 @@ class Store(EffectStore):
         return bool(self.incomplete()) or any(item.key not in with_files for item in self.damaged_claims())
 
     async def explained(self, with_files: set[str]) -> bool:
-        """Return whether there are no such claims; found out as soon as all have records that have files or need
-        effects.
-        """
+        """Return whether there are no such claims, as soon as all have records that have files or need effects."""
         if not self.may_lack_claims(with_files):
             return True
         known = with_files | {claim.uid for claim in self.needing()}
@@ -132,7 +130,7 @@ class Store(EffectStore):
         return self._claim(rows[0]) if rows else None
 
     def claim_and_needs(self, uid: str) -> tuple[ClaimRecord | None, set[int]]:
-        """What :meth:`claim` and :meth:`needs` tell, by one look at the database.
+        """Return what :meth:`claim` and :meth:`needs` return, by one read of the database.
 
         Raises:
             StoreError: another release wrote a record that this one does not understand.
@@ -157,11 +155,11 @@ class Store(EffectStore):
         return found
 
     def damaged_claims(self) -> list[Damage]:
-        """Claims whose records are damaged."""
+        """Return claims whose records are damaged."""
         return [item for item in self._damages.left() if item.table == "claims"]
 
     def lost(self) -> list[ClaimReference]:
-        """Claims that are known by name although their records are lost or damaged, or were never written.
+        """Return claims that are known by name although their records are lost or damaged, or were never written.
 
         A claim has none yet while it is prepared for the first time, also between two calls of the kubelet.
         """
@@ -173,7 +171,7 @@ class Store(EffectStore):
         return bool(self._db.read("SELECT 1 FROM claims WHERE uid = ?", uid))
 
     def misspelt(self, uid: str) -> list[str]:
-        """UIDs under which there are damaged records of this claim, by what they say themselves."""
+        """Return UIDs under which there are damaged records of this claim, by their own content."""
         return [
             item.key
             for item in self.damaged_claims()
@@ -181,7 +179,7 @@ class Store(EffectStore):
         ]
 
     def holders(self, pool: str, device: str) -> list[ClaimRecord]:
-        """Claims that have the device to themselves: neither a share of it nor an admin's look at it."""
+        """Return claims that use the device exclusively: neither a share of it, nor an admin's access."""
         rows = self._db.read(
             f"SELECT {CLAIM} FROM claims WHERE uid IN "  # noqa: S608 - a constant
             "(SELECT uid FROM claim_devices WHERE pool = ? AND device = ? AND exclusive = 1)",
@@ -244,7 +242,7 @@ class Store(EffectStore):
         return self._remember(*await self._db.write(write, lambda: then(record)))
 
     def _claim(self, row: Row) -> ClaimRecord | None:
-        """A claim that is asked for again has the same row, and records are immutable."""
+        """Return a claim; one that is asked for again has the same row, and records are immutable."""
         known = self._known.get(row)
         if known is not None:
             return known
@@ -298,7 +296,7 @@ class Store(EffectStore):
         return int(rows[0][0]) if rows else 0
 
     def epochs(self) -> dict[str, int]:
-        """For each claim that was released while it was being prepared, the epoch that this began."""
+        """Return for each claim that was released while it was being prepared, the epoch that this began."""
         return dict(self._db.read("SELECT uid, epoch FROM epochs ORDER BY uid"))
 
     async def end_epoch(self, uid: str) -> None:
@@ -306,11 +304,11 @@ class Store(EffectStore):
         await self._db.write(lambda db: db.execute("INSERT OR REPLACE INTO epochs (uid) VALUES (?)", (uid,)))
 
     async def forget_epoch(self, uid: str) -> None:
-        """No older work for this claim is left that could be committed."""
+        """Forget an epoch: no older work for this claim is left that could be committed."""
         await self._db.write(lambda db: db.execute("DELETE FROM epochs WHERE uid = ?", (uid,)))
 
     async def forget_epochs(self, epochs: Collection[int]) -> None:
-        """Likewise for the claims whose epochs these are; later epochs of the same claims stay."""
+        """Forget these epochs of claims; later epochs of the same claims stay."""
         await self._db.write(lambda db: db.executemany("DELETE FROM epochs WHERE epoch = ?", [(n,) for n in epochs]))
 
 

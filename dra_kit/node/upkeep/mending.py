@@ -53,7 +53,7 @@ class Mending:
         self._seen: list[tuple[int, int] | None] = []
 
     def look_again(self) -> None:
-        """Another process has ended, which may not have come to write the files of its claims."""
+        """Look again after the end of another process, which may not have written the files of its claims."""
         self._seen = []
 
     async def run(self, ready: asyncio.Event) -> None:

@@ -3,7 +3,7 @@
 An orphan is a recorded claim that is gone, has another UID, or whose allocation no longer names our devices; so is one
 whose record was lost or damaged, as long as something else on this node names it. That its containers have ended, only
 the kubelet knows, which releases what it knows within a minute of that (its own reconciliation, Kubernetes 1.37). So an
-orphan is released here only when it was one at two looks that are far apart, and never while the kubelet's own
+orphan is released here only when it was one at two looks with a long time between, and never while the kubelet's own
 checkpoint lists it, where that can be read.
 """
 
@@ -97,9 +97,7 @@ class Orphans:
         return self._clock() - since >= self._after and claim.uid not in self._checkpoint.pods()
 
     async def _is_orphan(self, record: ClaimRecord) -> bool | None:
-        """Return whether the API server knows that the claim is over; None when it does not answer, and so knows
-        nothing.
-        """
+        """Return whether the API server knows that the claim is over; None when it does not answer."""
         try:
             raw = await self._api.get(RESOURCE_CLAIMS, record.name, record.namespace)
         except NotFound:

@@ -52,19 +52,19 @@ class Replugging:
         self._failures = 0
 
     def inventory_changed(self, _: object) -> None:
-        """There is another inventory."""
+        """React to another inventory."""
         self._changed.set()
 
     def process_ended(self) -> None:
-        """Another process of the driver is gone, which may have prepared by an inventory that was not the latest."""
+        """React to the end of another process of the driver, which may have prepared by an older inventory."""
         self._changed.set()
 
     def effect_replaced(self) -> None:
-        """Claims are marked as outdated, for an effect that they need came to another outcome."""
+        """Mark claims as outdated, because an effect that they need has another outcome."""
         self._changed.set()
 
     def prepared(self, record: ClaimRecord) -> None:
-        """A claim was prepared, and its device may have changed meanwhile."""
+        """Note that a claim was prepared; its device may have changed meanwhile."""
         if self._preparation.is_replugged(record):
             self._changed.set()
 

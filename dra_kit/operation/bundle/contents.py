@@ -45,14 +45,14 @@ class Bundle:
         self.files[name] = json.dumps(value, indent=1, ensure_ascii=False) + "\n"
 
     async def attempt(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Do a part of the work; where it fails, that is told."""
+        """Do a part of the work; report where it fails."""
         try:
             await work()
         except DraKitError as error:
             self.missing.append(f"{what}: {error}")
 
     def safe_files(self) -> dict[str, str]:
-        """All files without secrets, with an index of what there is and what is not."""
+        """Return all files without secrets, with an index of what there is and what is not."""
         index = {"release": __version__, "files": sorted(self.files), "missing": self.missing}
         files = {**self.files, "index.json": json.dumps(index, indent=1, ensure_ascii=False) + "\n"}
         return {name: redaction.safe_text(text, self.words) for name, text in files.items()}
@@ -130,7 +130,7 @@ async def _of_cluster(client: Client, driver: str, bundle: Bundle) -> None:
 
 
 async def _objects(client: Client, part: _Part, bundle: Bundle) -> Sequence[dict[str, Any]]:
-    """The objects as they are; those in the bundle are safe ones."""
+    """Return the objects as they are; those in the bundle are safe ones."""
     resource = part.resource
     try:
         listed = await client.list(resource, field_selector=part.field_selector, label_selector=part.label_selector)

@@ -30,7 +30,7 @@ _LOOKS_SECRET: Final = (
 
 
 def safe_object(kind: str, document: Mapping[str, Any]) -> dict[str, Any]:
-    """An object without what may be secret.
+    """Return an object without what may be secret.
 
     Args:
         kind: of the object.
@@ -50,7 +50,7 @@ def _without_hidden(value: Any) -> Any:
 
 
 def hidden_words(documents: Iterable[Mapping[str, Any]]) -> set[str]:
-    """All words of opaque configuration and of devices' status data, which no text may repeat.
+    """Return all words of opaque configuration and of devices' status data, which no text may repeat.
 
     Args:
         documents: objects as the API server sends them.
@@ -70,7 +70,7 @@ def _hidden(value: object, *, inside: bool = False) -> Iterator[str]:
 
 
 def words_of_pods(pods: Iterable[Mapping[str, Any]]) -> set[str]:
-    """What the driver's own pods have in their environment, but for what Kubernetes itself puts there."""
+    """Return the words of the environment of the driver's own pods, except those that Kubernetes itself puts there."""
     return {
         str(variable["value"])
         for pod in pods
@@ -82,17 +82,17 @@ def words_of_pods(pods: Iterable[Mapping[str, Any]]) -> set[str]:
 
 
 def words_of_environment(environment: Mapping[str, str]) -> set[str]:
-    """Values of this process's own variables that may be secrets."""
+    """Return values of this process's own variables that may be secrets."""
     return {value for name, value in environment.items() if is_secret(name) and len(value) >= _SHORTEST}
 
 
 def is_secret(name: str) -> bool:
-    """Whether a variable of that name may hold a secret: a driver's settings, and what sounds like one."""
+    """Return whether a variable of that name may hold a secret: a driver's settings, and names that sound like one."""
     return name.startswith(_SETTING) or _SECRET_NAMES.search(name) is not None
 
 
 def safe_text(text: str, words: Iterable[str]) -> str:
-    """A text without these words, and without what looks like a credential.
+    """Return a text without these words, and without what looks like a credential.
 
     Args:
         text: a log, or JSON.

@@ -58,7 +58,7 @@ class Wanted:
 
 
 async def findings(wanted: Wanted, credentials: Credentials | None, why: str = "") -> list[Finding]:
-    """All findings, in the order in which people should read them.
+    """Return all findings, in the order in which people should read them.
 
     Args:
         wanted: what is to be checked.
@@ -105,7 +105,7 @@ async def _of_cluster(client: Client, wanted: Wanted, namespace: str) -> list[Fi
 
 
 async def _nodes(client: Client, wanted: Wanted) -> tuple[list[Mapping[str, Any]], list[Finding]]:
-    """Nodes that may be read, and a finding where they may not."""
+    """Return nodes that may be read, and a finding where they may not."""
     try:
         if wanted.nodes:
             return [await client.get(NODES, name) for name in wanted.nodes], []

@@ -40,21 +40,21 @@ async def check_runtime(socket: Path | None, cdi_dir: Path) -> list[Finding]:
         socket: of the runtime; None for the first of :data:`SOCKETS` that there is, and for nothing where none is.
         cdi_dir: where drivers write their CDI files.
     """
-    chosen = socket or next((path for path in SOCKETS if path.is_socket()), None)
-    if chosen is None:
+    path = socket or next((path for path in SOCKETS if path.is_socket()), None)
+    if path is None:
         return []
     try:
-        info = await runtime_info(chosen)
+        info = await runtime_info(path)
     except Unavailable as error:
         return [warn(_WHAT, str(error), "run as root on the node, or give its socket as --cri-socket")]
     return list(info_findings(info, cdi_dir))
 
 
 def info_findings(info: RuntimeInfo, cdi_dir: Path) -> Iterator[Finding]:
-    """What is to be said of a runtime's own word; a runtime that tells nothing of CDI is judged by its release.
+    """Yield findings about the runtime's own answer; a runtime that says nothing of CDI is judged by its release.
 
     Args:
-        info: what it told.
+        info: its answer.
         cdi_dir: where drivers write their CDI files.
     """
     config = info.config

@@ -14,7 +14,7 @@ _WHAT: Final = "driver"
 
 
 async def check_driver(client: Client, driver: str) -> list[Finding]:
-    """Its slices and classes.
+    """Check its slices and classes.
 
     Args:
         client: of the API server.
@@ -31,7 +31,7 @@ async def check_driver(client: Client, driver: str) -> list[Finding]:
 def driver_findings(
     driver: str, slices: Sequence[Mapping[str, Any]], classes: Sequence[Mapping[str, Any]]
 ) -> list[Finding]:
-    """What is to be said of a driver's slices, and of all classes."""
+    """Return findings about a driver's slices, and all classes."""
     if not slices:
         remedy = f"does its node role run (dra-kit status on the node), and is {driver} its name?"
         return [fail(_WHAT, f"{driver} has published no slice", remedy)]
@@ -47,7 +47,7 @@ def driver_findings(
 
 
 def _where(slices: Sequence[Mapping[str, Any]]) -> str:
-    """On how many nodes, and of how many pools that belong to none."""
+    """Return on how many nodes they are, and of how many pools that belong to none."""
     nodes = {item["spec"]["nodeName"] for item in slices if item["spec"].get("nodeName")}
     pools = {item["spec"]["pool"]["name"] for item in slices if not item["spec"].get("nodeName")}
     parts = [f"on {_count(len(nodes), 'node')}"] if nodes else []

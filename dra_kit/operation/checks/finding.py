@@ -33,20 +33,20 @@ class Finding:
 
 
 def ok(what: str, text: str) -> Finding:
-    """All is well."""
+    """Return a finding that all is well."""
     return Finding("ok", what, text)
 
 
 def warn(what: str, text: str, remedy: str) -> Finding:
-    """Somebody should know."""
+    """Return a finding that somebody should know of."""
     return Finding("warn", what, text, remedy)
 
 
 def fail(what: str, text: str, remedy: str) -> Finding:
-    """A driver will not work."""
+    """Return a finding that a driver will not work."""
     return Finding("FAIL", what, text, remedy)
 
 
 def has_failed(findings: Sequence[Finding]) -> bool:
-    """Whether one of them is a FAIL."""
+    """Return whether one of them is a FAIL."""
     return any(item.verdict == "FAIL" for item in findings)

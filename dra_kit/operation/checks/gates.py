@@ -27,7 +27,7 @@ _COUNTERS: Final = "DRAPartitionableDevices"
 
 
 async def check_gates(client: Client, *, separate_counters: bool) -> Finding:
-    """What is on and off; that is told, for which driver needs what only its own slices say.
+    """Return which gates are on and off: which of them a driver needs, only its own slices say.
 
     Args:
         client: of the API server.
@@ -47,7 +47,7 @@ async def check_gates(client: Client, *, separate_counters: bool) -> Finding:
         except KubeError as error:
             unknown[gate] = str(error)
             continue
-        (on if _kept(body["spec"], stored.get("spec") or {}) else off).append(gate)
+        (on if _is_stored(body["spec"], stored.get("spec") or {}) else off).append(gate)
     if unknown:
         gate, why = next(iter(unknown.items()))
         return warn(_WHAT, f"{gate} is not known: {why}", "an admission policy may refuse what nobody's driver writes")
@@ -77,7 +77,7 @@ def _slice(spec: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _kept(sent: dict[str, Any], stored: dict[str, Any]) -> bool:
+def _is_stored(sent: dict[str, Any], stored: dict[str, Any]) -> bool:
     if "sharedCounters" in sent:
         return bool(stored.get("sharedCounters"))
     [device], [found] = sent["devices"], stored.get("devices") or [{}]

@@ -1,4 +1,4 @@
-"""What kubelets are told, by their configz: what stands in the way of drivers."""
+"""The configuration of kubelets, by their configz: what stands in the way of drivers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WHAT: Final = "kubelet configuration"
 
 
 async def check_kubelets(client: Client, nodes: Sequence[str]) -> list[Finding]:
-    """The kubelets of some nodes; who may not ask the first may ask none.
+    """Check the kubelets of some nodes; who may not ask the first may ask none.
 
     Args:
         client: of the API server, which asks the kubelets.
@@ -35,7 +35,7 @@ async def check_kubelets(client: Client, nodes: Sequence[str]) -> list[Finding]:
 
 
 def kubelet_findings(node: str, config: Mapping[str, Any]) -> list[Finding]:
-    """What is to be said of a kubelet's configuration.
+    """Return findings about a kubelet's configuration.
 
     Args:
         node: whose.

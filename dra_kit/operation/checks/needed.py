@@ -27,8 +27,8 @@ class Right:
         group: API group, empty for the core group.
         resource: with its subresource: ``resourceclaims/status``.
         needed_for: what does not work without it.
-        name: of the only object that is meant; empty for all.
-        namespace: of the only objects that are meant; empty for all.
+        name: of the only object; empty for all.
+        namespace: of the only objects; empty for all.
     """
 
     verb: str
@@ -65,7 +65,7 @@ class Driven:
 
 
 def needed(account: Account, driven: Driven) -> list[Right]:
-    """The rights, each once, in the order of what they are for.
+    """Return the rights, each once, in the order of what they are for.
 
     Args:
         account: what it is for.
@@ -152,7 +152,7 @@ def _events() -> list[Right]:
 
 
 def _status(verb: str, what: str, driven: Driven) -> Iterator[Right]:
-    """To write a driver's entries of ``status.devices``."""
+    """Yield the right to write a driver's entries of ``status.devices``."""
     yield from _rights(_RESOURCE, "resourceclaims/status", "patch", what)
     if driven.name and driven.release >= _OWN_ENTRIES:
         yield from _rights(_RESOURCE, "resourceclaims/driver", verb, what, name=driven.name)

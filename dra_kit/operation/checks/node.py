@@ -15,7 +15,7 @@ _ROOT_FLAG: Final = "--root-dir"
 
 
 def node_findings(kubelet_dir: Path, cdi_dir: Path, driver: str | None = None) -> Iterator[Finding]:
-    """What there is to see on this node.
+    """Yield the findings about this node.
 
     Args:
         kubelet_dir: the kubelet's root directory.
@@ -28,16 +28,16 @@ def node_findings(kubelet_dir: Path, cdi_dir: Path, driver: str | None = None) -
 
 
 def kubelet_root_findings(kubelet_dir: Path, processes: Path = Path("/proc")) -> Iterator[Finding]:
-    """Whether this is the root directory of the kubelet that runs here.
+    """Yield whether this is the root directory of the kubelet that runs here.
 
     Args:
-        kubelet_dir: that which drivers are told.
+        kubelet_dir: the one that drivers are configured with.
         processes: the file system that shows processes; in a pod it has those of the pod alone.
     """
     what, registry = "kubelet root", kubelet_dir / "plugins_registry"
-    told = next(_root_dirs(processes), None)
-    if told is not None and told.resolve() != kubelet_dir.resolve():
-        yield fail(what, f"the kubelet's {_ROOT_FLAG} is {told}, not {kubelet_dir}", "give it as --kubelet-dir")
+    root = next(_root_dirs(processes), None)
+    if root is not None and root.resolve() != kubelet_dir.resolve():
+        yield fail(what, f"the kubelet's {_ROOT_FLAG} is {root}, not {kubelet_dir}", "give it as --kubelet-dir")
     elif not kubelet_dir.is_dir():
         yield fail(what, f"{kubelet_dir} is not here", "give the kubelet's root directory as --kubelet-dir")
     elif not registry.is_dir():

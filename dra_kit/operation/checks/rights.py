@@ -20,7 +20,7 @@ _SUBJECT_REVIEWS: Final = Resource(
 
 
 async def check_rights(client: Client, account: Account, driven: Driven) -> list[Finding]:
-    """A line for each right that is missing, one for all when none is.
+    """Return a finding for each right that is missing, one for all when none is.
 
     Args:
         client: of the account.
@@ -53,7 +53,7 @@ def _title(account: Account, driven: Driven) -> str:
 
 
 def _but(account: Account, driven: Driven) -> str:
-    """What was not asked for."""
+    """Return what was not asked for."""
     if account == "user" or driven.code is not None:
         return ""
     return "; give a TARGET for what its code needs beside that"

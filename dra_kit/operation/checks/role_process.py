@@ -17,7 +17,7 @@ class RoleProcess:
 
     Attributes:
         role: that runs.
-        target: its TARGET; empty where it is not told by the second word.
+        target: its TARGET; empty where the second word does not name it.
     """
 
     role: Role
@@ -25,7 +25,7 @@ class RoleProcess:
 
 
 def role_process(processes: Path = Path("/proc")) -> RoleProcess | None:
-    """The role whose container this is; None where the first process is something else.
+    """Return the role whose container this is; None where the first process is something else.
 
     Args:
         processes: the file system that shows processes.

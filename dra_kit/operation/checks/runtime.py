@@ -21,7 +21,7 @@ _PLUGINS: Final = ("io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri")
 
 
 def runtime_findings(nodes: Iterable[Mapping[str, Any]]) -> list[Finding]:
-    """What the versions of the nodes' runtimes tell; one line for all that are well.
+    """Return the findings from the versions of the nodes' runtimes; one line for all that are well.
 
     Args:
         nodes: Node objects.
@@ -50,7 +50,7 @@ def runtime_findings(nodes: Iterable[Mapping[str, Any]]) -> list[Finding]:
 
 
 def is_of_sandbox(node: Mapping[str, Any]) -> bool:
-    """Whether it is one of ``dra-kit sandbox``: its runtime knows CDI, its kubelet cannot be asked for its settings.
+    """Return whether it is a node of ``dra-kit sandbox``: its runtime knows CDI, its kubelet has no settings to read.
 
     Args:
         node: a Node object.
@@ -63,7 +63,7 @@ def _version(node: Mapping[str, Any]) -> str:
 
 
 def containerd_findings(cdi_dir: Path, config: Path = CONTAINERD_CONFIG) -> Iterator[Finding]:
-    """What containerd's configuration on this node says, where it can be read.
+    """Yield findings from containerd's configuration on this node, where it can be read.
 
     Args:
         cdi_dir: where the driver writes its CDI files.

@@ -14,7 +14,7 @@ from dra_kit.resource.releases import NEWEST, OLDEST
 
 
 async def check_server(client: Client) -> Finding:
-    """The API server: a release that is supported, and one that serves resource.k8s.io/v1."""
+    """Check the API server: a release that is supported, and one that serves resource.k8s.io/v1."""
     what = "API server"
     try:
         features = await discover(client)
@@ -26,7 +26,7 @@ async def check_server(client: Client) -> Finding:
 
 
 def server_finding(features: ServerFeatures) -> Finding:
-    """What is to be said of a release that serves resource.k8s.io/v1."""
+    """Return the finding about a release that serves resource.k8s.io/v1."""
     if (features.major, features.minor) > NEWEST:
         return warn(
             "API server", f"Kubernetes {features} is newer than this release of dra-kit knows ({NEWEST})",
@@ -36,7 +36,7 @@ def server_finding(features: ServerFeatures) -> Finding:
 
 
 def kubelet_findings(nodes: Iterable[Mapping[str, Any]]) -> list[Finding]:
-    """The kubelets of nodes: one line for all that are well.
+    """Check the kubelets of nodes; return one line for all that are well.
 
     Args:
         nodes: Node objects.

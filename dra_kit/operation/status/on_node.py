@@ -13,11 +13,11 @@ from dra_kit.plugin.sockets import operation_link, operation_links
 
 
 async def statuses(kubelet_dir: Path, driver: str | None = None) -> tuple[list[dict[str, Any]], list[str]]:
-    """The documents of drivers, and a line for each that does not answer.
+    """Return the documents of drivers, and a line for each that does not answer.
 
     Args:
         kubelet_dir: the kubelet's root directory.
-        driver: the one that is meant; None for all that are here.
+        driver: the only one; None for all that are here.
 
     Raises:
         ConfigurationError: there is none here.

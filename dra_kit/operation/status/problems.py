@@ -11,7 +11,7 @@ from dra_kit.values.json import ObjectView
 
 
 def problems(document: ObjectView) -> list[str]:
-    """A line for each thing that somebody should look at; none when all is well."""
+    """Return a line for each thing that needs attention; none when all is well."""
     return [
         *_of_registration(document),
         *_of_parts(document),
@@ -22,7 +22,7 @@ def problems(document: ObjectView) -> list[str]:
 
 
 def listed(document: ObjectView, key: str) -> Sequence[Mapping[str, Any]]:
-    """A list of the document; none where it could not be read."""
+    """Return a list of the document; none where it could not be read."""
     found = document.get(key)
     return found if isinstance(found, list) else ()
 
@@ -54,7 +54,7 @@ def _of_slices(document: ObjectView) -> Iterator[str]:
 
 
 def slice_differences(document: ObjectView) -> Iterator[str]:
-    """How the published pools differ from those that are wanted, a line for each pool."""
+    """Yield how the published pools differ from those that are wanted, a line for each pool."""
     slices = document.get("slices") or {}
     if slices.get("wanted") is None or slices.get("published") is None:
         return
@@ -63,9 +63,9 @@ def slice_differences(document: ObjectView) -> Iterator[str]:
     for pool in sorted(wanted.keys() | published.keys()):
         has, shall = published.get(pool, set()), wanted.get(pool, set())
         parts = {"missing": shall - has, "too many": has - shall}
-        told = [f"{what}: {', '.join(sorted(names))}" for what, names in parts.items() if names]
-        if told:
-            yield f"pool {pool} is not published as wanted; {'; '.join(told)}"
+        differences = [f"{what}: {', '.join(sorted(names))}" for what, names in parts.items() if names]
+        if differences:
+            yield f"pool {pool} is not published as wanted; {'; '.join(differences)}"
 
 
 def _of_effects(document: ObjectView) -> Iterator[str]:

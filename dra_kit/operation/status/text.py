@@ -14,7 +14,7 @@ from dra_kit.values.printable import printable
 
 
 def status_text(document: ObjectView) -> str:
-    """The whole of it, the problems first."""
+    """Return all of it, the problems first."""
     return "\n".join(_lines(document))
 
 

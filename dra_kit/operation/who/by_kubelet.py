@@ -7,7 +7,7 @@ from dra_kit.plugin.pod_resources import HeldDevice
 
 
 def held_use(held: HeldDevice) -> DeviceUse:
-    """What the kubelet tells of a device, as a row."""
+    """Return what the kubelet says of a device, as a row."""
     return DeviceUse(
         driver=held.driver,
         pool=held.pool,

@@ -22,7 +22,7 @@ _BYTES_MAX: Final = 4 * 1024 * 1024
 
 
 def devices_in_files(directories: Iterable[Path]) -> dict[str, DeviceUse]:
-    """The devices of claims, by their qualified CDI names; files that are damaged or may not be read are left out.
+    """Return the devices of claims, by their qualified CDI names; damaged and unreadable files are left out.
 
     Args:
         directories: where runtimes look for CDI files.

@@ -69,7 +69,7 @@ class DeviceUse:
         return self.namespace, self.claim, self.driver, self.pool, self.device, self.share
 
     def fits(self, wanted: str) -> bool:
-        """Whether a word of a user means it.
+        """Return whether a word of a user names it.
 
         Args:
             wanted: the name of a node, a pod, a claim or a device, a name with its ``namespace/``, a device with its
@@ -81,13 +81,13 @@ class DeviceUse:
         }  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
-        """All fields, by their names in JSON."""
+        """Return all fields, by their names in JSON."""
         texts = {key: getattr(self, field) for key, field in _TEXTS.items()}
         return {**texts, "hardwareIDs": list(self.hardware_ids)}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> DeviceUse:
-        """From what another release may have written: what is missing is not known.
+        """Return the object from JSON, maybe of another release: what is missing is unknown.
 
         Raises:
             ValueError: a field is of another type.
@@ -100,7 +100,7 @@ class DeviceUse:
 
 
 def with_users(uses: Iterable[DeviceUse], users: Iterable[DeviceUse]) -> list[DeviceUse]:
-    """What drivers say of devices, with pods and containers by the kubelet, and what only one of them knows.
+    """Return the drivers' devices with pods and containers from the kubelet, and what only one of them knows.
 
     Args:
         uses: as drivers tell them: hardware ids, requests, UIDs of claims.

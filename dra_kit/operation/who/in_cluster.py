@@ -35,9 +35,9 @@ _Uses: TypeAlias = Mapping[tuple[str, str, str], _PodUse]
 def device_uses(
     claims: Iterable[ObjectView], pods: Iterable[ObjectView], slices: Iterable[ObjectView] = ()
 ) -> list[DeviceUse]:
-    """All devices that are allocated, each with the containers of pods that have not ended.
+    """Return all devices that are allocated, each with the containers of pods that have not ended.
 
-    A device that no container gets is told with the pods that its claim is reserved for, or without any.
+    A device that no container gets is returned with the pods that its claim is reserved for, or without any.
 
     Args:
         claims: ResourceClaims.
@@ -70,7 +70,7 @@ def _allocated(claim: ObjectView) -> Iterator[DeviceUse]:
 
 
 def _with_users(use: DeviceUse, claim: ObjectView, uses: _Uses) -> Iterator[DeviceUse]:
-    told = False
+    is_used = False
     for consumer in (claim.get("status") or {}).get("reservedFor") or ():
         if consumer.get("resource") != "pods" or consumer.get("apiGroup"):
             continue
@@ -79,14 +79,14 @@ def _with_users(use: DeviceUse, claim: ObjectView, uses: _Uses) -> Iterator[Devi
             continue
         getting = dict.fromkeys(name for name, request in pod.containers if request in {"", use.request})
         for container in getting or ("",):
-            told = True
+            is_used = True
             yield replace(use, pod=consumer["name"], container=container, node=pod.node or use.node)
-    if not told:
+    if not is_used:
         yield use
 
 
 def _pod_uses(pods: Iterable[ObjectView]) -> _Uses:
-    """By namespace, claim and pod."""
+    """Return the uses of pods by namespace, claim and pod."""
     found: dict[tuple[str, str, str], _PodUse] = {}
     for pod in pods:
         metadata = pod["metadata"]
@@ -103,6 +103,6 @@ def _pod_uses(pods: Iterable[ObjectView]) -> _Uses:
 
 
 def _that_run(pod: ObjectView) -> list[ObjectView]:
-    """Containers and sidecars, as the kubelet's PodResources has them; init containers while the pod has not begun."""
+    """Return containers and sidecars, as PodResources of the kubelet; init containers while the pod has not begun."""
     begun = phase(pod) != "Pending"
     return [item for item in init_containers(pod) if is_sidecar(item) or not begun] + containers(pod)

@@ -48,9 +48,9 @@ async def in_cluster(credentials: Credentials, namespace: str | None = None) -> 
 
 def _reduced_pod(pod: dict[str, Any]) -> dict[str, Any]:
     spec, status = pod["spec"], pod.get("status") or {}
-    kept = ("name", "resources", "restartPolicy")
+    fields = ("name", "resources", "restartPolicy")
     lists = {
-        key: [{field: item[field] for field in kept if field in item} for item in spec.get(key) or ()]
+        key: [{field: item[field] for field in fields if field in item} for item in spec.get(key) or ()]
         for key in ("initContainers", "containers")
     }
     return {

@@ -30,7 +30,7 @@ class Found:
 
 
 def is_node(kubelet_dir: Path) -> bool:
-    """Whether there is something to ask: a driver of dra-kit, or the kubelet's PodResources.
+    """Return whether there is something to ask: a driver of dra-kit, or the PodResources of the kubelet.
 
     Args:
         kubelet_dir: the kubelet's root directory.
@@ -55,9 +55,9 @@ async def on_node(kubelet_dir: Path, cdi_directories: Iterable[Path]) -> Found:
         elif isinstance(answer, BaseException):
             raise answer
         else:
-            node, told = answer
+            node, found = answer
             nodes.add(node)
-            uses += told
+            uses += found
     node = nodes.pop() if len(nodes) == 1 else ""
     held: list[HeldDevice] = []
     try:

@@ -12,7 +12,7 @@ _HEADINGS: Final = ("DRIVER", "POOL", "DEVICE", "SHARE", "HARDWARE", "CLAIM", "P
 
 
 def who_table(uses: Sequence[DeviceUse]) -> str:
-    """The table; with a column for nodes where there are several.
+    """Return the table; with a column for nodes where there are several.
 
     Args:
         uses: its rows.

@@ -48,7 +48,7 @@ def fill_in_defaults(obj: Object, kind: str, api_version: str, now: str) -> None
 
 
 def _allocatable(status: Object) -> None:
-    """Of a node everything is allocatable unless somebody says otherwise."""
+    """Make everything of a node allocatable unless something else is given."""
     if status.get("capacity") and not status.get("allocatable"):
         status["allocatable"] = dict(status["capacity"])
 

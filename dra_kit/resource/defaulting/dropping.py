@@ -19,13 +19,13 @@ _ALTERNATIVES: Final = "devices.requests.*.firstAvailable.*"
 
 
 def _of_requests(field: str) -> tuple[str, ...]:
-    """A field of the two kinds of requests in the specs of claims and templates."""
+    """Drop a field of the two kinds of requests in the specs of claims and templates."""
     paths = (f"{_EXACTLY}.{field}", f"{_ALTERNATIVES}.{field}")
     return _of_claims(*paths)
 
 
 def _of_claims(*paths: str) -> tuple[str, ...]:
-    """Fields of a claim's spec, in claims and templates."""
+    """Drop fields of a claim's spec, in claims and templates."""
     return tuple(f"{spec}.{path}" for spec in ("spec", "spec.spec") for path in paths)
 
 
@@ -63,7 +63,7 @@ _FIELDS: Final[Sequence[tuple[tuple[str, ...], tuple[str, ...]]]] = (
 
 
 def drop_disabled_fields(obj: Object, old: Object | None, gates: FeatureGates) -> Object:
-    """An object without the fields of features that are off.
+    """Return an object without the fields of features that are off.
 
     A feature that the old object uses, in whichever place, stays for the new one.
 
@@ -89,7 +89,7 @@ def _uses(value: Any, way: Sequence[str]) -> bool:
 
 
 def _without(value: Any, way: Sequence[str]) -> Any:
-    """A copy, where something is removed, of what leads there."""
+    """Return a copy, where something is removed, of what leads there."""
     step, rest = way[0], way[1:]
     if not rest:
         return {key: item for key, item in value.items() if key != step} if _has(value, step) else value

@@ -24,7 +24,7 @@ class Strictness:
     Attributes:
         problems: ``unknown field "spec.x"`` and ``duplicate field "spec.y"``, as they come.
         unknown: paths of the unknown fields among them: ``spec.x``.
-        texts: the text of the objects in the document by path, for those that are kept as they were sent.
+        texts: the text of the objects in the document by path, for those that are stored as they were sent.
     """
 
     problems: list[str] = field(default_factory=list)
@@ -33,7 +33,7 @@ class Strictness:
 
 
 def decode(value: Any, type_name: str, strictness: Strictness | None = None) -> Any:
-    """A JSON value as a value of a type: unknown fields dropped, null as absent, scalars in their kept form.
+    """Return a JSON value as a value of a type: unknown fields dropped, null as absent, scalars as they are stored.
 
     Empty lists and maps stay: validation tells some of them from absent ones. :func:`prune` removes them.
 
@@ -117,7 +117,7 @@ def _below(path: str, key: str) -> str:
 
 
 def zero(type_name: str) -> Any:
-    """The zero value of a type: null for lists, maps and times, a struct with the zeros that are always written."""
+    """Return the zero value of a type: null for lists, maps and times; a struct with the zeros that are written."""
     if type_name in READERS:
         return ZEROS.get(type_name)
     if type_name.startswith((LIST, MAP)):
@@ -133,7 +133,7 @@ def zero(type_name: str) -> Any:
 
 
 def prune(value: Any, type_name: str, *, stored: bool = True) -> Any:
-    """A decoded value as the API server writes it: zero values left out or written, by the table.
+    """Return a decoded value as the API server writes it: zero values left out or written, by the table.
 
     Returns a new value; scalars and JSON are shared with the old one.
 
@@ -174,14 +174,14 @@ def _prune_struct(value: dict[str, Any], known: Struct, *, stored: bool) -> dict
 
 
 def _without_absence(entry: Field) -> bool:
-    """Whether a field is written even when it is absent: what is no pointer in Go has a zero value instead."""
+    """Return whether a field is written even when it is absent: what is no pointer in Go has a zero value instead."""
     if entry.presence == "omitempty":
         return _is_struct(entry.type) or entry.type in _TIMES
     return entry.presence == "always"
 
 
 def _is_written(item: Any, entry: Field) -> bool:
-    """Whether a value that is there is written."""
+    """Return whether a value that is there is written."""
     if entry.presence == "always" or item:
         return entry.presence != "omitzero" or item != zero_written(entry.type)
     if entry.presence == "pointer":
@@ -194,6 +194,6 @@ def _is_struct(type_name: str) -> bool:
 
 
 def zero_written(type_name: str) -> Any:
-    """The zero value of a type as it is written; null for lists, maps and times."""
+    """Return the zero value of a type as it is written; null for lists, maps and times."""
     known = struct(type_name)
     return ZEROS.get(type_name) if known is None else _prune_struct({}, known, stored=True)

@@ -25,7 +25,7 @@ def _table() -> dict[str, dict[str, Any]]:
 
 @cache
 def _has_defaults(type_name: str) -> bool:
-    """Whether a type, or one that it reaches, has defaults."""
+    """Return whether a type, or one that it reaches, has defaults."""
     waiting, seen = [type_name], set[str]()
     while waiting:
         name = waiting.pop().removeprefix(LIST).removeprefix(MAP)

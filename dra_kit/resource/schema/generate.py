@@ -101,7 +101,7 @@ class GoField(NamedTuple):
 
 
 def short(name: str) -> str:
-    """``io.k8s.api.core.v1.Pod`` as ``core/v1.Pod``, scalars by a name of their own."""
+    """Return ``io.k8s.api.core.v1.Pod`` as ``core/v1.Pod``, scalars by a name of their own."""
     for prefix, replacement in _PREFIXES.items():
         if name.startswith(prefix):
             group, version, kind = (replacement + name.removeprefix(prefix)).replace("/", ".").split(".")
@@ -111,7 +111,7 @@ def short(name: str) -> str:
 
 
 def type_of(schema: dict[str, Any]) -> str:
-    """The type expression of a property: a scalar, a struct's name, ``[]T`` or ``map[string]T``."""
+    """Return the type expression of a property: a scalar, a struct's name, ``[]T`` or ``map[string]T``."""
     if "allOf" in schema:
         return type_of(schema["allOf"][0])
     if "$ref" in schema:
@@ -133,7 +133,7 @@ def type_of(schema: dict[str, Any]) -> str:
 
 
 def go_fields(modules: list[Path]) -> dict[str, list[GoField]]:
-    """The fields of each struct, in order."""
+    """Return the fields of each struct, in order."""
     structs: dict[str, list[tuple[str, str, str, str, str]]] = {}
     for module in modules:
         for source in sorted(module.glob("**/*types.go")):
@@ -165,7 +165,7 @@ def _presence(pointer: bool, options: list[str]) -> str:
 
 
 def field(name: str, schema: dict[str, Any], required: list[str], go: GoField | None) -> dict[str, Any]:
-    """One entry of the table."""
+    """Return one entry of the table."""
     entry: dict[str, Any] = {"type": type_of(schema)}
     if name in required:
         entry["required"] = True
@@ -186,7 +186,7 @@ def field(name: str, schema: dict[str, Any], required: list[str], go: GoField | 
 
 
 def derive(schemas: dict[str, Any], order: dict[str, list[GoField]]) -> dict[str, dict[str, Any]]:
-    """The table: each type that a kind reaches, by its short name."""
+    """Return the table: each type that a kind reaches, by its short name."""
     by_name = {short(name): schema for name, schema in schemas.items()}
     table: dict[str, dict[str, Any]] = {}
     waiting = list(KINDS)
@@ -214,7 +214,7 @@ def derive(schemas: dict[str, Any], order: dict[str, list[GoField]]) -> dict[str
 
 
 def write(table: dict[str, dict[str, Any]], folder: Path) -> None:
-    """One file for each package, one line for each field."""
+    """Write one file for each package, one line for each field."""
     packages: dict[str, dict[str, Any]] = defaultdict(dict)
     for name in sorted(table):
         package, _, kind = name.partition(".")

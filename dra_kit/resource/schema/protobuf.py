@@ -29,7 +29,7 @@ class Malformed(ValueError):
 
 
 def unpack(body: bytes) -> tuple[str, str, bytes]:
-    """``apiVersion``, ``kind`` and message of an enveloped object (``runtime.Unknown``).
+    """Return ``apiVersion``, ``kind`` and message of an enveloped object (``runtime.Unknown``).
 
     Raises:
         Malformed: it is none.
@@ -42,7 +42,7 @@ def unpack(body: bytes) -> tuple[str, str, bytes]:
 
 
 def decode(message: bytes, type_name: str) -> Any:
-    """A message as the JSON value of a type; unknown fields are left out.
+    """Return a message as the JSON value of a type; unknown fields are left out.
 
     Raises:
         Malformed: it is no such message.
@@ -122,7 +122,7 @@ def _packed(data: bytes) -> Iterator[int]:
 
 
 def _values(message: bytes) -> Iterator[tuple[int, Value]]:
-    """Number and value of each field of a message, in order."""
+    """Yield number and value of each field of a message, in order."""
     position = 0
     while position < len(message):
         key, position = _varint(message, position)

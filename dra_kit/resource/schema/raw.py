@@ -15,7 +15,7 @@ _WORD: Final = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+)', 
 
 @cache
 def reaches_raw(type_name: str) -> bool:
-    """Whether a type, or one inside it, has fields of type RawExtension."""
+    """Return whether a type, or one inside it, has fields of type RawExtension."""
     waiting, seen = [type_name], set[str]()
     while waiting:
         name = waiting.pop().removeprefix(LIST).removeprefix(MAP)
@@ -46,7 +46,7 @@ class _Texts(Mapping[str, str]):
 
 
 def texts(document: str) -> Mapping[str, str]:
-    """The text of every object inside a JSON document, by its path as in ``spec.devices.config[0].opaque``.
+    """Return the text of every object inside a JSON document, by its path as in ``spec.devices.config[0].opaque``.
 
     Args:
         document: well-formed JSON. Of a key that comes twice the last counts.
@@ -87,7 +87,7 @@ def texts(document: str) -> Mapping[str, str]:
 
 
 def unquoted(word: str) -> str:
-    """The string of a JSON word."""
+    """Return the string of a JSON word."""
     return str(loads(word)) if "\\" in word else word[1:-1]
 
 

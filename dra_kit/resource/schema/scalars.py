@@ -1,4 +1,4 @@
-"""Scalars of the API: how each is read, and in which form it is kept."""
+"""Scalars of the API: how each is read, and in which form it is stored."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class WrongType(ValueError):
         self.wanted = wanted
 
     def at(self, path: str) -> WrongType:
-        """The same error with the path of the field."""
+        """Return the same error with the path of the field."""
         return WrongType(f"{self} ({path})", given=self.given, wanted=self.wanted)
 
 
 def json_type(value: Any) -> str:
-    """What Go calls the type of a JSON value."""
+    """Return what Go calls the type of a JSON value."""
     if isinstance(value, bool):
         return "bool"
     names = {dict: "object", list: "array", str: "string", int: "number", float: "number"}
@@ -45,7 +45,7 @@ def json_type(value: Any) -> str:
 
 
 def mismatch(value: Any, go_type: str) -> WrongType:
-    """The error for a JSON value of another type."""
+    """Return the error for a JSON value of another type."""
     given = json_type(value)
     return WrongType(f"json: cannot unmarshal {given} into a field of type {go_type}", given=given, wanted=go_type)
 
@@ -102,13 +102,13 @@ def _parsed(text: str) -> tuple[datetime, str]:
 
 
 def _time(value: Any) -> str:
-    """``metav1.Time``: fractions of a second are cut, other zones become UTC."""
+    """Return ``metav1.Time``: fractions of a second are cut, other zones become UTC."""
     moment, _ = _parsed(_string(value))
     return moment.isoformat()[:19] + "Z"
 
 
 def _micro_time(value: Any) -> str:
-    """``metav1.MicroTime``: exactly six digits of a second."""
+    """Return ``metav1.MicroTime``: exactly six digits of a second."""
     moment, fraction = _parsed(_string(value))
     if len(fraction) != 7:
         raise WrongType(f'parsing time "{value}": it has not exactly six digits after the seconds')
@@ -150,7 +150,7 @@ READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "JSON": _raw_extension,
     "FieldsV1": _raw_extension,
 }
-"""For each scalar what turns a JSON value, other than null, into the kept form; it raises WrongType."""
+"""For each scalar what turns a JSON value, other than null, into the stored form; it raises WrongType."""
 
 ZEROS: Final[Mapping[str, Any]] = {
     "string": "", "bool": False, "int32": 0, "int64": 0, "double": 0, "IntOrString": 0, "Quantity": "0",

@@ -66,7 +66,7 @@ class Struct:
         name: such as ``core/v1.Pod``.
         fields: by JSON name.
         map: ``atomic`` when server-side apply treats it as one value.
-        open: whether fields that it does not name are kept, as in custom resources.
+        open: whether it preserves unknown fields, as custom resources may.
     """
 
     name: str
@@ -89,7 +89,7 @@ CUSTOM: Final = Struct(
 
 @cache
 def struct(name: str) -> Struct | None:
-    """The struct of that name; None for scalars, lists and maps.
+    """Return the struct of that name; None for scalars, lists and maps.
 
     Raises:
         KeyError: no served kind reaches such a type.
@@ -106,12 +106,12 @@ def struct(name: str) -> Struct | None:
 
 
 def types(package: str) -> tuple[str, ...]:
-    """The names of all types of a package such as ``core/v1``."""
+    """Return the names of all types of a package such as ``core/v1``."""
     return tuple(f"{package}.{kind}" for kind in _package(package))
 
 
 def item_type(name: str) -> str:
-    """The type of the items of a list, or of the values of a map."""
+    """Return the type of the items of a list, or of the values of a map."""
     return name.removeprefix(LIST) if name.startswith(LIST) else name.removeprefix(MAP)
 
 

@@ -1,4 +1,4 @@
-"""Models of resource.k8s.io/v1: snake_case attributes, camelCase JSON, unknown fields kept."""
+"""Models of resource.k8s.io/v1: snake_case attributes, camelCase JSON, unknown fields preserved."""
 
 from dra_kit.resource.v1.base import APIModel, ObjectMeta, OwnerReference
 from dra_kit.resource.v1.claims import (

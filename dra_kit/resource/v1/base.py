@@ -1,4 +1,4 @@
-"""What every API model shares: camelCase on the wire, unknown fields kept, absent stays absent."""
+"""What every API model shares: camelCase on the wire, unknown fields preserved, absent stays absent."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|
 class APIModel(BaseModel, frozen=True):
     """A JSON object of the Kubernetes API.
 
-    Attributes are the snake_case of the JSON names. Fields that this release does not know are kept and written
+    Attributes are the snake_case of the JSON names. Fields that this release does not know are preserved and written
     back, so that a newer API server loses nothing. Optional fields that are empty are not written. ``null`` means
     absent, and the zero value inside lists and maps, as in the API server's own decoder.
     """
@@ -66,12 +66,12 @@ class APIModel(BaseModel, frozen=True):
         return data
 
     def to_json(self) -> dict[str, Any]:
-        """This object as the API server takes it."""
+        """Return this object as the API server takes it."""
         return self.model_dump(mode="json", by_alias=True)
 
 
 def _without_nulls(data: Any, model: type[APIModel]) -> Any:
-    """An object without its nulls: an attribute is left out, an item of a list or map is the zero of its type."""
+    """Return an object without its nulls: attributes are left out, items become the zero value of their type."""
     if not isinstance(data, dict):
         return data
     nested = _nested(model)
@@ -96,7 +96,7 @@ def _cleaned(value: Any, container: Any, item: Any, zero: Any) -> Any:
 
 @cache
 def _nested(model: type[APIModel]) -> dict[str, tuple[Any, type[APIModel] | None, Any]]:
-    """Of lists, maps and objects, by attribute and by JSON name: the container, the model and the zero of items."""
+    """Return lists, maps and objects by attribute and by JSON name: the container, the model and the zero of items."""
     found: dict[str, tuple[Any, type[APIModel] | None, Any]] = {}
     for name, field in model.model_fields.items():
         for annotation in _alternatives(field.annotation):
@@ -120,7 +120,7 @@ def _alternatives(annotation: Any) -> tuple[Any, ...]:
 
 
 class ObjectMeta(APIModel, frozen=True):
-    """``metadata`` as far as a driver needs it; the rest is kept as it came."""
+    """``metadata`` as far as a driver needs it; the rest is preserved as it came."""
 
     name: str = ""
     generate_name: str = ""

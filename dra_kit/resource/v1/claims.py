@@ -84,7 +84,7 @@ class ResourceClaimConsumerReference(APIModel, frozen=True):
 
 
 class ResourceClaimStatus(APIModel, frozen=True):
-    """The claim's allocation, users, and what drivers say of its devices (kept as it came)."""
+    """The claim's allocation, users, and what drivers say of its devices (preserved as it came)."""
 
     allocation: AllocationResult | None = None
     reserved_for: tuple[ResourceClaimConsumerReference, ...] = ()

@@ -20,7 +20,7 @@ _NATIVE_DOMAIN: Final = "kubernetes.io/"
 def validate_class(
     device_class: v1.DeviceClass, old: v1.DeviceClass | None = None, gates: FeatureGates | None = None
 ) -> list[FieldError]:
-    """All rules of the API server (Kubernetes 1.37) for the name and spec of a class, in its paths and texts.
+    """Check all rules of the API server (Kubernetes 1.37) for the name and spec of a class, in its paths and texts.
 
     Args:
         device_class: fields of gates that are off have been dropped from it.
@@ -44,7 +44,7 @@ def validate_class(
 
 
 def _validate_extended_resource(name: str, path: str) -> list[FieldError]:
-    """A resource name with a domain that is not Kubernetes' own, short enough for a quota on it."""
+    """Check a resource name with a domain that is not Kubernetes' own, short enough for a quota on it."""
     problems = []
     if "/" not in name:
         problems.append("a name must be a domain-prefixed path, such as 'example.com/my-prop'")

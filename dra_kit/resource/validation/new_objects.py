@@ -32,7 +32,7 @@ POD_SPECS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def validate_new(obj: Object, kind: str, gates: FeatureGates) -> list[FieldError]:
-    """All rules of the API server (Kubernetes 1.37) for a new object, except those for all metadata and admission.
+    """Check all rules of the API server (Kubernetes 1.37) for a new object, except metadata and admission.
 
     Args:
         obj: values of the right types, with defaults; an object of resource.k8s.io is in v1, and fields of gates that
@@ -67,7 +67,7 @@ def validate_new(obj: Object, kind: str, gates: FeatureGates) -> list[FieldError
 
 
 def _pod(spec: Object) -> list[FieldError]:
-    """Its containers and claims, and that what is gated has no node yet."""
+    """Check its containers and claims, and that a pod with scheduling gates has no node yet."""
     errors = validate_pod_spec(spec)
     if spec.get("schedulingGates") and spec.get("nodeName"):
         errors.append(forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared"))

@@ -13,7 +13,7 @@ _IMMUTABLE: Final = "field is immutable"
 
 
 def validate_pool_status_request(request: v1alpha3.ResourcePoolStatusRequest) -> list[FieldError]:
-    """All rules of the API server (Kubernetes 1.37) for a new request; unlike elsewhere a driver may have 253 bytes."""
+    """Check all rules of the API server (Kubernetes 1.37) for a new request; a driver may have 253 bytes here."""
     spec = request.spec
     errors = declared_driver_name(spec.driver, "spec.driver", max_length=None)
     if spec.pool_name is not None:
@@ -31,12 +31,12 @@ def validate_pool_status_request(request: v1alpha3.ResourcePoolStatusRequest) ->
 def validate_pool_status_request_update(
     request: v1alpha3.ResourcePoolStatusRequest, old: v1alpha3.ResourcePoolStatusRequest
 ) -> list[FieldError]:
-    """A request stays as it was made."""
+    """Check that a request stays as it was made."""
     if request.spec == old.spec:
         return []
     return declarative([invalid("spec", None, _IMMUTABLE)])
 
 
 def validate_pool_status(status: Any, old: Any) -> list[FieldError]:
-    """The answer to a request is given once."""
+    """Check that a request is answered once."""
     return [invalid("status", status, _IMMUTABLE)] if old and status != old else []

@@ -12,7 +12,7 @@ from dra_kit.resource.validation.fields.tolerations import validate_taint
 
 
 def validate_taint_rule(rule: v1.DeviceTaintRule, old: v1.DeviceTaintRule | None = None) -> list[FieldError]:
-    """All rules of the API server (Kubernetes 1.37) for the spec of a rule, in its paths and texts.
+    """Check all rules of the API server (Kubernetes 1.37) for the spec of a rule, in its paths and texts.
 
     Args:
         rule: the rule.
@@ -31,5 +31,5 @@ def validate_taint_rule(rule: v1.DeviceTaintRule, old: v1.DeviceTaintRule | None
 
 
 def validate_taint_rule_status(conditions: Sequence[v1.Condition]) -> list[FieldError]:
-    """``status.conditions`` of a rule."""
+    """Check ``status.conditions`` of a rule."""
     return validate_conditions(conditions, "status.conditions")

@@ -60,7 +60,7 @@ class Cause:
 async def pod_causes(
     informers: Informers, client: Client, pods: Sequence[ObjectView], gates: FeatureGates
 ) -> Mapping[str, Sequence[Cause]]:
-    """What stands in the way of pods, by UID; nothing where there is no explanation.
+    """Return what stands in the way of pods, by UID; nothing where there is no explanation.
 
     Args:
         informers: of the control plane that they are in.
@@ -101,6 +101,6 @@ def _of_claim(claim: PodClaimExplanation) -> Iterator[Cause]:
 
 
 def _is_taken(judged: JudgedChoice) -> bool:
-    """Whether every device matches, and none is to be had."""
+    """Return whether every device matches, and none is free."""
     wanted = judged.choice is not None and not judged.choice.all_devices
     return wanted and bool(judged.devices) and all(device.matches and not device.fits for device in judged.devices)

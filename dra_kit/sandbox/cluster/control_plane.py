@@ -124,11 +124,11 @@ class ControlPlane:
         return self._informers
 
     def credentials(self) -> Credentials:
-        """For clients: they may do everything."""
+        """Return credentials for clients: they may do everything."""
         return Credentials(self.server.connection())
 
     async def connect(self, user_agent: str) -> Client:
-        """A client for the running event loop, closed with the control plane."""
+        """Return a client for the running event loop, closed with the control plane."""
         return await self._stack.enter_async_context(Client(self.credentials(), user_agent=user_agent))
 
     async def or_fail(self, work: Awaitable[object], others: Iterable[Awaitable[object]] = ()) -> None:
@@ -162,7 +162,7 @@ async def _run(informers: Informers, manager: ControllerManager, scheduler: Sche
 
 
 def first_of(errors: BaseExceptionGroup[DraKitError]) -> DraKitError:
-    """The first error of a group, however deep it lies."""
+    """Return the first error of a group, however deep it lies."""
     error: BaseException = errors
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

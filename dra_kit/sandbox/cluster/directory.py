@@ -24,7 +24,7 @@ _LONGEST_BASE: Final = 24  # bytes of TMPDIR: names of nodes, drivers and socket
 
 @contextmanager
 def sandbox_directory() -> Iterator[Path]:
-    """A new directory with a short path, for this user alone; removed in the end.
+    """Create a directory with a short path, for this user alone; remove it in the end.
 
     It is signed: a file in it tells the directory's own name and a random mark, and is locked as long as the sandbox
     runs. A process that is killed removes nothing, so whatever others left is cleaned up before.
@@ -50,7 +50,7 @@ def sandbox_directory() -> Iterator[Path]:
 
 
 def mark_of(directory: Path) -> str:
-    """The mark that the processes of a sandbox carry; empty when the directory is not signed."""
+    """Return the mark of the processes of a sandbox; empty when the directory is not signed."""
     try:
         signature = json.loads(private.read(directory / _SIGNATURE) or b"")
         # a copy under another name is somebody's own
@@ -89,12 +89,12 @@ def remove_abandoned() -> int:
 
 
 def running_directories() -> list[Path]:
-    """The directories of this user's sandboxes that run, oldest first."""
+    """Return the directories of this user's sandboxes that run, oldest first."""
     return sorted(filter(_is_held, _base().glob(f"{_PREFIX}*")), key=_age)
 
 
 def _is_held(directory: Path) -> bool:
-    """Whether it is that of a sandbox which holds its lock."""
+    """Return whether it is that of a sandbox which holds its lock."""
     if not private.is_own_directory(directory) or not mark_of(directory):
         return False
     try:
@@ -111,7 +111,7 @@ def _is_held(directory: Path) -> bool:
 
 
 def _age(directory: Path) -> float:
-    """When it was signed."""
+    """Return when it was signed."""
     try:
         return (directory / _SIGNATURE).stat().st_mtime
     except OSError:

@@ -30,7 +30,7 @@ class Informers:
         return self._informers.keys()
 
     def objects(self, resource: Resource) -> Mapping[tuple[str, str], dict[str, Any]]:
-        """All objects of a followed resource by (namespace, name): a live view whose objects must not be changed."""
+        """Return all objects of a followed resource by (namespace, name), as a live view; do not change the objects."""
         return self._informers[resource].objects
 
     def listen(self, resource: Resource, listener: Callable[[Change], None]) -> None:

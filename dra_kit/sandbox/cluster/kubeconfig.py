@@ -42,7 +42,7 @@ def written(path: Path, document: Mapping[str, Any]) -> Iterator[None]:
 
 
 def _is_free(path: Path) -> bool:
-    """Whether nothing is there, or an empty file, or what an earlier sandbox could not remove."""
+    """Return whether nothing is there, or an empty file, or what an earlier sandbox could not remove."""
     if not os.path.lexists(path):
         return True
     text = _read(path)
@@ -57,7 +57,7 @@ def _is_free(path: Path) -> bool:
 
 
 def _read(path: Path) -> bytes | None:
-    """A file of ours; some file systems (those of Windows below WSL) have no permissions to forbid."""
+    """Return a file of ours; some file systems (those of Windows below WSL) have no permissions to forbid."""
     return private.read(path, forbidden=0)
 
 

@@ -24,12 +24,12 @@ _WAITS_FOR_IMAGE: Final = {
 
 
 def logged_container(pod: Mapping[str, Any], name: str, *, previous: bool) -> str:
-    """ID of the container whose log is meant.
+    """Return the ID of the container whose log is requested.
 
     Args:
         pod: the object.
         name: of the container in the pod.
-        previous: the one before it is meant.
+        previous: whether to return the log of the attempt before.
 
     Raises:
         NoLog: there is none.
@@ -58,7 +58,7 @@ def logged_container(pod: Mapping[str, Any], name: str, *, previous: bool) -> st
 
 
 async def log_stream(log: ContainerLog, options: LogOptions, now: int) -> AsyncGenerator[bytes, None]:
-    """What is asked for of a log, until the container has ended or the limit is reached.
+    """Yield the requested part of a log, until the container has ended or the limit is reached.
 
     Args:
         log: to read.
@@ -94,7 +94,7 @@ class _Lines:
         self._at_line = True
 
     def of(self, excerpt: Excerpt) -> Iterator[bytes]:
-        """The parts of one, which follow each other."""
+        """Yield the parts of one, in order."""
         if excerpt.missed.offset:
             yield f"dra-kit: {excerpt.missed.offset:,} bytes went before they were read\n".encode()
             self._at_line = True

@@ -12,7 +12,7 @@ _LARGEST: Final = 1 << 16  # bytes; what is read here are small records
 
 
 def is_own_directory(path: Path) -> bool:
-    """Whether it is a directory of this user that nobody else may look into; a link to one is not."""
+    """Return whether it is a directory of this user that nobody else may read; a link to one is not."""
     try:
         found = path.lstat()
     except OSError:
@@ -25,7 +25,7 @@ def _is_ours(found: os.stat_result, forbidden: int) -> bool:
 
 
 def create(path: Path) -> int:
-    """The descriptor of a new file for this user alone; what is written goes to its end, also when it is cut meanwhile.
+    """Create a file for this user alone, and return its descriptor; writes go to its end, even if it is cut meanwhile.
 
     Raises:
         OSError: there is something of that name, be it a link to nothing.
@@ -34,7 +34,7 @@ def create(path: Path) -> int:
 
 
 def read(path: Path, *, forbidden: int = 0o077) -> bytes | None:
-    """What a small file of this user holds; None when there is none, or only something else of that name.
+    """Return the content of a small file of this user; None when there is none, or only something else of that name.
 
     Args:
         path: of a regular file with no other name.

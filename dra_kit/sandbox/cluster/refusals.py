@@ -34,12 +34,12 @@ class Refusals(logging.Handler):
                 self._texts.pop(claim, None)
 
     def of(self, namespace: str, claim: str) -> str:
-        """The permanent error that the driver gave last for a claim; empty without one."""
+        """Return the permanent error that the driver gave last for a claim; empty without one."""
         with self._guard:
             return self._texts.get(f"{namespace}/{claim}", "")
 
     def forget(self, namespace: str) -> None:
-        """Something has changed, so that claims of a namespace may be prepared after all."""
+        """Forget refusals: something has changed, so that claims of a namespace may be prepared after all."""
         with self._guard:
             for claim in [name for name in self._texts if name.startswith(f"{namespace}/")]:
                 del self._texts[claim]

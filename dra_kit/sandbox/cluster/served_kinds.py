@@ -25,7 +25,7 @@ class ServedKinds:
         self._known: dict[str, dict[str, Resource]] = {}
 
     async def resource(self, where: str, body: Mapping[str, Any]) -> Resource:
-        """What an object is.
+        """Return the resource of an object.
 
         Args:
             where: it stands, for the error.

@@ -25,15 +25,15 @@ class SlowCalls:
         return bool(self._under_way)
 
     def begun(self, node: str, call: PluginCalled) -> None:
-        """A kubelet calls the driver."""
+        """Note that a kubelet calls the driver."""
         self._under_way[node, call.driver, call.claims] = (time.monotonic(), call)
 
     def ended(self, node: str, call: ClaimsPrepared | ClaimsReleased) -> None:
-        """The call was answered, or given up."""
+        """Note that the call was answered, or given up."""
         self._under_way.pop((node, call.driver, call.claims), None)
 
     def overdue(self) -> Iterator[tuple[str, PluginCalled]]:
-        """The calls, each with its node, that have become slow since the last time."""
+        """Yield the calls, each with its node, that have become slow since the last time."""
         now = time.monotonic()
         slow = [key for key, (begin, _) in self._under_way.items() if now - begin > PATIENCE]
         for key in slow:

@@ -75,15 +75,15 @@ class Kubeconfigs:
         self._accounts, self._stack = accounts, stack
 
     def node(self, name: str) -> Path:
-        """Of the node role on a node."""
+        """Return the kubeconfig of the node role on a node."""
         return self._of(self._accounts.node, f"node-{name}", name) if self._accounts else self._admin
 
     def controller(self) -> Path:
-        """Of the controller role."""
+        """Return the kubeconfig of the controller role."""
         return self._of(self._accounts.controller, "controller") if self._accounts else self._admin
 
     def webhook(self) -> Path:
-        """Of the webhook role."""
+        """Return the kubeconfig of the webhook role."""
         return self._of(self._accounts.webhook, "webhook") if self._accounts else self._admin
 
     def _of(self, account: str, role: str, node: str = "") -> Path:

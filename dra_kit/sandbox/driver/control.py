@@ -71,7 +71,7 @@ class SandboxControl:
         return self.driver.name
 
     def on(self, node: SandboxNode) -> NodeDriver:
-        """It on a node."""
+        """Return the driver on a node."""
         return node.drivers[self.name]
 
     def start_on(self, nodes: Sequence[SandboxNode], kubeconfigs: Kubeconfigs) -> None:
@@ -100,7 +100,7 @@ class SandboxControl:
             await self.operators.stop()
 
     def fresh(self, node: SandboxNode) -> Release:
-        """The release that runs, as one that never ran.
+        """Return the release that runs, loaded again.
 
         Raises:
             ConfigurationError: there is none.
@@ -211,7 +211,7 @@ class SandboxControl:
             raise refusals[0]
 
     async def _replace(self, new: SandboxDriver) -> None:
-        """A rolling update, node by node; then the roles of the cluster."""
+        """Do a rolling update, node by node; then the roles of the cluster."""
         # first of all: where one cannot be made, nothing is replaced
         releases = [new.release(self._author(new, node)) for node in self.nodes]
         of_operators = new.release(None).driver
@@ -223,7 +223,7 @@ class SandboxControl:
             await former.stop()
 
     def _author(self, new: SandboxDriver, node: SandboxNode) -> BaseModel | None:
-        """The author's settings of a release; files that tests edit stay as they are."""
+        """Return the author's settings of a release; files that tests edit stay as they are."""
         given, former = new.settings_on(node.name, node.directory), self.on(node).author
         names = [name for name in self._edited if given is not None and name in type(given).model_fields]
         return given.model_copy(update={name: getattr(former, name) for name in names}) if given else None

@@ -52,7 +52,7 @@ class SandboxDriver:
         return self.drivers[0].name if self.drivers else ""
 
     def release(self, author: BaseModel | None, driver: Driver[Any, Any] | None = None) -> Release:
-        """It for one node.
+        """Return the release for one node.
 
         Args:
             author: the author's settings there.
@@ -68,7 +68,7 @@ class SandboxDriver:
         return Release(driver, author, self.target, self.folder)
 
     def unused(self, used: Iterable[SandboxDriver]) -> SandboxDriver:
-        """The same with a driver that never ran: a module that is imported already gives the driver that runs.
+        """Return the same with a driver that never ran: a module that is imported already gives the driver that runs.
 
         Args:
             used: releases that ran or run here.
@@ -80,7 +80,7 @@ class SandboxDriver:
         return self
 
     def settings_on(self, node: str, directory: Path) -> BaseModel | None:
-        """The author's settings on a node.
+        """Return the author's settings on a node.
 
         Raises:
             ConfigurationError: a value is wrong.
@@ -152,7 +152,7 @@ def require_distinct(drivers: Iterable[tuple[str, str]]) -> None:
 
 
 def device_classes(target: str) -> tuple[Path, ...]:
-    """The manifest of DeviceClasses of the project that a TARGET names: its ``deviceclasses.yaml``, if it has one.
+    """Return the manifest of DeviceClasses of the project of a TARGET: its ``deviceclasses.yaml``, if it has one.
 
     Raises:
         ConfigurationError: its ``pyproject.toml`` cannot be read.
@@ -162,7 +162,7 @@ def device_classes(target: str) -> tuple[Path, ...]:
 
 
 def project_settings(target: str, driver: Driver[Any, Any]) -> dict[str, object]:
-    """The values that the project which a TARGET names gives to its driver's settings in a sandbox.
+    """Return the values that the project which a TARGET names gives to its driver's settings in a sandbox.
 
     They stand in the table ``[tool.dra-kit.sandbox.settings]`` of its ``pyproject.toml``; ``{project}`` stands for the
     folder.
@@ -189,7 +189,7 @@ def project_settings(target: str, driver: Driver[Any, Any]) -> dict[str, object]
 
 
 def _placed(value: Any, places: Mapping[str, str]) -> Any:
-    """A value with what its placeholders stand for."""
+    """Return a value with its placeholders replaced."""
     match value:
         case str():
             for name, text in places.items():

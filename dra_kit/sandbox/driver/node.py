@@ -140,7 +140,7 @@ class SandboxNode:
             await asyncio.sleep(_POLL)
 
     async def reboot(self, releases: Sequence[Release], lost: Sequence[Path] = ()) -> None:
-        """The node goes down and comes up: containers, programs and the drivers end, CDI files are gone.
+        """Reboot the node: containers, programs and drivers end, CDI files are gone.
 
         A driver in a process is killed, as by a power cut; one in a thread is stopped in order.
 
@@ -167,7 +167,7 @@ class SandboxNode:
     # --- what can be seen of it
 
     def cdi_files(self, driver: str = "") -> list[Path]:
-        """A driver's files in the CDI directory, those that it is writing too.
+        """Return a driver's files in the CDI directory, those that it is writing too.
 
         Args:
             driver: its name; of all drivers where it is empty, and all files where that driver was started by others.
@@ -177,7 +177,7 @@ class SandboxNode:
         return [path for path in files if not names or any(name in path.name for name in names)]
 
     def cdi_specs(self, driver: str, claims: Collection[str]) -> dict[str, Mapping[str, Any]]:
-        """What a container runtime reads there of a driver's claims, which are given by UID; by path."""
+        """Return what a container runtime reads there of a driver's claims, which are given by UID; by path."""
         found = {}
         for path in self.cdi_files(driver):
             if path.suffix != ".json" or not any(uid in path.name for uid in claims):  # another suffix: not whole yet
@@ -189,7 +189,7 @@ class SandboxNode:
         return found
 
     def state(self) -> Iterator[str]:
-        """What the node keeps for claims, one text for each thing."""
+        """Yield what the node stores for claims, one text for each thing."""
         for path in self.cdi_files():
             yield f"CDI file {path.name}"
         for info in Checkpoint(self.directory).load():
@@ -210,11 +210,11 @@ class SandboxNode:
             yield f"effect {effect['effect']} with {effect['spec']}"
         for name, directory in directories.items():
             for path in _files(directory):
-                yield f"{_words(name)} file {path.relative_to(directory)}"
+                yield f"{_readable(name)} file {path.relative_to(directory)}"
 
 
 def _directories(author: BaseModel | None) -> Iterator[tuple[str, Path]]:
-    """The settings that name a directory, or a path where none is yet."""
+    """Yield the settings that name a directory, or a path where none is yet."""
     for name in type(author).model_fields if author else ():
         value = getattr(author, name)
         if isinstance(value, Path) and not value.is_file():
@@ -230,7 +230,7 @@ def _is_vacant(path: Path) -> bool:
         return False
 
 
-def _words(setting: str) -> str:
+def _readable(setting: str) -> str:
     return setting.removesuffix("_dir").removesuffix("_directory").replace("_", " ")
 
 

@@ -28,7 +28,7 @@ _LOADS: Final = 60.0
 """Seconds in which a process has loaded its driver, on the slowest machine."""
 _COMES_UP: Final = 60.0
 """Seconds in which a driver is ready that was ready before, or whose predecessor was; one takes half a second, and tens
-of seconds where a suite of tests starts dozens of them at once. What fails is told at once."""
+of seconds where a suite of tests starts dozens of them at once. What fails is reported at once."""
 
 
 class NodeDriver:
@@ -81,15 +81,15 @@ class NodeDriver:
         return self._role.failure if self._role else ""
 
     def calls(self) -> Sequence[str]:
-        """The calls of the driver's code that have not returned."""
+        """Return the calls of the driver's code that have not returned."""
         return self._role.calls() if self._role else ()
 
     def hanging(self, patience: float) -> Sequence[str]:
-        """Those that have not returned for so many seconds, and ``discover`` when it has not yielded for as long."""
+        """Return the calls older than so many seconds, and ``discover`` when it has not yielded for as long."""
         return self._role.hanging(patience) if self._role else ()
 
     def serves(self) -> bool:
-        """Whether the kubelet knows the driver: a pod that comes before waits for more than a minute."""
+        """Return whether the kubelet knows the driver: a pod that comes before waits for more than a minute."""
         return bool(self._plugins())
 
     async def inject_health(self, device: str, reason: str, message: str | None, pool: str | None) -> None:
@@ -135,7 +135,7 @@ class NodeDriver:
         self.start(release)
 
     async def replace(self, release: Release) -> None:
-        """A rolling update: the new one comes up in a pod of its own, beside the old one, which is ended then.
+        """Do a rolling update: the new one comes up in a pod of its own, beside the old one, which is ended then.
 
         Raises:
             SandboxError: the new one does not come up; it is ended, and the old one runs on.
@@ -160,7 +160,7 @@ class NodeDriver:
             await asyncio.sleep(_POLL)
 
     async def kill(self) -> None:
-        """``kill -9``; it is gone when this returns, and stays away until :meth:`start_again`.
+        """Kill it with ``kill -9``; it is gone when this returns, and stays away until :meth:`start_again`.
 
         Raises:
             ConfigurationError: it is no process.
@@ -170,7 +170,7 @@ class NodeDriver:
         await self._killed(role)
 
     async def lose_power(self) -> None:
-        """It ends as the node does: killed where it is a process."""
+        """End as the node does: killed where it is a process."""
         role, self._role = self._role, None
         if isinstance(role, RoleInProcess):
             await self._killed(role)
@@ -248,7 +248,7 @@ class NodeDriver:
             await asyncio.sleep(_POLL)
 
     async def _has_crashed(self, role: NodeRole) -> bool:
-        """Whether it has killed itself after a step; it is not there any more then."""
+        """Return whether it has killed itself after a step; it is not there any more then."""
         if not isinstance(role, RoleInProcess) or not (step := role.crashed_at):
             return False
         if self._role is role:
@@ -284,7 +284,7 @@ class NodeDriver:
 
 
 def _late(role: NodeRole, *, loaded: bool) -> str:
-    """What a driver has not done in its time, and where to look."""
+    """Return what a driver has not done in its time, and where to look."""
     if not loaded:
         return f"its module has not been imported within {_LOADS:.0f} s; see what it waits for when it is imported"
     missing = "the kubelet is not connected to it" if role.ready else "not all of its parts are ready"

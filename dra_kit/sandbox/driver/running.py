@@ -25,7 +25,7 @@ from dra_kit.values.nearest import did_you_mean
 
 PUBLISH_SECONDS: Final = 60.0
 """A driver that has published nothing by then has a problem; one takes tens of seconds on a busy machine. What it waits
-for is told long before, and a discover that fails ends it at once."""
+for is reported long before, and a discover that fails ends it at once."""
 _FAILED_SECONDS: Final = 1.5  # a driver whose discover failed may mend itself within this time
 _POLL: Final = 0.02
 
@@ -49,11 +49,11 @@ class Surroundings(Protocol):
         ...
 
     def new_operators(self) -> Operators:
-        """Controller and webhook roles, for one release of a driver."""
+        """Return controller and webhook roles, for one release of a driver."""
         ...
 
     def silent(self, calls: Sequence[str]) -> None:
-        """A driver has published nothing for a while.
+        """Report that a driver has published nothing for a while.
 
         Args:
             calls: of its code that have not returned.
@@ -85,7 +85,7 @@ class RunningDrivers:
         return [driver.name for driver in self._drivers]
 
     def control(self, name: str = "") -> SandboxControl:
-        """What may be done to one of them.
+        """Return the control of one of them.
 
         Args:
             name: of the driver; empty where there is one alone.
@@ -206,7 +206,7 @@ class RunningDrivers:
             await self._ended.wait()
 
     def role_ended(self) -> None:
-        """A role has ended, in order or not."""
+        """Report that a role has ended, in order or not."""
         self._ended.set()
 
     def check(self) -> None:
@@ -220,11 +220,11 @@ class RunningDrivers:
                 raise SandboxError(self._why(f"{name} ended: {failure}"))
 
     def calls(self) -> list[str]:
-        """The calls of the drivers' code that have not returned."""
+        """Return the calls of the drivers' code that have not returned."""
         return self._of_each(lambda control, node: control.on(node).calls())
 
     def _failures(self) -> Iterator[tuple[str, str]]:
-        """Each role, and why it ended; empty while it runs."""
+        """Yield each role, and why it ended; empty while it runs."""
         for control in self._controls:
             whose = f"{control.name}'s" if len(self._controls) > 1 else "the driver's"
             for node in control.nodes:
@@ -240,7 +240,7 @@ class RunningDrivers:
         return self._of_each(lambda control, node: control.on(node).hanging(0.0))
 
     def _of_each(self, lines: Callable[[SandboxControl, SandboxNode], Sequence[str]]) -> list[str]:
-        """Lines of each driver on each node, which say whose they are."""
+        """Return lines of each driver on each node, with their names."""
         return [
             f"{control.name if len(self._controls) > 1 else ''} on {node.name}: {line}".lstrip()
             for node in self._cluster.nodes

@@ -19,7 +19,7 @@ _BLOCK: Final = 1 << 16
 def trim(path: Path, limit: int) -> None:
     """Drop the oldest lines of a file that is longer than it may be, until half of the limit is left, and say so in it.
 
-    Writers go on with the same file, which they have opened to append. What they write meanwhile is kept, but for that
+    Writers go on with the same file, which they have opened to append. What they write meanwhile stays, but for that
     of the moment between two system calls.
 
     Args:

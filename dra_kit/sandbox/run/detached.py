@@ -62,12 +62,12 @@ class DetachedSandbox:
         return _began(self.pid) == self.began
 
     def has_kubeconfig(self, path: Path) -> bool:
-        """Whether it wrote this one."""
+        """Return whether it wrote the kubeconfig at a path."""
         return Path(self.kubeconfig).resolve() == path.resolve()
 
 
 def state_directory() -> Path:
-    """Where sandboxes in the background leave word of themselves, for this user alone.
+    """Return where sandboxes in the background leave their records, for this user alone.
 
     Raises:
         SandboxError: there is no such place.
@@ -89,7 +89,7 @@ def state_directory() -> Path:
 
 
 def is_detached() -> bool:
-    """Whether this process is a sandbox in the background."""
+    """Return whether this process is a sandbox in the background."""
     return STATE_VARIABLE in os.environ
 
 
@@ -141,7 +141,7 @@ def _up(state: Path, process: subprocess.Popen[bytes], log: Path) -> DetachedSan
 
 
 def _reason(state: Path, log: Path) -> SandboxError:
-    """The error that a sandbox ended with, or else the last lines that it printed."""
+    """Return the error that a sandbox ended with, or else the last lines that it printed."""
     fields = _fields(state)
     text, code = fields.get("error"), fields.get("code")
     if not isinstance(text, str) or not isinstance(code, str):
@@ -183,7 +183,7 @@ def announce_failure(error: DraKitError) -> None:
 
 
 def running() -> list[DetachedSandbox]:
-    """The sandboxes of this user that run in the background, oldest first; word of those that ended is removed.
+    """Return the sandboxes of this user in the background, oldest first; remove the records of those that ended.
 
     Raises:
         SandboxError: the place where they leave word is not this user's alone.
@@ -209,7 +209,7 @@ def _forget(sandbox: DetachedSandbox) -> None:
 
 
 def _read(path: Path) -> DetachedSandbox | None:
-    """What a sandbox left; None when no sandbox has left this."""
+    """Return the record of a sandbox; None when it is of no sandbox."""
     fields = _fields(path)
     found: list[Any] = [fields.get(name) for name in ("pid", "began", "drivers", "kubeconfig")]
     pid, began, drivers, kubeconfig = found
@@ -220,7 +220,7 @@ def _read(path: Path) -> DetachedSandbox | None:
 
 
 def _fields(path: Path) -> Mapping[str, Any]:
-    """The JSON object in a file that a process of this user wrote; empty when there is none."""
+    """Return the JSON object in a file that a process of this user wrote; empty when there is none."""
     try:
         found = json.loads(private.read(path) or b"")
     except (ValueError, RecursionError):

@@ -39,11 +39,11 @@ class RunningSandbox:
         return " and ".join(self.drivers) or "no driver"
 
     def has_kubeconfig(self, path: Path) -> bool:
-        """Whether it wrote this one."""
+        """Return whether it wrote the kubeconfig at a path."""
         return Path(self.kubeconfig).resolve() == path.resolve()
 
 
-def leave_word(sandbox: Sandbox) -> None:
+def leave_record(sandbox: Sandbox) -> None:
     """Let :func:`running_sandboxes` find this one."""
     kubeconfig = str(sandbox.kubeconfig.absolute())
     nodes = {node.name: _variables(node, kubeconfig) for node in sandbox.nodes}
@@ -52,13 +52,13 @@ def leave_word(sandbox: Sandbox) -> None:
 
 
 def running_sandboxes() -> list[RunningSandbox]:
-    """The sandboxes of this user that run and have left word, oldest first."""
+    """Return the sandboxes of this user that run and have left a record, oldest first."""
     found = (_read(directory / _FILE) for directory in running_directories())
     return [sandbox for sandbox in found if sandbox is not None]
 
 
 def _variables(node: SandboxNode, kubeconfig: str) -> dict[str, str]:
-    """By the names of Kubernetes' example driver (cmd/dra-example-kubeletplugin/main.go) and of ``dra-kit node``."""
+    """Return variables by the names of Kubernetes' example driver and of ``dra-kit node``."""
     directory, cdi = str(node.directory), str(node.cdi_dir)
     return {
         "KUBECONFIG": kubeconfig,
@@ -74,7 +74,7 @@ def _variables(node: SandboxNode, kubeconfig: str) -> dict[str, str]:
 
 
 def _read(path: Path) -> RunningSandbox | None:
-    """What a sandbox left; None when no sandbox has left this."""
+    """Return the record of a sandbox; None when it is of no sandbox."""
     try:
         fields: Any = json.loads(private.read(path) or b"")
         sandbox = RunningSandbox(**{**fields, "drivers": tuple(fields["drivers"])})

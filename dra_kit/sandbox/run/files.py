@@ -150,19 +150,19 @@ class Files(RunObserver):
         return causes
 
     def _pods(self, made: Sequence[Made]) -> list[ObjectView]:
-        """The applied pods, and those of applied workloads."""
+        """Return the applied pods, and those of applied workloads."""
         objects = self._sandbox.informers.objects
         return pods_of({item.uid for item in made}, objects(REPLICA_SETS).values(), objects(PODS).values())
 
     def _shortfalls(self, made: Sequence[Made]) -> list[str]:
-        """What applied workloads lack."""
+        """Return what applied workloads lack."""
         workloads = [item for item in made if item.resource in WORKLOADS]
         objects = self._sandbox.informers.objects
         known = (objects(item.resource).get((item.namespace or "", item.name), item.object) for item in workloads)
         return [text for text in map(shortfall, known) if text]
 
     def _refused(self, pods: Sequence[ObjectView]) -> set[str]:
-        """UIDs of the pods whose claims the driver has refused for good, once their kubelets know."""
+        """Return UIDs of the pods whose claims the driver has refused for good, once their kubelets know."""
         return {
             pod["metadata"]["uid"]
             for pod in pods

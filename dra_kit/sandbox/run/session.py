@@ -143,14 +143,14 @@ class Session:
     async def _story(self, sandbox: Sandbox, story: Story) -> None:
         self._ready(sandbox)
         last = story is self._task.stories[-1] and not self._task.files
-        observer = FolderObserver(self._shown, self._kept(sandbox) if last else None)
+        observer = FolderObserver(self._shown, self._until_interrupted(sandbox) if last else None)
         self._show(await self._run(sandbox, story, observer))
 
     async def _files(self, sandbox: Sandbox) -> None:
         files = Files(
             sandbox,
             self._shown,
-            self._kept(sandbox),
+            self._until_interrupted(sandbox),
             ready=self._ready,
             timeout=self._task.timeout,
             gates=self._settings.gates,
@@ -171,8 +171,8 @@ class Session:
         if not result.passed:
             self._shown.failures.append(result.report())
 
-    def _kept(self, sandbox: Sandbox) -> Callable[[], Awaitable[None]] | None:
-        """What a story waits for before anything is deleted."""
+    def _until_interrupted(self, sandbox: Sandbox) -> Callable[[], Awaitable[None]] | None:
+        """Return what a story waits for before anything is deleted."""
         return (lambda: self._last(sandbox)) if self._task.keep else None
 
     async def _last(self, sandbox: Sandbox) -> None:
@@ -185,7 +185,7 @@ class Session:
         await asyncio.get_running_loop().create_future()
 
     async def _look_at_devices(self, sandbox: Sandbox, driver: str) -> None:
-        """A driver may come to its devices late; one without any is of no use to the pods of files."""
+        """Wait a moment for the devices of a driver; one without any is of no use to the pods of files."""
         end = time.monotonic() + _DEVICE_SECONDS
         while not self._has_devices(sandbox, driver):
             if not self._task.files or time.monotonic() > end:

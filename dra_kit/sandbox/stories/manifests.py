@@ -39,7 +39,7 @@ class Manifest:
 
 
 def load_manifests(path: Path) -> tuple[Manifest, ...]:
-    """The objects of a YAML file that a story may use, in its order.
+    """Return the objects of a YAML file that a story may use, in its order.
 
     Raises:
         ConfigurationError: naming the file, the document and what is wrong with it.
@@ -48,7 +48,7 @@ def load_manifests(path: Path) -> tuple[Manifest, ...]:
 
 
 def parse_manifests(source: str | Iterable[Any], name: str) -> tuple[Manifest, ...]:
-    """The objects of a YAML text, or objects as they are.
+    """Return the objects of a YAML text, or objects as they are.
 
     Args:
         source: the text, or the objects.
@@ -63,7 +63,7 @@ def parse_manifests(source: str | Iterable[Any], name: str) -> tuple[Manifest, .
 
 
 def read_manifests(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The objects of a file, or of the files of a folder, of any kind, each with the words that name its place.
+    """Yield the objects of a file, or of the files of a folder, of any kind, each with the words that name its place.
 
     Of a folder, what is in folders below is left out, and what is no object passed over.
 

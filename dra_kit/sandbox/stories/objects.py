@@ -133,7 +133,7 @@ def _order(kind: str) -> int:
 
 
 def _documents(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The objects of a file, or of the files in a folder, where others may lie too."""
+    """Yield the objects of a file, or of the files in a folder, where others may lie too."""
     found = list(read_manifests(path))
     if not found and path.is_dir():
         raise ConfigurationError(f"{path}: there is no YAML or JSON file with a Kubernetes object in this folder")

@@ -14,10 +14,10 @@ class StoryObserver:
     """Is notified of what happens, while it happens; does nothing with it."""
 
     async def begun(self, story: Story, namespace: str) -> None:
-        """The namespace exists, nothing else yet."""
+        """Note that the namespace exists, and nothing else yet."""
 
     async def applied(self, step: Step, made: Sequence[Made]) -> None:
-        """A step was carried out; what it expects is waited for.
+        """Note that a step was carried out; what it expects is waited for.
 
         Args:
             step: of the story.
@@ -25,17 +25,17 @@ class StoryObserver:
         """
 
     async def done(self, step: Step, facts: Facts) -> None:
-        """Everything that a step expects is true."""
+        """Note that everything that a step expects is true."""
 
     async def ended(self, failure: Failure | None) -> None:
-        """No other step follows, and everything is still there.
+        """Note that no other step follows, and everything is still there.
 
         Args:
             failure: of the last step; None when all of it was true.
         """
 
     def waiting(self, found: Sequence[str], seconds: float) -> None:
-        """What was deleted is not gone after a while.
+        """Note that what was deleted is not gone after a while.
 
         Args:
             found: what is still there.
@@ -43,4 +43,4 @@ class StoryObserver:
         """
 
     async def cleaned(self, leftovers: Sequence[str]) -> None:
-        """Everything was deleted; this is what remained all the same."""
+        """Note that everything was deleted, and what remained all the same."""

@@ -33,7 +33,7 @@ _PUBLISHES: Final = 3.0
 
 
 def namespace_for(purpose: str, name: str) -> str:
-    """A new namespace's name, a DNS label that tells its purpose: ``<purpose>-<name>-<six random digits>``."""
+    """Return a new namespace's name, a DNS label with its purpose: ``<purpose>-<name>-<six random digits>``."""
     readable = re.sub(r"[^a-z0-9]+", "-", f"{purpose}-{name}".lower()).strip("-")
     return f"{readable[:54]}-{secrets.token_hex(3)}"
 
@@ -164,7 +164,7 @@ class Stage:
         raise problem
 
     async def _lacks_account(self, resource: Resource, body: ObjectView) -> bool:
-        """Whether it is a pod without its service account: that of a new namespace comes a moment later than this."""
+        """Return whether it is a pod without its service account: that of a new namespace comes a moment later."""
         if resource != PODS:
             return False
         name = body.get("spec", {}).get("serviceAccountName") or "default"
@@ -185,7 +185,7 @@ class Stage:
         self.created.append(Made(manifest, applied.resource, applied.namespace or None, applied.object))
 
     def find(self, reference: str) -> Made | None:
-        """What was made as ``<kind>/<name>``; None when nothing was."""
+        """Return what was created as ``<kind>/<name>``; None when nothing was."""
         return next((item for item in self.created if str(item) == reference), None)
 
     async def delete(self, made: Made) -> bool:
@@ -217,7 +217,7 @@ class Stage:
 
     @asynccontextmanager
     async def driver(self, name: str = "") -> AsyncIterator[DriverControl]:
-        """What may be done to a driver; what it has refused before, it may not refuse then.
+        """Control a driver; what it has refused before, it may not refuse then.
 
         Args:
             name: of the driver; empty for the only one.
@@ -233,7 +233,7 @@ class Stage:
         return await published.devices(self._cluster)
 
     async def is_gone(self, made: Made) -> bool:
-        """Whether an object that was made is there no more."""
+        """Return whether an object that was created is gone."""
         return not await self._objects([made])
 
     async def inject_health(self, device: str, reason: str, message: str | None, driver: str = "") -> None:
@@ -325,7 +325,7 @@ class Stage:
         return any(re.search(pattern, text) for pattern in self._leftovers)
 
     async def _objects(self, objects: Sequence[Made]) -> list[str]:
-        """Those of the objects that are there, each with what holds it."""
+        """Return the objects that are there, each with what holds it."""
         groups: dict[tuple[Resource, str | None], list[str]] = {}
         for item in objects:
             groups.setdefault((item.resource, item.namespace), []).append(item.name)
@@ -347,7 +347,7 @@ class Stage:
         return []
 
     async def _pods_of(self, objects: Sequence[Made]) -> set[str]:
-        """UIDs of the pods that workloads among these objects made."""
+        """Return UIDs of the pods that workloads among these objects created."""
         workloads = [item for item in objects if item.resource in WORKLOADS]
         uids = {item.uid for item in workloads}
         return {
@@ -357,7 +357,7 @@ class Stage:
         }
 
     async def _still(self, uids: set[str]) -> list[str]:
-        """The pods of these UIDs that are there."""
+        """Return the pods of these UIDs that are there."""
         if not uids:
             return []
         found = await self._list(PODS, self.namespace if self._own else None)
@@ -368,6 +368,6 @@ class Stage:
 
 
 def _kind_gone(error: Unavailable) -> None:
-    """The kind of an object is gone, and the object with it; everything else is raised."""
+    """Pass over the error of a kind that is gone, and its objects with it; raise every other one."""
     if error.status != HTTPStatus.NOT_FOUND:
         raise error

@@ -131,12 +131,12 @@ def load_story(directory: Path) -> Story:
 
 
 def _part(kind: type[P], whole: P) -> P:
-    """What of a part of the file belongs to one of its bases."""
+    """Return what of a part of the file belongs to one of its bases."""
     return kind.model_construct(**{name: getattr(whole, name) for name in kind.model_fields})
 
 
 def _actions(directory: Path, step: StepFile) -> DriverActions:
-    """What is done to the driver; paths are in the story's folder."""
+    """Return the actions on the driver; paths are in the story's folder."""
     actions = _part(DriverActions, step)
     if actions.upgrade is None:
         return actions
@@ -145,7 +145,7 @@ def _actions(directory: Path, step: StepFile) -> DriverActions:
 
 
 def _target(directory: Path, target: str, key: str) -> str:
-    """A TARGET whose path, if it is one, is in the story's folder."""
+    """Return a TARGET whose path, if it is one, is in the story's folder."""
     named, colon, attribute = target.partition(":")
     if "/" not in named and not named.endswith((".py", *GLOB_SUFFIXES)):
         return target
@@ -159,12 +159,12 @@ def _target(directory: Path, target: str, key: str) -> str:
 
 
 def find_stories(directory: Path) -> tuple[Path, ...]:
-    """The folders below ``directory`` that hold a story, sorted by name."""
+    """Return the folders below ``directory`` that hold a story, sorted by name."""
     return tuple(sorted(path.parent for path in directory.glob(f"*/{EXPECT_FILE}")))
 
 
 def _applied(directory: Path, steps: Sequence[StepFile], targets: Sequence[str]) -> list[tuple[str, ...]]:
-    """File names that each step applies; the first one takes what no step names and is no driver."""
+    """Return the file names that each step applies; the first one takes what no step names and is no driver."""
     named = {name for step in steps for name in (*(step.apply or ()), *step.edit.values())}
     named |= {target.removeprefix("./") for target in targets}
     rest = tuple(sorted(path.name for path in directory.glob("*.yaml") if path.name not in {*named, EXPECT_FILE}))
@@ -195,7 +195,7 @@ def _problem(item: Any) -> str:
 
 
 def _keys(part: type[BaseModel], path: Sequence[str | int]) -> list[str]:
-    """The keys that may stand at a place."""
+    """Return the keys that are allowed at a place."""
     if not path:
         return list(part.model_fields)
     annotation, rest = part.model_fields[str(path[0])].annotation, path[1:]

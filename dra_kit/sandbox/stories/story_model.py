@@ -304,6 +304,6 @@ class StoryFile(Expectation):
 
 
 def story_schema() -> dict[str, Any]:
-    """The JSON schema of ``expect.yaml``, for editors."""
+    """Return the JSON schema of ``expect.yaml``, for editors."""
     schema = StoryFile.model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "a story's expect.yaml"}

@@ -30,7 +30,7 @@ class Allowance:
         self._at: float | None = None
 
     def left(self, now: float) -> int:
-        """How many there are, at a time in seconds."""
+        """Return how many are left, at a time in seconds."""
         if self._at is not None:
             self._left = min(self._left + (now - self._at) * self._each_second, self._most)
         self._at = now
@@ -58,7 +58,7 @@ class _Output:
         return self._log.ended and self._cursor.offset >= self._log.end.offset
 
     def news(self, now: float) -> Iterator[ContainerOutput]:
-        """What has come until a time, in seconds; of what is too much only the newest."""
+        """Yield what has come until a time, in seconds; of what is too much only the newest."""
         log = self._log
         behind = log.end.line - self._cursor.line
         if not behind:
@@ -87,7 +87,7 @@ class _Output:
             left_out = 0
 
     def late(self) -> Iterator[ContainerOutput]:
-        """What was left out, as far as the log has it."""
+        """Yield what was left out, as far as the log has it."""
         gaps, self._gaps = self._gaps, []
         for start, end in gaps:
             cursor, decoder = max(start, self._log.begin, key=lambda place: place.offset), _decoder()
@@ -117,13 +117,13 @@ class ContainerOutputs:
         self._outputs.append(_Output(container, log, self._all))
 
     def news(self, now: float) -> Iterator[ContainerOutput]:
-        """What has come until a time, in seconds."""
+        """Yield what has come until a time, in seconds."""
         self._outputs.rotate(-1)  # that not always the same come too late
         for item in list(self._outputs):
             yield from item.news(now)
 
     def rest(self, now: float, pod_uid: str | None = None) -> Iterator[ContainerOutput]:
-        """All that is not recorded yet, of the containers of one pod or of all; those that are over are forgotten."""
+        """Yield all that is not recorded yet, of the containers of one pod or of all; forget those that are over."""
         for item in list(self._outputs):
             if pod_uid in {None, item.container.pod.uid}:
                 yield from item.news(now)

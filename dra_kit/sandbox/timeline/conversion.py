@@ -13,10 +13,10 @@ from dra_kit.sandbox.timeline.records import (
     UNPREPARE,
     CallEnded,
     CallStarted,
-    ChosenDevice,
     ContainerEnded,
     ContainerReference,
     ContainerStarted,
+    DeviceResult,
     DriverEnded,
     DriverStarting,
     Exit,
@@ -35,20 +35,20 @@ _UNKNOWN: Final = Exit(255, "Unknown")
 
 
 def of_decision(decision: Decision) -> Record:
-    """The record of a decision about a pod."""
+    """Return the record of a decision about a pod."""
     pod = reference(decision.pod)
     if decision.placement is None:
         reason, message = (decision.refusal.reason, decision.refusal.message) if decision.refusal else ("", "")
         return PodUnschedulable(pod=pod, reason=reason, message=message)
     devices = tuple(
-        ChosenDevice(claim["metadata"].get("name", ""), choice.request, choice.pool, choice.device, str(choice))
+        DeviceResult(claim["metadata"].get("name", ""), choice.request, choice.pool, choice.device, str(choice))
         for claim, choice in decision.choices
     )
     return PodScheduled(pod=pod, node=decision.placement.node, devices=devices)
 
 
 def of_activity(node: str, activity: kubelet.Activity, environment: Mapping[str, str]) -> Record:
-    """The record of what happened on a node.
+    """Return the record of what happened on a node.
 
     Args:
         node: its name.

@@ -63,7 +63,7 @@ class TimelineFeed(SandboxObserver):
     # --- dra_kit.sandbox.sandbox.SandboxObserver
 
     def started(self, sandbox: Sandbox) -> None:
-        """API server, controllers and scheduler run."""
+        """Record that API server, controllers and scheduler run."""
         self._sandbox = sandbox
         self._file = TimelineFile(self._path or sandbox.directory / FILE)
         self._timeline.subscribe(self._file.write)
@@ -78,11 +78,11 @@ class TimelineFeed(SandboxObserver):
         self._polling = asyncio.create_task(self._poll(), name="output of containers")
 
     def decided(self, decision: Decision) -> None:
-        """The scheduler decided about a pod."""
+        """Record a decision of the scheduler about a pod."""
         self._timeline.append(of_decision(decision))
 
     def acted(self, node: str, activity: kubelet.Activity) -> None:
-        """A kubelet did something, or something became of a driver on its node."""
+        """Record what a kubelet did, or what happened to a driver on its node."""
         match activity:
             case kubelet.PluginCalled():
                 self._slow_calls.begun(node, activity)
@@ -102,11 +102,11 @@ class TimelineFeed(SandboxObserver):
                 self._timeline.append(CdiSpecWritten(node=node, driver=activity.driver, file=name, spec=spec))
 
     def waiting(self, calls: Sequence[str]) -> None:
-        """The driver has published nothing for a while."""
+        """Record that the driver has published nothing for a while."""
         self._timeline.append(DriverNotServing(driver=self._only_driver(), calls=tuple(calls)))
 
     def ending(self, calls: Sequence[str]) -> None:
-        """Everything is taken down from now on."""
+        """Record that everything is taken down from now on."""
         if self._polling is not None:
             self._polling.cancel()
         self.poll()
@@ -159,7 +159,7 @@ class TimelineFeed(SandboxObserver):
             self._expecting.set()
 
     def _only_driver(self) -> str:
-        """The driver's name; empty where there is none, or several."""
+        """Return the driver's name; empty where there is none, or several."""
         return self._drivers[0] if len(self._drivers) == 1 else ""
 
     def _take_rest(self, pod_uid: str | None = None) -> None:
@@ -176,7 +176,7 @@ class TimelineFeed(SandboxObserver):
             await asyncio.sleep(_POLL_SECONDS if writing else _IDLE_POLL_SECONDS)
 
     def _running(self, name: str, driver: str) -> Iterator[str]:
-        """The calls of a driver's code on a node that have not returned."""
+        """Yield the calls of a driver's code on a node that have not returned."""
         for node in self._sandbox.nodes if self._sandbox else ():
             if node.name == name and driver in node.drivers:
                 yield from node.drivers[driver].calls()

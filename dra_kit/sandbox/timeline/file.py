@@ -165,7 +165,7 @@ class TimelineFile:
 
 
 def read(path: Path) -> Iterator[Record]:
-    """The records of a file, oldest first; a last line that is not whole, as after a crash, is left out.
+    """Yield the records of a file, oldest first; skip a last line that is not whole, as after a crash.
 
     Raises:
         ConfigurationError: a line is no record.
@@ -186,7 +186,7 @@ def read(path: Path) -> Iterator[Record]:
 
 
 def timeline_schema() -> dict[str, Any]:
-    """The JSON schema of one line."""
+    """Return the JSON schema of one line."""
     title = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Record of a timeline of dra-kit"}
     return {**title, **_adapter().json_schema()}
 

@@ -1,5 +1,7 @@
 """What ``make test-gpu`` compares with is read right: the tables of nvidia-smi, and its settings among what varies."""
 
+import pytest
+
 from gpu_driver.nvml.backend import Placement
 from gpu_driver.nvml.fake.fake import profile_of
 from gpu_driver.nvml.fake.profile import load
@@ -46,8 +48,84 @@ def test_places_are_those_of_the_list() -> None:
     assert len(places[0, 19]) == 7
 
 
-def test_settings_are_compared_and_temperatures_are_not() -> None:
-    log = "<log><timestamp>{}</timestamp><gpu><compute_mode>{}</compute_mode><clocks><sm>{}</sm></clocks></gpu></log>"
-    before = nvidia_smi.settings_of(log.format(1, "Default", 210))
-    assert before == nvidia_smi.settings_of(log.format(2, "Default", 1980))
-    assert before != nvidia_smi.settings_of(log.format(1, "Prohibited", 210))
+_LOG = """\
+<?xml version="1.0" ?>
+<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">
+<nvidia_smi_log>
+	<timestamp>{time}</timestamp>
+	<driver_version>580.65.06</driver_version>
+	<gpu id="00000000:18:00.0">
+		<persistence_mode>{persistence}</persistence_mode>
+		<mig_mode>
+			<current_mig>Enabled</current_mig>
+			<pending_mig>Enabled</pending_mig>
+		</mig_mode>
+		<mig_devices>
+			<mig_device>
+				<index>0</index>
+				<gpu_instance_id>{instance}</gpu_instance_id>
+				<compute_instance_id>0</compute_instance_id>
+				<fb_memory_usage><used>{used} MiB</used></fb_memory_usage>
+			</mig_device>
+		</mig_devices>
+		<pci><tx_util>{used} KB/s</tx_util></pci>
+		<performance_state>P{state}</performance_state>
+		<ecc_mode><current_ecc>Enabled</current_ecc><pending_ecc>{ecc}</pending_ecc></ecc_mode>
+		<temperature><gpu_temp>{state}0 C</gpu_temp></temperature>
+		<gpu_power_readings>
+			<instant_power_draw>{used}.53 W</instant_power_draw>
+			<requested_power_limit>{limit} W</requested_power_limit>
+		</gpu_power_readings>
+		<clocks><sm_clock>{used} MHz</sm_clock></clocks>
+		<applications_clocks><mem_clock>2619 MHz</mem_clock></applications_clocks>
+		<processes></processes>
+	</gpu>
+</nvidia_smi_log>
+{warning}"""
+_SET = {"persistence": "Enabled", "ecc": "Enabled", "limit": "700.00", "instance": "7"}
+_READ = {"time": "Mon", "used": 1, "state": 0, "warning": ""}
+
+
+def settings(**other: object) -> dict[str, str]:
+    return nvidia_smi.settings_of(_LOG.format(**{**_SET, **_READ, **other}))
+
+
+def test_settings_are_those_of_each_gpu_and_its_partitions() -> None:
+    assert settings() == {
+        "00000000:18:00.0/persistence_mode": "Enabled",
+        "00000000:18:00.0/mig_mode/current_mig": "Enabled",
+        "00000000:18:00.0/mig_mode/pending_mig": "Enabled",
+        "00000000:18:00.0/mig_devices": "7/0",
+        "00000000:18:00.0/ecc_mode/current_ecc": "Enabled",
+        "00000000:18:00.0/ecc_mode/pending_ecc": "Enabled",
+        "00000000:18:00.0/gpu_power_readings/requested_power_limit": "700.00 W",
+        "00000000:18:00.0/applications_clocks/mem_clock": "2619 MHz",
+    }
+
+
+def test_readings_and_warnings_are_no_settings() -> None:
+    warning = "WARNING: infoROM is corrupted at gpu 0000:18:00.0\n"
+    assert settings(time="Tue", used=1980, state=8, warning=warning) == settings()
+
+
+@pytest.mark.parametrize("name", _SET)
+def test_another_setting_is_seen(name: str) -> None:
+    assert settings(**{name: "other"}) != settings()
+
+
+@pytest.mark.parametrize("printed", ["[N/A]", "N/A", " [Not Supported] ", "[Unknown Error]", "None", "[None]"])
+def test_what_stands_for_no_value_is_none(printed: str) -> None:
+    assert nvidia_smi.value(printed) == ""
+
+
+def test_partitions_are_those_of_the_list() -> None:
+    printed = """\
+GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-5e4b5e0d-9f6f-4a2e-8a6e-1b2c3d4e5f60)
+  MIG 3g.40gb     Device  0: (UUID: MIG-3f1c2b9a-0d4e-5f6a-8b7c-9d0e1f2a3b4c)
+  MIG 1c.2g.20gb  Device  1: (UUID: MIG-4f1c2b9a-0d4e-5f6a-8b7c-9d0e1f2a3b4c)
+GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-6e4b5e0d-9f6f-4a2e-8a6e-1b2c3d4e5f60)
+"""
+    assert nvidia_smi.partitions(printed) == [
+        "MIG-3f1c2b9a-0d4e-5f6a-8b7c-9d0e1f2a3b4c",
+        "MIG-4f1c2b9a-0d4e-5f6a-8b7c-9d0e1f2a3b4c",
+    ]

@@ -95,6 +95,15 @@ def test_who_is_not_root_may_look_but_not_touch(below: PretendedLibrary, nvml: N
     nvml.close()
 
 
+def test_a_driver_that_knows_no_recovery_actions_says_that_it_does_not(nvml_library: Path, tmp_path: Path) -> None:
+    PretendedLibrary(nvml_library, load("h100"), tmp_path / "gpus", events=_OLD_EVENTS)
+    nvml = NvmlLibrary(nvml_library)
+    with pytest.raises(NvmlError) as error:
+        nvml.recovery_action(nvml.gpus()[0].uuid)
+    assert error.value.code is NvmlReturn.NOT_SUPPORTED
+    nvml.close()
+
+
 def test_an_error_names_the_function_and_the_gpu(below: PretendedLibrary, nvml: NvmlLibrary, uuid: str) -> None:
     below.lose(uuid)
     with pytest.raises(NvmlError) as error:

@@ -58,7 +58,7 @@ async def following(reports: AsyncIterator[Any]) -> Seen:
 @pytest.mark.parametrize("version", ["v1", "v1alpha1"])
 async def test_a_kubelet_is_told_everything_at_once_and_again_on_every_change(socket: Path, version: str) -> None:
     health = HealthStreams(resend=NEVER)
-    health.tell(
+    health.report(
         [DeviceHealth("node-a", "gpu-0", "Healthy"), DeviceHealth("node-a", "gpu-1", "Unknown", "no answer")], NOW
     )
     server = PluginServer(Service(), socket, health=health)
@@ -68,14 +68,14 @@ async def test_a_kubelet_is_told_everything_at_once_and_again_on_every_change(so
         ("node-a", "gpu-0", "Healthy", ""),
         ("node-a", "gpu-1", "Unknown", "no answer"),
     ]
-    health.tell([DeviceHealth("node-a", "gpu-0", "Unhealthy", "hot:\n93 °C")], NOW)
+    health.report([DeviceHealth("node-a", "gpu-0", "Unhealthy", "hot:\n93 °C")], NOW)
     assert await following(reports) == [("node-a", "gpu-0", "Unhealthy", "hot:; 93 °C")]
     await server.stop(NEVER)
 
 
 async def test_it_is_sent_again_before_the_kubelet_forgets_it(socket: Path) -> None:
     health = HealthStreams(resend=0.01)
-    health.tell([DeviceHealth("node-a", "gpu-0", "Healthy")], NOW)
+    health.report([DeviceHealth("node-a", "gpu-0", "Healthy")], NOW)
     server = PluginServer(Service(), socket, health=health)
     await server.start()
     reports = watch(socket)
@@ -95,14 +95,14 @@ async def test_nothing_is_told_before_anything_is_known(socket: Path) -> None:
     async with connect(socket) as client:
         await client.prepare([])
     assert not first.done()
-    health.tell([], NOW)
+    health.report([], NOW)
     assert await first == []
     await server.stop(NEVER)
 
 
 async def test_the_end_of_the_driver_ends_the_stream_at_once(socket: Path) -> None:
     health = HealthStreams(resend=NEVER)
-    health.tell([], NOW)
+    health.report([], NOW)
     server = PluginServer(Service(), socket, health=health)
     await server.start()
     reports = watch(socket)

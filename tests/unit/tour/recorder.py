@@ -42,7 +42,7 @@ def recorded(functions: Collection[str]) -> Iterator[list[str]]:
         yield calls
     finally:
         sys.settrace(before)
-        threading.settrace(before_of_threads)  # type: ignore[arg-type] # typeshed misses that None ends it
+        threading.settrace(before_of_threads)
 
 
 def unwalked(hops: Sequence[str], calls: Sequence[str]) -> list[str]:

@@ -20,7 +20,7 @@ class NotConfigured(Exception):
 
 
 def kind_of(api: Api, wanted: Object | None) -> tuple[Kind, str] | None:
-    """The kind of a policy's parameters and their ``apiVersion``; None for a policy without any.
+    """Return the kind of a policy's parameters and their ``apiVersion``; None for a policy without any.
 
     Raises:
         NotConfigured: there is no such kind.
@@ -37,7 +37,7 @@ def kind_of(api: Api, wanted: Object | None) -> tuple[Kind, str] | None:
 
 
 def collect(api: Api, params: tuple[Kind, str] | None, reference: Object | None, namespace: str) -> Sequence[Any]:
-    """The parameters of a binding as values of CEL; one None where policy or binding have none.
+    """Return the parameters of a binding as values of CEL; one None where policy or binding have none.
 
     Args:
         api: where they are.

@@ -48,10 +48,10 @@ class Policies:
         self._compiled: dict[str, tuple[Stored, Policy]] = {}
 
     def review(self, write: Attributes, warnings: list[str]) -> None:
-        """Asks each policy that is bound.
+        """Ask each policy that is bound.
 
         Raises:
-            Refusal: one of them denies the write; the first one is told.
+            Refusal: one of them denies the write; the first one is raised.
         """
         if write.kind.resource in {_POLICIES, _BINDINGS}:
             return
@@ -62,7 +62,7 @@ class Policies:
 
     @staticmethod
     def _bound(write: Attributes) -> Iterator[str]:
-        """The names of the policies that have bindings, in their order."""
+        """Yield the names of the policies that have bindings, in their order."""
         bindings = write.api.listed(_BINDINGS)
         yield from sorted({binding["spec"].get("policyName", "") for binding in bindings})
 
@@ -108,13 +108,13 @@ class Policies:
 
 
 def _misconfigured(policy: Policy, error: NotConfigured, name: str, binding: str = "") -> Iterator[_Refused]:
-    """What cannot be used refuses, whatever the binding's actions, unless the policy lets failures pass."""
+    """Yield the refusals of what cannot be used, whatever its binding does; none if the policy lets failures pass."""
     if policy.failure_policy == "Fail":
         yield _Refused(Denial(str(error)), name, binding)
 
 
 def _matched(resources: Object, write: Attributes) -> str | None:
-    """The version of the object in which a policy is asked, None if it is not asked."""
+    """Return the version of the object for which a policy is evaluated; None if it is not."""
     match = resources.get("matchPolicy")
     excluded = resources.get("excludeResourceRules") or ()
     if not selected(resources, write) or matching_version(excluded, match, write) is not None:

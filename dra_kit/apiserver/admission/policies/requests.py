@@ -29,7 +29,7 @@ class Questions:
         self._api, self._user = api, user
 
     def ask(self, question: Question) -> Ruling:
-        """Whether the user may do it."""
+        """Return whether the user may do it."""
         attributes = Authorized(
             question.verb, question.group, question.resource, question.subresource, question.namespace,
             question.name, question.path, is_path=bool(question.path),
@@ -38,7 +38,7 @@ class Questions:
         return Ruling(decision.allowed, decision.reason)
 
     def service_account(self, namespace: str, name: str) -> Questions:
-        """The same about a service account.
+        """Return the same checks for a service account.
 
         Raises:
             ValueError: there can be none of this name.
@@ -63,7 +63,7 @@ class Shown:
         self._has_namespace = False
 
     def request(self, api_version: str, params: Any) -> Request:
-        """The write in a version, with a parameter."""
+        """Return the write in a version, with a parameter."""
         write = self._write
         if api_version not in self._objects:
             self._objects[api_version] = self._value(write.obj, api_version), self._value(write.old, api_version)
@@ -98,7 +98,7 @@ def _namespace_parts(namespace: Object) -> Object:
 
 
 def _request(write: Attributes, api_version: str) -> Object:
-    """The AdmissionRequest without its objects."""
+    """Return the AdmissionRequest without its objects."""
     kind, request, target = write.kind, write.request, write.request.target
 
     def of(version: str) -> tuple[Object, Object]:

@@ -33,7 +33,7 @@ _OPTIONAL: Final = {"message"}
 
 
 def _problems(obj: Object, context: Context) -> list[FieldError]:
-    """The rules of both groups: where it is, or for events of the new form (with an ``eventTime``) who says what."""
+    """Check the namespace, or for events of the new form (with an ``eventTime``) the reporter."""
     if not obj.get("eventTime"):
         namespace, about = obj["metadata"].get("namespace"), (obj.get("involvedObject") or {}).get("namespace", "")
         if about == namespace or (not about and namespace == "default"):
@@ -67,7 +67,7 @@ class EventStrategy(Strategy):
 
     @override
     def validate(self, obj: Object, context: Context) -> list[FieldError]:
-        """Where it is and who says what; of what comes through events.k8s.io also the form."""
+        """Check the namespace and the reporter; of what comes through events.k8s.io also the form."""
         errors = _problems(obj, context)
         if context.api_version != _NEW:
             return errors
@@ -81,7 +81,7 @@ class EventStrategy(Strategy):
 
     @override
     def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
-        """As for a new one; through events.k8s.io nothing may change but the series."""
+        """Check it as a new one; through events.k8s.io nothing may change but the series."""
         errors = _problems(obj, context)
         if context.api_version != _NEW:
             return errors

@@ -24,7 +24,7 @@ class NodeStrategy(Strategy):
 
     @override
     def admit(self, obj: Object, old: Object | None, context: Context, subresource: str) -> None:
-        """Taints a new node, as the TaintNodesByCondition plugin does."""
+        """Taint a new node, as the TaintNodesByCondition plugin does."""
         if old is None:
             taints = obj.setdefault("spec", {}).setdefault("taints", [])
             if not any((item.get("key"), item.get("effect")) == (LOST_NODE[0], "NoSchedule") for item in taints):
@@ -32,7 +32,7 @@ class NodeStrategy(Strategy):
 
     @override
     def default(self, obj: Object, context: Context) -> None:
-        """Everything is allocatable unless somebody says otherwise."""
+        """Make everything allocatable unless something else is given."""
         fill_in_defaults(obj, "Node", context.api_version, context.now)
 
     @override
@@ -42,12 +42,12 @@ class NodeStrategy(Strategy):
 
     @override
     def validate(self, obj: Object, context: Context) -> list[FieldError]:
-        """Its taints."""
+        """Check its taints."""
         return validate_new(obj, "Node", context.gates)
 
     @override
     def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
-        """Its taints, and that its provider's name for it stays."""
+        """Check its taints, and that its provider's ID stays."""
         given, before = ((item.get("spec") or {}).get("providerID") or "" for item in (obj, old))
         errors = self.validate(obj, context)
         if before and given != before:
@@ -56,7 +56,7 @@ class NodeStrategy(Strategy):
 
     @override
     def validate_status(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
-        """Declared features are a sorted set."""
+        """Check that declared features are a sorted set."""
         errors: list[FieldError] = []
         features = (obj.get("status") or {}).get("declaredFeatures") or []
         for i, feature in enumerate(features[1:], start=1):

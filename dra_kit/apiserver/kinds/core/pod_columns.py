@@ -64,7 +64,7 @@ def _summary(pod: Object) -> _Summary:
 
 
 def _sidecars(pod: Object) -> set[str]:
-    """The initial containers that go on running."""
+    """Return the initial containers that go on running."""
     initial = pod["spec"].get("initContainers") or ()
     return {item.get("name", "") for item in initial if item.get("restartPolicy") == "Always"}
 
@@ -83,7 +83,7 @@ def _initial_state(item: Object, index: int, count: int) -> str:
 
 
 def _own_state(item: Object) -> str:
-    """What a container that does not run waits for, or how it ended."""
+    """Return what a container that does not run waits for, or how it ended."""
     state = item.get("state") or {}
     waiting, ended = state.get("waiting") or {}, state.get("terminated")
     return str(waiting.get("reason") or (_ended(ended) if ended is not None else ""))
@@ -100,17 +100,17 @@ def _ended(ended: Object) -> str:
 
 
 def ready(pod: Object) -> str:
-    """How many of the containers that stay are ready, such as ``1/2``."""
+    """Return how many of the containers that stay are ready, such as ``1/2``."""
     return f"{_summary(pod).ready}/{len(pod['spec'].get('containers') or ()) + len(_sidecars(pod))}"
 
 
 def state(pod: Object) -> str:
-    """The word, such as ``Running``, ``Init:0/1`` or ``CrashLoopBackOff``."""
+    """Return the word, such as ``Running``, ``Init:0/1`` or ``CrashLoopBackOff``."""
     return _summary(pod).state
 
 
 def restarts(pod: Object) -> str:
-    """How often containers were restarted, and when the last was, such as ``2 (19s ago)``."""
+    """Return how often containers were restarted, and when the last was, such as ``2 (19s ago)``."""
     counted = _summary(pod).counted
     count = sum(item.get("restartCount", 0) for item in counted)
     ends = [((item.get("lastState") or {}).get("terminated") or {}).get("finishedAt") for item in counted]
@@ -119,7 +119,7 @@ def restarts(pod: Object) -> str:
 
 
 def readiness_gates(pod: Object) -> str:
-    """How many of the conditions that a pod waits for are true."""
+    """Return how many of the conditions that a pod waits for are true."""
     gates = pod["spec"].get("readinessGates") or ()
     true = sum(
         any(item.get("status") == "True" for item in _conditions(pod, gate.get("conditionType", ""))) for gate in gates

@@ -28,7 +28,7 @@ _MUTABLE: Final = {"activeDeadlineSeconds", "terminationGracePeriodSeconds", "to
 
 
 def containers(pod: Object, *fields: str) -> Iterator[Object]:
-    """All containers of a pod, initial ones first."""
+    """Yield all containers of a pod, initial ones first."""
     for field in fields or ("initContainers", "containers"):
         yield from pod["spec"].get(field) or ()
 
@@ -41,12 +41,12 @@ class PodStrategy(Strategy):
 
     @override
     def default(self, obj: Object, context: Context) -> None:
-        """``imagePullPolicy`` by the image's tag, requests from limits, and the ports of the node that it is on."""
+        """Set ``imagePullPolicy`` by the image tag, requests from limits, and the ports of the node that it is on."""
         fill_in_pod_defaults(obj)
 
     @override
     def admit(self, obj: Object, old: Object | None, context: Context, subresource: str) -> None:
-        """Service account, priority, and the tolerations for lost nodes."""
+        """Set service account, priority, and the tolerations for lost nodes."""
         spec = obj.setdefault("spec", {})
         if not subresource:
             _tolerate_lost_nodes(spec)
@@ -59,7 +59,7 @@ class PodStrategy(Strategy):
 
     @override
     def prepare_for_create(self, obj: Object, context: Context) -> None:
-        """Pending, with its quality of service."""
+        """Set the phase Pending, and the quality of service."""
         status: Object = {"phase": "Pending", "qosClass": _quality(obj)}
         obj["status"] = status
         if obj["spec"].get("schedulingGates"):
@@ -84,17 +84,17 @@ class PodStrategy(Strategy):
 
     @override
     def validate(self, obj: Object, context: Context) -> list[FieldError]:
-        """Its containers and claims, and that what is gated has no node yet."""
+        """Check its containers and claims, and that a pod with scheduling gates has no node yet."""
         return validate_new(obj, "Pod", context.gates)
 
     @override
     def validate_status(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
-        """What it says about claims."""
+        """Check what it says about claims."""
         return validate_pod_status(obj.get("status") or {}, obj["spec"])
 
     @override
     def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
-        """Only images, tolerations, deadlines and gates may change."""
+        """Check that only images, tolerations, deadlines and gates change."""
         new_spec, old_spec = obj["spec"], old["spec"]
         if len(new_spec.get("containers") or ()) != len(old_spec["containers"]):
             return [forbidden("spec.containers", "pod updates may not add or remove containers")]
@@ -111,7 +111,7 @@ class PodStrategy(Strategy):
 
     @override
     def grace_period(self, obj: Object, requested: int | None) -> int:
-        """The pod's own, unless another is asked for; none for pods that no kubelet runs."""
+        """Return the pod's own grace period, unless another is asked for; 0 for pods that no kubelet runs."""
         phase = (obj.get("status") or {}).get("phase")
         if not obj["spec"].get("nodeName") or phase in _TERMINAL:
             return 0
@@ -122,7 +122,7 @@ class PodStrategy(Strategy):
 
 
 def _tolerate_lost_nodes(spec: Object) -> None:
-    """As the DefaultTolerationSeconds plugin, at every write."""
+    """Add tolerations as the DefaultTolerationSeconds plugin does, at every write."""
     tolerations = spec["tolerations"] = spec.get("tolerations") or []
     for key in LOST_NODE:
         if not any(
@@ -145,12 +145,12 @@ def _take_service_account(pod: Object, context: Context) -> None:
 
 
 def _asked_name(pod: Object) -> str:
-    """What a refusal calls a pod that may have no name yet."""
+    """Return what a refusal calls a pod that may have no name yet."""
     return pod["metadata"].get("name") or pod["metadata"].get("generateName") or ""
 
 
 def _set_priority(pod: Object, context: Context) -> None:
-    """Priority and preemption policy of the pod's class; a pod may only say what its class says."""
+    """Set priority and preemption policy of the pod's class; a pod may only give those of its class."""
     spec, pod_name = pod["spec"], _asked_name(pod)
     name = spec.get("priorityClassName") or ""
     found: Object | None = {"value": 0}
@@ -180,7 +180,7 @@ def _set_priority(pod: Object, context: Context) -> None:
 
 
 def _new_gates(new: Object, old: Object) -> list[FieldError]:
-    """Gates can only be taken away."""
+    """Check that no scheduling gate is added."""
     known = {gate.get("name") for gate in old.get("schedulingGates") or ()}
     return [
         forbidden(
@@ -203,7 +203,7 @@ def _fixed(spec: Object) -> Object:
 
 
 def _without_empty(value: Any) -> Any:
-    """The same without fields that are empty: Go's types know no difference between that and not set."""
+    """Return the same without empty fields: Go types do not distinguish them from fields that are not set."""
     if isinstance(value, dict):
         whole = {name: _without_empty(item) for name, item in value.items()}
         return {name: item for name, item in whole.items() if item not in (None, [], {}, "")}
@@ -211,7 +211,7 @@ def _without_empty(value: Any) -> Any:
 
 
 def _quality(pod: Object) -> str:
-    """``qosClass``: Guaranteed, Burstable or BestEffort (Kubernetes ``pkg/apis/core/v1/helper/qos``)."""
+    """Return ``qosClass``: Guaranteed, Burstable or BestEffort (Kubernetes ``pkg/apis/core/v1/helper/qos``)."""
     guaranteed, anything = True, False
     for container in containers(pod):
         resources: dict[str, Any] = container.get("resources") or {}

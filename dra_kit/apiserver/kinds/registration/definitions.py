@@ -26,7 +26,7 @@ class DefinitionStrategy(StatusStrategy):
 
     @override
     def default(self, obj: Object, context: Context) -> None:
-        """Names that follow from the kind."""
+        """Set the names that follow from the kind."""
         spec = obj.setdefault("spec", {})
         names = spec.setdefault("names", {})
         names["singular"] = names.get("singular") or names.get("kind", "").lower()
@@ -35,7 +35,7 @@ class DefinitionStrategy(StatusStrategy):
 
     @override
     def prepare_for_create(self, obj: Object, context: Context) -> None:
-        """The status that the controllers of an API server write within a moment."""
+        """Set the status that the controllers of an API server write within a moment."""
         conditions = [
             {"type": type_, "status": "True", "lastTransitionTime": context.now, "reason": reason, "message": message}
             for type_, reason, message in (
@@ -52,7 +52,7 @@ class DefinitionStrategy(StatusStrategy):
 
     @override
     def validate(self, obj: Object, context: Context) -> list[FieldError]:
-        """That it makes a kind."""
+        """Check that it defines a kind."""
         spec = obj["spec"]
         errors = [required(f"spec.{name}") for name in ("group", "scope") if not spec.get(name)]
         errors += [required(f"spec.names.{name}") for name in ("plural", "kind") if not spec["names"].get(name)]
@@ -67,7 +67,7 @@ class DefinitionStrategy(StatusStrategy):
 
     @override
     def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
-        """As for a new one."""
+        """Check it as a new one."""
         return self.validate(obj, context)
 
 
@@ -95,7 +95,7 @@ class CustomStrategy(Strategy):
 
 
 def kind_of(definition: Object) -> Kind:
-    """The kind that a CustomResourceDefinition makes."""
+    """Return the kind that a CustomResourceDefinition makes."""
     spec = definition["spec"]
     names = spec["names"]
     served = [item for item in spec.get("versions") or () if item.get("served")]
@@ -129,7 +129,7 @@ def kind_of(definition: Object) -> Kind:
 
 
 def _column_errors(versions: list[Object]) -> list[FieldError]:
-    """Of the columns of all versions; where they have the same ones, the API server keeps and names them once."""
+    """Return errors of the columns of all versions; columns that all versions have are reported once."""
     shown = [item.get("additionalPrinterColumns") or [] for item in versions]
     alike = all(columns == shown[0] for columns in shown)
     paths = ["spec"] if alike else [f"spec.versions[{index}]" for index in range(len(shown))]
@@ -142,7 +142,7 @@ def _column_errors(versions: list[Object]) -> list[FieldError]:
 
 
 def _errors_of_column(path: str, column: Object) -> Iterator[FieldError]:
-    """Source: k8s.io/apiextensions-apiserver 0.37 ``ValidateCustomResourceColumnDefinition``."""
+    """Yield errors of a column (k8s.io/apiextensions-apiserver 0.37 ``ValidateCustomResourceColumnDefinition``)."""
     if not column.get("name"):
         yield required(f"{path}.name")
     type_, format_, json_path = (column.get(name) or "" for name in ("type", "format", "jsonPath"))
@@ -175,7 +175,7 @@ def _created(definition: Object) -> Any:
 
 
 def _versions(definition: Object) -> str:
-    """The served versions, and which is stored."""
+    """Return the served versions, and which is stored."""
     served = [item for item in definition["spec"].get("versions") or () if item.get("served")]
     return ",".join(item["name"] + ("(storage)" if item.get("storage") else "") for item in served)
 

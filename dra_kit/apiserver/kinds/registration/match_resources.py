@@ -20,7 +20,7 @@ _MATCH_POLICIES: Final = ("Equivalent", "Exact")
 
 
 def match_resources(resources: Object, path: str) -> Iterator[FieldError]:
-    """What is wrong with ``MatchResources``."""
+    """Yield what is wrong with ``MatchResources``."""
     policy = resources.get("matchPolicy")
     if policy is not None and policy not in _MATCH_POLICIES:
         yield unsupported(f"{path}.matchPolicy", policy, _MATCH_POLICIES)
@@ -41,7 +41,7 @@ path_segment: Final = PathSegmentNamed().name_problems
 
 
 def selector_problems(selector: Object, path: str) -> Iterator[FieldError]:
-    """What is wrong with a ``LabelSelector``."""
+    """Yield what is wrong with a ``LabelSelector``."""
     for key, value in (selector.get("matchLabels") or {}).items():
         yield from (invalid(f"{path}.matchLabels", key, text) for text in names.label_key(key))
         yield from (invalid(f"{path}.matchLabels", value, text) for text in names.label_value(value))
@@ -63,7 +63,7 @@ def selector_problems(selector: Object, path: str) -> Iterator[FieldError]:
 
 
 def rule_problems(rule: Object, path: str) -> Iterator[FieldError]:
-    """What is wrong with operations and resources that a webhook or a policy is asked about."""
+    """Yield what is wrong with the operations and resources of a webhook or a policy."""
     operations = rule.get("operations") or []
     if not operations:
         yield required(f"{path}.operations")
@@ -86,7 +86,7 @@ def rule_problems(rule: Object, path: str) -> Iterator[FieldError]:
 
 
 def _resources(resources: list[str], path: str) -> Iterator[FieldError]:
-    """Every resource with its part, and that none is named that a wildcard covers."""
+    """Yield every resource with its part, and that none is named that a wildcard covers."""
     if not resources:
         yield required(path)
     everything_of: set[str] = set()

@@ -39,14 +39,14 @@ class PolicyStrategy(StatusStrategy):
 
     @override
     def validate(self, obj: Object, context: Context) -> list[FieldError]:
-        """The whole spec, in the order of the API server."""
+        """Check the whole spec, in the order of the API server."""
         spec = obj.get("spec") or {}
         problems = {problem.path: problem for problem in compile_policy(spec).problems}
         return list(_spec(spec, obj["metadata"].get("name", ""), problems))
 
     @override
     def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
-        """As for a new one."""
+        """Check it as a new one."""
         return self.validate(obj, context)
 
 
@@ -90,7 +90,7 @@ def _param_kind(kind: Object, path: str) -> Iterator[FieldError]:
 
 
 def _compiled(holder: Object, field: str, path: str, problems: Mapping[str, Problem]) -> Iterator[FieldError]:
-    """What is wrong with an expression that must be there."""
+    """Yield what is wrong with an expression that must be there."""
     if not (holder.get(field) or "").strip():
         yield required(f"spec.{path}.{field}", NO_EXPRESSION)
     else:
@@ -143,12 +143,12 @@ class PolicyBindingStrategy(Strategy):
 
     @override
     def validate(self, obj: Object, context: Context) -> list[FieldError]:
-        """The whole spec, in the order of the API server."""
+        """Check the whole spec, in the order of the API server."""
         return list(_binding(obj.get("spec") or {}))
 
     @override
     def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
-        """As for a new one."""
+        """Check it as a new one."""
         return self.validate(obj, context)
 
 
@@ -175,15 +175,15 @@ def _binding(spec: Object) -> Iterator[FieldError]:
 
 
 def _param_ref(reference: Object, path: str) -> Iterator[FieldError]:
-    name, chosen = reference.get("name", ""), reference.get("selector")
+    name, selector = reference.get("name", ""), reference.get("selector")
     if name:
         yield from (invalid(f"{path}.name", name, found) for found in path_segment(name))
-        if chosen is not None:
+        if selector is not None:
             yield forbidden(f"{path}.name", "name and selector are mutually exclusive")
-    elif chosen is None:
+    elif selector is None:
         yield required(path, "one of name or selector must be specified")
-    if chosen is not None:
-        yield from selector_problems(chosen, f"{path}.selector")
+    if selector is not None:
+        yield from selector_problems(selector, f"{path}.selector")
     action = reference.get("parameterNotFoundAction")
     if action is None:
         yield required(f"{path}.parameterNotFoundAction")

@@ -37,7 +37,7 @@ class WebhooksStrategy(Strategy):
 
     @override
     def validate(self, obj: Object, context: Context) -> list[FieldError]:
-        """Each of its webhooks, whose names differ."""
+        """Check each of its webhooks, whose names differ."""
         errors: list[FieldError] = []
         seen: set[str] = set()
         for i, webhook in enumerate(obj.get("webhooks") or ()):
@@ -50,7 +50,7 @@ class WebhooksStrategy(Strategy):
 
     @override
     def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
-        """As for a new one."""
+        """Check it as a new one."""
         return self.validate(obj, context)
 
 

@@ -22,7 +22,7 @@ _STATUS: Final = "resource/v1.ResourceClaimStatus"
 
 
 def status_rights(obj: Object, old: Object, context: Context) -> Iterator[FieldError]:
-    """What the writer of a status lacks.
+    """Yield what the writer of a status lacks.
 
     Args:
         obj: the claim with its new status.
@@ -64,7 +64,7 @@ def _text(what: str, needed: str, context: Context, asked: Attributes, decision:
 
 
 def _node(allocation: Object) -> tuple[str, ...] | None:
-    """The only node that an allocation is for, as it is named in the token of a pod there; None if it is for others."""
+    """Return the only node of an allocation, as the token of a pod there names it; None if it is for others."""
     selector: Object = allocation.get("nodeSelector") or {}
     terms: list[Object] = selector.get("nodeSelectorTerms") or []
     fields = [field for term in terms for field in term.get("matchFields") or ()]
@@ -76,7 +76,7 @@ def _node(allocation: Object) -> tuple[str, ...] | None:
 
 
 def _changed(status: Object, before: Object) -> set[str]:
-    """The drivers whose entries of ``status.devices`` are others than before."""
+    """Return the drivers whose entries of ``status.devices`` are others than before."""
     new, old = ({_key(entry): entry for entry in one.get("devices") or ()} for one in (status, before))
     return {key[0] for key in {*new, *old} if new.get(key) != old.get(key)}
 

@@ -31,13 +31,13 @@ class ClaimStrategy(ResourceStrategy, StatusStrategy):
 
     @override
     def validate(self, obj: Object, context: Context) -> list[FieldError]:
-        """The rules of ``resource/validation``, and who may have admin access."""
+        """Check the rules of ``resource/validation``, and who may have admin access."""
         spec = v1.ResourceClaimSpec.model_validate(obj.get("spec") or {})
         return [*_admin_access(spec, obj, context), *super().validate(obj, context)]
 
     @override
     def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
-        """The spec stays."""
+        """Check that the spec stays."""
         specs = (v1.ResourceClaimSpec.model_validate(item.get("spec") or {}) for item in (obj, old))
         return validate_claim_spec_update(*specs)
 
@@ -52,7 +52,7 @@ class ClaimStrategy(ResourceStrategy, StatusStrategy):
 
     @override
     def validate_status(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
-        """The rules of ``resource/validation``."""
+        """Check the rules of ``resource/validation``."""
         before = v1.ResourceClaimStatus.model_validate(old.get("status") or {})
         claim = v1.ResourceClaim.model_validate({**obj, "status": obj.get("status") or {}})
         devices = [
@@ -78,12 +78,12 @@ class TemplateStrategy(ResourceStrategy):
 
     @override
     def validate(self, obj: Object, context: Context) -> list[FieldError]:
-        """The rules of ``resource/validation``, and who may have admin access."""
+        """Check the rules of ``resource/validation``, and who may have admin access."""
         return [*_admin_access(_template(obj).spec.spec, obj, context), *super().validate(obj, context)]
 
     @override
     def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
-        """The rules of ``resource/validation``."""
+        """Check the rules of ``resource/validation``."""
         return validate_template_update(_template(obj), _template(old), context.gates)
 
 
@@ -92,7 +92,7 @@ def _template(obj: Object) -> v1.ResourceClaimTemplate:
 
 
 def _admin_access(spec: v1.ResourceClaimSpec, obj: Object, context: Context) -> Iterable[FieldError]:
-    """Whether the namespace allows what the requests ask for; the path is the API server's, in templates too."""
+    """Check that the namespace allows admin access; the path is the API server's, in templates too."""
     wanted = [
         f"spec.devices.requests[{i}].adminAccess"
         for i, request in enumerate(spec.devices.requests)

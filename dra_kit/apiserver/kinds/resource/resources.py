@@ -34,12 +34,12 @@ class ClassStrategy(ResourceStrategy):
 
     @override
     def name_problems(self, name: str) -> list[str]:
-        """None here: the rule about names is a declarative one, and so there is none about prefixes of names."""
+        """Return no problem: the rule about names is declarative, and so there is none about their prefixes."""
         return []
 
     @override
     def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
-        """The rules of ``resource/validation``."""
+        """Check the rules of ``resource/validation``."""
         return validate_class(_class(obj), _class(old), context.gates)
 
 
@@ -54,7 +54,7 @@ class TaintRuleStrategy(ResourceStrategy, StatusStrategy):
 
     @override
     def prepare_for_update(self, obj: Object, old: Object, context: Context) -> None:
-        """Another effect begins now."""
+        """Set the time at which another effect begins."""
         super().prepare_for_update(obj, old, context)
         taint, before = (obj.get("spec") or {}).get("taint") or {}, old["spec"].get("taint") or {}
         if taint.get("effect") != before.get("effect") and taint.get("timeAdded") == before.get("timeAdded"):
@@ -62,12 +62,12 @@ class TaintRuleStrategy(ResourceStrategy, StatusStrategy):
 
     @override
     def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
-        """The rules of ``resource/validation``."""
+        """Check the rules of ``resource/validation``."""
         return validate_taint_rule(_rule(obj), _rule(old))
 
     @override
     def validate_status(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
-        """The rules of ``resource/validation``."""
+        """Check the rules of ``resource/validation``."""
         conditions = (obj.get("status") or {}).get("conditions") or ()
         return validate_taint_rule_status([v1.Condition.model_validate(item) for item in conditions])
 
@@ -83,12 +83,12 @@ class PoolStatusStrategy(ResourceStrategy, StatusStrategy):
 
     @override
     def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
-        """The spec stays."""
+        """Check that the spec stays."""
         return validate_pool_status_request_update(_pool_request(obj), _pool_request(old))
 
     @override
     def validate_status(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
-        """A status stays."""
+        """Check that the status stays."""
         return validate_pool_status(obj.get("status"), old.get("status"))
 
 
@@ -111,7 +111,7 @@ def _spec(*path: str) -> Callable[[Object], str]:
 
 
 def _met(request: Object, type_: str) -> Object | None:
-    """A condition of a ResourcePoolStatusRequest, if it is true."""
+    """Return a condition of a ResourcePoolStatusRequest, if it is true."""
     conditions = (request.get("status") or {}).get("conditions") or ()
     return next((one for one in conditions if one.get("type") == type_ and one.get("status") == "True"), None)
 

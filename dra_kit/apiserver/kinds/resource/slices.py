@@ -29,7 +29,7 @@ class SliceStrategy(ResourceStrategy):
 
     @override
     def admit_valid(self, obj: Object, context: Context) -> None:
-        """Devices that count against resources of nodes need nodes that know of it (KEP-5517)."""
+        """Refuse devices that count against resources of nodes, for nodes without support of it (KEP-5517)."""
         if _ALLOCATABLE not in context.gates:
             return
         from dra_kit.allocator.cluster.nodes import Node  # the allocator is much code for a gate that is seldom on
@@ -45,17 +45,17 @@ class SliceStrategy(ResourceStrategy):
 
     @override
     def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
-        """The rules of ``resource/validation``."""
+        """Check the rules of ``resource/validation``."""
         return validate_slice(_slice(obj), old=_slice(old), fractional_ranges=_FRACTIONAL in context.gates)
 
     @override
     def same_spec(self, obj: Object, old: Object) -> bool:
-        """The same quantity in another spelling is no difference."""
+        """Return whether two specs are the same; another spelling of the same quantity is no difference."""
         return super().same_spec(obj, old) or _slice(obj).spec == _slice(old).spec
 
     @override
     def warnings(self, obj: Object, old: Object | None, context: Context) -> list[str]:
-        """Driver names with upper case."""
+        """Return a warning about driver names with upper case."""
         driver = obj["spec"].get("driver", "")
         if driver == driver.lower():
             return []
@@ -67,7 +67,7 @@ def _slice(obj: Object) -> v1.ResourceSlice:
 
 
 def _without_support(device: str, scope: v1.Device | v1.ResourceSliceSpec, nodes: Iterable[Node]) -> str | None:
-    """Why a device may not be published for the nodes of a scope; a scope that means no node is fine unless named."""
+    """Return why a device may not be published for the nodes of a scope; one without nodes is fine unless named."""
     from dra_kit.allocator.cluster.nodes import node_matches
 
     selector = scope.node_selector

@@ -28,17 +28,17 @@ class ResourceStrategy(Strategy):
 
     @override
     def default(self, obj: Object, context: Context) -> None:
-        """The defaults of ``resource/defaults``."""
+        """Set the defaults of ``resource/defaults``."""
         fill_in_defaults(obj, self.kind, context.api_version, context.now)
 
     @override
     def to_storage(self, obj: Object, api_version: str) -> Object:
-        """To the content of v1."""
+        """Convert to the content of v1."""
         return to_v1(obj, self.kind, api_version)
 
     @override
     def from_storage(self, obj: Object, api_version: str) -> Object:
-        """From the content of v1."""
+        """Convert from the content of v1."""
         return from_v1(obj, self.kind, api_version)
 
     @override
@@ -49,22 +49,22 @@ class ResourceStrategy(Strategy):
 
     @override
     def prepare_for_update(self, obj: Object, old: Object, context: Context) -> None:
-        """As for a new object, unless the old one uses the feature."""
+        """Prepare it as a new object, unless the old one uses the feature."""
         super().prepare_for_update(obj, old, context)
         obj.update(drop_disabled_fields(obj, old, context.gates))
 
     @override
     def prepare_for_status(self, obj: Object, old: Object, context: Context) -> None:
-        """As for an update."""
+        """Prepare it as for an update."""
         super().prepare_for_status(obj, old, context)
         obj.update(drop_disabled_fields(obj, old, context.gates))
 
     @override
     def validate(self, obj: Object, context: Context) -> list[FieldError]:
-        """The rules of ``resource/validation``."""
+        """Check the rules of ``resource/validation``."""
         return validate_new(obj, self.kind, context.gates)
 
     @override
     def reported(self, errors: list[FieldError], context: Context) -> list[FieldError]:
-        """Hand-written rules come first; the declarative ones say the paths of the request's version."""
+        """Return hand-written errors first; declarative ones have the paths of the request's version."""
         return errors_in(errors, context.api_version)

@@ -165,14 +165,14 @@ class AuthorCalls:
 
 @contextmanager
 def _about(devices: Sequence[str]) -> Iterator[None]:
-    """Lines of the author's code, and traces, name the devices that it is at."""
+    """Name the devices of a call in lines that the author's code logs, and in traces."""
     names = ",".join(devices)
     with log_context(device=names), span("driver code", device=names):
         yield
 
 
 def _not_yet(error: BaseException) -> NotYet | None:
-    """Of effects that were ensured at once in a TaskGroup: which is still coming up, if nothing worse happened."""
+    """Return the effect that is still coming up, of those ensured in a TaskGroup; None after a worse error."""
     if isinstance(error, ExceptionGroup):
         found = [_not_yet(item) for item in error.exceptions]
         return found[0] if None not in found else None

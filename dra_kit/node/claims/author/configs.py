@@ -12,7 +12,7 @@ from dra_kit.resource import v1
 
 
 def decoded_configs(claim: AllocatedClaim, decoder: ConfigDecoder[Any]) -> list[tuple[ConfigEntry[Any], ...]]:
-    """For each result of a claim the entries that apply to it, weakest first; results share an entry that is for both.
+    """Return for each result of a claim the entries that apply to it, weakest first; results may share an entry.
 
     Raises:
         InvalidConfig: naming request, source and every field.
@@ -32,9 +32,7 @@ def decoded_configs(claim: AllocatedClaim, decoder: ConfigDecoder[Any]) -> list[
 
 
 def _named(entry: v1.DeviceAllocationConfiguration, claim: AllocatedClaim) -> tuple[str, ...]:
-    """Return the requests that whoever wrote the entry named: the scheduler of 1.37 leaves them out where they
-    are all.
-    """
+    """Return the requests of an entry as its writer named them: the scheduler of 1.37 leaves out a list of all."""
     if entry.requests or entry.source != "FromClaim" or entry.opaque is None:
         return entry.requests
     wishes = (claim.raw.get("spec") or {}).get("devices") or {}

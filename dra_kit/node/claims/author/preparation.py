@@ -111,9 +111,7 @@ class Preparation:
         )
 
     def adopted(self, record: ClaimRecord) -> ClaimRecord:
-        """Return the record with what it lacks of the identities of its devices: a release that knew less of them wrote
-        it.
-        """
+        """Return the record with all identities of its devices, of which an older release wrote fewer."""
         devices = []
         for item in record.devices:
             now, known = self.inventory.identity(item.pool, item.device).hashes, item.identity or {}
@@ -122,9 +120,7 @@ class Preparation:
         return record.model_copy(update={"devices": tuple(devices)}) if tuple(devices) != record.devices else record
 
     def begun(self, claim: AllocatedClaim) -> ClaimRecord:
-        """Return the record of a claim whose author's code is about to run: what is to be undone if it does not end
-        well.
-        """
+        """Return the record of a claim before the author's code runs: what is to be undone after a failure."""
         return ClaimRecord(
             namespace=claim.reference.namespace,
             name=claim.reference.name,
@@ -287,5 +283,5 @@ def _with_later_facts(device: DeviceRecord, former: DeviceRecord | None) -> Devi
     """Return what was reported of a device later than ``prepare`` stays: to prepare it again tells nothing newer."""
     if former is None or not former.told_later:
         return device
-    kept: dict[str, Any] = {name: getattr(former, name) for name in former.told_later}
-    return device.model_copy(update=kept | {"told_later": former.told_later})
+    reported: dict[str, Any] = {name: getattr(former, name) for name in former.told_later}
+    return device.model_copy(update=reported | {"told_later": former.told_later})

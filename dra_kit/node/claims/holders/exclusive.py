@@ -63,7 +63,7 @@ class ExclusiveDevices:
         self._taken: dict[Device, ClaimReference] = {}
 
     def hold(self, claim: AllocatedClaim) -> HeldDevices:
-        """``async with`` holds the claim's devices while it is being prepared; its lock is held by the caller.
+        """Hold the devices of the claim while it is being prepared; the caller holds its lock.
 
         Raises:
             TransientError: when another claim has one of them, naming both claims.
@@ -118,7 +118,7 @@ class ExclusiveDevices:
     async def _released_alone(
         self, holder: ClaimReference, device: Device, claim: ClaimReference
     ) -> AsyncIterator[None]:
-        """Holds the lock of a claim that is over.
+        """Hold the lock of a claim that is over.
 
         Raises:
             TransientError: when somebody else holds it for too long.
@@ -139,7 +139,7 @@ class ExclusiveDevices:
             lock.give_up()
 
     async def _refuse_damaged(self, device: Device, damaged: Damage, claim: ClaimReference) -> None:
-        """A claim whose record is damaged keeps its devices: nobody knows of which boot it is, nor what it has."""
+        """Refuse the devices of a claim whose record is damaged: of which boot it is, and what it has, is unknown."""
         holder, names = damaged.claim, {damaged.claim, damaged.named} - {None}
         if holder is None or claim in names:  # its own record, which is written again
             return

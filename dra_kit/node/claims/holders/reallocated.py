@@ -43,7 +43,7 @@ class Reallocated:
         self._since: dict[str, tuple[str, float]] = {}
 
     def check(self, before: ClaimRecord, claim: AllocatedClaim) -> None:
-        """Whether what is recorded of a claim may be released, so that it is prepared as it is allocated now.
+        """Check whether what is recorded of a claim may be released, so that it is prepared as it is allocated now.
 
         Raises:
             TransientError: a container may still run with it (code ``device-in-use``).
@@ -70,5 +70,5 @@ class Reallocated:
         return pods is not None and not (pods and pods <= {item.uid for item in claim.status.reserved_for})
 
     def forget(self, reference: ClaimReference) -> None:
-        """The claim is released."""
+        """Forget a claim that is released."""
         self._since.pop(reference.uid, None)

@@ -41,11 +41,11 @@ class ClaimEvents:
         await self.recorder.flush(2.0)
 
     def prepare_failed(self, claim: ClaimReference, error: DraKitError) -> None:
-        """A claim could not be prepared."""
+        """Report that a claim could not be prepared."""
         self._report(claim, "FailedPrepareDevices", "Prepare", str(error))
 
     def damaged(self) -> None:
-        """The records of claims are damaged."""
+        """Report that the records of claims are damaged."""
         try:
             damage = self._store.damage()
         except StoreError:  # reported where it is needed
@@ -55,7 +55,7 @@ class ClaimEvents:
                 self._report(item.claim, "DamagedRecord", "Keep", str(item.error()))
 
     def effect_replaced(self, effect: Effect[Any, Any], claims: Sequence[ClaimReference]) -> None:
-        """What containers were given of an effect is not true any more, and a container that runs keeps it."""
+        """Report that an effect is no longer as containers got it; a container that runs goes on with the old one."""
         note = (
             f"{title_of(effect)} did not hold any more and was made again with another outcome; containers that run "
             "keep what they were given: delete the pod to have it made anew"
@@ -65,7 +65,7 @@ class ClaimEvents:
             self._pods.for_pods(claim, partial(self._record, "Warning", "EffectReplaced", "Apply", note))
 
     def device_changed(self, pool: str, device: str, text: str, *, healthy: bool) -> None:
-        """A device has become unhealthy, or well again."""
+        """Report a device that has become unhealthy, or healthy again."""
         try:
             holders = [item.reference for item in self._store.claims() if item.has(pool, device)]
         except StoreError:  # reported where it is needed

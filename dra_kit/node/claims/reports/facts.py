@@ -1,4 +1,4 @@
-"""What becomes known of a device after it was prepared: kept in the records of its claims, and published.
+"""What becomes known of a device after it was prepared: stored in the records of its claims, and published.
 
 The latest fact of a device counts: what cannot be written now, because its claim is being prepared or released, is
 replaced by what is reported next. Each claim waits for itself alone.
@@ -55,13 +55,13 @@ class DeviceFacts:
         return self.pool, self.device, self.share
 
     def after(self, earlier: DeviceFacts | None) -> DeviceFacts:
-        """These facts, and of earlier ones what they leave as it was."""
+        """Return these facts, and of earlier ones those that they leave unchanged."""
         if earlier is None:
             return self
         return replace(self, status=self.status or earlier.status, metadata=self.metadata or earlier.metadata)
 
     def are_of(self, device: DeviceRecord) -> bool:
-        """Return whether a device of a claim is meant."""
+        """Return whether these are facts of a device of a claim."""
         return (device.pool, device.device) == (self.pool, self.device) and self.share in {None, device.share_id}
 
     def concern(self, record: ClaimRecord) -> bool:
@@ -77,8 +77,8 @@ class _Hearing:
     left: int
     taken: bool = False
 
-    def heard(self, *, taken: bool) -> None:
-        """One more of the claims has; the facts are dropped where none of them has the device."""
+    def answered(self, *, taken: bool) -> None:
+        """Note one more claim that has answered; the facts are dropped where none of them has the device."""
         self.left -= 1
         self.taken |= taken
         if not self.left and not self.taken:
@@ -111,8 +111,8 @@ class LateFacts:
         self._waiting: dict[str, dict[Subject, _Waiting]] = {}
         self._at_work: set[asyncio.Task[None]] = set()
 
-    def tell(self, facts: DeviceFacts) -> None:
-        """Keep and publish facts, in the background."""
+    def report(self, facts: DeviceFacts) -> None:
+        """Store and publish facts, in the background."""
         try:
             uids = self._concerned(facts)
         except DraKitError as error:  # the state cannot be read now
@@ -130,12 +130,12 @@ class LateFacts:
                 task.add_done_callback(self._at_work.discard)
             earlier = waiting.pop(facts.subject, None)
             if earlier is not None:
-                earlier.hearing.heard(taken=True)
+                earlier.hearing.answered(taken=True)
             # put last, and so applied last: another share's facts may say the same of all
             waiting[facts.subject] = _Waiting(facts.after(earlier.facts if earlier else None), hearing)
 
     def _concerned(self, facts: DeviceFacts) -> set[str]:
-        """UIDs of the claims that have the device, or may have it when they are prepared."""
+        """Return UIDs of the claims that have the device, or may have it when they are prepared."""
         having = {record.uid for record in self._durable.store.claims() if facts.concern(record)}
         concerned = having | self._epochs.preparing()
         return concerned if facts.claim is None else concerned & {facts.claim}
@@ -149,7 +149,7 @@ class LateFacts:
                 prepared = record if record is not None and record.phase == "prepared" else None
                 concerning = [item.facts for item in reported if prepared is not None and item.facts.concern(prepared)]
                 for item in reported:
-                    item.hearing.heard(taken=item.facts in concerning)
+                    item.hearing.answered(taken=item.facts in concerning)
                 if prepared is not None and concerning:
                     with log_context(claim=str(prepared.reference), claim_uid=uid):
                         await self._write_to(prepared, concerning)
@@ -166,7 +166,7 @@ class LateFacts:
                 _not_written(facts, error)
         if newer is not record:
             await self._durable.put(newer, epoch=self._durable.store.epoch())
-            self._news.prepared.tell(newer)
+            self._news.prepared.notify(newer)
             await self._durable.make_files(newer)
 
 

@@ -22,8 +22,8 @@ class Signal(Generic[*Reported]):
         """Call it whenever something is reported; it must not raise."""
         self._listeners.append(listener)
 
-    def tell(self, *reported: *Reported) -> None:
-        """Tell all who listen."""
+    def notify(self, *reported: *Reported) -> None:
+        """Notify all listeners."""
         for listener in self._listeners:
             listener(*reported)
 

@@ -65,7 +65,7 @@ class StatusWriter:
                 self._resumed[record.uid] = record
 
     def forget(self, claim: ClaimReference) -> None:
-        """The claim was released: nothing is to be reported of it any more."""
+        """Forget a claim that was released: nothing is to be reported of it any more."""
         self._waiting.pop(claim.uid, None)
         self._resumed.pop(claim.uid, None)
 
@@ -110,9 +110,7 @@ class StatusWriter:
             await self._apply(current)
 
     def _current(self, record: ClaimRecord) -> ClaimRecord | None:
-        """Return the record as it is now; None when the claim is released, or nothing is reported of its devices
-        any more.
-        """
+        """Return the current record; None when the claim is released, or nothing more is reported of its devices."""
         try:
             stored = self._store.claim(record.uid)
         except StoreError:  # nobody knows it now
@@ -122,9 +120,7 @@ class StatusWriter:
         return stored
 
     async def _is_reported(self, record: ClaimRecord) -> bool:
-        """Return whether the claim says already what the record says, or is gone; what else there is, a write finds
-        out.
-        """
+        """Return whether the claim has the status of the record, or is gone; a write finds out everything else."""
         try:
             raw = await self._client.get(RESOURCE_CLAIMS, record.name, record.namespace)
         except NotFound:
@@ -194,9 +190,7 @@ def _has_status(record: ClaimRecord) -> bool:
 
 
 def status_json(status: DeviceStatus | None, before: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
-    """Return a status as it is kept and written; a condition whose status stays keeps the time of its
-    last transition.
-    """
+    """Return a status as it is stored and sent; an unchanged condition has the time of its last transition."""
     if status is None:
         return None
     known = {item["type"]: item for item in (before or {}).get("conditions", ())}

@@ -175,13 +175,13 @@ class Database:
         return await to_the_end(outcome)
 
     def _hand_over(self) -> None:
-        """What was written in one round of the event loop becomes one transaction, and the thread wakes up once."""
+        """Make one transaction of what was written in one round of the event loop; the thread wakes up once."""
         if self._collected:
             self._jobs.put(self._collected)
             self._collected = []
 
     def at_rest(self) -> None:
-        """Nobody waits for a write now: what need not be done amid one is done, if there is enough of it."""
+        """Do what need not be done during a write, if there is enough of it: nobody waits for one now."""
         if self._log.is_long and not self._closed:
             self._jobs.put([])
 
@@ -266,7 +266,7 @@ class Database:
             self._broken = False
 
     def _make_again(self) -> None:
-        """The files were removed while they were open: what they hold is written where the next process looks for it.
+        """Create the files again that were removed while they were open, with what they hold.
 
         Raises:
             StoreError: another database is there now; it is opened, and what was just written is not in it.
@@ -311,7 +311,7 @@ class Database:
 
 
 def _nothing(_: sqlite3.Connection) -> None:
-    """A transaction without a change: after each one it is looked whether the files are still in their place."""
+    """Change nothing: after each transaction it is checked whether the files are in place."""
 
 
 def _report(ended: list[tuple[_Job, Any, BaseException | None]]) -> None:

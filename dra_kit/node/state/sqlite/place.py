@@ -89,7 +89,7 @@ class Guard:
         self._file: int | None = None
 
     def close(self) -> None:
-        """Not to be used any more."""
+        """Close it; it is not to be used any more."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -107,7 +107,7 @@ class Guard:
 
     @contextmanager
     def renaming(self) -> Iterator[None]:
-        """Nobody needs the name to stay meanwhile, and nobody else renames.
+        """Keep others from renaming meanwhile; nobody needs the name to stay.
 
         Raises:
             StoreError: when that cannot be had in time.

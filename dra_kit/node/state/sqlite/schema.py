@@ -77,7 +77,7 @@ _NEW: Final = ("INSERT OR IGNORE INTO incomplete (what) VALUES ('claims')",)
 
 
 def _unchecked(table: str, columns: tuple[str, ...], key: str) -> str:
-    """A release that knows of no checksums changes the row and leaves the checksum of what was there before."""
+    """Return a trigger that clears a checksum which stays while its row changes: an older release knows of none."""
     new, old = (", ".join(f"{row}.{column}" for column in columns) for row in ("NEW", "OLD"))
     return (
         f"CREATE TRIGGER IF NOT EXISTS {table}_unchecked AFTER UPDATE OF {', '.join(columns)} ON {table} "  # noqa: S608 - constants
@@ -129,15 +129,15 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _form(connection: sqlite3.Connection, path: Path) -> int:
-    """Major times 1000 plus minor, 0 for a new one; a release writes it twice, so that a damaged one is known."""
+    """Return 1000 times major plus minor, 0 for a new one; a release writes it twice, so that damage is seen."""
     form = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if 0 <= form < (MAJOR + 1) * 1000:
         return form
-    said = fact(connection, "form") if columns_of(connection, "facts") else 0
-    if 0 < said < (MAJOR + 1) * 1000:
+    form = fact(connection, "form") if columns_of(connection, "facts") else 0
+    if 0 < form < (MAJOR + 1) * 1000:
         logger.error("form of the state is damaged, it is written again", extra={"path": str(path), "form": form})
-        connection.execute(f"PRAGMA user_version = {said}")
-        return said
+        connection.execute(f"PRAGMA user_version = {form}")
+        return form
     raise ConfigurationError(
         f"state {path} was written in form {form // 1000}, this release knows up to {MAJOR}; "
         "run the release that wrote it"
@@ -162,9 +162,7 @@ def set_fact(connection: sqlite3.Connection, what: str, number: int) -> None:
 
 
 def has_form(connection: sqlite3.Connection) -> bool:
-    """Return whether a database has the tables that its form says, or none at all yet; else it is damaged, or
-    another's.
-    """
+    """Return whether a database has all tables of its form, or none yet; else it is damaged, or of another program."""
     found = _shape(connection)
     if not found and not connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
         return True
@@ -185,7 +183,7 @@ def _expected(checked: bool) -> frozenset[tuple[object, ...]]:
 
 
 def _shape(connection: sqlite3.Connection) -> set[tuple[object, ...]]:
-    """Columns, unique keys and triggers; newer releases may have more of them."""
+    """Return columns, unique keys and triggers; newer releases may have more of them."""
     shape: set[tuple[object, ...]] = set()
     for kind, name, sql in connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall():
         if kind == "trigger":

@@ -1,4 +1,4 @@
-"""How many transactions a database has seen, kept once more beside it: one that is behind has lost some.
+"""How many transactions a database has seen, stored once more beside it: one that is behind has lost some.
 
 sqlite takes the log's part before the first damaged byte for all that there is, and does not tell. The second file is
 written after each commit and never synced: it may lag behind the database, and is never ahead of it. What kill -9
@@ -38,7 +38,7 @@ class Transactions:
         self._logged = False
 
     def close(self) -> None:
-        """Not to be used any more."""
+        """Close it; it is not to be used any more."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -50,7 +50,7 @@ class Transactions:
         return number
 
     def committed(self, number: int) -> None:
-        """A transaction is durable."""
+        """Note that a transaction is durable."""
         try:
             file = self._open()
             if _number(os.pread(file, 64, 0)) < number:  # the driver's other process may be ahead
@@ -75,11 +75,11 @@ class Transactions:
             return 0
 
     def compare(self, database: sqlite3.Connection, copied: int) -> None:
-        """Find out whether the database has lost transactions; that is reported, and kept in it until it is explained.
+        """Find out whether the database has lost transactions; report that, and store it until it is explained.
 
         Args:
             database: just opened, in autocommit mode.
-            copied: what :meth:`copied` said before.
+            copied: what :meth:`copied` returned before.
         """
         if copied <= fact(database, _COUNT):
             return

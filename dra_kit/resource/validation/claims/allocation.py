@@ -26,10 +26,10 @@ _SOURCES: Final = ("FromClaim", "FromClass")
 def validate_allocation(
     allocation: v1.AllocationResult, known: frozenset[str], path: str = "status.allocation"
 ) -> list[FieldError]:
-    """A new allocation.
+    """Check a new allocation.
 
     Args:
-        allocation: what was chosen.
+        allocation: the result.
         known: names of the claim's requests, ``request_names``.
         path: where it is.
     """

@@ -18,7 +18,7 @@ CONSUMERS_MAX: Final = 256
 def validate_claim_status(
     claim: v1.ResourceClaim, devices: Sequence[v1.AllocatedDeviceStatus], old: v1.ResourceClaimStatus
 ) -> list[FieldError]:
-    """All rules of the API server (Kubernetes 1.37) for a write of the status of a claim.
+    """Check all rules of the API server (Kubernetes 1.37) for a write of the status of a claim.
 
     An allocation is looked at only when it is new: afterwards it does not change until it is removed.
 

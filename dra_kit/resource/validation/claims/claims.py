@@ -31,7 +31,7 @@ def validate_claim_spec(
     path: str = "spec",
     declarations: cel.Environment | None = None,
 ) -> list[FieldError]:
-    """All rules of the API server (Kubernetes 1.37) for the spec of a claim, in its paths and texts.
+    """Check all rules of the API server (Kubernetes 1.37) for the spec of a claim, in its paths and texts.
 
     Args:
         spec: the spec; fields of gates that are off have been dropped from it.
@@ -56,12 +56,12 @@ def validate_claim_spec(
 
 
 def validate_claim_spec_update(spec: v1.ResourceClaimSpec, old: v1.ResourceClaimSpec) -> list[FieldError]:
-    """The spec of a claim stays as it was created; nothing else is looked at again."""
+    """Check that the spec of a claim stays as it was created; nothing else is checked again."""
     return [] if spec == old else declarative([invalid("spec", None, "field is immutable")])
 
 
 def validate_references(references: tuple[str, ...], known: frozenset[str], path: str) -> list[FieldError]:
-    """The requests that a constraint or configuration names."""
+    """Check the requests that a constraint or configuration names."""
     errors = over_limit(references, REFERENCES_MAX, path)
     for where, reference in limited(references, REFERENCES_MAX, path):
         errors += validate_reference(reference, known, where)

@@ -23,7 +23,7 @@ def validate_device_statuses(
     results: Sequence[v1.DeviceRequestAllocationResult],
     path: str = "status.devices",
 ) -> list[FieldError]:
-    """All rules of the API server (Kubernetes 1.37) for ``status.devices``.
+    """Check all rules of the API server (Kubernetes 1.37) for ``status.devices``.
 
     Args:
         statuses: the entries of all drivers. The size of ``data`` is that of its compact JSON unless it knows the
@@ -48,7 +48,7 @@ def validate_device_statuses(
 
 
 def _written(status: v1.AllocatedDeviceStatus) -> GoStruct:
-    """An entry as the API server writes it: ``conditions`` also where there are none."""
+    """Return an entry as the API server writes it: ``conditions`` also where there are none."""
     written: dict[str, Any] = {"driver": "", "pool": "", "device": "", **status.to_json()}
     identity = {name: written.pop(name) for name in ("driver", "pool", "device", "shareID") if name in written}
     conditions = written.pop("conditions", None)
@@ -86,7 +86,7 @@ def _validate_network_data(data: v1.NetworkDeviceData, path: str) -> list[FieldE
 
 
 def _validate_interface_address(address: str, path: str) -> list[FieldError]:
-    """An address with its prefix length, such as ``10.9.8.7/24``, in the one spelling that is canonical."""
+    """Check an address with its prefix length, such as ``10.9.8.7/24``, in the one spelling that is canonical."""
     canonical = _canonical_interface(address)
     if canonical is None:
         detail = "must be a valid address in CIDR form, (e.g. 10.9.8.7/24 or 2001:db8::1/64)"

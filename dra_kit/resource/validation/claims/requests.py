@@ -29,7 +29,7 @@ _REFERENCE: Final = (
 
 
 def request_names(requests: Iterable[v1.DeviceRequest]) -> frozenset[str]:
-    """What constraints, configuration and results may name: ``request`` and ``request/subrequest``."""
+    """Return the names for constraints, configuration and results: ``request`` and ``request/subrequest``."""
     found = set()
     for request in requests:
         found.add(request.name)
@@ -38,7 +38,7 @@ def request_names(requests: Iterable[v1.DeviceRequest]) -> frozenset[str]:
 
 
 def validate_reference(reference: str, known: frozenset[str], path: str) -> list[FieldError]:
-    """The name of a request or subrequest where it is referred to."""
+    """Check the name of a request or subrequest where it is referred to."""
     segments = reference.split("/")
     errors = []
     if len(segments) <= 2:
@@ -48,7 +48,7 @@ def validate_reference(reference: str, known: frozenset[str], path: str) -> list
 
 
 def validate_requests(claim: v1.DeviceClaim, path: str, declarations: cel.Environment) -> list[FieldError]:
-    """``requests`` of a claim; ``path`` is that of ``devices``."""
+    """Check ``requests`` of a claim; ``path`` is that of ``devices``."""
     where = f"{path}.requests"
     errors = over_limit(claim.requests, REQUESTS_MAX, where)
     if not errors:
@@ -100,7 +100,7 @@ def _request_name(name: str, path: str) -> list[FieldError]:
 
 
 def _attributes_of(constraints: Sequence[v1.DeviceConstraint], targets: set[str]) -> frozenset[str]:
-    """The attributes that constraints of these requests compare."""
+    """Return the attributes that constraints of these requests compare."""
     found: set[str | None] = set()
     for constraint in constraints:
         if not constraint.requests or targets.intersection(constraint.requests):
@@ -114,7 +114,7 @@ def _validate_body(
     path: str,
     declarations: cel.Environment,
 ) -> list[FieldError]:
-    """What ``exactly`` and each of ``firstAvailable`` have in common."""
+    """Check what ``exactly`` and each of ``firstAvailable`` have in common."""
     errors = _validate_class_name(body, f"{path}.deviceClassName")
     errors += validate_selectors(body.selectors, f"{path}.selectors", declarations)
     errors += _validate_mode(body.allocation_mode, body.count, path)
@@ -123,7 +123,7 @@ def _validate_body(
 
 
 def _validate_class_name(body: v1.ExactDeviceRequest | v1.DeviceSubRequest, path: str) -> list[FieldError]:
-    """Of a subrequest the rule is a declarative one."""
+    """Check the name of a class; of a subrequest the rule is a declarative one."""
     name = body.device_class_name
     if isinstance(body, v1.ExactDeviceRequest):
         if not name:
@@ -152,7 +152,7 @@ def _validate_mode(mode: str, count: int, path: str) -> list[FieldError]:
 def _validate_derived(
     attributes: Sequence[v1.DerivedAttribute], constrained: frozenset[str], path: str, declarations: cel.Environment
 ) -> list[FieldError]:
-    """Derived attributes of a request; hand-written rules look at those of a list that is too long, too."""
+    """Check derived attributes of a request; hand-written rules check those of a list that is too long, too."""
     errors = []
     for i, attribute in enumerate(attributes):
         where = f"{path}[{i}]"

@@ -22,7 +22,7 @@ _NOT_IN_TEMPLATES: Final = (
 
 
 def validate_template(template: v1.ResourceClaimTemplate, gates: FeatureGates | None = None) -> list[FieldError]:
-    """All rules of the API server (Kubernetes 1.37) for the spec of a template, in its paths and texts.
+    """Check all rules of the API server (Kubernetes 1.37) for the spec of a template, in its paths and texts.
 
     Args:
         template: fields of gates that are off have been dropped from it.
@@ -35,7 +35,7 @@ def validate_template(template: v1.ResourceClaimTemplate, gates: FeatureGates | 
 def validate_template_update(
     template: v1.ResourceClaimTemplate, old: v1.ResourceClaimTemplate, gates: FeatureGates | None = None
 ) -> list[FieldError]:
-    """As for a new template; besides, the spec stays."""
+    """Check it as a new template, and that the spec stays."""
     errors = validate_template(template, gates)
     if template.spec != old.spec:
         errors.append(invalid("spec", go_template_spec(template.spec), "field is immutable"))

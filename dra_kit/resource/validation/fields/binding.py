@@ -13,7 +13,7 @@ BINDING_CONDITIONS_MAX: Final = 4
 
 
 def validate_binding(holder: v1.Device | v1.DeviceRequestAllocationResult, path: str) -> list[FieldError]:
-    """Both lists of a device or result; ``path`` is that of the device or result."""
+    """Check both lists of a device or result; ``path`` is that of the device or result."""
     conditions, failures = holder.binding_conditions, holder.binding_failure_conditions
     errors = _validate_list(conditions, f"{path}.bindingConditions")
     errors += _validate_list(failures, f"{path}.bindingFailureConditions")
@@ -31,7 +31,7 @@ def validate_binding(holder: v1.Device | v1.DeviceRequestAllocationResult, path:
 
 
 def _validate_list(conditions: tuple[str, ...], path: str) -> list[FieldError]:
-    """Repetitions are reported even of a list that is too long."""
+    """Check a list; repetitions are reported even of one that is too long."""
     errors = over_limit(conditions, BINDING_CONDITIONS_MAX, path)
     for where, condition in limited(conditions, BINDING_CONDITIONS_MAX, path):
         errors += [invalid(where, condition, text) for text in names.label_key(condition)]

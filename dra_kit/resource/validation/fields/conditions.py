@@ -15,7 +15,7 @@ _MESSAGE_MAX_LENGTH: Final = 32 * 1024
 
 
 def validate_conditions(conditions: Sequence[v1.Condition], path: str) -> list[FieldError]:
-    """At most eight conditions, one of each type."""
+    """Check at most eight conditions, one of each type."""
     errors = [too_many(path, len(conditions), CONDITIONS_MAX)] if len(conditions) > CONDITIONS_MAX else []
     seen: set[str] = set()
     for i, condition in enumerate(conditions):

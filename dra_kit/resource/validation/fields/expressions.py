@@ -16,7 +16,7 @@ SELECTORS_MAX: Final = 32
 
 
 def environment(gates: FeatureGates) -> cel.Environment:
-    """What an API server with these gates compiles new expressions with."""
+    """Return the environment in which an API server with these gates compiles new expressions."""
     return cel.new(
         consumable_capacity="DRAConsumableCapacity" in gates, list_type_attributes="DRAListTypeAttributes" in gates
     )
@@ -25,7 +25,7 @@ def environment(gates: FeatureGates) -> cel.Environment:
 def validate_selectors(
     selectors: Sequence[v1.DeviceSelector], path: str, declarations: cel.Environment
 ) -> list[FieldError]:
-    """Selectors of a request or class."""
+    """Check selectors of a request or class."""
     errors = over_limit(selectors, SELECTORS_MAX, path)
     for where, selector in limited(selectors, SELECTORS_MAX, path):
         if selector.cel is None:
@@ -38,7 +38,7 @@ def validate_selectors(
 def validate_expression(
     expression: str, path: str, declarations: cel.Environment, *, derived: bool = False
 ) -> list[FieldError]:
-    """One expression: it compiles, has a fitting type, and is neither too long nor too costly."""
+    """Check one expression: it compiles, has a fitting type, and is neither too long nor too costly."""
     if names.byte_length(expression) > cel.MAX_LENGTH:
         return [too_long(path, expression, cel.MAX_LENGTH)]
     cost, problem = _compiled(expression, declarations, derived=derived)
@@ -48,13 +48,13 @@ def validate_expression(
 
 
 def expression_cost(expression: str, declarations: cel.Environment) -> int:
-    """Estimated cost of a derived attribute's expression; 0 if it does not compile."""
+    """Return the estimated cost of a derived attribute's expression; 0 if it does not compile."""
     return _compiled(expression, declarations, derived=True)[0]
 
 
 @lru_cache(maxsize=512)
 def _compiled(expression: str, declarations: cel.Environment, *, derived: bool) -> tuple[int, str]:
-    """Cost, and what is wrong."""
+    """Return cost, and what is wrong."""
     compiler = cel.compile_derived if derived else cel.compile_selector
     try:
         return compiler(expression, environment=declarations).cost, ""
@@ -63,7 +63,7 @@ def _compiled(expression: str, declarations: cel.Environment, *, derived: bool) 
 
 
 def _problem(expression: str, error: cel.CelCompileError) -> str:
-    """A compile error with the place in the text, as cel-go shows it."""
+    """Return a compile error with the place in the text, as cel-go shows it."""
     if not error.line:
         return error.problem
     line = expression.split("\n")[error.line - 1]

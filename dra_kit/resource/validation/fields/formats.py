@@ -18,7 +18,7 @@ _KEY_MAX_LENGTH: Final = DOMAIN_MAX_LENGTH + 1 + IDENTIFIER_MAX_LENGTH
 
 
 def driver_name(name: str, path: str) -> list[FieldError]:
-    """A DNS subdomain of at most 63 bytes. Upper case passes: the API server only warns about it."""
+    """Check a DNS subdomain of at most 63 bytes. Upper case passes: the API server only warns about it."""
     if not name:
         return [required(path)]
     errors = []
@@ -28,7 +28,7 @@ def driver_name(name: str, path: str) -> list[FieldError]:
 
 
 def pool_name(name: str, path: str) -> list[FieldError]:
-    """DNS subdomains joined by slashes, at most 253 bytes."""
+    """Check DNS subdomains joined by slashes, at most 253 bytes."""
     if not name:
         return [required(path)]
     errors = []
@@ -40,7 +40,7 @@ def pool_name(name: str, path: str) -> list[FieldError]:
 
 
 def declared_driver_name(name: str, path: str, max_length: int | None = DRIVER_NAME_MAX_LENGTH) -> list[FieldError]:
-    """As :func:`driver_name` where the API server has the rule in its types: in configuration and allocations."""
+    """Check a :func:`driver_name` where the API server has the rule in its types: in configuration and allocations."""
     if not name:
         return declarative([required(path)])
     errors = [invalid(path, name, text) for text in names.caseless_subdomain(name)]
@@ -50,7 +50,7 @@ def declared_driver_name(name: str, path: str, max_length: int | None = DRIVER_N
 
 
 def declared_pool_name(name: str, path: str) -> list[FieldError]:
-    """As :func:`pool_name` where the API server has the rule in its types: in allocations."""
+    """Check a :func:`pool_name` where the API server has the rule in its types: in allocations."""
     errors = []
     if names.byte_length(name) > POOL_NAME_MAX_LENGTH:
         errors.append(too_long(path, name, POOL_NAME_MAX_LENGTH))
@@ -63,19 +63,19 @@ def declared_pool_name(name: str, path: str) -> list[FieldError]:
 
 
 def share_id(identifier: str, path: str) -> list[FieldError]:
-    """A UUID in lower case."""
+    """Check a UUID in lower case."""
     if _UUID.fullmatch(identifier):
         return []
     return declarative([invalid(path, identifier, "must be a lowercase UUID in 8-4-4-4-12 format")])
 
 
 def device_name(name: str, path: str) -> list[FieldError]:
-    """A DNS label."""
+    """Check a DNS label."""
     return [invalid(path, name, text) for text in names.dns_label(name, unit="characters")]
 
 
 def qualified_name(name: str, path: str) -> list[FieldError]:
-    """The key of an attribute or capacity: a C identifier, with or without ``domain/`` before it.
+    """Check the key of an attribute or capacity: a C identifier, with or without ``domain/`` before it.
 
     More than one slash passes with any content, as it does in the API server (Kubernetes 1.37).
     """
@@ -90,7 +90,7 @@ def qualified_name(name: str, path: str) -> list[FieldError]:
 
 
 def full_name(name: str, path: str) -> list[FieldError]:
-    """The name of an attribute in a place without a driver of its own: ``domain/identifier``, lower-case domain."""
+    """Check an attribute name in a place without a driver of its own: ``domain/identifier``, lower-case domain."""
     match name.split("/"):
         case [identifier]:
             detail = "a fully qualified name must be a domain and a name separated by a slash"
@@ -103,7 +103,7 @@ def full_name(name: str, path: str) -> list[FieldError]:
 
 
 def key_path(path: str, key: str, max_length: int = _KEY_MAX_LENGTH) -> str:
-    """``path[key]``, a key that is too long cut in the middle."""
+    """Return ``path[key]``, a key that is too long cut in the middle."""
     if len(key) > max_length:
         shown_length = max_length - 3
         key = f"{key[: (shown_length + 1) // 2]}...{key[len(key) - shown_length // 2 :]}"

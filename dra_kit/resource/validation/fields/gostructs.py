@@ -13,7 +13,7 @@ _GO_NAMES: Final = {"cel": "CEL", "uid": "UID", "api_group": "APIGroup"}
 
 
 def go_struct(model: BaseModel) -> GoStruct:
-    """A model as a Go struct; empty lists and maps are null, as they are after decoding."""
+    """Return a model as a Go struct; empty lists and maps are null, as they are after decoding."""
     named = {name: field.alias or name for name, field in type(model).model_fields.items()}
     return GoStruct({
         _GO_NAMES.get(name) or alias[:1].upper() + alias[1:]: _go_value(getattr(model, name))
@@ -22,7 +22,7 @@ def go_struct(model: BaseModel) -> GoStruct:
 
 
 def go_template_spec(spec: v1.ResourceClaimTemplateSpec) -> GoStruct:
-    """The spec of a template: the fields of its metadata, written as in JSON, beside those of the struct."""
+    """Return the spec of a template: the fields of its metadata, written as in JSON, beside those of the struct."""
     return GoStruct({**spec.metadata.to_json(), "Spec": go_struct(spec.spec)})
 
 

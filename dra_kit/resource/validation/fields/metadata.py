@@ -25,7 +25,7 @@ _STANDARD_FINALIZERS: Final = {"orphan", "foregroundDeletion", "kubernetes"}
 
 
 def subdomain_problems(name: str) -> list[str]:
-    """What is wrong with the name of an object of most kinds."""
+    """Return what is wrong with the name of an object of most kinds."""
     return names.dns_subdomain(name, unit="characters")
 
 
@@ -36,7 +36,7 @@ def validate_object_meta(
     name_problems: Callable[[str], list[str]] = subdomain_problems,
     prefix_problems: Callable[[str], list[str]] | None = None,
 ) -> list[FieldError]:
-    """What is wrong with the metadata of an object.
+    """Return what is wrong with the metadata of an object.
 
     Args:
         metadata: values of the right types.

@@ -12,7 +12,7 @@ from dra_kit.resource.validation.fields.formats import declared_driver_name
 def validate_opaque(
     configuration: v1.OpaqueDeviceConfiguration | None, path: str, *, stored: bool = False
 ) -> list[FieldError]:
-    """``opaque`` of one entry; ``path`` is that of the entry.
+    """Check ``opaque`` of one entry; ``path`` is that of the entry.
 
     Args:
         configuration: what is there.
@@ -33,7 +33,7 @@ def _validate_parameters(parameters: Any, path: str, *, stored: bool) -> list[Fi
 
 
 def validate_object(value: Any, path: str, *, stored: bool = False) -> list[FieldError]:
-    """A JSON object of at most 10 KiB."""
+    """Check a JSON object of at most 10 KiB."""
     if not stored and opaque.size(value) > opaque.MAX_LENGTH:
         return [too_long(path, value, opaque.MAX_LENGTH)]
     return [] if isinstance(value, dict) else [invalid(path, "<value omitted>", "must be a valid JSON object")]

@@ -13,7 +13,7 @@ _OPERATORS: Final = ("Equal", "Exists")
 
 
 def validate_taint(taint: v1.DeviceTaint, path: str, *, check_effect: bool = True) -> list[FieldError]:
-    """A taint in a slice or rule."""
+    """Check a taint in a slice or rule."""
     errors = [invalid(f"{path}.key", taint.key, text) for text in names.label_key(taint.key)]
     errors += [invalid(f"{path}.value", taint.value, text) for text in names.label_value(taint.value)]
     return errors + (declarative(_validate_effect(taint.effect, f"{path}.effect")) if check_effect else [])
@@ -26,7 +26,7 @@ def _validate_effect(effect: str, path: str) -> list[FieldError]:
 
 
 def validate_tolerations(tolerations: Sequence[v1.DeviceToleration], path: str) -> list[FieldError]:
-    """Tolerations of a request or result; how many there are is not limited (Kubernetes 1.37)."""
+    """Return tolerations of a request or result; how many there are is not limited (Kubernetes 1.37)."""
     errors = []
     for i, toleration in enumerate(tolerations):
         errors += _validate_toleration(toleration, f"{path}[{i}]")

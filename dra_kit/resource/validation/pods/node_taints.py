@@ -15,7 +15,7 @@ _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 def validate_node_taints(taints: Sequence[dict[str, Any]]) -> list[FieldError]:
-    """Keys, values and effects, and that no pair of key and effect comes twice; the path is the API server's.
+    """Check keys, values and effects, and that no pair of key and effect comes twice; the path is the API server's.
 
     Args:
         taints: values of the right types.

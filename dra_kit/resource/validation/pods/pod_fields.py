@@ -39,7 +39,7 @@ _SECONDS_MAX: Final = 2**31 - 1
 
 
 def validate_volumes(volumes: list[Object], path: str) -> Iterator[FieldError]:
-    """The names of a pod's volumes; what they hold is not looked at."""
+    """Yield the names of the volumes of a pod; what they hold is not checked."""
     seen: set[str] = set()
     for i, volume in enumerate(volumes):
         where, name = f"{path}[{i}].name", volume.get("name", "")
@@ -54,7 +54,7 @@ def validate_volumes(volumes: list[Object], path: str) -> Iterator[FieldError]:
 
 
 def validate_container_fields(container: Object, volumes: set[str], path: str) -> Iterator[FieldError]:
-    """A container except its names and claims.
+    """Check a container except its names and claims.
 
     Args:
         container: values of the right types.
@@ -142,7 +142,7 @@ def _native(name: str) -> bool:
 
 
 def _overcommitted(name: str) -> bool:
-    """Whether limits may be more than requests; those of extended resources and huge pages may not."""
+    """Return whether limits may be more than requests; those of extended resources and huge pages may not."""
     return _native(name) and not name.startswith(_HUGE)
 
 
@@ -162,7 +162,7 @@ def _quantity(name: str, quantity: Quantity, path: str) -> Iterator[FieldError]:
 
 
 def validate_pod_fields(spec: Object, path: str) -> Iterator[FieldError]:
-    """The fields of a pod's spec except volumes, claims and containers."""
+    """Check the fields of a pod's spec except volumes, claims and containers."""
     for field, choices in (("restartPolicy", _RESTART_POLICIES), ("dnsPolicy", _DNS_POLICIES)):
         if spec.get(field) and spec[field] not in choices:
             yield unsupported(f"{path}.{field}", spec[field], choices, in_order=True)

@@ -24,7 +24,7 @@ _UNKNOWN_RESOURCE: Final = (
 
 
 def validate_pod_spec(spec: Object, path: str = "spec") -> list[FieldError]:
-    """The volumes and claims of a pod, its containers, the claims that those use, and its other fields.
+    """Check the volumes and claims of a pod, its containers, the claims that those use, and its other fields.
 
     Args:
         spec: values of the right types.
@@ -88,7 +88,7 @@ def _source(claim: Object, path: str) -> Iterator[FieldError]:
 
 
 def _uses(claims: Sequence[Object], known: Collection[str], path: str) -> list[FieldError]:
-    """What a container uses: claims as a whole, or single requests of them, and neither twice."""
+    """Check the claims of a container: claims as a whole, or single requests of them, and none twice."""
     errors: list[FieldError] = []
     whole: set[str] = set()
     single: set[str] = set()
@@ -116,7 +116,7 @@ def _uses(claims: Sequence[Object], known: Collection[str], path: str) -> list[F
 
 
 def validate_pod_status(status: Object, spec: Object) -> list[FieldError]:
-    """The claims that a pod got, and the health of its containers' devices."""
+    """Check the claims that a pod got, and the health of its containers' devices."""
     errors: list[FieldError] = []
     known = {claim.get("name") for claim in spec.get("resourceClaims") or ()}
     seen: set[str] = set()

@@ -15,7 +15,7 @@ _MAPPING_MEMBERS = "`capacityKey`, `deviceMultiplier`"
 def validate_node_allocatable(
     resources: Mapping[str, v1.NodeAllocatableResource], capacities: Container[str], path: str
 ) -> list[FieldError]:
-    """``nodeAllocatableResources`` of one device; ``capacities`` are the keys of its capacities."""
+    """Check ``nodeAllocatableResources`` of one device; ``capacities`` are the keys of its capacities."""
     errors = []
     for name, resource in resources.items():
         where = key_path(path, name)

@@ -22,7 +22,7 @@ _MEMBERS: Final = ", ".join(f"`{name}`" for name in (*_SCALARS.values(), *_LISTS
 
 
 def validate_attributes(attributes: Mapping[str, v1.DeviceAttribute], path: str) -> list[FieldError]:
-    """Keys and values; ``path`` is that of the map."""
+    """Check keys and values; ``path`` is that of the map."""
     errors = []
     for key, attribute in attributes.items():
         errors += qualified_name(key, path)
@@ -31,7 +31,7 @@ def validate_attributes(attributes: Mapping[str, v1.DeviceAttribute], path: str)
 
 
 def validate_counts(device: v1.Device, path: str) -> list[FieldError]:
-    """How many attributes, capacities and attribute values a device may have."""
+    """Check how many attributes, capacities and attribute values a device has."""
     errors = []
     entries = len(device.attributes) + len(device.capacity)
     if entries > ATTRIBUTES_AND_CAPACITIES_MAX:
@@ -45,18 +45,18 @@ def validate_counts(device: v1.Device, path: str) -> list[FieldError]:
 
 
 def count_values(attribute: v1.DeviceAttribute) -> int:
-    """Each scalar and each item of a list counts one."""
+    """Count values: each scalar and each item of a list is one."""
     scalars = sum(getattr(attribute, name) is not None for name in _SCALARS)
     return scalars + sum(len(getattr(attribute, name) or ()) for name in _LISTS)
 
 
 def has_list(attribute: v1.DeviceAttribute) -> bool:
-    """Whether the attribute has a list value (KEP-5491)."""
+    """Return whether the attribute has a list value (KEP-5491)."""
     return any(getattr(attribute, name) is not None for name in _LISTS)
 
 
 def validate_partition_type(device: v1.Device, attribute_name: str, driver: str, path: str) -> list[FieldError]:
-    """A device that consumes counters must have the slice's ``partitionTypeAttribute`` as a string (KEP-5677)."""
+    """Check that a device that consumes counters has ``partitionTypeAttribute`` as a string (KEP-5677)."""
     if not device.consumes_counters:
         return []
     domain, _, identifier = attribute_name.partition("/")

@@ -21,7 +21,7 @@ def validate_capacities(
     allow_multiple_allocations: bool,
     fractional: bool = False,
 ) -> list[FieldError]:
-    """Keys and request policies.
+    """Check keys and request policies.
 
     Args:
         capacities: of a device.
@@ -124,7 +124,7 @@ def _validate_bounds(
 def _validate_step(
     step: Quantity, limits: Mapping[str, Quantity], capacity: Quantity, path: str, *, in_thousandths: bool
 ) -> list[FieldError]:
-    """``limits`` are the policy's default, min and, where there is one, max."""
+    """Check ``step``; ``limits`` are the policy's default, min and, where there is one, max."""
     if step.sign <= 0:
         return [invalid(f"{path}.step", step, "must be greater than zero")]
     lowest = limits["min"]
@@ -144,7 +144,7 @@ def _validate_step(
 
 
 def _whole(quantity: Quantity) -> int:
-    """Rounded up, as Kubernetes computes without DRAFractionalCapacityRange."""
+    """Return it rounded up, as Kubernetes computes without DRAFractionalCapacityRange."""
     return quantity.value
 
 
@@ -153,7 +153,7 @@ def _thousandths(quantity: Quantity) -> int:
 
 
 def _has_thousandths(quantity: Quantity) -> bool:
-    """Whether an amount is a whole number of thousandths, in 64 bits."""
+    """Return whether an amount is a whole number of thousandths, in 64 bits."""
     amount = quantity.as_decimal * 1000
     return not amount % 1 and abs(amount) <= _INT64_MAX
 

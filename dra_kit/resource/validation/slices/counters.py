@@ -17,7 +17,7 @@ COMPATIBILITY_GROUPS_MAX: Final = 2
 
 
 def validate_counter_sets(sets: Sequence[v1.CounterSet], path: str) -> list[FieldError]:
-    """``spec.sharedCounters`` of one slice."""
+    """Check ``spec.sharedCounters`` of one slice."""
     if len(sets) > COUNTER_SETS_PER_SLICE_MAX:
         return [too_many(path, len(sets), COUNTER_SETS_PER_SLICE_MAX)]
     errors = []
@@ -33,7 +33,7 @@ def validate_counter_sets(sets: Sequence[v1.CounterSet], path: str) -> list[Fiel
 
 
 def validate_consumption(entries: Sequence[v1.DeviceCounterConsumption], path: str) -> list[FieldError]:
-    """``consumesCounters`` of one device."""
+    """Check ``consumesCounters`` of one device."""
     if len(entries) > CONSUMED_SETS_MAX:
         return [too_many(path, len(entries), CONSUMED_SETS_MAX)]
     errors = []

@@ -28,7 +28,7 @@ def validate_device(
     old: v1.Device | None = None,
     fractional_ranges: bool = False,
 ) -> list[FieldError]:
-    """All rules of the API server (Kubernetes 1.37) that concern one device alone.
+    """Check all rules of the API server (Kubernetes 1.37) that concern one device alone.
 
     Every gated field is validated as if its feature gate were on.
 
@@ -58,7 +58,7 @@ def validate_device(
 
 
 def uses_advanced_features(device: v1.Device) -> bool:
-    """Whether a slice with this device may hold only 64 devices: taints, counters and list attributes count."""
+    """Return whether a slice with this device may hold only 64: taints, counters and list attributes count."""
     return bool(device.taints or device.consumes_counters) or any(map(has_list, device.attributes.values()))
 
 

@@ -7,12 +7,12 @@ from dra_kit.resource.fielderror import FieldError, GoStruct, forbidden, invalid
 
 
 def validate_node_name(name: str, path: str) -> list[FieldError]:
-    """The name of a node: a DNS subdomain."""
+    """Check the name of a node: a DNS subdomain."""
     return [invalid(path, name, text) for text in names.dns_subdomain(name, unit="characters")]
 
 
 def validate_node_selector(selector: v1.NodeSelector, path: str) -> list[FieldError]:
-    """At least one term, and every requirement well formed (k8s.io/kubernetes ``ValidateNodeSelector``)."""
+    """Check at least one term, and every requirement (k8s.io/kubernetes ``ValidateNodeSelector``)."""
     terms = f"{path}.nodeSelectorTerms"
     if not selector.node_selector_terms:
         return [required(terms, "must have at least one node selector term")]
@@ -26,7 +26,7 @@ def validate_node_selector(selector: v1.NodeSelector, path: str) -> list[FieldEr
 
 
 def validate_one_term(selector: v1.NodeSelector, path: str) -> list[FieldError]:
-    """The selector of a whole slice has exactly one term."""
+    """Check that the selector of a whole slice has exactly one term."""
     terms = selector.node_selector_terms
     if len(terms) == 1:
         return []

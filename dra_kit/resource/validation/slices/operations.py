@@ -14,7 +14,7 @@ _OPERATIONS: Final = ("*", PREPARE, UNPREPARE)
 
 
 def validate_skipped_operations(operations: Sequence[str], path: str) -> list[FieldError]:
-    """``skipNodeOperations``: nothing is prepared only where nothing is unprepared either."""
+    """Check ``skipNodeOperations``: nothing is prepared only where nothing is unprepared either."""
     errors = []
     if PREPARE in operations and UNPREPARE not in operations and "*" not in operations:
         detail = f"{PREPARE} cannot be skipped unless {UNPREPARE} is also skipped"

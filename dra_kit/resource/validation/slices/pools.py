@@ -10,7 +10,7 @@ from dra_kit.resource.fielderror import FieldError, duplicate, not_found, quote
 
 
 def validate_pool(slices: Sequence[v1.ResourceSlice]) -> list[FieldError]:
-    """Unique names of devices and counter sets, and counter references that exist, across all slices of a pool.
+    """Check unique names of devices and counter sets, and counter references, across all slices of a pool.
 
     A pool that breaks one of these rules is accepted by the API server and ignored by the scheduler
     (k8s.io/dynamic-resource-allocation 0.37, ``resourceslice/validation.go``). Paths begin with ``slices[i].``.

@@ -29,7 +29,7 @@ def validate_slice(
     fractional_ranges: bool = False,
     devices_valid: bool = False,
 ) -> list[FieldError]:
-    """All rules of the API server (Kubernetes 1.37) for the spec of one slice, in its paths and texts.
+    """Check all rules of the API server (Kubernetes 1.37) for the spec of one slice, in its paths and texts.
 
     Every gated field is validated as if its feature gate were on: what a server drops, it drops before.
 
@@ -57,7 +57,7 @@ def validate_slice(
 
 
 def max_devices(devices: tuple[v1.Device, ...]) -> int:
-    """How many devices a slice with these devices may hold."""
+    """Return how many devices a slice with these devices may hold."""
     return ADVANCED_DEVICES_MAX if any(map(uses_advanced_features, devices)) else DEVICES_MAX
 
 
@@ -107,7 +107,7 @@ def _validate_scope(spec: v1.ResourceSliceSpec) -> list[FieldError]:
 def _validate_devices(
     spec: v1.ResourceSliceSpec, replaced: Mapping[str, v1.Device] | None, *, fractional_ranges: bool
 ) -> list[FieldError]:
-    """``replaced``: by name what the devices replace; None when each needs no look by itself."""
+    """Check devices; ``replaced`` are those of the same names before, None when each needs no check by itself."""
     limit = max_devices(spec.devices)
     if len(spec.devices) > limit:
         return [too_many("spec.devices", len(spec.devices), limit)]

@@ -44,11 +44,11 @@ class _RuleWork:
     evicted: int = 0
 
     def is_due(self, now: dt.datetime) -> bool:
-        """Whether to look at the condition now."""
+        """Return whether to update the condition now."""
         return self.at_once or (self.later is not None and self.later <= now)
 
     def looked(self, now: dt.datetime) -> None:
-        """Its condition is what it should be."""
+        """Note that the condition is up to date."""
         self.at_once = False
         if self.later is not None and self.later <= now:
             self.later = None
@@ -123,7 +123,7 @@ class DeviceTaintEviction:
         self._follow(due, pods)
         for work in list(self._rules.values()):
             if work.is_due(self._now()) and (rule := rules.get(("", work.name))):
-                await self._tell(rule, work, due)
+                await self._write_condition(rule, work, due)
         for key, eviction in due.items():
             if eviction.at <= self._now() and key in pods:
                 await self._evict(pods[key], eviction)
@@ -198,7 +198,7 @@ class DeviceTaintEviction:
         except NotFound:
             pass
 
-    async def _tell(self, rule: ObjectView, work: _RuleWork, due: Mapping[Key, Eviction]) -> None:
+    async def _write_condition(self, rule: ObjectView, work: _RuleWork, due: Mapping[Key, Eviction]) -> None:
         """Write a rule's condition if it changed and the last one is old enough."""
         now = self._now()
         conditions = rule.get("status", {}).get("conditions", [])

@@ -18,7 +18,7 @@ NOT_READY: Final = "node.kubernetes.io/not-ready"
 
 
 def taints_by_condition(node: ObjectView) -> list[Any] | None:
-    """The taints that a node should have; None where those it has are right."""
+    """Return the taints that a node should have; None where those it has are right."""
     taints = node.get("spec", {}).get("taints", [])
     conditions = {item["type"]: item["status"] for item in node.get("status", {}).get("conditions", [])}
     ready = conditions.get("Ready") == "True"

@@ -86,7 +86,7 @@ class ContainerEnded:
 
 @dataclass(frozen=True, slots=True)
 class PodTerminating:
-    """A pod is deleted; what runs of it is asked to end after this is told."""
+    """A pod is deleted; its containers are asked to end after this record."""
 
     pod: PodReference
 

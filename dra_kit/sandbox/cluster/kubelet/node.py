@@ -165,7 +165,7 @@ class NodeKubelet:
                 life.result()
 
     async def restart(self) -> None:
-        """The kubelet ends at once and starts again: its memory is lost."""
+        """Restart the kubelet at once: its memory is lost."""
         await self.stop()
         await self.start()
 

@@ -43,7 +43,7 @@ def node_object(
     runtime_version: str,
     declared_features: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The Node as a kubelet registers it.
+    """Return the Node as a kubelet registers it.
 
     Args:
         name: of the node.
@@ -95,7 +95,7 @@ def node_object(
 
 
 def host_capacity() -> dict[str, str]:
-    """Processors and memory of this machine, and the kubelet's usual number of pods."""
+    """Return processors and memory of this machine, and the kubelet's usual number of pods."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {"cpu": str(os.cpu_count() or 1), "memory": f"{memory // 1024}Ki", "pods": "110"}
 

@@ -60,7 +60,7 @@ class Binder:
             raise
 
     def is_overdue(self, claim: ObjectView) -> bool:
-        """Whether the devices of an allocated claim had time enough to become ready for the node."""
+        """Return whether the devices of an allocated claim had enough time to become ready for the node."""
         since = claim["status"]["allocation"].get("allocationTimestamp")
         return since is not None and seconds_since(since) > self._timeout
 
@@ -83,7 +83,7 @@ class Binder:
                 written.append(await self._client.create(RESOURCE_CLAIMS, claim))
             self._claims.made(pod, written[-1])
             written[-1] = await self._reserve(written[-1], pod, allocation)
-            await self._tell_pod(pod, extended, written[-1])
+            await self._write_claim_status(pod, extended, written[-1])
         for claim in placement.reserve:
             reserved = await self._reserve(claim, pod, None)
             written.append(reserved)
@@ -121,7 +121,7 @@ class Binder:
             except KubeError as error:
                 logger.debug("claim not given back", extra={"claim": shown(claim), "error": str(error)})
 
-    async def _tell_pod(self, pod: ObjectView, extended: ExtendedClaim, claim: ObjectView) -> None:
+    async def _write_claim_status(self, pod: ObjectView, extended: ExtendedClaim, claim: ObjectView) -> None:
         """Write to the pod's status which claim its extended resources come from."""
         namespace, name = key_of(pod)
         if not extended.mappings:

@@ -1,4 +1,4 @@
-"""The devices of the cluster and who holds them, kept up to date for the allocator from what informers tell."""
+"""The devices of the cluster and who holds them, up to date for the allocator by events of informers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Devices:
 
     @contextmanager
     def still(self) -> Iterator[None]:
-        """Nothing changes as long as the context lasts."""
+        """Keep everything unchanged as long as the context lasts."""
         self._later = []
         try:
             yield
@@ -56,28 +56,28 @@ class Devices:
     # --- what informers tell
 
     def slice_changed(self, change: Change) -> None:
-        """A ResourceSlice came, changed or went."""
+        """Note that a ResourceSlice was created, changed or deleted."""
         if change.type == "DELETED":
             self._apply(lambda: self._snapshot.publish(remove=[change.object["metadata"]["name"]]))
         else:
             self._apply(lambda: self._snapshot.publish([change.object]))
 
     def class_changed(self, change: Change) -> None:
-        """A DeviceClass came, changed or went."""
+        """Note that a DeviceClass was created, changed or deleted."""
         if change.type == "DELETED":
             self._apply(lambda: self._snapshot.define(remove=[change.object["metadata"]["name"]]))
         else:
             self._apply(lambda: self._snapshot.define([change.object]))
 
     def rules_changed(self, rules: Iterable[ObjectView]) -> None:
-        """These are all DeviceTaintRules now."""
+        """Replace all DeviceTaintRules."""
         known = list(rules)
         self._apply(lambda: self._snapshot.taint(known))
 
     # --- who holds what
 
     def hold(self, claim: str, allocation: ObjectView | None) -> None:
-        """A claim holds these devices from now on, and no others.
+        """Record that a claim holds these devices from now on, and no others.
 
         Args:
             claim: its UID, or another name that is its own.
@@ -96,12 +96,12 @@ class Devices:
     # --- for one pod
 
     def attempt(self, claims: Sequence[ObjectView]) -> Attempt:
-        """The attempt to allocate the claims of a pod, to be made on one node after the other."""
+        """Return the attempt to allocate the claims of a pod, to be made on one node after the other."""
         return self._allocator.attempt(claims, is_aborted=self._aborted.is_set)
 
     def explain(
         self, node: Node, allocations: Sequence[tuple[ObjectView, ObjectView]]
     ) -> tuple[tuple[ObjectView, DeviceChoice], ...]:
-        """Why allocations of a pod, by claim, have the devices they have; to be asked before anybody holds them."""
+        """Explain why the allocations of a pod, by claim, have these devices; to be called before they are held."""
         selection = Selection(node, self._gates, self._evaluator)
         return tuple(explain_choices(self._snapshot, self._gates, selection, node, allocations))

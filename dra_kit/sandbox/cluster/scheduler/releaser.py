@@ -37,7 +37,7 @@ class Releaser:
         await self._client.update(RESOURCE_CLAIMS, {**remedy.claim, "status": status}, subresource="status")
 
     async def unreserve(self, claim: ObjectView, pod: ObjectView) -> ObjectView:
-        """The claim without the pod among its consumers.
+        """Return the claim without the pod among its consumers.
 
         Raises:
             KubeError: the API server refuses.

@@ -108,7 +108,7 @@ class Scheduler:
                 await self._attempt(key, group)
 
     def _urgency(self, key: Key) -> int:
-        """Pods of higher priority first; among equals those that wait longest, which stand first anyway."""
+        """Return a sort key: pods of higher priority first; equals stay in order, oldest first."""
         pod = self._pods.get(key)
         return -int(pod["spec"].get("priority") or 0) if pod else 0
 
@@ -164,7 +164,7 @@ class Scheduler:
         self._wake.set()
 
     def _untried(self) -> list[Key]:
-        """The pods that wait for somebody to write their claims."""
+        """Return the pods that wait for somebody to write their claims."""
         return [key for key, plugins in self._waiting.items() if plugins is None]
 
     def _activate_users(self, claim: ObjectView, keys: Iterable[Key]) -> None:
@@ -305,7 +305,7 @@ class Scheduler:
         await self._write_condition(pod, refusal)
 
     def _is_gated(self, pod: ObjectView) -> bool:
-        """Whether a pod has to wait for its claims, however its attempt ended."""
+        """Return whether a pod has to wait for its claims, however its attempt ended."""
         try:
             pod_needs(pod, self._claims.named_by(pod), self._classes)
         except NotReady:
@@ -337,7 +337,7 @@ class Scheduler:
             logger.debug("condition not written", extra={"pod": f"{namespace}/{name}", "error": str(error)})
 
     def _retry_one(self, key: Key, uid: str) -> None:
-        """The back-off of a pod is over; there may be another one of its name, or something else to wait for."""
+        """Retry a pod after its back-off; there may be another one of its name, or something else to wait for."""
         pod = self._pods.get(key)
         if pod is not None and pod["metadata"]["uid"] == uid and self._waiting.get(key) == _NO_CHANGE_HELPS:
             self._backed_off.add(uid)
@@ -345,12 +345,12 @@ class Scheduler:
 
 
 def _states(change: Change) -> tuple[ObjectView | None, ObjectView | None]:
-    """The states of an object before and after a change."""
+    """Return the states of an object before and after a change."""
     return change.previous, None if change.type == "DELETED" else change.object
 
 
 def _schedulable_differently(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-    """Whether a pod changed in what the scheduler looks at; its own condition is not that."""
+    """Return whether a pod changed in what the scheduler reads; its own condition is not part of that."""
     return _pod_essence(before) != _pod_essence(now)
 
 

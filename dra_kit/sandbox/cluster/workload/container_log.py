@@ -16,10 +16,10 @@ from typing import Final
 from dra_kit.sandbox.cluster.workload.log_segment import ARRIVAL_BYTES, Arrival, Cursor, Segment, entries
 
 LIMIT: Final = 1 << 20
-"""Bytes that are kept of one container's output, the times of its arrivals included."""
+"""Bytes that are stored of one container's output, the times of its arrivals included."""
 
 LINE_MAX: Final = 1 << 14
-"""Bytes of the longest entry; what is longer is kept in parts."""
+"""Bytes of the longest entry; what is longer is stored in parts."""
 
 EXCERPT: Final = 1 << 16
 """Bytes that a reader takes at once."""
@@ -93,7 +93,7 @@ class ContainerLog:
                 break
         self._store(text[begin:place], at)
         self._line = text[place:]
-        self._tell()
+        self._wake_readers()
 
     def finish(self, at: int) -> None:
         """Note that nothing more comes; a line that has not ended is an entry as it is.
@@ -105,7 +105,7 @@ class ContainerLog:
             self._store(self._line, at)
             self._line = b""
             self.ended = True
-            self._tell()
+            self._wake_readers()
 
     def discard(self) -> None:
         """Forget everything until now."""
@@ -117,18 +117,18 @@ class ContainerLog:
 
     @property
     def begin(self) -> Cursor:
-        """Before the oldest entry that is kept; what was dropped is before it."""
+        """Before the oldest stored entry; what was dropped is before it."""
         return self._segments[0].begin if self._segments else self.end
 
     @property
     def text(self) -> str:
-        """All that is kept, as UTF-8; decoded once for all who ask before something is added."""
+        """All stored output, as UTF-8; decoded once for all who ask before something is added."""
         if self._text is None:
             self._text = b"".join(segment.data for segment in self._segments).decode(errors="replace")
         return self._text
 
     def read(self, cursor: Cursor, until: Cursor | None = None) -> Excerpt:
-        """What is behind a cursor, at most :data:`EXCERPT` bytes of it, and nothing of what is behind another."""
+        """Return what is behind a cursor, at most :data:`EXCERPT` bytes, and nothing of what is behind another."""
         begin = self.begin
         missed = Cursor(max(begin.offset - cursor.offset, 0), max(begin.line - cursor.line, 0))
         place = begin if missed.offset else cursor
@@ -144,14 +144,14 @@ class ContainerLog:
         return Excerpt(missed, tuple(arrivals), place)
 
     def since(self, at: int) -> Cursor:
-        """Before the first entry that arrived at a time, in nanoseconds since 1970, or later."""
+        """Return the place before the first entry that arrived at a time, in nanoseconds since 1970, or later."""
         for segment in self._segments:
             if segment.times[-1] >= at:
                 return segment.since(at)
         return self.end
 
     def tail(self, entries: int) -> Cursor:
-        """Before the last so many entries."""
+        """Return the place before the last so many entries."""
         line = self.end.line - entries
         for segment in reversed(self._segments):
             if segment.begin.line <= line:
@@ -170,7 +170,7 @@ class ContainerLog:
         return cursor.offset < self.end.offset
 
     async def follow(self, cursor: Cursor, until: Cursor | None = None) -> AsyncGenerator[Excerpt, None]:
-        """What is behind a cursor, and what comes; others get their turn between.
+        """Yield what is behind a cursor, and what comes; others get their turn between.
 
         Args:
             cursor: where to begin.
@@ -185,7 +185,7 @@ class ContainerLog:
     # --
 
     def _segment(self, offset: int) -> int:
-        """Index of the segment that has a byte."""
+        """Return the index of the segment that has a byte."""
         return max(bisect_right(self._segments, offset, key=lambda segment: segment.begin.offset) - 1, 0)
 
     def _store(self, data: bytes, at: int) -> None:
@@ -203,7 +203,7 @@ class ContainerLog:
         while self.size > self._limit and len(self._segments) > 1:
             self.size -= self._segments.pop(0).size
 
-    def _tell(self) -> None:
+    def _wake_readers(self) -> None:
         for future in self._waiting:
             if not future.done():
                 future.set_result(None)

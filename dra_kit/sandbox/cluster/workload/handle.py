@@ -1,4 +1,4 @@
-"""A process that was found by its number, held so that no later one of that number is meant."""
+"""A process that was found by its number, held so that no later one gets its number."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Intake:
         return OutputPipe(source, log, self._come), target
 
     def _come(self, pipe: OutputPipe) -> None:
-        """A pipe can be read: it is its turn some time."""
+        """Queue a pipe that can be read."""
         self._ready.append(pipe)
         if self._turn is None:
             loop = asyncio.get_running_loop()
@@ -78,7 +78,7 @@ class OutputPipe:
         self._wait()
 
     def read(self) -> bool:
-        """Read once; whether there may be more at once. If not, it is told when there is."""
+        """Read once; whether there may be more at once. If not, a callback comes when there is."""
         taken = self._take()
         if taken == _AT_ONCE:
             return True
@@ -94,7 +94,7 @@ class OutputPipe:
         self._close()
 
     def _take(self) -> int | None:
-        """Bytes read; None at the end."""
+        """Return bytes read; None at the end."""
         if self._source is None:
             return None
         try:

@@ -69,12 +69,12 @@ class Segment:
         self.data += data
 
     def since(self, at: int) -> Cursor:
-        """Before the first arrival at a time or later; there is one."""
+        """Return the place before the first arrival at a time or later; there is one."""
         index = bisect_left(self.times, at)
         return Cursor(self.begin.offset + self._offsets[index], self._lines[index])
 
     def read(self, offset: int, room: int) -> list[Arrival]:
-        """From a byte on, as many entries as there is room for."""
+        """Read from a byte on, as many entries as there is room for."""
         begin = offset - self.begin.offset
         found: list[Arrival] = []
         for index in range(bisect_right(self._offsets, begin) - 1, len(self.times)):
@@ -91,7 +91,7 @@ class Segment:
         return found
 
     def find(self, line: int) -> Cursor:
-        """Before an entry of this segment."""
+        """Return the place before an entry of this segment."""
         index = bisect_right(self._lines, line) - 1
         begin, end = self._offsets[index], self._end(index)
         wanted = line - self._lines[index]
@@ -110,5 +110,5 @@ class Segment:
 
 
 def entries(data: bytes) -> int:
-    """How many entries there are: lines; a part of a line is one."""
+    """Return the number of entries: lines; a part of a line is one."""
     return data.count(b"\n") or 1

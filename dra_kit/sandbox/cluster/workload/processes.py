@@ -164,7 +164,7 @@ class Processes:
             answer.set_result(errno)
 
     def _lose_reaper(self) -> None:
-        """Somebody killed the reaper: the kernel has killed what it had started."""
+        """React to the death of the reaper: the kernel has killed what it had started."""
         self._disconnect()
         gone, self._reaper = self._reaper, None
         if gone is not None:

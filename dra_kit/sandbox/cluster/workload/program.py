@@ -19,7 +19,7 @@ _LAYERS: Final = (
 
 
 def image_environment(hostname: str, home: Path) -> dict[str, str]:
-    """What an image without settings of its own gives a process.
+    """Return the variables that an image without settings of its own gives a process.
 
     ``PATH`` is that of most images; on a machine that has no shell there it is this machine's.
 
@@ -32,14 +32,14 @@ def image_environment(hostname: str, home: Path) -> dict[str, str]:
 
 
 def find_program(command: str, environment: Mapping[str, str]) -> str | None:
-    """The path of a command's program; a name without a slash is looked for in the container's ``PATH``."""
+    """Return the path of a command's program; a name without a slash is looked for in the container's ``PATH``."""
     if "/" in command:
         return command
     return shutil.which(command, path=environment.get("PATH", ""))
 
 
 def start_error(command: str, number: int | None) -> str:
-    """What containerd says of a command that cannot be started.
+    """Return the text of containerd for a command that cannot be started.
 
     Args:
         command: its first word.

@@ -116,11 +116,11 @@ class Reaper:
                 preexec_fn=die_with_reaper,  # noqa: PLW1509 - this process has one thread
             )
         except (OSError, ValueError) as error:
-            self._tell({"failed": order["run"], "errno": getattr(error, "errno", None) or 0})
+            self._send({"failed": order["run"], "errno": getattr(error, "errno", None) or 0})
             return
         self._ids[process.pid] = order["run"]
         self._processes[process.pid] = process
-        self._tell({"started": order["run"]})
+        self._send({"started": order["run"]})
 
     def _reap(self) -> None:
         """Take the ends of all children; what a main process leaves in its group ends with it, as in a container."""
@@ -137,9 +137,9 @@ class Reaper:
             process = self._processes.pop(ended.si_pid, None)
             if process is not None:
                 process.returncode = os.waitstatus_to_exitcode(status)
-                self._tell({"ended": self._ids.pop(ended.si_pid), "status": status})
+                self._send({"ended": self._ids.pop(ended.si_pid), "status": status})
 
-    def _tell(self, message: dict[str, Any]) -> None:
+    def _send(self, message: dict[str, Any]) -> None:
         self._control.send(json.dumps(message).encode())
 
     def _kill_everything(self) -> None:
@@ -162,7 +162,7 @@ def _kill_group(process: int) -> None:
 
 
 def _children() -> list[int]:
-    """Process IDs of this process's children."""
+    """Return process IDs of this process's children."""
     parent = str(os.getpid())
     found = []
     for directory in Path("/proc").iterdir():

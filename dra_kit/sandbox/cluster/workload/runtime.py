@@ -70,7 +70,7 @@ class ProcessRuntime:
         directory: containers work in directories below it, which is made and removed; None for one of its own.
         mark: stands in the environment of every process, though not in reports, so that orphans are known by it; empty
             for none.
-        output_limit: bytes that are kept of the output of each container, and of the attempt before it.
+        output_limit: bytes that are stored of the output of each container, and of the attempt before it.
         intake: reads the output; runtimes of one event loop share one.
     """
 
@@ -155,11 +155,11 @@ class ProcessRuntime:
         container.killer = loop.call_at(kill_at, self._processes.kill, container_id)
 
     def containers(self, pod_uid: str) -> Sequence[ContainerStatus]:
-        """The containers of a pod, ended ones too, oldest first."""
+        """Return the containers of a pod, ended ones too, oldest first."""
         return [item.status for item in self._containers.values() if item.config.pod.uid == pod_uid]
 
     def pods(self) -> Collection[PodReference]:
-        """Pods that have containers, ended ones too."""
+        """Return pods that have containers, ended ones too."""
         return list(dict.fromkeys(item.config.pod for item in self._containers.values()))
 
     def remove(self, pod_uid: str) -> None:
@@ -182,7 +182,7 @@ class ProcessRuntime:
         return lambda: self._listeners.remove(changed)
 
     async def lose_power(self) -> None:
-        """Every container ends at once, with a code that nobody knows, and is of a boot before this one."""
+        """End every container at once, with an unknown exit code, as before a boot."""
         running = {identity: item for identity, item in self._containers.items() if item.status.running}
         for identity, container in running.items():
             if container.has_process:
@@ -198,18 +198,18 @@ class ProcessRuntime:
     # -- what the sandbox shows
 
     def find(self, container_id: str) -> ContainerReport | None:
-        """A container of a pod that has not been removed."""
+        """Return a container of a pod that has not been removed."""
         container = self._containers.get(container_id)
         return container.report() if container else None
 
     def reports(self, namespace: str, pod: str) -> list[ContainerReport]:
-        """The containers of the pods of this name, oldest first; also of those that are gone, if not long ago."""
+        """Return the containers of the pods of this name, oldest first; also of those deleted not long ago."""
         now = (container.report() for container in self._containers.values())
         wanted = (namespace, pod)
         return [item for item in (*self._past, *now) if (item.config.pod.namespace, item.config.pod.name) == wanted]
 
     def report(self, namespace: str, pod: str, container: str) -> ContainerReport | None:
-        """The newest container of this name in the newest pod of this name; None while there was none."""
+        """Return the newest container of this name in the newest pod of this name; None while there was none."""
         found = [item for item in self.reports(namespace, pod) if item.config.name == container]
         return found[-1] if found else None
 

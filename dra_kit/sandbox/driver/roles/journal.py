@@ -48,7 +48,7 @@ class DriverLog(logging.Handler):
             return tuple(self._problems)
 
     def problems_of(self, message: str) -> Sequence[str]:
-        """Those of :attr:`problems` that were logged with a message.
+        """Return those of :attr:`problems` that were logged with a message.
 
         Args:
             message: of the log record, without its fields: ``discover failed``.
@@ -75,7 +75,7 @@ class DriverLog(logging.Handler):
 
     @contextmanager
     def _held(self) -> Iterator[None]:
-        """The driver logs in threads of its own."""
+        """Hold the lock: the driver logs in threads of its own."""
         self.acquire()
         try:
             yield

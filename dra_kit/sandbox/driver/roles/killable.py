@@ -30,7 +30,7 @@ _LOADED: Final = [
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """Where a process ends: at the ``count``-th time, from when it is told, that something happens.
+    """Where a process ends: at the ``count``-th time, from the command on, that something happens.
 
     Attributes:
         at: a step, or ``FILE_CHANGE``: just before a file is made, renamed or removed.
@@ -63,7 +63,7 @@ class KillableProcess:
         self._process.start()
 
     def arm(self, crash: Crash | None) -> None:
-        """From now on end there, or nowhere; what was planned before is forgotten."""
+        """Crash there from now on, or nowhere; what was planned before is forgotten."""
         plan = self._directory / "plan"
         self._plans += 1  # tells it from one that is alike, or has its inode
         text = json.dumps({"plan": self._plans, **({"at": crash.at, "count": crash.count} if crash else {})})

@@ -41,11 +41,11 @@ class NodeRole(Protocol):
         ...
 
     def calls(self) -> Sequence[str]:
-        """The calls of the driver's code that have not returned, where that can be seen from here."""
+        """Return the calls of the driver's code that have not returned, where that can be seen from here."""
         ...
 
     def hanging(self, patience: float) -> Sequence[str]:
-        """Those that have not returned for so many seconds, and ``discover`` when it has not yielded for as long."""
+        """Return the calls older than so many seconds, and ``discover`` when it has not yielded for as long."""
         ...
 
     async def inject_health(self, device: str, reason: str, message: str | None, pool: str | None) -> None:

@@ -31,7 +31,7 @@ class Operators:
     """Both roles of one release of the driver.
 
     Args:
-        client: of the API server, which is told where the webhook is.
+        client: of the API server, in which the webhook is registered.
         kubeconfigs: of the roles.
         directory: made; for the webhook's certificate.
         controller: run the controller role.
@@ -104,7 +104,7 @@ async def _listens(webhook: Webhook) -> None:
 
 
 def controller_role(driver: Driver[Any, Any], kubeconfig: Path, author: BaseModel | None = None) -> RoleThread:
-    """The controller role, not started yet; ``author`` are the author's settings."""
+    """Return the controller role, not started yet; ``author`` are the author's settings."""
 
     async def run() -> int:
         from dra_kit.controller.agent import ControllerSettings, run_controller
@@ -134,7 +134,7 @@ class Webhook:
 def webhook_role(
     driver: Driver[Any, Any], kubeconfig: Path, directory: Path, author: BaseModel | None = None
 ) -> Webhook:
-    """The webhook role with a certificate of its own.
+    """Return the webhook role with a certificate of its own.
 
     Args:
         driver: whose configs it checks.

@@ -115,7 +115,7 @@ class RoleInProcess:
         await self._end(signal.SIGTERM, STOP_SECONDS)
 
     async def kill(self) -> None:
-        """``kill -9``; it is gone when this returns."""
+        """Kill it with ``kill -9``; it is gone when this returns."""
         await self._end(signal.SIGKILL, STOP_SECONDS)
 
     async def _end(self, number: signal.Signals, seconds: float) -> None:
@@ -172,9 +172,9 @@ class RoleInProcess:
         for answer in self._answers.values():
             answer.set_result("the driver's process has ended")
         self._answers.clear()
-        self._telling = self._loop.create_task(self._tell_end())
+        self._telling = self._loop.create_task(self._report_end())
 
-    async def _tell_end(self) -> None:
+    async def _report_end(self) -> None:
         while self._process.alive:  # its side of the wire is closed  # noqa: ASYNC110 - another process ends
             await asyncio.sleep(_POLL)
         for then in self._then:
@@ -184,7 +184,7 @@ class RoleInProcess:
 # --- in the process
 
 
-class _Teller(logging.Handler):
+class _Sender(logging.Handler):
     """Sends what is logged, and other news, to the process of the sandbox."""
 
     def __init__(self, wire: Connection) -> None:
@@ -192,7 +192,7 @@ class _Teller(logging.Handler):
         self._wire = wire
         self._one = threading.Lock()
 
-    def tell(self, *news: Any) -> None:
+    def send(self, *news: Any) -> None:
         with self._one, suppress(OSError):
             self._wire.send(news)
 
@@ -204,7 +204,7 @@ class _Teller(logging.Handler):
             fields.setdefault("error", f"{type(raised).__name__}: {raised}")
             fields["stack_info"] = "".join(traceback.format_exception(raised)).rstrip()
         standard = {name: vars(record)[name] for name in _STANDARD}
-        self.tell(_LOG, {**fields, **standard, "msg": record.getMessage()})
+        self.send(_LOG, {**fields, **standard, "msg": record.getMessage()})
 
 
 def _work(
@@ -220,24 +220,24 @@ def _work(
     for descriptor in (int(file.name) for file in Path("/proc/self/fd").iterdir()):
         with suppress(OSError):
             os.set_inheritable(descriptor, descriptor <= _LAST_STREAM)
-    teller = _Teller(wire)
+    sender = _Sender(wire)
     root = logging.getLogger()
-    root.handlers[:] = [teller]
+    root.handlers[:] = [sender]
     root.setLevel(level)
     quiet_libraries()
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # what was printed before a SIGKILL is seen
     os.chdir(folder)
     try:
-        code = _role(wire, teller, target, settings, author)
+        code = _role(wire, sender, target, settings, author)
     except DraKitError as error:
-        teller.tell(_FAILED, f"{error} [{error.code}]")
+        sender.send(_FAILED, f"{error} [{error.code}]")
         code = 2
     sys.exit(code)
 
 
 def _role(
-    wire: Connection, teller: _Teller, target: str, settings: NodeSettings, author: Mapping[str, Any] | None
+    wire: Connection, sender: _Sender, target: str, settings: NodeSettings, author: Mapping[str, Any] | None
 ) -> int:
     import uvloop
 
@@ -247,29 +247,29 @@ def _role(
     from dra_kit.process.target import load_driver
 
     driver = load_driver(target)
-    teller.tell(_BEGUN)
+    sender.send(_BEGUN)
     if driver.settings is not None and author is not None:
         settings = replace(settings, author=driver.settings.model_validate(dict(author), by_name=True, by_alias=False))
 
     async def run() -> int:
         agent = Agent(driver, settings, await load_credentials(settings.kubeconfig))
-        threading.Thread(target=_obey, args=(wire, teller, agent), name="sandbox", daemon=True).start()
-        telling = asyncio.create_task(tell_ready(agent))
+        threading.Thread(target=_obey, args=(wire, sender, agent), name="sandbox", daemon=True).start()
+        sending = asyncio.create_task(send_ready(agent))
         try:
             return await agent.run()
         finally:
-            telling.cancel()
+            sending.cancel()
 
-    async def tell_ready(agent: Agent) -> None:
+    async def send_ready(agent: Agent) -> None:
         while parts_not_ready(agent.supervisor):  # noqa: ASYNC110 - each part has an event of its own
             await asyncio.sleep(_POLL)
-        teller.tell(_READY)
+        sender.send(_READY)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(run())
 
 
-def _obey(wire: Connection, teller: _Teller, agent: Any) -> None:
+def _obey(wire: Connection, sender: _Sender, agent: Any) -> None:
     """Do what the sandbox asks for; without it there is nothing to do."""
     try:
         while True:
@@ -277,8 +277,8 @@ def _obey(wire: Connection, teller: _Teller, agent: Any) -> None:
             try:
                 agent.inject_health(device, reason, message, pool=pool).result()
             except ConfigurationError as error:
-                teller.tell(_ANSWER, number, str(error))
+                sender.send(_ANSWER, number, str(error))
             else:
-                teller.tell(_ANSWER, number, "")
+                sender.send(_ANSWER, number, "")
     except (EOFError, OSError):
         os.kill(os.getpid(), signal.SIGKILL)

@@ -82,7 +82,7 @@ class RoleThread:
         return ended
 
     def calls(self) -> Sequence[str]:
-        """The calls of the driver's code that have not returned, oldest first, each with its claim and its age."""
+        """Return the calls of the driver's code that have not returned, oldest first, with their claims and ages."""
         with self._lock:
             loop = self._loop
         return HangingCalls(loop, 0.0)() if loop is not None else ()

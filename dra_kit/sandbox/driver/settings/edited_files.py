@@ -13,7 +13,7 @@ from dra_kit.errors import ConfigurationError
 
 
 def redirected(settings: BaseModel | None, names: Iterable[str], directory: Path) -> BaseModel | None:
-    """The settings, with the files that some of them name copied into a directory, where they may be changed.
+    """Return the settings, with the files that some of them name copied into a directory, where they may be changed.
 
     Raises:
         ConfigurationError: there is no such setting, or it names no file.
@@ -27,7 +27,7 @@ def redirected(settings: BaseModel | None, names: Iterable[str], directory: Path
 
 
 def _file_of(settings: BaseModel | None, name: str) -> Path:
-    """The file that a setting names.
+    """Return the file that a setting names.
 
     Raises:
         ConfigurationError: there is no such setting, or it names no file.
@@ -51,7 +51,7 @@ def _value(settings: BaseModel | None, name: str, purpose: str) -> object:
 
 
 def read_files(authors: Sequence[BaseModel | None], place: str) -> list[str]:
-    """The texts of all nodes' files at a place.
+    """Return the texts of all nodes' files at a place.
 
     Args:
         authors: the author's settings on each node.

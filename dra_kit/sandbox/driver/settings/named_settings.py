@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def by_driver(drivers: Sequence[Driver[Any, Any]], given: Mapping[str, T]) -> dict[str, dict[str, T]]:
-    """What was given for settings, for each driver by the setting's own name.
+    """Return the given values of settings, for each driver by the name of the setting.
 
     Args:
         drivers: each once.
@@ -30,7 +30,7 @@ def by_driver(drivers: Sequence[Driver[Any, Any]], given: Mapping[str, T]) -> di
 
 
 def settings_of(driver: Driver[Any, Any]) -> list[str]:
-    """The names of a driver's settings."""
+    """Return the names of a driver's settings."""
     return list(driver.settings.model_fields) if driver.settings else []
 
 

@@ -1,4 +1,4 @@
-"""How the driver's node role is told to run on a node of a sandbox, in this process or in another."""
+"""The settings of the driver's node role on a node of a sandbox, in this process or in another."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def node_settings(
     pod_uid: str | None = None,
     boot_id: Path = BOOT_ID,
 ) -> NodeSettings:
-    """The settings of the node role.
+    """Return the settings of the node role.
 
     Args:
         node: its name.
@@ -38,7 +38,7 @@ def node_settings(
         author: the author's settings, where they are known already.
         mark: of the sandbox, for the programs that the driver starts.
         time_scale: waits are divided by this.
-        pod_uid: tells two processes of the driver on one node apart; None where there is never a second one.
+        pod_uid: distinguishes two processes of the driver on one node; None where there is never a second one.
         boot_id: the file that tells one boot of the node from another.
     """
     return NodeSettings(
@@ -59,5 +59,5 @@ def node_settings(
 
 
 def cdi_dir(directory: Path) -> Path:
-    """Where the CDI files of the node with this directory lie."""
+    """Return where the CDI files of the node with this directory are."""
     return directory / "cdi"

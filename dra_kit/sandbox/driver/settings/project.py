@@ -48,12 +48,12 @@ class Project:
         return (found,) if found.is_file() else ()
 
     def has_more_than_a_driver(self) -> bool:
-        """Whether a sandbox would heed anything else of it."""
+        """Return whether a sandbox would use anything else of it."""
         return bool(self.classes) or _SETTINGS in self.table
 
 
 def project_of(target: str) -> Project | None:
-    """The project that a TARGET names: its folder, the file of its driver, or its driver as ``module:attr``.
+    """Return the project that a TARGET names: its folder, the file of its driver, or its driver as ``module:attr``.
 
     Raises:
         ConfigurationError: its ``pyproject.toml`` cannot be read.
@@ -65,7 +65,7 @@ def project_of(target: str) -> Project | None:
 
 
 def place_of(target: str) -> Path | None:
-    """Where the files of a TARGET lie: a folder, or a file of globs; None for a module that belongs to no project.
+    """Return where the files of a TARGET are: a folder, or a file of globs; None for a module of no project.
 
     Raises:
         ConfigurationError: the project's ``pyproject.toml`` cannot be read.
@@ -80,7 +80,7 @@ def place_of(target: str) -> Path | None:
 
 
 def other_project(target: str) -> Project | None:
-    """The project in whose folder a TARGET lies that is not its driver; None if there is none, or it is.
+    """Return the project in whose folder a TARGET lies that is not its driver; None if there is none, or it is.
 
     Raises:
         ConfigurationError: its ``pyproject.toml`` cannot be read.
@@ -90,7 +90,7 @@ def other_project(target: str) -> Project | None:
 
 
 def _near(target: str) -> Project | None:
-    """The project around a file, or the one of the working directory for a module; a file of globs has none."""
+    """Return the project around a file, or the one of the working directory for a module; a file of globs has none."""
     if target.endswith(GLOB_SUFFIXES):
         return None
     file = _file(target)
@@ -127,7 +127,7 @@ def _files(folder: Path, module: str) -> Iterator[Path]:
 
 
 def _file(target: str) -> Path | None:
-    """The file that a TARGET names; None if it names a module."""
+    """Return the file that a TARGET names; None if it names a module."""
     path, dot, attribute = target.rpartition(".py")
     if not dot or (attribute and not attribute.startswith(":")):
         return None

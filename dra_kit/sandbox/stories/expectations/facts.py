@@ -29,7 +29,7 @@ class DriverControl(Protocol):
         ...
 
     async def kill(self) -> None:
-        """``kill -9``; it stays away until :meth:`start`."""
+        """Kill it with ``kill -9``; it stays away until :meth:`start`."""
         ...
 
     async def start(self) -> None:
@@ -50,11 +50,11 @@ class DriverControl(Protocol):
         ...
 
     async def upgrade(self, target: str | Driver[Any, Any], /) -> None:
-        """A rolling update to another release; where that does not come up, the former one runs on."""
+        """Do a rolling update to another release; where that does not come up, the former one runs on."""
         ...
 
     async def rollback(self) -> None:
-        """A rolling update to the release before."""
+        """Do a rolling update to the release before."""
         ...
 
     async def reboot(self, lost: Sequence[str] = ()) -> None:
@@ -66,7 +66,7 @@ class DriverControl(Protocol):
         ...
 
     async def files(self, place: str) -> Sequence[str] | None:
-        """The texts of the nodes' files at a place, ``<setting>`` or ``<setting>/<glob>``.
+        """Return the texts of the nodes' files at a place, ``<setting>`` or ``<setting>/<glob>``.
 
         None where nodes cannot be looked into.
 
@@ -98,27 +98,27 @@ class Cluster(Protocol):
         ...
 
     async def environment(self, namespace: str, pod: str, container: str) -> Mapping[str, str]:
-        """The container's environment; empty while it has not started."""
+        """Return the container's environment; empty while it has not started."""
         ...
 
     async def output(self, namespace: str, pod: str, container: str) -> str:
-        """What the container wrote; empty while it has not started."""
+        """Return what the container wrote; empty while it has not started."""
         ...
 
     async def device_nodes(self, namespace: str, pod: str, container: str) -> Mapping[str, str] | None:
-        """Type and numbers of the container's device files, such as ``c 195:0``, by path; None: it is not known."""
+        """Return type and numbers of the container's device files, such as ``c 195:0``, by path; None if unknown."""
         ...
 
     async def mounts(self, namespace: str, pod: str, container: str) -> Mapping[str, str] | None:
-        """The path on the node of what is mounted in the container, by path there; None: it is not known."""
+        """Return the path on the node of what is mounted in the container, by path there; None: it is not known."""
         ...
 
     async def node_state(self) -> Iterable[str]:
-        """What the node keeps for claims, one text for each thing: CDI files, records of the driver, hardware."""
+        """Return what the node stores for claims, one text for each: CDI files, records of the driver, hardware."""
         ...
 
     def control(self, driver: str = "") -> DriverControl:
-        """What may be done to the driver of this name; without a name, to the only one.
+        """Return the control of the driver of this name; without a name, of the only one.
 
         Raises:
             ConfigurationError: there is no such driver, or several and none is named.
@@ -126,11 +126,11 @@ class Cluster(Protocol):
         ...
 
     def refusal(self, namespace: str, claim: str) -> str:
-        """The permanent error with which the driver refuses a claim; empty when none is known."""
+        """Return the permanent error with which the driver refuses a claim; empty when none is known."""
         ...
 
     def forget_refusals(self, namespace: str) -> None:
-        """Something has changed: what the driver has refused in a namespace it may not refuse again."""
+        """Forget refusals: the driver may not refuse again what it has refused in a namespace."""
         ...
 
 
@@ -283,7 +283,7 @@ def _conditions(devices: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ..
 
 
 def _of(events: Iterable[Mapping[str, Any]], kind: str, name: str) -> tuple[str, ...]:
-    """The events on one object, as texts, each once."""
+    """Return the events on one object, as texts, each once."""
     texts = [
         f"event {event.get('type', '')} {event.get('reason', '')}: {event.get('note', '')}"
         for event in events

@@ -35,7 +35,7 @@ def judge(
     causes: Mapping[str, Sequence[str]] | None = None,
     refused: Collection[str] = (),
 ) -> Outcome:
-    """How pods stand.
+    """Return how pods are.
 
     A pod must end with 0; one that lasts, because a container of it has no command or is always started again, must
     be ready when all others have ended.
@@ -57,7 +57,7 @@ def judge(
 
 
 def lasts(pod: ObjectView) -> bool:
-    """Whether the pod is not expected to end."""
+    """Return whether the pod is not expected to end."""
     if pod["spec"].get("restartPolicy", "Always") == "Always":
         return True
     return any(not container.get("command") for container in containers(pod))
@@ -71,7 +71,7 @@ def _is_ready(pod: ObjectView) -> bool:
 
 
 def status_problem(pod: ObjectView) -> str:
-    """What the pod's status says is wrong with it and with its containers; empty for nothing."""
+    """Return what is wrong with a pod and its containers by its status; empty for nothing."""
     status = pod.get("status", {})
     problems_found = [f"{status['reason']}: {status.get('message', '')}".rstrip(": ")] if status.get("reason") else []
     for field, noun in (("initContainerStatuses", "init container"), ("containerStatuses", "container")):
@@ -104,7 +104,7 @@ def _reason(pod: ObjectView, problem: str = "", *causes: str) -> str:
 
 
 def _shortcoming(pod: ObjectView) -> str:
-    """What a running pod without a problem has not done yet."""
+    """Return what a running pod without a problem has not done yet."""
     if "deletionTimestamp" in pod["metadata"]:
         return "is being deleted"
     return "not ready" if lasts(pod) else "has not ended"

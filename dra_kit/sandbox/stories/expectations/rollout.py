@@ -17,7 +17,7 @@ _COUNTS: Final = {
 
 
 def pods_of(uids: Collection[str], replica_sets: Iterable[ObjectView], pods: Iterable[ObjectView]) -> list[ObjectView]:
-    """The pods that are among objects with these UIDs, or that these objects made.
+    """Return the pods with these UIDs, or that these objects created.
 
     Args:
         uids: of pods and workloads.
@@ -29,13 +29,13 @@ def pods_of(uids: Collection[str], replica_sets: Iterable[ObjectView], pods: Ite
 
 
 def _owner(obj: ObjectView) -> str | None:
-    """The UID of the controlling owner."""
+    """Return the UID of the controlling owner."""
     owners = obj["metadata"].get("ownerReferences", [])
     return next((str(item["uid"]) for item in owners if item.get("controller")), None)
 
 
 def shortfall(workload: ObjectView) -> str:
-    """What a workload lacks, as a text; empty when all of its pods are of the newest template and available."""
+    """Return what a workload lacks, as a text; empty when all of its pods are of the newest template and available."""
     kind, status = workload["kind"], workload.get("status") or {}
     total = status.get("desiredNumberScheduled", 0) if kind == "DaemonSet" else workload["spec"].get("replicas", 1)
     updated, available = (_number(status, field) for field in _COUNTS[kind])

@@ -55,7 +55,7 @@ class Mismatch:
 
 
 def compare(expectation: Expectation, facts: Facts, namespace: str) -> tuple[Mismatch, ...]:
-    """Every expectation that the facts do not meet, in the order of the story.
+    """Return every expectation that the facts do not meet, in the order of the story.
 
     Args:
         expectation: of the story.
@@ -78,7 +78,7 @@ def compare(expectation: Expectation, facts: Facts, namespace: str) -> tuple[Mis
 
 
 def references(expectation: Expectation) -> set[str]:
-    """Names of all pods that the expectation speaks of."""
+    """Return names of all pods in the expectation."""
     return set(expectation.pods) | {
         value.same_as.split("/")[0]
         for pod in expectation.pods.values()
@@ -143,7 +143,7 @@ def _values(
 
 
 def _judge(kind: Kind, expected: ValueExpectation, value: str | None, facts: Facts) -> tuple[str, bool]:
-    """What is expected in words, and whether it is so."""
+    """Return what is expected in words, and whether it is so."""
     there = _WORDS[kind][1]
     if expected.absent:
         return f"not {there}", value is None

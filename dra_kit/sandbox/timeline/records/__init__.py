@@ -47,7 +47,7 @@ from dra_kit.sandbox.timeline.records.kubelet import (
     PreparedDevice,
     SlicesWiped,
 )
-from dra_kit.sandbox.timeline.records.scheduler import ChosenDevice, PodExplained, PodScheduled, PodUnschedulable
+from dra_kit.sandbox.timeline.records.scheduler import DeviceResult, PodExplained, PodScheduled, PodUnschedulable
 
 __all__ = [
     "PREPARE",
@@ -56,13 +56,13 @@ __all__ = [
     "CallOverdue",
     "CallStarted",
     "CdiSpecWritten",
-    "ChosenDevice",
     "ClusterEnding",
     "ClusterStarted",
     "ContainerEnded",
     "ContainerOutput",
     "ContainerReference",
     "ContainerStarted",
+    "DeviceResult",
     "DiscriminatedRecord",
     "DriverEnded",
     "DriverLogged",

@@ -10,7 +10,7 @@ from dra_kit.sandbox.timeline.records.base import TimelineRecord
 
 
 @dataclass(frozen=True, slots=True)
-class ChosenDevice:
+class DeviceResult:
     """A device that the scheduler allocates.
 
     Attributes:
@@ -41,7 +41,7 @@ class PodScheduled(TimelineRecord):
     kind: Literal["PodScheduled"] = "PodScheduled"
     pod: PodReference
     node: str
-    devices: tuple[ChosenDevice, ...] = ()
+    devices: tuple[DeviceResult, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

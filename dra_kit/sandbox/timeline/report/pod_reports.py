@@ -32,7 +32,7 @@ class _Container:
     outputs: list[ContainerOutput] = field(default_factory=list)
 
     def add(self, output: ContainerOutput) -> None:
-        """Add what it wrote; what it wrote last is kept."""
+        """Add what it wrote; the newest part of it stays."""
         self.outputs.append(output)
         if output.late:
             self.outputs.sort(key=lambda item: item.offset)
@@ -63,7 +63,7 @@ class _Container:
         }
 
     def _output(self) -> tuple[str, int]:
-        """The newest text without a gap, and how many bytes came before it."""
+        """Return the newest text without a gap, and how many bytes came before it."""
         found: list[str] = []
         begin: int | None = None
         for output in reversed(self.outputs):
@@ -101,7 +101,7 @@ class PodReports:
         self._output_of_deleted = 0
 
     def reports(self) -> list[dict[str, Any]]:
-        """The report of every pod, also of those that are deleted, in the order they came."""
+        """Return the report of every pod, also of those that are deleted, in the order they came."""
         return [self._report(uid, pod, pod.object) for uid, pod in self._pods.items() if pod.object is not None]
 
     def read(self, record: Record) -> None:
@@ -127,7 +127,7 @@ class PodReports:
         self._problems.read(record)
 
     def _container(self, record: ContainerOutput | ContainerEnded) -> _Container | None:
-        """The container of a record, unless its pod ends."""
+        """Return the container of a record, unless its pod ends."""
         pod = self._pods.get(record.container.pod.uid)
         found = pod.containers.get(record.container.name) if pod and not pod.terminating else None
         return found if found and found.started.container.id == record.container.id else None

@@ -26,7 +26,7 @@ class RunReport:
             self._end = record
 
     def report(self) -> dict[str, Any]:
-        """The whole report."""
+        """Return the whole report."""
         end = self._end
         return {
             "drivers": list(end.drivers),
@@ -41,7 +41,7 @@ class RunReport:
 
 
 def writes_by_agent(requests: Mapping[tuple[str, str, str], int]) -> dict[str, int]:
-    """How often each client wrote, the busiest first.
+    """Return how often each client wrote, the busiest first.
 
     Args:
         requests: how many came, by user agent, verb and resource.

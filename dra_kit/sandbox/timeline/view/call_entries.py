@@ -35,7 +35,7 @@ class CallEntries:
         self._specs = 0
 
     def read(self, record: Record) -> Iterator[Entry]:
-        """What is shown of a record."""
+        """Yield what is shown of a record."""
         match record:
             case PodScheduled(pod=pod, node=node):
                 devices = (
@@ -68,7 +68,7 @@ class CallEntries:
                 pass
 
     def forget(self, pod_uid: str) -> None:
-        """A pod is gone."""
+        """Forget a pod that is gone."""
         self._refusals.pop(pod_uid, None)
 
     def _ended(self, call: CallEnded) -> Entry:

@@ -35,7 +35,7 @@ class ContainerEntries:
         self._outputs: dict[str, OutputLines] = {}  # by the container's id
 
     def read(self, record: Record, *, deleted: bool) -> Iterator[Entry]:
-        """What is shown of a record.
+        """Yield what is shown of a record.
 
         Args:
             record: any one.
@@ -71,7 +71,7 @@ class ContainerEntries:
 
 
 def _not_done(edits: ContainerEdits) -> Iterator[str]:
-    """What a container runtime would do, and the sandbox does not."""
+    """Yield what a container runtime would do, and the sandbox does not."""
     for mount in edits.mounts:
         yield f"mount {mount.host_path} on {mount.container_path} (told here, not done)"
     for node in edits.device_nodes:
@@ -97,7 +97,7 @@ class OutputLines:
         self._known = {f"{name}={value}" for name, value in started.environment.items()}
 
     def read(self, output: ContainerOutput) -> list[str]:
-        """The lines to show of it."""
+        """Return the lines to show of it."""
         found = []
         if output.left_out:
             found.append(f"({output.left_out:,} lines left out; kubectl logs has the newest)")

@@ -19,7 +19,7 @@ from dra_kit.sandbox.timeline.view.entries import Detail, Entry, lines
 
 
 def driver_entries(record: Record) -> Iterator[Entry]:
-    """What is shown of a record."""
+    """Yield what is shown of a record."""
     match record:
         case DriverServing(why=why, duration=duration):
             yield Entry(f"{why}: the driver serves after {duration * 1000:.0f} ms", colour="green", bold=True)
@@ -41,10 +41,10 @@ def driver_entries(record: Record) -> Iterator[Entry]:
 
 
 def consequence(*, serving: bool) -> str:
-    """What it means that new code cannot be used."""
+    """Return what it means that new code cannot be used."""
     return "the new code cannot be used; the code before serves on" if serving else "the driver cannot be used"
 
 
 def shortened(text: str) -> str:
-    """A text on one line, with files below the working directory by their short names."""
+    """Return a text on one line, with files below the working directory by their short names."""
     return " ".join(text.replace(f"{Path.cwd()}{os.sep}", "").split())

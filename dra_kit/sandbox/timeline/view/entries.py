@@ -52,24 +52,24 @@ class Names:
         self.drivers: tuple[str, ...] = ()
 
     def short(self, name: object) -> str:
-        """``namespace/name`` as it is shown."""
+        """Return ``namespace/name`` as it is shown."""
         return str(name).removeprefix(f"{self.namespace}/")
 
     def claims(self, claims: Iterable[ClaimReference]) -> str:
-        """Claims by name."""
+        """Return claims by name."""
         return ", ".join(map(self.short, claims))
 
 
 def lines(texts: Iterable[str], colour: str = "") -> tuple[Detail, ...]:
-    """A detail for each line."""
+    """Return a detail for each line."""
     return tuple(Detail(text, colour) for text in texts)
 
 
 def count(items: list[Any], noun: str) -> str:
-    """So many of them, in words."""
+    """Return a count in words."""
     return f"{len(items) or 'no'} {noun}{'' if len(items) == 1 else 's'}"
 
 
 def milliseconds(seconds: float) -> str:
-    """A duration."""
+    """Return a duration."""
     return f"{seconds * 1000:.1f} ms"

@@ -61,7 +61,7 @@ class LiveView:
         self._names.namespace = namespace
 
     def name(self, name: str) -> str:
-        """``namespace/name`` as it is shown."""
+        """Return ``namespace/name`` as it is shown."""
         return self._names.short(name)
 
     # --- records
@@ -125,7 +125,7 @@ class LiveView:
         self._line(f"{seconds:6.2f} s {self._shown(text, style)}")
 
     def _shown(self, text: str, style: Mapping[str, Any]) -> str:
-        """Names, messages and output are what others wrote: a terminal gets nothing but their letters."""
+        """Return text without control characters: names, messages and output are what others wrote."""
         text = printable(text, keep="\t")
         style = {name: value for name, value in style.items() if value}
         return click.style(text, **style) if self._coloured and style else text

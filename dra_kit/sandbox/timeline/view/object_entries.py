@@ -27,7 +27,7 @@ class ObjectEntries:
         self._pods: dict[str, tuple[str | None, bool]] = {}  # phase of each, and whether it is deleted, by UID
 
     def read(self, record: ObjectChanged) -> Iterator[Entry]:
-        """What is shown of a change."""
+        """Yield what is shown of a change."""
         if record.resource == PODS.full_name:
             yield from self._pod(record)
         elif record.resource == RESOURCE_CLAIMS.full_name:
@@ -85,7 +85,7 @@ class ObjectEntries:
         yield Entry(title, (*details, *self._configs_of_others(asked)), "cyan")
 
     def _configs_of_others(self, spec: Mapping[str, Any]) -> Iterator[Detail]:
-        """Opaque configs that no driver here ever sees, as they name another one."""
+        """Yield opaque configs that no driver here ever sees, as they name another one."""
         if not self._names.drivers:
             return  # whichever driver there is was started by others
         own = " and ".join(self._names.drivers)
@@ -111,7 +111,7 @@ class ObjectEntries:
                 yield Entry(f"{name} is being deleted")
 
     def is_deleted(self, pod_uid: str) -> bool:
-        """Whether a pod is being deleted, or is gone."""
+        """Return whether a pod is being deleted, or is gone."""
         return self._pods.get(pod_uid, (None, True))[1]
 
 

@@ -11,7 +11,7 @@ _ROWS: Final = 16
 
 
 def device_table(devices: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The devices of a ResourceSlice, a line each, with attributes, capacities and taints.
+    """Return the devices of a ResourceSlice, a line each, with attributes, capacities and taints.
 
     Of many devices the first ones are shown, those with taints before them.
     """
@@ -35,7 +35,7 @@ def device_table(devices: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _taints(device: Mapping[str, Any]) -> str:
-    """As kubectl writes those of nodes."""
+    """Return taints as kubectl writes those of nodes."""
     texts = (
         f"{taint['key']}{'=' if taint.get('value') else ''}{taint.get('value', '')}:{taint['effect']}"
         for taint in device.get("taints", [])
@@ -44,7 +44,7 @@ def _taints(device: Mapping[str, Any]) -> str:
 
 
 def counter_lines(counter_sets: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A line for each counter set of a ResourceSlice; of many the first ones."""
+    """Return a line for each counter set of a ResourceSlice; of many the first ones."""
     lines = []
     for counter_set in counter_sets[:_ROWS]:
         counters = ", ".join(f"{value['value']} {name}" for name, value in counter_set.get("counters", {}).items())

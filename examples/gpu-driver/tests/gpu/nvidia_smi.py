@@ -1,8 +1,9 @@
-"""What ``nvidia-smi`` shows, in the driver's words."""
+"""What ``nvidia-smi`` shows: attributes, MIG tables, and the settings that a machine's owner has made."""
 
 import re
 import subprocess
 from dataclasses import dataclass
+from functools import cache
 from xml.etree import ElementTree
 
 from gpu_driver.nvml.backend import GpuInstanceProfile, Placement
@@ -13,35 +14,35 @@ _PROFILE = re.compile(
     re.MULTILINE,
 )
 _PLACES = re.compile(r"^GPU\s+(\d+)\s+Profile ID\s+(\d+)\s+Placements?\s*:\s*\{([\d,]+)\}:(\d+)", re.MULTILINE)
+_PARTITION = re.compile(r"\(UUID:\s*(MIG-[^)\s]+)\)")
+_END = "</nvidia_smi_log>"
 
-_CHANGES_BY_ITSELF = {
-    "timestamp",
-    "bar1_memory_usage",
-    "cc_protected_memory_usage",
-    "clocks",
-    "clocks_event_reasons",
-    "clocks_event_reasons_counters",
-    "clocks_throttle_reasons",
-    "ecc_errors",
-    "encoder_stats",
-    "fan_speed",
-    "fb_memory_usage",
-    "fbc_stats",
-    "gpu_memory_power_readings",
-    "gpu_power_readings",
-    "module_power_readings",
-    "pci_gpu_link_info",
-    "performance_state",
-    "power_readings",
-    "processes",
-    "replay_counter",
-    "rx_util",
-    "temperature",
-    "tx_util",
-    "utilization",
-    "voltage",
-}
-"""Elements of ``nvidia-smi -q -x`` that no setting decides: clocks, temperatures, power, load."""
+_NO_VALUE = {"[N/A]", "N/A", "[Not Supported]", "Not Supported", "[Unknown Error]", "None", "[None]"}
+"""What stands in the place of a value; which of them depends on the driver's release and the command."""
+
+SETTINGS = frozenset(
+    {
+        "accounting_mode",
+        "accounting_mode_buffer_size",
+        "applications_clocks",
+        "c2c_mode",
+        "clock_policy",
+        "compute_mode",
+        "dram_encryption_mode",
+        "driver_model",
+        "ecc_mode",
+        "gpu_operation_mode",
+        "gpu_target_temperature",
+        "gpu_virtualization_mode",
+        "mig_mode",
+        "persistence_mode",
+        "power_limit",
+        "power_profile_requested_profiles",
+        "requested_power_limit",
+        "sparse_operation_mode",
+    }
+)
+"""Elements of ``nvidia-smi -q -x`` that somebody sets, by options of nvidia-smi; all others are readings or fixed."""
 
 
 class Refused(Exception):
@@ -64,7 +65,11 @@ class Row:
 
 
 def run(*arguments: str) -> str:
-    """What it prints."""
+    """Return what it prints.
+
+    Raises:
+        Refused: it ended with an error.
+    """
     done = subprocess.run(["nvidia-smi", *arguments], capture_output=True, text=True, timeout=120, check=False)
     if done.returncode:
         lines = (done.stderr + done.stdout).strip().splitlines() or ["it wrote nothing"]
@@ -72,13 +77,34 @@ def run(*arguments: str) -> str:
     return done.stdout
 
 
+@cache
+def once(*arguments: str) -> str:
+    """Return what it prints, asked once: each run opens every GPU, which takes seconds where nobody has them open.
+
+    Raises:
+        Refused: it ended with an error.
+    """
+    return run(*arguments)
+
+
 def query(attribute: str) -> list[str]:
-    """One attribute of each GPU."""
-    return [line.strip() for line in run(f"--query-gpu={attribute}", "--format=csv,noheader,nounits").splitlines()]
+    """Return one attribute of each GPU; empty where a GPU has none."""
+    printed = once(f"--query-gpu={attribute}", "--format=csv,noheader,nounits")
+    return [value(line) for line in printed.splitlines() if line.strip()]
+
+
+def value(text: str) -> str:
+    """Return a value as nvidia-smi prints it; empty for what it prints where there is none."""
+    return "" if text.strip() in _NO_VALUE else text.strip()
+
+
+def log(printed: str) -> ElementTree.Element:
+    """Return the log that ``-q -x`` prints; a warning may follow it (``WARNING: infoROM is corrupted at gpu …``)."""
+    return ElementTree.fromstring(printed[: printed.rindex(_END) + len(_END)])
 
 
 def profiles(printed: str) -> dict[int, list[Row]]:
-    """The profiles of each GPU's index, from ``mig -lgip``."""
+    """Return the profiles of each GPU's index, from ``mig -lgip``."""
     found: dict[int, list[Row]] = {}
     for row in _PROFILE.finditer(printed):
         numbers = [int(row[name]) for name in ("sm", "ce", "dec", "enc", "jpeg", "ofa")]
@@ -87,15 +113,20 @@ def profiles(printed: str) -> dict[int, list[Row]]:
 
 
 def placements(printed: str) -> dict[tuple[int, int], tuple[Placement, ...]]:
-    """Where profiles may be, by a GPU's index and a profile's id, from ``mig -lgipp``."""
+    """Return where profiles may be, by a GPU's index and a profile's id, from ``mig -lgipp``."""
     return {
         (int(gpu), int(profile)): tuple(Placement(int(start), int(size)) for start in starts.split(","))
         for gpu, profile, starts, size in _PLACES.findall(printed)
     }
 
 
+def partitions(printed: str) -> list[str]:
+    """Return the UUIDs of the partitions that exist, from ``-L``."""
+    return _PARTITION.findall(printed)
+
+
 def row_of(profile: GpuInstanceProfile) -> Row:
-    """As ``nvidia-smi`` would show it; it cuts memory after two digits."""
+    """Return a profile as ``nvidia-smi`` would show it; it cuts memory after two digits."""
     return Row(
         profile.name,
         profile.id,
@@ -109,15 +140,34 @@ def row_of(profile: GpuInstanceProfile) -> Row:
     )
 
 
+def settings() -> dict[str, str]:
+    """Return the settings of all GPUs now, by GPU and element, and the time slices, where nvidia-smi lists them.
+
+    Raises:
+        Refused: nvidia-smi does not answer.
+    """
+    found = settings_of(run("-q", "-x"))
+    try:
+        return found and found | {"time slices": " ".join(run("compute-policy", "--list").split())}
+    except Refused:  # no GPU has time slices, or an old release cannot list them
+        return found
+
+
 def settings_of(printed: str) -> dict[str, str]:
-    """All that ``-q -x`` tells and that does not change by itself, by its path."""
+    """Return the settings in what ``-q -x`` prints, and the partitions that exist, by GPU and element."""
     found: dict[str, str] = {}
 
-    def look(element: ElementTree.Element, path: str) -> None:
-        for number, child in enumerate(element):
-            if child.tag not in _CHANGES_BY_ITSELF:
-                look(child, f"{path}/{child.tag}[{number}]")
-        found[path] = (element.text or "").strip()
+    def look(element: ElementTree.Element, path: str, *, is_setting: bool) -> None:
+        for child in element:
+            inside = is_setting or child.tag in SETTINGS
+            if inside and not len(child):
+                found[f"{path}/{child.tag}"] = (child.text or "").strip()
+            look(child, f"{path}/{child.tag}", is_setting=inside)
 
-    look(ElementTree.fromstring(printed), "")
+    for gpu in log(printed).iter("gpu"):
+        name = gpu.get("id", "")
+        look(gpu, name, is_setting=False)
+        ids = ("gpu_instance_id", "compute_instance_id")
+        made = ["/".join(device.findtext(each, "") for each in ids) for device in gpu.iter("mig_device")]
+        found[f"{name}/mig_devices"] = " ".join(made)
     return found

@@ -1,7 +1,6 @@
 """What a real MPS control daemon answers is recorded, and what the driver sets is what it has."""
 
 import json
-import os
 import shutil
 import tempfile
 import warnings
@@ -12,8 +11,10 @@ import pytest
 
 from gpu_driver.effects.mps.control import PROGRAM, MpsControl
 from gpu_driver.effects.mps.limits import Limits
+from gpu_driver.nvml.fake.hardware import fake_hardware
+from tests import mps_session
 from tests.gpu import nvidia_smi
-from tests.mps_session import RECORDING, Session
+from tests.mps_session import RECORDING, Session, differences, of_this_user
 
 pytestmark = pytest.mark.gpu
 NOBODY = 65534
@@ -45,8 +46,13 @@ def folder() -> Iterator[Path]:
 
 
 def test_what_it_answers_is_recorded(program: str, environment: dict[str, str], folder: Path) -> None:
-    users = {"root": None, "nobody": NOBODY} if os.getuid() == 0 else {"nobody": None}
-    recorded: dict[str, object] = {"driver": nvidia_smi.query("driver_version")[0]}
+    users = {"root": None, "nobody": NOBODY} if mps_session.is_root() else {"nobody": None}
+    recorded: dict[str, object] = {
+        "driver": nvidia_smi.query("driver_version")[0],
+        "gpu": dict(zip(nvidia_smi.query("uuid"), nvidia_smi.query("name"), strict=True))[
+            environment["CUDA_VISIBLE_DEVICES"]
+        ],
+    }
     for name, user in users.items():
         try:
             recorded[name] = Session(program, environment, folder / name, user).record()
@@ -56,13 +62,21 @@ def test_what_it_answers_is_recorded(program: str, environment: dict[str, str], 
     RECORDING.write_text(json.dumps(recorded, indent=1) + "\n", encoding="utf-8")
 
 
+def test_the_double_answers_the_same(program: str, environment: dict[str, str], folder: Path) -> None:
+    """What differs is a warning here, where the double cannot be corrected; without a GPU it fails a test."""
+    recorded = of_this_user(json.loads(RECORDING.read_text(encoding="utf-8")))
+    assert recorded is not None
+    hardware = fake_hardware("h100", folder / "fake")
+    double = Session(hardware.needed(PROGRAM), {**hardware.environment, **environment}, folder / "double").record()
+    for difference in differences(recorded, double):
+        warnings.warn(f"the double of {PROGRAM} answers otherwise: {difference}", stacklevel=1)
+
+
 def test_limits_are_set_and_read_back(program: str, environment: dict[str, str], folder: Path) -> None:
     session = Session(program, environment, folder / "limits")
-    places = {"CUDA_MPS_PIPE_DIRECTORY": str(session.pipe), "CUDA_MPS_LOG_DIRECTORY": str(session.log)}
     session.start()
     try:
-        Limits(percentage=25, memory={0: "1024M"}).set_in(
-            MpsControl([program], {**os.environ, **environment, **places})
-        )
-    finally:
+        Limits(percentage=25, memory={0: "1024M"}).set_in(MpsControl([program], session.environment))
         session.end()
+    finally:
+        session.kill()

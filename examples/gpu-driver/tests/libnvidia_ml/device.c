@@ -168,6 +168,8 @@ API answer nvmlDeviceGetMemoryInfo(device handle, struct memory *memory)
     TRY(gpu_of(handle, &gpu));
     if (gpu->memory_mib < 0)
         return NOT_SUPPORTED;
+    if (gpu->mig_current && !state.permission) /* of all partitions: for root alone */
+        return NO_PERMISSION;
     memory->total = memory->free = (unsigned long long)gpu->memory_mib << 20;
     memory->used = 0;
     return OK;
@@ -220,7 +222,8 @@ API answer nvmlDeviceGetFieldValues(device handle, int count, struct field_value
     struct gpu *gpu;
     TRY(gpu_of(handle, &gpu));
     for (int i = 0; i < count; i++) {
-        values[i].answer = values[i].field == 230 ? OK : NOT_SUPPORTED;
+        /* a field that came with the event of its name; old drivers do not know its number */
+        values[i].answer = values[i].field == 230 && gpu->events & EVENT_RECOVERY ? OK : INVALID_ARGUMENT;
         values[i].type = 1;
         values[i].value.u = gpu->recovery;
     }

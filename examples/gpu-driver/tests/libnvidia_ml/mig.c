@@ -63,12 +63,15 @@ API answer nvmlDeviceGetGpuInstanceProfileInfo(device handle, unsigned number, s
     return NOT_SUPPORTED;
 }
 
+/* Also while MIG is off, but to root alone (nvml.h: "Requires privileged user"). */
 API answer nvmlDeviceGetGpuInstancePossiblePlacements_v2(device handle, unsigned profile, struct placement *places,
                                                          unsigned *count)
 {
     ALONE;
     struct gpu *gpu;
     TRY(mig_gpu_of(handle, &gpu));
+    if (!state.permission)
+        return NO_PERMISSION;
     struct gi_row *row = gi_row(gpu, profile);
     if (!row)
         return INVALID_ARGUMENT;

@@ -108,6 +108,8 @@ int load(void)
     char line[512];
     if (!file)
         return 0;
+    if (getenv("NVML_DOUBLE_NOT_ROOT"))
+        state.permission = 0;
     while (fgets(line, sizeof line, file))
         if (!read_line(line)) {
             fprintf(stderr, "%s: not understood: %s\n", path, line);

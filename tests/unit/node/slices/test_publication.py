@@ -22,7 +22,7 @@ from dra_kit.kube.connection.credentials import load_credentials
 from dra_kit.node.server_facts import ServerFacts
 from dra_kit.node.slices.scope import NodeScope
 from dra_kit.publishing.inventory import as_inventory
-from dra_kit.publishing.publisher import TOLD_AGAIN, Publisher
+from dra_kit.publishing.publisher import REPORT_AGAIN, Publisher
 from dra_kit.publishing.scope import node_source
 from tests.support.api import eventually
 from tests.unit.node.drivers import Oven, driver
@@ -548,7 +548,7 @@ async def test_an_unknown_node_is_told_again_after_a_while(
 
     async with node.running(driver()):
         await eventually(lambda: levels() == [logging.ERROR, logging.DEBUG])
-        now += TOLD_AGAIN
+        now += REPORT_AGAIN
         await eventually(lambda: levels().count(logging.ERROR) == 2)
 
 

@@ -14,12 +14,12 @@ from dra_kit.sandbox.timeline.records import (
     CallEnded,
     CallOverdue,
     CdiSpecWritten,
-    ChosenDevice,
     ClusterEnding,
     ClusterStarted,
     ContainerEnded,
     ContainerReference,
     ContainerStarted,
+    DeviceResult,
     DriverEnded,
     DriverNotServing,
     DriverRefused,
@@ -138,7 +138,7 @@ def test_pods_with_their_phases() -> None:
 
 def test_a_refusal_once_and_a_decision_with_its_devices() -> None:
     refusal = PodUnschedulable(pod=GUEST, reason="Unschedulable", message="no node")
-    device = ChosenDevice("", "pizza", "node-1", "pizza-0", "pizza-0 of pool node-1: the only one that fits")
+    device = DeviceResult("", "pizza", "node-1", "pizza-0", "pizza-0 of pool node-1: the only one that fits")
 
     assert shown(refusal, refusal, PodScheduled(pod=GUEST, node="node-1", devices=(device,))) == [
         "scheduler: Pod guest-0 has to wait",

@@ -110,7 +110,7 @@ class Workloads:
             )
         for surplus in plan.delete:
             await self._delete(surplus)
-        await self._tell(_BY_KIND[kind], workload, plan)
+        await self._write_status(_BY_KIND[kind], workload, plan)
 
     def _plan(self, kind: str, workload: ObjectView) -> Plan:
         if kind == DEPLOYMENTS.kind:
@@ -123,7 +123,7 @@ class Workloads:
         return replica_sets.plan(workload, pods)
 
     def _deployment_plan(self, deployment: ObjectView) -> Plan:
-        """The plan, with a look at the clock: a Deployment that does not move for too long is late."""
+        """Return the plan, with a deadline: a Deployment that makes no progress for too long is late."""
         sets, uid = self._owned(REPLICA_SETS, deployment), deployment["metadata"]["uid"]
         loop = asyncio.get_running_loop()
         counts = [deployment["metadata"]["generation"], *(item.get("status") for item in sets)]
@@ -156,7 +156,7 @@ class Workloads:
         except (NotFound, Conflict):  # it is gone, or another one has its name
             pass
 
-    async def _tell(self, resource: Resource, workload: ObjectView, plan: Plan) -> None:
+    async def _write_status(self, resource: Resource, workload: ObjectView, plan: Plan) -> None:
         """Write status and annotations where they have changed."""
         namespace, name = key_of(workload)
         uid = workload["metadata"]["uid"]

@@ -29,7 +29,7 @@ _TOLERATED: Final = (
 
 
 def plan(daemon_set: ObjectView, pods: Sequence[ObjectView], nodes: Sequence[ObjectView]) -> Plan:
-    """What to do about a DaemonSet.
+    """Return what to do about a DaemonSet.
 
     Args:
         daemon_set: the set.
@@ -55,7 +55,7 @@ def plan(daemon_set: ObjectView, pods: Sequence[ObjectView], nodes: Sequence[Obj
 
 
 def _outdated(daemon_set: ObjectView, old: list[ObjectView], unavailable: int) -> list[ObjectView]:
-    """The pods of former templates that go now: those that are not ready, and as many others as may lack."""
+    """Return the pods of former templates to delete now: those not ready, and as many others as may be missing."""
     strategy = daemon_set["spec"].get("updateStrategy") or {}
     if strategy.get("type", "RollingUpdate") != "RollingUpdate":
         return []
@@ -66,7 +66,7 @@ def _outdated(daemon_set: ObjectView, old: list[ObjectView], unavailable: int) -
 
 
 def _node_of(pod: ObjectView) -> str:
-    """The node that a pod is on, or was made for."""
+    """Return the node that a pod is on, or was made for."""
     if name := pod["spec"].get("nodeName"):
         return str(name)
     required = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]

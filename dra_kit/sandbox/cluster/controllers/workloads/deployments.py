@@ -18,7 +18,7 @@ _HISTORY: Final = 10
 
 
 def plan(deployment: ObjectView, sets: Sequence[ObjectView], *, late: bool = False) -> Plan:
-    """What to do about a Deployment.
+    """Return what to do about a Deployment.
 
     Args:
         deployment: the Deployment.
@@ -57,7 +57,7 @@ def _count(replica_set: ObjectView | None, name: str) -> int:
 
 
 def _limits(deployment: ObjectView) -> tuple[int, int]:
-    """How many pods there may be beyond the number asked for, and how many of it may lack."""
+    """Return how many pods there may be beyond the number asked for, and how many of it may be missing."""
     rolling = (deployment["spec"].get("strategy") or {}).get("rollingUpdate") or {}
     total = wanted(deployment)
     surge = share(rolling.get("maxSurge", "25%"), total, up=True)
@@ -68,7 +68,7 @@ def _limits(deployment: ObjectView) -> tuple[int, int]:
 def _rolled(
     deployment: ObjectView, new: ObjectView | None, old: Sequence[ObjectView]
 ) -> tuple[int, list[tuple[ObjectView, int]]]:
-    """The size that the new set should have, and those of the old ones."""
+    """Return the size that the new set should have, and those of the old ones."""
     total, size = wanted(deployment), 0 if new is None else wanted(new)
     if (deployment["spec"].get("strategy") or {}).get("type") == "Recreate":
         gone = not any(_count(item, "replicas") for item in old)

@@ -36,7 +36,7 @@ class Plan:
 
 
 def short_hash(*parts: object, length: int = 5) -> str:
-    """Letters that follow from JSON values."""
+    """Return a short hash of JSON values, in letters."""
     number = int.from_bytes(hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).digest(), "big")
     letters = []
     for _ in range(length):
@@ -46,12 +46,12 @@ def short_hash(*parts: object, length: int = 5) -> str:
 
 
 def revision(workload: ObjectView) -> str:
-    """The hash of a workload's template."""
+    """Return the hash of a workload's template."""
     return short_hash(workload["spec"]["template"], length=10)
 
 
 def owner_reference(owner: ObjectView) -> dict[str, Any]:
-    """The controlling owner."""
+    """Return the controlling owner."""
     return {
         "apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"],
         "uid": owner["metadata"]["uid"], "controller": True, "blockOwnerDeletion": True,
@@ -59,7 +59,7 @@ def owner_reference(owner: ObjectView) -> dict[str, Any]:
 
 
 def new_pod(owner: ObjectView, name: str, labels: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """A pod of a workload's template."""
+    """Return a pod of a workload's template."""
     template = owner["spec"]["template"]
     metadata = template.get("metadata") or {}
     return {
@@ -73,24 +73,24 @@ def new_pod(owner: ObjectView, name: str, labels: Mapping[str, str] | None = Non
 
 
 def is_active(pod: ObjectView) -> bool:
-    """Whether a pod counts: it neither ended nor is being deleted."""
+    """Return whether a pod counts: it neither ended nor is being deleted."""
     return not is_terminal(pod) and "deletionTimestamp" not in pod["metadata"]
 
 
 def is_ready(pod: ObjectView) -> bool:
-    """Whether a pod's condition says so."""
+    """Return whether a pod's condition says so."""
     return any(
         item["type"] == "Ready" and item["status"] == "True" for item in pod.get("status", {}).get("conditions", [])
     )
 
 
 def ready(pods: Iterable[ObjectView]) -> int:
-    """How many are."""
+    """Return how many are."""
     return sum(map(is_ready, pods))
 
 
 def share(value: Any, total: int, *, up: bool) -> int:
-    """A number, or a percentage of a total."""
+    """Return a number, or a percentage of a total."""
     if isinstance(value, str) and value.endswith("%"):
         exact = int(value[:-1]) * total / 100
         return math.ceil(exact) if up else math.floor(exact)
@@ -98,6 +98,6 @@ def share(value: Any, total: int, *, up: bool) -> int:
 
 
 def wanted(workload: ObjectView) -> int:
-    """``spec.replicas``, 1 where it is missing."""
+    """Return ``spec.replicas``, 1 where it is missing."""
     number: int = workload["spec"].get("replicas", 1)
     return number

@@ -18,7 +18,7 @@ from dra_kit.values.json import ObjectView
 
 
 def plan(replica_set: ObjectView, pods: Sequence[ObjectView]) -> Plan:
-    """What to do about a ReplicaSet.
+    """Return what to do about a ReplicaSet.
 
     Args:
         replica_set: the set.

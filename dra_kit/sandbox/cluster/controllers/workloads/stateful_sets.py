@@ -22,7 +22,7 @@ from dra_kit.values.json import ObjectView
 
 
 def plan(stateful_set: ObjectView, pods: Sequence[ObjectView]) -> Plan:
-    """What to do about a StatefulSet.
+    """Return what to do about a StatefulSet.
 
     Args:
         stateful_set: the set.
@@ -50,7 +50,7 @@ def plan(stateful_set: ObjectView, pods: Sequence[ObjectView]) -> Plan:
 
 
 def _outdated(stateful_set: ObjectView, pods: Sequence[ObjectView], update: str) -> list[ObjectView]:
-    """The pod with the highest number that has a former template, where all are ready."""
+    """Return the pod with the highest number that has a former template, where all are ready."""
     strategy = stateful_set["spec"].get("updateStrategy") or {}
     if strategy.get("type", "RollingUpdate") != "RollingUpdate":
         return []

@@ -44,7 +44,7 @@ class Checkpoint:
         self._path = directory / FILE_NAME
 
     def load(self) -> list[ClaimInfo]:
-        """What was stored last; nothing without a file.
+        """Load what was stored last; nothing without a file.
 
         Raises:
             KubeletError: the file is damaged. A kubelet does not start over it: it would forget claims to release.

@@ -30,11 +30,11 @@ class Plugins(Protocol):
     """The registered drivers, as :class:`dra_kit.sandbox.cluster.kubelet.dra.kubelet.Kubelet` knows them."""
 
     def plugin(self, driver: str) -> PluginClient:
-        """The instance that is called; a KubeletError when there is none."""
+        """Return the instance that is called; raise a KubeletError when there is none."""
         ...
 
     async def prepare(self, driver: str, claims: Sequence[ClaimReference]) -> dict[str, tuple[Device, ...]]:
-        """The devices by claim UID; a KubeletError when the pod could not start."""
+        """Prepare the claims of a pod and return the devices by claim UID."""
         ...
 
     async def unprepare(self, driver: str, claims: Sequence[ClaimReference]) -> None:
@@ -42,7 +42,7 @@ class Plugins(Protocol):
         ...
 
     def health(self, driver: str, pool: str, device: str) -> tuple[str, str]:
-        """Health and message of a device; ``Unknown`` where nobody tells it."""
+        """Return health and message of a device; ``Unknown`` where it is not reported."""
         ...
 
 
@@ -83,7 +83,7 @@ class ClaimManager:
         return frozenset(uid for info in self._claims.values() for uid in info.pods)
 
     def pods_with(self, driver: str) -> frozenset[str]:
-        """UIDs of the pods that have prepared devices of a driver."""
+        """Return UIDs of the pods that have prepared devices of a driver."""
         return frozenset(
             uid for info in self._claims.values() if info.prepared and driver in info.drivers for uid in info.pods
         )
@@ -150,7 +150,7 @@ class ClaimManager:
             self._store()
 
     def cdi_devices(self, pod: ObjectView, container: ObjectView) -> tuple[str, ...]:
-        """Qualified CDI names that the drivers gave for a container of a pod with prepared claims.
+        """Return qualified CDI names that the drivers gave for a container of a pod with prepared claims.
 
         A container that names a request of a claim gets the devices that serve this request, or every request.
 
@@ -170,7 +170,7 @@ class ClaimManager:
         return tuple(dict.fromkeys(names))
 
     def allocated_resources(self, pod: ObjectView, container: ObjectView) -> list[dict[str, Any]]:
-        """``allocatedResourcesStatus`` of a container's status (KEP-4680): its devices, each with its health.
+        """Return ``allocatedResourcesStatus`` of a container's status (KEP-4680): its devices, each with its health.
 
         A claim that is not known here, because it is released, has none.
         """
@@ -195,7 +195,7 @@ class ClaimManager:
         return found
 
     async def _fetch(self, pod: ObjectView, entry: PodClaim) -> ResourceClaim:
-        """A claim that the pod may use and that is allocated."""
+        """Return a claim that the pod may use and that is allocated."""
         who = reference(pod)
         if entry.claim is None:
             raise KubeletError(f'pod "{who}": ResourceClaim not created yet')
@@ -220,7 +220,7 @@ class ClaimManager:
         return claim
 
     def _admit(self, pod_uid: str, claim: ResourceClaim) -> ClaimInfo:
-        """What is to be known of the claim, once nothing speaks against its use."""
+        """Return the record of the claim, unless something forbids its use."""
         metadata, allocation = claim.metadata, claim.status.allocation
         results = allocation.devices.results if allocation is not None else ()
         new = ClaimInfo(
@@ -261,7 +261,7 @@ class ClaimManager:
 
 
 def skipped_operations(results: Sequence[DeviceRequestAllocationResult]) -> dict[str, tuple[str, ...]]:
-    """The node operations that all results of a driver declare unnecessary, by driver; drivers without any are not in.
+    """Return the node operations that all results of a driver declare unnecessary, by driver, if there are any.
 
     Args:
         results: of one claim; ``*`` stands for both operations.
@@ -276,7 +276,7 @@ def skipped_operations(results: Sequence[DeviceRequestAllocationResult]) -> dict
 
 
 def _devices(info: ClaimInfo, request: str) -> Iterator[tuple[str, Device]]:
-    """The devices of a claim that serve a request, or all of them, each with its driver."""
+    """Yield the devices of a claim that serve a request, or all of them, each with its driver."""
     for driver, devices in info.drivers.items():
         for device in devices:
             if not request or not device.request_names or request in device.request_names:
@@ -284,7 +284,7 @@ def _devices(info: ClaimInfo, request: str) -> Iterator[tuple[str, Device]]:
 
 
 def _batches(infos: Sequence[ClaimInfo], operation: str) -> Iterator[tuple[str, list[ClaimInfo]]]:
-    """The drivers to call, each with the claims that it is called for."""
+    """Yield the drivers to call, each with the claims that it is called for."""
     for driver in dict.fromkeys(driver for info in infos for driver in info.drivers):
         batch = [info for info in infos if driver in info.drivers and operation not in info.skipped.get(driver, ())]
         if batch:

@@ -8,7 +8,7 @@ import grpc.aio
 
 
 def open_channel(path: str) -> grpc.aio.Channel:
-    """A connection to the socket at ``path``, made at the first call and made again when lost.
+    """Return a channel to the socket at ``path``, connected at the first call and again when it is lost.
 
     Each channel has a connection of its own: gRPC would share one between channels with the same target.
     """
@@ -22,7 +22,7 @@ def open_channel(path: str) -> grpc.aio.Channel:
 
 
 def rpc_error_text(error: grpc.aio.AioRpcError) -> str:
-    """The text that grpc-go gives the same error: ``rpc error: code = DeadlineExceeded desc = ...``."""
+    """Return the text of grpc-go for the same error: ``rpc error: code = DeadlineExceeded desc = ...``."""
     code = "".join(word.capitalize() for word in error.code().name.split("_"))
     return f"rpc error: code = {_GO_SPELLING.get(code, code)} desc = {error.details() or ''}"
 

@@ -39,12 +39,12 @@ class DeviceHealth:
 
 
 def select_health_service(supported_versions: Sequence[str]) -> str | None:
-    """The kubelet's first choice among the services that a plugin advertises; None when it advertises none."""
+    """Return the kubelet's first choice among the services that a plugin advertises; None when it advertises none."""
     return next((service for service in HEALTH_SERVICES if service in supported_versions), None)
 
 
 async def watch_health(channel: grpc.aio.Channel, service: str) -> AsyncIterator[list[DeviceHealth]]:
-    """The reports of a driver, until the stream ends.
+    """Yield the reports of a driver, until the stream ends.
 
     Raises:
         AioRpcError: the stream is broken.
@@ -77,12 +77,12 @@ class HealthCache:
         self._known: dict[str, dict[Device, tuple[DeviceHealth, asyncio.TimerHandle]]] = {}
 
     def health(self, driver: str, pool: str, device: str) -> tuple[str, str]:
-        """Status and message of a device."""
+        """Return status and message of a device."""
         known = self._known.get(driver, {}).get((pool, device))
         return (known[0].status, known[0].message) if known else ("Unknown", "")
 
     def take(self, driver: str, report: Sequence[DeviceHealth]) -> None:
-        """A report of a driver; devices that are not in it are left as they are until their time is over."""
+        """Take a report of a driver; devices that are not in it stay as they are until their time is over."""
         known = self._known.setdefault(driver, {})
         loop = asyncio.get_running_loop()
         different = False
@@ -96,7 +96,7 @@ class HealthCache:
             self._changed(driver)
 
     def clear(self, driver: str) -> None:
-        """A stream of the driver has ended: nothing is known until the next report, whatever another one said."""
+        """Clear the health of a driver whose stream has ended: it is unknown until the next report."""
         known = self._known.pop(driver, {})
         for _, timer in known.values():
             timer.cancel()

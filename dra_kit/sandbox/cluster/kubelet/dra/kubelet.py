@@ -96,11 +96,11 @@ class Kubelet:
         return MappingProxyType(self._refusals)
 
     def plugins(self, driver: str) -> tuple[PluginClient, ...]:
-        """The registered instances of a driver, oldest first; a rolling update has two."""
+        """Return the registered instances of a driver, oldest first; a rolling update has two."""
         return tuple(client for name, client in self._plugins.values() if name == driver)
 
     def plugin(self, driver: str) -> PluginClient:
-        """The instance that is called: the one registered last among those connected, or else the last.
+        """Return the instance that is called: the one registered last among those connected, or else the last.
 
         Raises:
             KubeletError: there is none.
@@ -111,7 +111,7 @@ class Kubelet:
         return next((client for client in reversed(instances) if client.connected), instances[-1])
 
     def connected(self, driver: str) -> bool:
-        """Whether there is a connection to any instance of a driver."""
+        """Return whether there is a connection to any instance of a driver."""
         return any(client.connected for client in self.plugins(driver))
 
     async def wait_for_plugin(self, driver: str, *, timeout: float = 30.0) -> PluginClient:
@@ -148,7 +148,7 @@ class Kubelet:
         check_unprepared(claims, await self.plugin(driver).unprepare(claims))
 
     def health(self, driver: str, pool: str, device: str) -> tuple[str, str]:
-        """Health and message of a device, as its driver tells; ``Unknown`` where it does not."""
+        """Return health and message of a device by its driver; ``Unknown`` where it reports none."""
         return self._health.health(driver, pool, device)
 
     async def _watch(self) -> None:

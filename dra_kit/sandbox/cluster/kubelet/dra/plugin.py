@@ -46,9 +46,9 @@ class PluginClient:
 
     Args:
         endpoint: path of the service socket.
-        service: ``v1.DRAPlugin`` or ``v1beta1.DRAPlugin``, as chosen by ``registration.select_service``.
+        service: ``v1.DRAPlugin`` or ``v1beta1.DRAPlugin``, as ``registration.select_service`` returned it.
         timeout: seconds for one call.
-        health_service: as chosen by ``health.select_health_service``; None for a plugin that serves none.
+        health_service: as ``health.select_health_service`` returned it; None for a plugin that serves none.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class PluginClient:
             await self._channel.wait_for_state_change(state)
 
     async def prepare(self, claims: Sequence[ClaimReference]) -> dict[str, PreparedClaim]:
-        """NodePrepareResources for all claims in one call; the driver's answers by UID, as they came.
+        """Call NodePrepareResources for all claims at once; return the driver's answers by UID, as they came.
 
         Raises:
             KubeletError: the call failed.
@@ -95,7 +95,7 @@ class PluginClient:
         }
 
     async def unprepare(self, claims: Sequence[ClaimReference]) -> dict[str, str]:
-        """NodeUnprepareResources for all claims in one call; the error texts by UID, empty for done, as they came.
+        """Call NodeUnprepareResources for all claims at once; return the error texts by UID, empty for done.
 
         Raises:
             KubeletError: the call failed.
@@ -111,7 +111,7 @@ class PluginClient:
         return {uid: entry.error for uid, entry in answer.claims.items()}
 
     async def health(self) -> AsyncIterator[list[DeviceHealth]]:
-        """The reports of the plugin's health service, until the stream ends; none without such a service.
+        """Yield the reports of the plugin's health service, until the stream ends; none without such a service.
 
         Raises:
             KubeletError: the stream is broken.
@@ -129,7 +129,7 @@ class PluginClient:
 
 @contextmanager
 def _failures(call: str) -> Iterator[None]:
-    """A call that fails is a KubeletError; so is one that the end of its connection cancels."""
+    """Raise a KubeletError for a call that fails, or that the end of its connection cancels."""
     try:
         yield
     except grpc.aio.AioRpcError as error:
@@ -147,7 +147,7 @@ def _failures(call: str) -> Iterator[None]:
 def check_prepared(
     claims: Sequence[ClaimReference], answers: Mapping[str, PreparedClaim]
 ) -> dict[str, tuple[Device, ...]]:
-    """What the kubelet makes of a driver's answers to one NodePrepareResources: devices by UID.
+    """Check a driver's answers to one NodePrepareResources, as the kubelet does; return devices by UID.
 
     Raises:
         KubeletError: an answer that aborts the start of the pod.
@@ -157,7 +157,7 @@ def check_prepared(
 
 
 def check_unprepared(claims: Sequence[ClaimReference], answers: Mapping[str, str]) -> None:
-    """What the kubelet makes of a driver's answers to one NodeUnprepareResources.
+    """Check a driver's answers to one NodeUnprepareResources, as the kubelet does.
 
     Raises:
         KubeletError: an answer that keeps the pod terminating.

@@ -54,7 +54,7 @@ async def register(
     get_info_timeout: float = GET_INFO_TIMEOUT,
     notify_timeout: float = NOTIFY_TIMEOUT,
 ) -> PluginInfo:
-    """One attempt: asks the plugin who it is, lets ``accept`` decide, and tells the plugin.
+    """Make one attempt: ask the plugin for its name, let ``accept`` decide, and notify the plugin.
 
     Args:
         socket: the plugin's registration socket; it is the endpoint too when the plugin names none.
@@ -63,7 +63,7 @@ async def register(
         notify_timeout: seconds for NotifyRegistrationStatus.
 
     Raises:
-        KubeletError: no answer, or refused. When the plugin was accepted but could not be told, ``accept`` has been
+        KubeletError: no answer, or refused. When the plugin was accepted but could not be notified, ``accept`` has been
             called, and the caller must forget the plugin again, as the kubelet does.
     """
     async with open_channel(str(socket)) as channel:
@@ -85,7 +85,7 @@ async def register(
 
 
 def select_service(info: PluginInfo, supported: Sequence[str] = SUPPORTED_SERVICES) -> str:
-    """The first entry of the plugin's list that the kubelet supports.
+    """Return the first entry of the plugin's list that the kubelet supports.
 
     Raises:
         KubeletError: there is none.
@@ -135,5 +135,5 @@ def _refusal(info: PluginInfo, socket: Path, accept: Callable[[PluginInfo], None
 
 
 def _quoted(names: Sequence[str]) -> str:
-    """A list as Go's %q prints it."""
+    """Return a list as Go prints it with %q."""
     return f"[{' '.join(json.dumps(name, ensure_ascii=False) for name in names)}]"

@@ -26,7 +26,7 @@ class RegistryChange:
 
 
 def find_sockets(directory: Path) -> dict[Path, Identity]:
-    """Unix sockets in a directory and below; names that begin with a dot are skipped, directories likewise.
+    """Find Unix sockets in a directory and below; skip names that begin with a dot, of directories likewise.
 
     A directory that does not exist has none.
     """
@@ -54,7 +54,7 @@ def _difference(before: Mapping[Path, Identity], after: Mapping[Path, Identity])
 
 
 def _walk(directory: Path, enter: Callable[[Path], None] = lambda _: None) -> Iterator[tuple[Path, Identity]]:
-    """The sockets of a directory and below; ``enter`` is called with each directory before it is read."""
+    """Yield the sockets of a directory and below; ``enter`` is called with each directory before it is read."""
     enter(directory)
     try:
         entries = list(directory.iterdir())

@@ -24,7 +24,7 @@ class CrashBackoff:
         self._delays: dict[str, float] = {}
 
     def remaining(self, container: str, started: dt.datetime, ended: dt.datetime, now: dt.datetime) -> float:
-        """Seconds until an ended container may start again, 0 when it may now.
+        """Return seconds until an ended container may start again, 0 when it may now.
 
         Args:
             container: its name.
@@ -37,10 +37,10 @@ class CrashBackoff:
         return max(0.0, self.delay(container) / self._time_scale - (now - ended).total_seconds())
 
     def delay(self, container: str) -> float:
-        """Seconds between the container's last end and its next start, as they are without the scale."""
+        """Return seconds between the container's last end and its next start, as they are without the scale."""
         return self._delays.get(container, 0.0)
 
     def restarted(self, container: str) -> None:
-        """The container starts again: the next time it waits for longer."""
+        """Note that the container starts again: the next wait is longer."""
         before = self._delays.get(container)
         self._delays[container] = FIRST_DELAY if before is None else min(before * 2, LAST_DELAY)

@@ -21,7 +21,7 @@ def conditions(
     sandbox: Sandbox,
     now: str,
 ) -> list[dict[str, Any]]:
-    """The conditions of a pod with these container statuses.
+    """Return the conditions of a pod with these container statuses.
 
     Args:
         pod: the object; conditions that it already has keep the time of their last transition.
@@ -104,5 +104,5 @@ def _ready(
 
 
 def _listed(names: Sequence[str]) -> str:
-    """A list as Go prints it."""
+    """Return a list as Go prints it."""
     return f"[{' '.join(names)}]"

@@ -35,7 +35,7 @@ class ContainerConfigurator:
     async def config(
         self, pod: ObjectView, container: ObjectView, *, attempt: int, cdi_devices: tuple[str, ...]
     ) -> ContainerConfig:
-        """The config of a container.
+        """Return the config of a container.
 
         Raises:
             KubeletError: its environment refers to something that is not there: ``CreateContainerConfigError``.

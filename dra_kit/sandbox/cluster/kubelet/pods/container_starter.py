@@ -23,7 +23,7 @@ RETRY_SECONDS: Final = 10.0
 
 
 def retry_seconds(time_scale: float) -> float:
-    """``RETRY_SECONDS`` with its jitter, scaled."""
+    """Return ``RETRY_SECONDS`` with its jitter, scaled."""
     return RETRY_SECONDS * random.uniform(1.0, 1.5) / time_scale  # noqa: S311 - no secret
 
 
@@ -126,6 +126,6 @@ class ContainerStarter:
 
 
 def _go_duration(seconds: float) -> str:
-    """Whole seconds as Go prints them: ``40s``, ``1m20s``."""
+    """Return whole seconds as Go prints them: ``40s``, ``1m20s``."""
     minutes, rest = divmod(int(seconds), 60)
     return f"{minutes}m{rest}s" if minutes else f"{rest}s"

@@ -37,7 +37,7 @@ class NodeFacts:
 
 
 async def environment(pod: ObjectView, container: ObjectView, node: NodeFacts, fetch: Fetch) -> dict[str, str]:
-    """The variables of a container, in the order of the pod, each a text.
+    """Return the variables of a container, in the order of the pod, each a text.
 
     Args:
         pod: the object.
@@ -63,7 +63,7 @@ async def environment(pod: ObjectView, container: ObjectView, node: NodeFacts, f
 
 
 def field_value(pod: ObjectView, path: str, node: NodeFacts) -> str:
-    """The value of a ``fieldRef``.
+    """Return the value of a ``fieldRef``.
 
     Raises:
         KubeletError: the kubelet knows no such field.
@@ -88,7 +88,7 @@ def field_value(pod: ObjectView, path: str, node: NodeFacts) -> str:
 
 
 def resource_value(container: ObjectView, reference: Mapping[str, Any], node: NodeFacts) -> str:
-    """The value of a ``resourceFieldRef``: a whole number of divisors, rounded up.
+    """Return the value of a ``resourceFieldRef``: a whole number of divisors, rounded up.
 
     Raises:
         KubeletError: the kubelet knows no such resource.
@@ -105,7 +105,7 @@ def resource_value(container: ObjectView, reference: Mapping[str, Any], node: No
 async def _referenced(
     pod: ObjectView, container: ObjectView, source: Mapping[str, Any], node: NodeFacts, fetch: Fetch
 ) -> str | None:
-    """The value that ``valueFrom`` leads to; None where there is none and need be none."""
+    """Return the value of ``valueFrom``; None where there is none and need be none."""
     if field := source.get("fieldRef"):
         return field_value(pod, field["fieldPath"], node)
     if resource := source.get("resourceFieldRef"):

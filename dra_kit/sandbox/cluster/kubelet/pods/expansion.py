@@ -9,7 +9,7 @@ _REFERENCE = re.compile(r"\$(?:\$|\(([^()]*)\))")
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
-    """The text with its references replaced.
+    """Return the text with its references replaced.
 
     ``$(NAME)`` becomes the variable's value, and stays as it is for an unknown one. ``$$`` becomes ``$``, so that
     ``$$(NAME)`` stands for ``$(NAME)`` itself. What replaces a reference is not looked at again.

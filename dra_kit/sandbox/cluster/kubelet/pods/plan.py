@@ -27,7 +27,7 @@ class Plan:
 
 
 def plan(pod: ObjectView, latest: Mapping[str, ContainerStatus]) -> Plan:
-    """What is to be done for a pod that nobody deleted.
+    """Return what is to be done for a pod that is not being deleted.
 
     Init containers come one after the other, each once it succeeded; a sidecar need only have started. The regular
     ones start together after them. Init containers that are no sidecars are not run again once a regular one has

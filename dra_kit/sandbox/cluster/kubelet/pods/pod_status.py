@@ -44,10 +44,10 @@ class Observation:
 
 
 def pod_status(pod: ObjectView, seen: Observation, *, now: dt.datetime, address: str) -> dict[str, Any]:
-    """``status`` of a pod, as far as the kubelet writes it.
+    """Return ``status`` of a pod, as far as the kubelet writes it.
 
     Args:
-        pod: the object; what it says of times is kept where nothing changed.
+        pod: the object; its times stay where nothing changed.
         seen: what is known of its containers.
         now: the present.
         address: of node and pod, which share the host's network.
@@ -83,7 +83,7 @@ def pod_status(pod: ObjectView, seen: Observation, *, now: dt.datetime, address:
 
 
 def attempts(statuses: Iterable[ContainerStatus]) -> dict[str, list[ContainerStatus]]:
-    """The statuses by container, oldest first."""
+    """Return the statuses by container, oldest first."""
     found: dict[str, list[ContainerStatus]] = {}
     for status in statuses:
         found.setdefault(status.name, []).append(status)
@@ -91,7 +91,7 @@ def attempts(statuses: Iterable[ContainerStatus]) -> dict[str, list[ContainerSta
 
 
 def timestamp(moment: dt.datetime) -> str:
-    """``metav1.Time``: whole seconds, UTC."""
+    """Return ``metav1.Time``: whole seconds, UTC."""
     return moment.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

@@ -105,7 +105,7 @@ class PodWorker:
         )
 
     def wake(self) -> None:
-        """Something of the pod changed: look at it."""
+        """Wake up: something of the pod changed."""
         self._idle.clear()
         self._news.set()
 
@@ -117,12 +117,12 @@ class PodWorker:
         """Take a state of the object; what the kubelet itself writes is no reason to look at the pod."""
         if _version(pod) < _version(self._pod):
             return  # the answer to a write was quicker than the watch
-        if _wishes(pod) != _wishes(self._pod):
+        if _requested(pod) != _requested(self._pod):
             self.wake()
         self._pod = pod
 
     def vanish(self) -> None:
-        """The object is gone: whatever is left of the pod is to go too."""
+        """End a pod whose object is gone, with whatever is left of it."""
         self._gone = True
         self.wake()
 
@@ -146,9 +146,9 @@ class PodWorker:
         self._idle.set()
 
     async def _step(self) -> float | None:
-        """One step; the seconds after which there is another one at the latest, None for not before some news."""
-        self._tell_ends()
-        self._tell_deletion()
+        """Take one step; return the seconds until the next one at the latest, None for no sooner than some news."""
+        self._report_ended()
+        self._report_deletion()
         if self._terminating or self._ended or phase(self._pod) in _FINAL:
             return await self._end()
         remaining = remaining_seconds(self._pod, dt.datetime.now(dt.UTC))
@@ -162,7 +162,7 @@ class PodWorker:
         return min((wait for wait in (pause, remaining) if wait is not None), default=None)
 
     async def _work(self) -> float | None:
-        """One step of a pod that is to run."""
+        """Take one step of a pod that is to run."""
         if not self._prepared and self._is_to_begin():
             try:
                 await self._services.manager.prepare(self._pod)
@@ -187,12 +187,12 @@ class PodWorker:
         return min(waits, default=None)
 
     def _is_to_begin(self) -> bool:
-        """Whether nothing of the pod is there, or only what a loss of power has left of one that goes on."""
+        """Return whether nothing of the pod is there, or only what a loss of power has left of one that goes on."""
         statuses = self._statuses()
         return all(item.before_boot for item in statuses) and not plan(self._pod, self._latest()).ended
 
     async def _end(self) -> float | None:
-        """One step towards the pod's end: containers, claims, status, object."""
+        """Take one step towards the pod's end: containers, claims, status, object."""
         if self._stop_containers():
             if not self._gone:
                 await self._report()
@@ -244,13 +244,13 @@ class PodWorker:
     def _latest(self) -> dict[str, ContainerStatus]:
         return {status.name: status for status in self._statuses()}
 
-    def _tell_ends(self) -> None:
+    def _report_ended(self) -> None:
         for status in self._statuses():
             if not status.running and status.id not in self._ended_containers:
                 self._ended_containers.add(status.id)
                 self._services.observer(ContainerEnded(self._who, status))
 
-    def _tell_deletion(self) -> None:
+    def _report_deletion(self) -> None:
         if not self._terminating and (self._gone or is_deleted(self._pod)):
             self._terminating = True
             self._services.observer(PodTerminating(self._who))
@@ -293,8 +293,8 @@ def _version(pod: ObjectView) -> int:
     return int(pod["metadata"].get("resourceVersion") or 0)
 
 
-def _wishes(pod: ObjectView) -> tuple[Any, ...]:
-    """What others say of a pod, as far as a kubelet acts on it."""
+def _requested(pod: ObjectView) -> tuple[Any, ...]:
+    """Return what others ask of a pod, as far as a kubelet acts on it."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     return (
         pod["spec"],

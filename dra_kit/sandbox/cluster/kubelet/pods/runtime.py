@@ -107,11 +107,11 @@ class ContainerRuntime(Protocol):
         ...
 
     def containers(self, pod_uid: str) -> Sequence[ContainerStatus]:
-        """The containers of a pod, ended ones too, oldest first."""
+        """Return the containers of a pod, ended ones too, oldest first."""
         ...
 
     def pods(self) -> Collection[PodReference]:
-        """Pods that have containers, ended ones too."""
+        """Return pods that have containers, ended ones too."""
         ...
 
     def remove(self, pod_uid: str) -> None:

@@ -12,7 +12,7 @@ _REMOVABLE = ("reason", "message")
 
 
 def status_patch(pod: ObjectView, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """``status`` of the patch.
+    """Return ``status`` of the patch.
 
     Conditions are merged by type: those of others stay, and PodScheduled is the scheduler's where it has set it.
     What a merged condition has no longer is named with a null.

@@ -22,8 +22,8 @@ _USAGE = """usage: nvidia-cuda-mps-control [-d | -f] [-M]
   -d  start the daemon in the background
   -f  start the daemon in the foreground
   -M  let clients of several users share a server"""
-_PID = "nvidia-cuda-mps-control.pid"
-_FILES = ("control", "control_privileged", "control_lock", "log", _PID)
+PID_FILE = "nvidia-cuda-mps-control.pid"
+_FILES = ("control", "control_privileged", "control_lock", "log", PID_FILE)
 
 
 def main() -> int:
@@ -65,6 +65,7 @@ class _Daemon:
         self._devices = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
         self._percentage = 100.0
         self._memory: dict[int, str] = {}
+        self._servers: dict[str, int] = {}  # their PIDs, by user
         self._quit = threading.Event()
 
     def run(self, *, in_background: bool) -> int:
@@ -88,7 +89,7 @@ class _Daemon:
             return self._serve(silent=fault == "silent")
 
     def _serve(self, *, silent: bool) -> int:
-        (self._pipe / _PID).write_text(f"{os.getpid()}\n")
+        (self._pipe / PID_FILE).write_text(f"{os.getpid()}\n")
         with contextlib.suppress(FileExistsError):
             os.mkfifo(self._pipe / "log")
         self._write(f"Starting control daemon using socket {self._pipe}/control")
@@ -142,7 +143,12 @@ class _Daemon:
         match words:
             case [] | ["quit", *_]:
                 return ""
+            case ["start_server", "-uid", user] if user.isdigit():
+                return self._start_server("all" if self._multi_user else user)
             case ["get_server_list"]:
+                return "\n".join(map(str, self._servers.values()))
+            case ["shutdown_server", pid, *_] if pid.isdigit():
+                self._servers = {user: number for user, number in self._servers.items() if number != int(pid)}
                 return ""
             case ["get_default_active_thread_percentage"]:
                 return str(self._percentage)
@@ -153,6 +159,12 @@ class _Daemon:
             case ["set_default_device_pinned_mem_limit", device, limit]:
                 return self._set_memory(device, limit)
         return f"Unrecognized command: {' '.join(words)}"
+
+    def _start_server(self, user: str) -> str:
+        """There is one for each user; it is no process here, and has a number that no process can have."""
+        largest = int(Path("/proc/sys/kernel/pid_max").read_text())
+        self._servers.setdefault(user, largest + 1 + len(self._servers))
+        return ""
 
     def _set_percentage(self, text: str) -> str:
         try:

@@ -139,6 +139,8 @@ class NvmlLibrary:
     def recovery_action(self, uuid: str) -> RecoveryAction:
         name = "nvmlDeviceGetFieldValues"
         [field] = self.session.on(uuid, name, [_RECOVERY_ACTION])
+        if field.nvmlReturn in _NO_SUCH_FIELD:
+            raise NvmlError(NvmlReturn.NOT_SUPPORTED, name, uuid)
         if field.nvmlReturn:
             raise NvmlError(NvmlReturn.of(field.nvmlReturn), name, uuid)
         number: int = field.value.uiVal
@@ -155,6 +157,9 @@ class NvmlLibrary:
     def released(self) -> AbstractContextManager[None]:
         return self.session.closed()
 
+
+_NO_SUCH_FIELD = {NvmlReturn.NOT_SUPPORTED, NvmlReturn.INVALID_ARGUMENT, NvmlReturn.FUNCTION_NOT_FOUND}
+"""What drivers answer for a field that only newer ones have."""
 
 _BROKEN = {
     NvmlReturn.GPU_IS_LOST,
