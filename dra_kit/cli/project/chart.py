@@ -40,20 +40,18 @@ def command(target: str | None, directory: Path | None) -> None:
 
 def _values(target: str, driver: str) -> dict[str, Any]:
     """Return the values of the driver's project."""
-    import yaml
-
     from dra_kit.errors import ConfigurationError
+    from dra_kit.manifests.documents import values
+    from dra_kit.manifests.sources import source_file
     from dra_kit.sandbox.driver.settings.project import project_of
 
     project = project_of(target)
     if project is None:
         return {"driverName": driver}
     file = project.folder / "deploy" / "values.yaml"
-    try:
-        found = yaml.safe_load(file.read_text(encoding="utf-8")) if file.exists() else None
-        classes = "".join(path.read_text(encoding="utf-8") for path in project.classes)
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise ConfigurationError(f"{file} cannot be read: {' '.join(str(error).split())}; correct it") from None
-    if not isinstance(found or {}, dict):
+    documents = values(source_file(file)) if file.exists() else []
+    found = documents[0] if documents else None
+    classes = "".join(source_file(path).text for path in project.classes)
+    if len(documents) > 1 or not isinstance(found or {}, dict):
         raise ConfigurationError(f"{file} is no mapping of values; correct it")
     return {"driverName": driver, **({"deviceClasses": classes} if classes else {}), **(found or {})}
