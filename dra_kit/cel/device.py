@@ -64,7 +64,7 @@ class Device:
     def of_scalars(
         cls, driver: str, attributes: dict[str, dict[str, bool | int | str]], capacity: dict[str, dict[str, Quantity]]
     ) -> Device:
-        """A device that cannot be shared, of values that are known to be those of the API: nothing is checked.
+        """Return a device that cannot be shared, of values that are known to be those of the API: nothing is checked.
 
         Args:
             driver: the driver's name.
