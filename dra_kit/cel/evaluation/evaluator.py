@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from dra_kit.cel.cost.charges import LIST_COST, MAP_COST, STRUCT_COST, equality_cost
-from dra_kit.cel.cost.meter import COST, RUNTIME_LIMIT, VARIABLES, WORK, Frame, Meter
+from dra_kit.cel.cost.meter import COST, VARIABLES, WORK, Frame, Meter, check_cost
 from dra_kit.cel.environment import TYPE_NAMES
 from dra_kit.cel.equality import equal
 from dra_kit.cel.evaluation.calls import compile_call
@@ -56,8 +56,7 @@ class Evaluator:
         frame: Frame = [0, 0, given, *self._empty]
         try:
             value = self._run(frame)
-            if frame[COST] > RUNTIME_LIMIT:
-                raise Exhausted
+            check_cost(frame)
         except Exhausted:
             raise Failure("operation cancelled: actual cost limit exceeded", "cost") from None
         except Panic as panic:
