@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.resource.v1 import NodeSelector, ResourceClaim
+from dra_kit.resource.v1 import DeviceRequestAllocationResult, NodeSelector, ResourceClaim
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -39,10 +39,12 @@ class Holders:
     Attributes:
         held: claims in use: their pods could not end without the driver.
         idle: claims that keep devices, and that nobody uses.
+        others: names of the other drivers of which claims have devices.
     """
 
     held: tuple[Holder, ...]
     idle: tuple[Holder, ...]
+    others: tuple[str, ...] = ()
 
 
 def holders(claims: Iterable[Mapping[str, Any]], driver: str, node: str | None = None) -> Holders:
@@ -56,24 +58,40 @@ def holders(claims: Iterable[Mapping[str, Any]], driver: str, node: str | None =
     Raises:
         ConfigurationError: a claim is not understood, so that nobody can say that it holds nothing.
     """
-    ours = (item for claim in claims if (item := _holder(claim, driver)))
-    found = sorted(item for item in ours if not node or item.node in {"", node})
-    return Holders(tuple(item for item in found if item.users), tuple(item for item in found if not item.users))
+    found: list[Holder] = []
+    drivers: set[str] = set()
+    for claim in map(_understood, claims):
+        drivers.update(result.driver for result in _results(claim))
+        if (item := _holder(claim, driver)) and (not node or item.node in {"", node}):
+            found.append(item)
+    found.sort()
+    return Holders(
+        held=tuple(item for item in found if item.users),
+        idle=tuple(item for item in found if not item.users),
+        others=tuple(sorted(drivers - {driver})),
+    )
 
 
-def _holder(raw: Mapping[str, Any], driver: str) -> Holder | None:
+def _understood(raw: Mapping[str, Any]) -> ResourceClaim:
     metadata, status = raw.get("metadata") or {}, raw.get("status") or {}
     relevant = {key: status.get(key) for key in ("allocation", "reservedFor") if status.get(key)}
     try:
-        claim = ResourceClaim.model_validate({"metadata": dict(metadata), "status": relevant})
+        return ResourceClaim.model_validate({"metadata": dict(metadata), "status": relevant})
     except ValidationError as error:
         name = f"{metadata.get('namespace')}/{metadata.get('name')}"
         raise ConfigurationError(
             f"claim {name} is not understood: {error.errors(include_url=False)[0]['msg']}; use a newer release"
         ) from error
+
+
+def _results(claim: ResourceClaim) -> Sequence[DeviceRequestAllocationResult]:
     allocation = claim.status.allocation
-    results = allocation.devices.results if allocation is not None else ()
-    devices = tuple(f"{result.pool}/{result.device}" for result in results if result.driver == driver)
+    return allocation.devices.results if allocation is not None else ()
+
+
+def _holder(claim: ResourceClaim, driver: str) -> Holder | None:
+    allocation = claim.status.allocation
+    devices = tuple(f"{result.pool}/{result.device}" for result in _results(claim) if result.driver == driver)
     if allocation is None or not devices:
         return None
     users = tuple(

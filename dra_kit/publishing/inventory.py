@@ -48,8 +48,13 @@ def as_inventory(source: Source, yielded: object, dropped: Callable[[str, str], 
                 "dra_kit.Inventory(pools=[dra_kit.Pool(name=…, all_nodes=True, devices=…)])"
             )
         return Inventory(pools=[Pool(name=source.unnamed, devices=valid.devices(yielded))])
+    if isinstance(yielded, Device):
+        raise InvalidDevice(
+            f"{provider}.discover yielded one Device, {shown(yielded.name)}, in place of all of them; write "
+            "'yield [device, ...]'"
+        )
     raise InvalidDevice(
-        f"{provider}.discover yielded {yielded!r:.80}; yield a sequence of dra_kit.Device, or an dra_kit.Inventory"
+        f"{provider}.discover yielded {shown(yielded)}; yield a sequence of dra_kit.Device, or a dra_kit.Inventory"
     )
 
 
@@ -103,7 +108,7 @@ def valid_device(item: object, serving: Serving) -> Device:
         InvalidDevice: it is none, or does not.
     """
     if not isinstance(item, Device):
-        raise InvalidDevice(f"{shown(item)} is no dra_kit.Device")
+        raise InvalidDevice(f"{shown(item)} is no dra_kit.Device; write dra_kit.Device(name=…)")
     try:
         valid_v1(item)
         problem = serving.problem(item)

@@ -43,7 +43,7 @@ def check_project(name: str) -> str:
     """
     if _PROJECT(name) and name not in TAKEN_PROJECTS:
         return name
-    near = re.sub(r"-+", "-", re.sub(r"[^a-z0-9-]", "-", name.lower())).strip("-0123456789")[:40].strip("-")
+    near = re.sub(r"-+", "-", re.sub(r"[^a-z0-9-]", "-", name.lower())).lstrip("-0123456789")[:40].strip("-")
     near = f"{near}-driver" if near in TAKEN_PROJECTS else near
     remedy = f"how about {near!r}?" if near and _PROJECT(near) else "write for instance led-driver"
     problem = "it is the name of a package that the project needs"
@@ -92,7 +92,7 @@ def check_package(name: str) -> str:
         problem = "it is the name of another module"
     else:
         problem = "it must be lower-case letters, digits and '_', and begin with a letter"
-    near = re.sub(r"[^a-z0-9_]", "_", name.lower()).strip("_0123456789") or "led_driver"
+    near = re.sub(r"[^a-z0-9_]", "_", name.lower()).lstrip("_0123456789").rstrip("_") or "led_driver"
     near = f"{near}_driver" if _is_taken(near) else near
     raise ConfigurationError(f"package name {name!r}: {problem}; how about {near!r}?", code="invalid-name")
 

@@ -13,6 +13,7 @@ import click
 from dra_kit.cli.cluster.source_options import credentials_of
 from dra_kit.cli.options.common import path
 from dra_kit.values.aligned import aligned
+from dra_kit.values.nearest import did_you_mean
 from dra_kit.values.printable import printable
 
 if TYPE_CHECKING:
@@ -90,7 +91,8 @@ def _lines(found: Holders, driver: str, node: str | None) -> list[str]:
             "before the driver is removed"
         )
     else:
-        lines.append(f"{where}: nobody uses a device")
+        wrong = "" if found.idle else did_you_mean(driver, found.others)  # its pods would be overlooked
+        lines.append(f"{where}: nobody uses a device{wrong}")
     if found.idle:
         names = ", ".join(f"{item.namespace}/{item.claim}" for item in found.idle)
         lines.append(f"allocated and not in use: {names}; a pod that uses one later would wait for the driver")

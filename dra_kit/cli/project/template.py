@@ -72,8 +72,10 @@ def command(  # noqa: PLR0917 - click passes them by name
       dra-kit explain pod train --template h100.yaml
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
     del target
+    from dra_kit.process import logging as process_logging
     from dra_kit.template.profile import NodeProfile, node_object, read_profile
 
+    process_logging.configure("text", logging.WARNING)  # what the driver's own code says
     driver: Driver[Any, Any] = ctx.meta["driver"]
     profile = read_profile(file) if file is not None else NodeProfile(name=_DEFAULT_NAME)
     if name is not None:

@@ -67,7 +67,8 @@ async def _first(driver: Driver[Any, Any], context: Context[Any], timeout: float
                 await asyncio.sleep(_POLL_SECONDS)
     except TimeoutError:
         raise ConfigurationError(
-            f"{provider} has found no devices in {timeout:g} s; give it more time with --timeout"
+            f"{provider}.discover yielded nothing in {timeout:g} s; give it the settings that it needs, or more time "
+            "with --timeout"
         ) from None
     finally:
         discovery.cancel()

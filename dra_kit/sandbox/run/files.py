@@ -80,6 +80,7 @@ class Files(RunObserver):
         if time.monotonic() > self._patient:
             self._patient += self._timeout
             await self._show_silent(pods)
+            self._show_tried_again(pods)
         outcome = judge(pods, self._shown.problems.by_uid, refused=self._refused(pods))
         known = {pod["metadata"]["uid"] for pod in pods}
         complete = all(item.uid in known for item in made if item.resource == PODS) and not self._shortfalls(made)
@@ -141,6 +142,16 @@ class Files(RunObserver):
             pod = next(pod for pod in silent if pod["metadata"]["uid"] == uid)
             self._view.entry(f"Pod {self._view.name(shown(pod))} has to wait", fg="yellow")
             self._view.details(lines)
+
+    def _show_tried_again(self, pods: Sequence[ObjectView]) -> None:
+        """Show pods whose claims the driver fails to prepare: nothing else is told while the kubelet calls again."""
+        for pod in pods:
+            uid, unprepared = pod["metadata"]["uid"], self._shown.problems.unprepared
+            if uid in unprepared and uid not in self._refused(pods):
+                title = f"Pod {self._view.name(shown(pod))} still waits"
+                self._view.entry(
+                    f"{title}: the kubelet tries again, up to {self._timeout:g} s in all (--timeout)", fg="yellow"
+                )
 
     async def _causes(self, pods: Sequence[ObjectView]) -> Mapping[str, Sequence[str]]:
         causes = {uid: list(map(str, found)) for uid, found in (await self._sandbox.causes(pods)).items() if found}

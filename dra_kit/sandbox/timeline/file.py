@@ -161,7 +161,7 @@ class TimelineFile:
     def _warn(self, problem: str, remedy: str) -> None:
         if not self._warned:
             self._warned = True
-            logger.warning("timeline %s loses records: %s; %s", self._path, problem, remedy)
+            logger.error("timeline %s loses records: %s; %s", self._path, problem, remedy)
 
 
 def read(path: Path) -> Iterator[Record]:

@@ -68,6 +68,15 @@ def test_nobody(kubeconfig: tuple[Api, Path]) -> None:
     assert (found.exit_code, found.output) == (0, "driver dra.pizza: nobody uses a device\n")
 
 
+def test_a_misspelt_driver_is_not_taken_for_one_that_nobody_uses(kubeconfig: tuple[Api, Path]) -> None:
+    api, path = kubeconfig
+    api.put("resourceclaims", claim("lunch", driver="dra.piza"))
+    api.put("resourceclaims", claim("other", driver="nic.example.com"))
+    found = drain(path)
+    assert (found.exit_code, found.output) == (0, 'driver dra.pizza: nobody uses a device; did you mean "dra.piza"?\n')
+    assert json.loads(drain(path, "-o", "json").output)["others"] == ["dra.piza", "nic.example.com"]
+
+
 def test_a_claim_that_keeps_its_devices_holds_nothing_up(kubeconfig: tuple[Api, Path]) -> None:
     api, path = kubeconfig
     api.put("resourceclaims", claim("lunch", users=()))

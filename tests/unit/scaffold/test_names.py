@@ -34,6 +34,7 @@ def test_a_project_may_be_called(name: str) -> None:
     ("name", "remedy"),
     [
         ("Led Driver", "how about 'led-driver'?"),
+        ("Led_2", "how about 'led-2'?"),
         ("led_driver", "how about 'led-driver'?"),
         ("-led-", "how about 'led'?"),
         ("9lives", "how about 'lives'?"),

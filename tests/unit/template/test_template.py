@@ -124,6 +124,13 @@ def test_as_json_it_is_a_list(target: Path) -> None:
     assert (found["kind"], found["items"][0]["kind"]) == ("List", "ResourceSlice")
 
 
+def test_what_the_drivers_code_says_is_told_with_its_fields(target: Path) -> None:
+    warns = 'logging.getLogger("ovens").warning("the oven is cold", extra={"degrees": 20})'
+    text = target.read_text().replace("def discover(self):", f"def discover(self):\n        {warns}")
+    target.write_text(f"import logging\n{text}")
+    assert template(target).stderr.endswith(" WARNING ovens: the oven is cold degrees=20\n")
+
+
 def test_counters_stand_where_the_release_has_them(target: Path) -> None:
     def shape(*arguments: str) -> list[tuple[bool, bool]]:
         return [("devices" in item["spec"], "sharedCounters" in item["spec"]) for item in documents(target, *arguments)]
@@ -140,7 +147,8 @@ def test_counters_stand_where_the_release_has_them(target: Path) -> None:
         ("settings: {oven: 3}", "settings.oven is no setting of driver dra.pizza; its settings: ovens"),
         ("settings: {ovens: many}", "--ovens (DRIVER_OVENS): "),
         ("- a", "the file: "),
-        ("a: [", "cannot be read: "),
+        ("a: [", "large.yaml"),
+        ("name: a\n---\nname: b", "it has 2 documents; make a file of each"),
     ],
 )
 def test_a_profile_that_cannot_be_used_is_told(target: Path, tmp_path: Path, text: str, problem: str) -> None:

@@ -186,7 +186,10 @@ def test_validators_of_a_config_have_the_settings(folder: Path) -> None:
             "everywhere",
             "Oven.discover failed: Device 'pizza-0': all_nodes: the node role publishes what belongs to its own",
         ),
-        ("slow", "Oven has found no devices in 0.2 s; give it more time with --timeout\n"),
+        (
+            "slow",
+            "Oven.discover yielded nothing in 0.2 s; give it the settings that it needs, or more time with --timeout\n",
+        ),
         ("broken", "Oven.startup raised RuntimeError: no gas"),
         ("", "it finds none on this machine\n"),
     ],

@@ -134,6 +134,16 @@ def test_a_pod_that_the_scheduler_never_sees_is_told_while_it_waits(kitchen: Kit
     assert "ResourceClaim nothere does not exist" in reasons
 
 
+def test_a_pod_whose_prepare_fails_again_and_again_is_told_while_it_waits(kitchen: Kitchen) -> None:
+    kitchen.driver(prepare='raise OSError("the oven is cold")')
+    kitchen.order(pod("guest", "true"))
+
+    told = "Pod guest still waits: the kubelet tries again, up to 4 s in all (--timeout)\n"
+    text = kitchen.run_in_vain("./pizzeria.py", "-f", "order.yaml", seconds=4, tells=[told])
+
+    assert text.index("OSError: the oven is cold") < text.index(told) < text.index("not every pod did")
+
+
 def test_the_timeline_is_kept_in_order_and_gives_the_same_report(kitchen: Kitchen) -> None:
     kitchen.order(pod("guest", "sh", "-c", "echo enjoying it"))
 

@@ -188,9 +188,13 @@ class Awaiting(dra.DeviceProvider):
 BROKEN: dict[str, tuple[Callable[[], dra.DeviceProvider], str]] = {
     "nothing": (Yielding, "Yielding.discover ended without an inventory; yield [] when there are no devices"),
     "no devices": (lambda: Yielding(7), "Yielding.discover yielded 7; yield a sequence of dra_kit.Device"),
+    "one device": (
+        lambda: Yielding(devices("a")[0]),
+        "Yielding.discover yielded one Device, 'a', in place of all of them; write 'yield [device, ...]'",
+    ),
     "twice": (lambda: Yielding(devices("a", "a")), "devices must be unique in a pool"),
     "invalid device": (Inventing, "Device 'Pizza 0': name: Invalid value: \"Pizza 0\""),
-    "strings": (lambda: Yielding(["a"]), "'a' is no dra_kit.Device"),
+    "strings": (lambda: Yielding(["a"]), "'a' is no dra_kit.Device; write dra_kit.Device(name=…)"),
     "error": (lambda: Yielding(OSError("no bus")), "OSError: no bus"),
     "exit": (lambda: Yielding(SystemExit(3)), "SystemExit(3)"),
     "list": (Returning, "Returning.discover must be a generator; write 'yield [...]' instead of 'return"),
