@@ -37,7 +37,7 @@ class ActiveParts:
         self._parts: list[Part] = []
 
     def add(self, part: Part) -> None:
-        """Adds a part; before :meth:`run`."""
+        """Add a part; before :meth:`run`."""
         self._parts.append(part)
 
     async def run(self, ready: asyncio.Event) -> None:

@@ -88,7 +88,7 @@ class ControllerSettings:
 
 
 async def run_controller(driver: Driver[Any, Any], settings: ControllerSettings) -> int:
-    """Runs the controller until SIGTERM or SIGINT, or until a part of it fails.
+    """Run the controller until SIGTERM or SIGINT, or until a part of it fails.
 
     Every replica follows the claims; what is told and written is the active one's part.
 
@@ -190,7 +190,7 @@ def _for_claims(
     recorder: EventRecorder,
     progress: Progress,
 ) -> Iterator[Part]:
-    """What the active replica does for claims."""
+    """Yield what the active replica does for claims."""
     yield Announcing(follower, recorder, progress)
     if driver.observer is not None:
         yield Observing(follower, driver.observer, driver.name)
@@ -201,7 +201,7 @@ def _for_claims(
 def _for_cluster(
     driver: Driver[Any, Any], settings: ControllerSettings, client: Client, context: ControllerContext, metrics: Metrics
 ) -> Iterator[Part]:
-    """What the active replica makes in the cluster."""
+    """Yield what the active replica makes in the cluster."""
     yield OrphanSlices(client, driver.name)
     source = cluster_source(driver)
     if source is not None:
@@ -213,7 +213,7 @@ def _for_cluster(
 
 
 def lease_name(driver: str) -> str:
-    """What the Lease of a driver's controller is called unless somebody says otherwise."""
+    """Return what the Lease of a driver's controller is called unless somebody says otherwise."""
     return f"{driver}-controller"
 
 

@@ -10,7 +10,7 @@ from dra_kit.kube.resources import RESOURCE_CLAIMS
 
 
 def register(registry: kopf.OperatorRegistry, follower: ClaimFollower, loop: asyncio.AbstractEventLoop) -> None:
-    """Registers the handler.
+    """Register the handler.
 
     Args:
         registry: of the life that is being built.

@@ -13,7 +13,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Owner:
-    """Asked once, and again when told to forget.
+    """The ClusterRole that owns what the controller makes, read once, and again after :meth:`forget`.
 
     Args:
         client: to ask with; needs ``get`` on that one ClusterRole.
@@ -24,10 +24,10 @@ class Owner:
         self._client = client
         self._cluster_role = cluster_role
         self._known: v1.OwnerReference | None = None
-        self._told = False
+        self._logged = False
 
     async def reference(self) -> v1.OwnerReference | None:
-        """The owner; None where there is none.
+        """Return the owner; None where there is none.
 
         Raises:
             KubeError: it cannot be read.
@@ -38,13 +38,13 @@ class Owner:
             try:
                 role = await self._client.get(CLUSTER_ROLES, self._cluster_role)
             except NotFound:
-                if not self._told:
+                if not self._logged:
                     logger.warning(
                         "what the controller makes stays when it is uninstalled",
                         extra={"cluster_role": self._cluster_role, "remedy": "there is none of that name; correct "
                                "--cluster-role"},
                     )  # fmt: skip
-                self._told = True
+                self._logged = True
                 return None
             self._known = v1.OwnerReference(
                 api_version=CLUSTER_ROLES.api_version,
@@ -55,5 +55,5 @@ class Owner:
         return self._known
 
     def forget(self) -> None:
-        """It may be another one by now, of the same name."""
+        """Read it again: it may be another one by now, of the same name."""
         self._known = None

@@ -34,7 +34,7 @@ class Startup:
         Raises:
             ConfigurationError: one of them raised.
         """
-        told = asyncio.create_task(self._tell_ending())
+        relay = asyncio.create_task(self._relay_ending())
         try:
             for part in self._driver.controller_bound:
                 part.context = self._context
@@ -42,11 +42,11 @@ class Startup:
             ready.set()
             await asyncio.Event().wait()
         finally:
-            told.cancel()
+            relay.cancel()
             self._context.stopping.set()
 
-    async def _tell_ending(self) -> None:
-        """The author's code learns of it at once, however long what runs takes to stop."""
+    async def _relay_ending(self) -> None:
+        """Set ``context.stopping`` at once, however long running parts take to stop."""
         await self._ending.wait()
         self._context.stopping.set()
 

@@ -25,26 +25,26 @@ async def look_again_on_changes(
     field_selector: str = "",
     label_selector: str = "",
 ) -> NoReturn:
-    """Call ``look_again`` whenever one of the objects changes; while the server refuses the watch, nobody is told.
+    """Call ``look_again`` whenever one of the objects changes; while the server refuses the watch, it is not called.
 
     Args:
         client: to watch with.
         resource: of the objects.
-        look_again: what a change is told to; it is called for the first list, too.
+        look_again: called for each change, and for the first list.
         field_selector: of the server.
         label_selector: of the server.
     """
-    told = ""
+    logged = ""
     while True:
         informer = Informer(client, resource, field_selector=field_selector, label_selector=label_selector)
         try:
             async for _ in informer.changes():
                 look_again()
         except KubeError as error:
-            level = logging.DEBUG if str(error) == told else logging.WARNING
+            level = logging.DEBUG if str(error) == logged else logging.WARNING
             logger.log(
                 level, "changes by others are seen late",
                 extra={"resource": resource.full_name, "error": str(error), "code": error.code},
             )  # fmt: skip
-            told = str(error)
+            logged = str(error)
         await asyncio.sleep(_REFUSED_SECONDS)

@@ -67,7 +67,7 @@ class WebhookSettings:
 
 
 async def run_webhook(driver: Driver[Any, Any], settings: WebhookSettings) -> int:
-    """Runs the webhook until SIGTERM or SIGINT, or until a part of it fails.
+    """Run the webhook until SIGTERM or SIGINT, or until a part of it fails.
 
     Several replicas may run side by side. The API server is asked what it serves, and nothing is written, but for a
     certificate of the webhook's own.

@@ -18,7 +18,7 @@ _REFUSED: Final = 422  # Unprocessable Entity, as the API server answers to an i
 
 
 def register(registry: kopf.OperatorRegistry, driver: Driver[Any, Any], versions: Iterable[str], lanes: Lanes) -> None:
-    """Registers the handlers.
+    """Register the handlers.
 
     Args:
         registry: of the life that is being built.
@@ -40,5 +40,5 @@ def register(registry: kopf.OperatorRegistry, driver: Driver[Any, Any], versions
 
 
 def _without_refusals(record: logging.LogRecord) -> bool:
-    """To kopf a refusal is an ERROR of the handler; here it is daily work. A handler that breaks is still reported."""
+    """Log no refusal as an ERROR, as kopf does; a handler that breaks is still reported."""
     return " failed permanently: " not in record.getMessage()

@@ -97,7 +97,7 @@ class ReviewServer:
             yield REVIEW_DURATION.of(durations, result)
 
     def close(self) -> None:
-        """Gives the port back; for a server that was never entered."""
+        """Give the port back; for a server that was never entered."""
         self._socket.close()
 
     async def __aenter__(self) -> Self:
@@ -109,7 +109,7 @@ class ReviewServer:
         self.close()
 
     async def __call__(self, review: kopf.WebhookFn) -> AsyncIterator[kopf.WebhookClientConfig]:
-        """Serves until cancelled; called by kopf once it knows the API server's resources.
+        """Serve until cancelled; called by kopf once it knows the API server's resources.
 
         Args:
             review: kopf's function, which calls the handlers.
@@ -191,7 +191,7 @@ class ReviewServer:
 
 
 def _audited(review: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A refusal with its reason as an audit annotation, ``<the webhook's name>/refused``.
+    """Return a refusal with its reason as an audit annotation, ``<the webhook's name>/refused``.
 
     The API server's audit log has that at every level of its policy but None (admission.k8s.io/v1, auditAnnotations).
     """

@@ -26,7 +26,7 @@ class HandlersCluster(ClusterApi):
         self._owner = owner
 
     async def close(self) -> None:
-        """Closes the connections."""
+        """Close the connections."""
         await self._client.close()
 
     @override

@@ -43,7 +43,7 @@ def load(driver: Driver[Any, Any]) -> kopf.OperatorRegistry | None:
 
 
 def fresh(registry: kopf.OperatorRegistry) -> kopf.OperatorRegistry:
-    """A registry with the same handlers: each of kopf's lives adds its own to it."""
+    """Return a registry with the same handlers: each of kopf's lives adds its own to it."""
     copy = kopf.OperatorRegistry()
     for name, handlers in vars(registry).items():
         for handler in handlers.get_all_handlers():

@@ -75,16 +75,16 @@ class AuthorHandlers:
 
     async def _served(self) -> None:
         """Wait until the cluster has the kinds of the author's: kopf looks for them once, at its start."""
-        told: set[str] = set()
+        logged: set[str] = set()
         for attempt in itertools.count():
             missing = [kind for kind in sorted(_custom_kinds(self._registry)) if not await self._serves(*kind)]
             if not missing:
                 return
             names = {f"{name}.{group}" for group, name in missing}
-            if names != told:
+            if names != logged:
                 remedy = "create their CustomResourceDefinitions"
                 logger.warning("handlers wait for kinds", extra={"kinds": ", ".join(sorted(names)), "remedy": remedy})
-            told = names
+            logged = names
             await asyncio.sleep(LOOK_AGAIN[min(attempt, len(LOOK_AGAIN) - 1)])
 
     async def _serves(self, group: str, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""What a claim says of the binding of its devices, and what is to be said: ``status.devices[].conditions``."""
+"""Conditions of the binding of a claim's devices, read and made: ``status.devices[].conditions``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MESSAGE_MAX: Final = 32768  # of metav1.Condition
 
 
 class Place(NamedTuple):
-    """What of a device a claim has."""
+    """A device, or the share of one, that a claim has."""
 
     pool: str
     device: str
@@ -26,7 +26,7 @@ class Place(NamedTuple):
 
 
 class Verdict(Enum):
-    """What is said of one device."""
+    """What the conditions of one device mean."""
 
     UNDECIDED = auto()
     BOUND = auto()
@@ -49,11 +49,11 @@ class Attachment:
 
     @property
     def place(self) -> Place:
-        """Where it is."""
+        """Return the device, or the share of it."""
         return Place(self.device.pool, self.device.name, self.device.share_id)
 
     def is_as(self, other: Attachment) -> bool:
-        """Whether both are of one allocation."""
+        """Return whether both are of one allocation."""
         return (self.claim.uid, self.place, self.since) == (other.claim.uid, other.place, other.since)
 
 
@@ -72,7 +72,7 @@ class Read:
     resource_version: str
 
     def verdict(self, place: Place) -> Verdict:
-        """What the claim says of a device of :attr:`attachments`."""
+        """Return what the conditions of a device of :attr:`attachments` mean."""
         device = self.attachments[place].device
         true = {
             item.get("type") for item in self.entries.get(place, {}).get("conditions") or ()
@@ -84,7 +84,7 @@ class Read:
 
 
 def attachments(claim: v1.ResourceClaim, driver: str) -> Iterator[Attachment]:
-    """The devices of a claim that must be bound before its pod is."""
+    """Yield the devices of a claim that must be bound before its pod is."""
     allocation = claim.status.allocation
     since = (allocation.allocation_timestamp if allocation is not None else None) or ""
     found = observed_claim(claim, our_devices(claim, driver))
@@ -92,7 +92,7 @@ def attachments(claim: v1.ResourceClaim, driver: str) -> Iterator[Attachment]:
 
 
 def read(raw: Mapping[str, Any], uid: str, driver: str) -> Read | None:
-    """A claim object; None where it is another claim than ``uid``, or is not understood."""
+    """Read a claim object; None where its UID is another one, or it is invalid."""
     metadata = raw.get("metadata") or {}
     if metadata.get("uid") != uid:
         return None
@@ -109,10 +109,10 @@ def read(raw: Mapping[str, Any], uid: str, driver: str) -> Read | None:
     return Read(found, entries, str(metadata.get("resourceVersion") or ""))
 
 
-def told(known: Read, place: Place, driver: str, *, failure: str | None, now: str) -> list[dict[str, Any]]:
-    """All that the controller says of a claim's devices once one more is decided; for server-side apply.
+def device_statuses(known: Read, place: Place, driver: str, *, failure: str | None, now: str) -> list[dict[str, Any]]:
+    """Return the controller's entries of ``status.devices`` once one more device is decided; for server-side apply.
 
-    What it has said of the others is said again: what an apply leaves out is taken back.
+    Those of the other devices are applied again: what an apply leaves out is removed.
 
     Args:
         known: the claim as it is.
@@ -124,7 +124,7 @@ def told(known: Read, place: Place, driver: str, *, failure: str | None, now: st
     return [
         _entry(each, driver, conditions)
         for each, attachment in known.attachments.items()
-        if (conditions := _decided(attachment.device, failure, now) if each == place else _said(known, each))
+        if (conditions := _decided(attachment.device, failure, now) if each == place else _existing(known, each))
     ]
 
 
@@ -142,7 +142,7 @@ def _decided(device: ObservedDevice, failure: str | None, now: str) -> list[dict
     ]
 
 
-def _said(known: Read, place: Place) -> list[dict[str, Any]]:
+def _existing(known: Read, place: Place) -> list[dict[str, Any]]:
     device = known.attachments[place].device
     ours = {*device.binding_conditions, *device.binding_failure_conditions}
     conditions = known.entries.get(place, {}).get("conditions") or ()

@@ -14,8 +14,8 @@ class Holders:
         self._holders: dict[Place, str] = {}
         self._freed = asyncio.Condition()
 
-    def known(self, attachment: Attachment) -> None:
-        """A claim has the device already."""
+    def restore(self, attachment: Attachment) -> None:
+        """Note that a claim has the device already."""
         if not attachment.device.admin_access:
             self._holders.setdefault(attachment.place, attachment.claim.uid)
 
@@ -29,7 +29,7 @@ class Holders:
             self._holders[attachment.place] = uid
 
     async def free(self, attachment: Attachment) -> None:
-        """It was released."""
+        """Note that it was released."""
         async with self._freed:
             if self._holders.get(attachment.place) == attachment.claim.uid:
                 del self._holders[attachment.place]

@@ -62,7 +62,7 @@ class DeviceBinding:
         self._retry = retry
 
     async def run(self, ready: asyncio.Event) -> None:
-        """See :class:`dra_kit.process.supervisor.Part`; each life asks anew for all that is not told yet."""
+        """See :class:`dra_kit.process.supervisor.Part`; each life asks anew for what has no verdict yet."""
         shared = Binding(
             self._binder,
             ClaimConditions(self._client, self._driver),
@@ -83,7 +83,7 @@ class DeviceBinding:
             if step.change in _OVER:
                 self._take(step, workers)  # what else happened to claims, is in those that there are
         for item in held:
-            workers.shared.holders.known(item)
+            workers.shared.holders.restore(item)
             workers.look(item)
         while True:
             self._take(await subscription.steps.get(), workers)
@@ -96,10 +96,10 @@ class DeviceBinding:
                 workers.look(item)
 
     async def _resume(self, held: Sequence[tuple[ObservedClaim, ObservedDevice]]) -> None:
-        """Until the author's code has taken it."""
+        """Give the binder what is bound, until it takes it."""
         if type(self._binder).resume is DeviceBinder.resume:
             return
-        attempt, told = 0, ""
+        attempt, logged = 0, ""
         while True:
             try:
                 await call(self._binder.resume, held)
@@ -110,10 +110,10 @@ class DeviceBinding:
                 extra: dict[str, object] = {"error": text, "again_in": again}
                 if place := place_of(error, module):
                     extra["at"] = place
-                trace = None if expected or text == told else from_author(error, module)
-                level = logging.DEBUG if text == told else logging.ERROR
+                trace = None if expected or text == logged else from_author(error, module)
+                level = logging.DEBUG if text == logged else logging.ERROR
                 logger.log(level, "resume failed, nothing is bound", extra=extra, exc_info=trace)
-                attempt, told = attempt + 1, text
+                attempt, logged = attempt + 1, text
                 await asyncio.sleep(again)
             else:
                 return
@@ -159,11 +159,11 @@ class _Workers:
         self._workers: dict[tuple[str, Place], Worker] = {}
 
     def look(self, attachment: Attachment) -> None:
-        """A claim has a device; is all told of it?"""
+        """Start or wake the worker of a device that a claim has."""
         self._worker(attachment).look()
 
     def release(self, attachment: Attachment) -> None:
-        """A claim has a device no longer."""
+        """Start or wake the worker of a device that a claim has no longer."""
         self._worker(attachment).release(attachment)
 
     def _worker(self, attachment: Attachment) -> Worker:

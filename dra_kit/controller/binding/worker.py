@@ -32,7 +32,7 @@ class Binding:
         conditions: reads and writes claims.
         holders: which claim has which device.
         turns: how many of the author's calls may be under way.
-        decided: told of a device that is bound (None), or why it failed.
+        decided: called for a device that is bound (None), or with why it failed.
         retry: see :data:`RETRY`.
     """
 
@@ -59,21 +59,21 @@ class Worker:
         self._gone: Attachment | None = None
         self._look = True
         self._wake = asyncio.Event()
-        self._told = ""
+        self._logged = ""
 
     def look(self) -> None:
-        """The claim has changed."""
+        """Read the claim again: it has changed."""
         self._look = True
         self._wake.set()
 
     def release(self, gone: Attachment) -> None:
-        """The claim gave the device back; it may have got it again since."""
-        if self._attachment.since <= gone.since:  # else it was seen without being told, and is over
+        """Release a device that the claim gave back; it may have got it again since."""
+        if self._attachment.since <= gone.since:  # else it was seen without a call, and is over
             self._gone = self._gone or gone
         self.look()
 
     async def run(self) -> None:
-        """Return when all is told and nothing is left to be released."""
+        """Bind and release, until nothing is left to do."""
         attempt = 0
         while self._gone is not None or self._look:
             self._wake.clear()
@@ -98,7 +98,7 @@ class Worker:
             return self._failed("claim not read", error)
         place = self._attachment.place
         if known is None or place not in known.attachments:
-            return None  # given back: whoever sees it tells release
+            return None  # given back: whoever sees it calls release
         found = known.attachments[place]
         before, self._attachment = self._attachment, found
         verdict = known.verdict(place)
@@ -117,7 +117,7 @@ class Worker:
         try:
             await self._unless_gone(asyncio.ensure_future(self._asked(attachment)))
         except NotYet as error:
-            self._say(logging.DEBUG if str(error) == self._told else logging.INFO, "device is not bound yet", error)
+            self._log_not_yet("device is not bound yet", error)
             return True
         except PermanentError as error:
             failure = str(error)
@@ -127,7 +127,7 @@ class Worker:
             return None
         try:
             if await self._shared.conditions.write(attachment, failure=failure):
-                self._told = ""
+                self._logged = ""
                 self._shared.decided(attachment, failure)
         except KubeError as error:
             return self._failed("binding not told to the claim", error)
@@ -160,19 +160,19 @@ class Worker:
                 return None
             await self._call(self._shared.binder.release, gone)
         except NotYet as error:
-            self._say(logging.DEBUG if str(error) == self._told else logging.INFO, "device is not released yet", error)
+            self._log_not_yet("device is not released yet", error)
             return True
         except PermanentError as error:
-            self._say(logging.ERROR, "release failed, and is not tried again", error)
+            self._log(logging.ERROR, "release failed, and is not tried again", error)
         except Exception as error:  # noqa: BLE001 - the author's code may raise anything
             return self._failed("release failed", error)
         await self._shared.holders.free(gone)
         self._released = True
-        self._gone, self._told = None, ""
+        self._gone, self._logged = None, ""
         return None
 
     async def _is_bound_anew(self, gone: Attachment) -> bool:
-        """Whether the claim has the device by another allocation, and it was released before that was bound."""
+        """Return whether the claim has the device by another allocation, and it was released before that was bound."""
         known = await self._shared.conditions.read(gone.claim)
         now = known.attachments.get(gone.place) if known is not None else None
         return (
@@ -186,14 +186,17 @@ class Worker:
     def _failed(self, message: str, error: Exception) -> bool:
         expected = isinstance(error, DraKitError)
         module = type(self._shared.binder).__module__
-        known = named(error) == self._told
+        known = named(error) == self._logged
         trace = None if expected or known else from_author(error, module)
-        self._say(logging.DEBUG if known else logging.ERROR, message, error, trace=trace, place=place_of(error, module))
+        self._log(logging.DEBUG if known else logging.ERROR, message, error, trace=trace, place=place_of(error, module))
         return True
 
-    def _say(self, level: int, message: str, error: Exception, *, trace: Any = None, place: str = "") -> None:
+    def _log_not_yet(self, message: str, error: NotYet) -> None:
+        self._log(logging.DEBUG if str(error) == self._logged else logging.INFO, message, error)
+
+    def _log(self, level: int, message: str, error: Exception, *, trace: Any = None, place: str = "") -> None:
         expected = isinstance(error, DraKitError)
-        self._told = str(error) if isinstance(error, NotYet) else named(error)
+        self._logged = str(error) if isinstance(error, NotYet) else named(error)
         extra: dict[str, object] = {"error": str(error) if expected else named(error)}
         if isinstance(error, DraKitError):
             extra["code"] = error.code

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
-from dra_kit.controller.binding.conditions import Attachment, Read, Verdict, read, told
+from dra_kit.controller.binding.conditions import Attachment, Read, Verdict, device_statuses, read
 from dra_kit.errors import Conflict, NotFound
 from dra_kit.kube.client import APPLY, Client
 from dra_kit.kube.resources import RESOURCE_CLAIMS
@@ -31,7 +31,7 @@ class ClaimConditions:
         self._driver = driver
 
     async def read(self, claim: ClaimReference) -> Read | None:
-        """The claim as it is; None when it is gone.
+        """Return the claim as it is; None when it is gone.
 
         Raises:
             KubeError: the API server does not say.
@@ -67,7 +67,7 @@ class ClaimConditions:
                     "uid": claim.uid,
                     "resourceVersion": known.resource_version,
                 },
-                "status": {"devices": told(known, place, self._driver, failure=failure, now=now)},
+                "status": {"devices": device_statuses(known, place, self._driver, failure=failure, now=now)},
             }
             try:
                 await self._client.patch(

@@ -41,7 +41,7 @@ _REASONS: Final = {
 
 
 def announcements(transition: Transition) -> tuple[Announcement, ...]:
-    """The Events of a transition: one on the claim, one on each pod concerned.
+    """Return the Events of a transition: one on the claim, one on each pod concerned.
 
     Consumers that came or went are told one by one: another replica may have seen them come at different times.
     """
@@ -74,7 +74,7 @@ def _identity(transition: Transition) -> str:
 
 
 def node_of(claim: ResourceClaim) -> str | None:
-    """The node that an allocation is bound to, None when several may use it (or there is no allocation)."""
+    """Return the node that an allocation is bound to, None when several may use it (or there is no allocation)."""
     selector = claim.status.allocation.node_selector if claim.status.allocation else None
     if selector is None or len(selector.node_selector_terms) != 1:
         return None
@@ -85,7 +85,7 @@ def node_of(claim: ResourceClaim) -> str | None:
 
 
 def _pods(transition: Transition) -> Iterator[ObjectReference]:
-    """The pods concerned: who came or went, and, when devices come or go, the owner and all users."""
+    """Yield the pods concerned: who came or went, and, when devices come or go, the owner and all users."""
     claim = transition.claim
     pods: dict[str, str] = {}
     if transition.change not in {Change.RESERVED, Change.UNRESERVED}:

@@ -67,11 +67,11 @@ class ClaimCache:
         return self._seen
 
     def claims(self) -> HeldClaims:
-        """Those that hold devices of ours now."""
+        """Return those that hold devices of ours now."""
         return HeldClaims(tuple(self._claims.values()))
 
     def observe(self, claim: Mapping[str, Any], *, deleted: bool = False) -> tuple[Transition, ...]:
-        """Takes the state of one claim from a watch.
+        """Take the state of one claim from a watch.
 
         Args:
             claim: the object as it came.
@@ -95,7 +95,7 @@ class ClaimCache:
             self._listing = False
 
     def replace(self, claims: Iterable[Mapping[str, Any]], resource_version: str) -> tuple[Transition, ...]:
-        """Takes a complete list: marks what it holds and sweeps what it does not.
+        """Take a complete list: what it does not hold is gone.
 
         Args:
             claims: all claims of the cluster.
@@ -110,7 +110,7 @@ class ClaimCache:
             seen.add(uid)
             if silent and uid not in self._claims and uid not in self._ended:
                 if self._is_ours(claim):  # nobody is told of it: thousands need not be read now
-                    self._claims[uid] = _Held(version, json.dumps(kept(claim), separators=(",", ":")))
+                    self._claims[uid] = _Held(version, json.dumps(reduced(claim), separators=(",", ":")))
             elif version > self._version(uid):
                 steps += self._take(uid, version, self._read(uid, claim))
         for uid in [uid for uid in self._claims if uid not in seen and self._version(uid) <= listed]:
@@ -145,11 +145,11 @@ class ClaimCache:
         return any(result.get("driver") == self._driver for result in results)
 
     def _read(self, uid: str, claim: Mapping[str, Any]) -> ResourceClaim | None:
-        """The claim as a model, when it holds or held devices of ours: most claims of a cluster are other drivers'."""
+        """Return the claim as a model if it holds or held devices of ours: most claims are of other drivers."""
         if uid not in self._claims and not self._is_ours(claim):
             return None
         try:
-            return ResourceClaim.model_validate(kept(claim))
+            return ResourceClaim.model_validate(reduced(claim))
         except ValidationError as error:
             logger.error("claim cannot be read", extra={"claim_uid": uid, "error": str(error)})
             held = self._claims.get(uid)
@@ -179,8 +179,8 @@ class HeldClaims:
         return (each.read() for each in self._held)
 
 
-def kept(claim: Mapping[str, Any]) -> dict[str, Any]:
-    """What is told of a claim; with its configs, which may have 640 KiB, few claims would take all memory."""
+def reduced(claim: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts of a claim that are used; with its configs, of up to 640 KiB, few claims fill the memory."""
     metadata, status = claim.get("metadata") or {}, claim.get("status") or {}
     allocation = status.get("allocation")
     if allocation is not None:
@@ -197,8 +197,8 @@ def kept(claim: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _only(fields: Mapping[str, Any], kept: Iterable[str]) -> dict[str, Any]:
-    return {key: fields[key] for key in kept if key in fields}
+def _only(fields: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    return {key: fields[key] for key in names if key in fields}
 
 
 def _identity(claim: Mapping[str, Any]) -> tuple[str, int]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dra_kit.controller.claims.backlog import Backlog
-from dra_kit.controller.claims.cache import ClaimCache, HeldClaims, kept
+from dra_kit.controller.claims.cache import ClaimCache, HeldClaims, reduced
 from dra_kit.controller.claims.lifecycle import Transition
 from dra_kit.errors import Unavailable
 from dra_kit.kube.client import Client
@@ -64,7 +64,7 @@ class ClaimFollower:
 
     @contextmanager
     def subscribed(self) -> Iterator[Subscription]:
-        """Gives the claims as they are, and every step from then on; in the follower's loop."""
+        """Give the claims as they are, and every step from then on; in the follower's loop."""
         recent = self._backlog.steps() if self._backlog is not None else ()
         subscription = Subscription(self._cache.claims(), recent)
         self._subscriptions.append(subscription)
@@ -84,7 +84,7 @@ class ClaimFollower:
         return self._cache.seen
 
     async def run(self, ready: asyncio.Event) -> None:
-        """Lists again and again.
+        """List again and again.
 
         Args:
             ready: set after the first list; watch events may come from then on.
@@ -111,30 +111,30 @@ class ClaimFollower:
                 pass
 
     def look_again(self) -> None:
-        """The watch has begun anew: what was deleted in the gap before it is told by a list only."""
+        """List again: the watch has begun anew, and only a list shows what was deleted in the gap."""
         self._look_again.set()
 
     async def resync(self) -> None:
-        """Brings the cache to what the API server says; what had been missed is told, except the first time.
+        """List the claims, and deliver what had been missed, except the first time.
 
         Raises:
             KubeError: the list failed.
         """
         with self._cache.listing():
-            found = await self._client.list(RESOURCE_CLAIMS, keep=kept)
-            self._tell(self._cache.replace(found.items, found.resource_version))
+            found = await self._client.list(RESOURCE_CLAIMS, keep=reduced)
+            self._deliver(self._cache.replace(found.items, found.resource_version))
         logger.debug("claims listed", extra={"claims": len(found.items), "ours": len(self._cache)})
 
     async def on_claim(self, event_type: str | None, claim: Mapping[str, Any]) -> None:
-        """Takes one event of the watch.
+        """Take one event of the watch.
 
         Args:
             event_type: ADDED, MODIFIED or DELETED; None for an object of the watch's initial list.
             claim: the object, in its last state where it was deleted.
         """
-        self._tell(self._cache.observe(claim, deleted=event_type == "DELETED"))
+        self._deliver(self._cache.observe(claim, deleted=event_type == "DELETED"))
 
-    def _tell(self, steps: Iterable[Transition]) -> None:
+    def _deliver(self, steps: Iterable[Transition]) -> None:
         for step in steps:
             if self._backlog is not None:
                 self._backlog.add(step)

@@ -39,14 +39,14 @@ class Transition:
 
 
 def our_devices(claim: ResourceClaim | None, driver: str) -> tuple[DeviceRequestAllocationResult, ...]:
-    """The allocation results of ``claim`` that name devices of ``driver``; empty when it is not allocated."""
+    """Return the allocation results of ``claim`` that name devices of ``driver``; empty when it is not allocated."""
     if claim is None or claim.status.allocation is None:
         return ()
     return tuple(result for result in claim.status.allocation.devices.results if result.driver == driver)
 
 
 def transitions(previous: ResourceClaim | None, current: ResourceClaim | None, driver: str) -> tuple[Transition, ...]:
-    """The steps that lead from one state of a claim to a later one, in the order in which they must have happened.
+    """Return the steps from one state of a claim to a later one, in the order in which they must have happened.
 
     States in between may have been missed: one that was released and allocated anew meanwhile gives both steps.
 

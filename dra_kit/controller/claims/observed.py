@@ -11,7 +11,7 @@ from dra_kit.resource.v1 import DeviceRequestAllocationResult, ResourceClaim, Re
 
 
 def observed_claim(claim: ResourceClaim, devices: Iterable[DeviceRequestAllocationResult]) -> ObservedClaim:
-    """A claim with its devices of one driver.
+    """Return a claim with its devices of one driver.
 
     Args:
         claim: as it is, or was.
@@ -29,7 +29,7 @@ def observed_claim(claim: ResourceClaim, devices: Iterable[DeviceRequestAllocati
 
 
 def observed_device(result: DeviceRequestAllocationResult) -> ObservedDevice:
-    """One allocated device."""
+    """Return one allocated device."""
     return ObservedDevice(
         name=result.device,
         pool=result.pool,
@@ -43,5 +43,5 @@ def observed_device(result: DeviceRequestAllocationResult) -> ObservedDevice:
 
 
 def consumers(references: Iterable[ResourceClaimConsumerReference]) -> tuple[ConsumerReference, ...]:
-    """Who uses a claim."""
+    """Return who uses a claim."""
     return tuple(ConsumerReference(each.api_group, each.resource, each.name, each.uid) for each in references)

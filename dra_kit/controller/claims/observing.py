@@ -31,7 +31,7 @@ _Hook: TypeAlias = Callable[..., Awaitable[None] | None]
 
 
 def catching_up(claims: Iterable[ResourceClaim], recent: Iterable[Transition], driver: str) -> Iterator[Transition]:
-    """What an observer is told when a replica becomes active: every claim that holds devices, and what came last.
+    """Yield what an observer is told when a replica becomes active: every claim that holds devices, and what came last.
 
     Of each claim in order: that it was allocated and reserved comes before what happened to it since.
 
@@ -96,11 +96,11 @@ class Observing:
             self._add(await subscription.steps.get(), lives)
 
     def _add(self, step: Transition, lives: _Lives) -> None:
-        hook, arguments = self._chosen(step)
+        hook, arguments = self._hook_of(step)
         if getattr(type(self._observer), hook.__name__, None) is not getattr(ClaimObserver, hook.__name__):
             lives.add(_Call(hook, arguments))
 
-    def _chosen(self, step: Transition) -> tuple[_Hook, tuple[Any, ...]]:
+    def _hook_of(self, step: Transition) -> tuple[_Hook, tuple[Any, ...]]:
         claim, users = observed_claim(step.claim, step.devices), consumers(step.consumers)
         match step.change:
             case Change.ALLOCATED:
@@ -119,19 +119,19 @@ class Observing:
 
     async def _until_over(self, made: _Call) -> None:
         title = f"{type(self._observer).__name__}.{made.hook.__name__}"
-        told = ""
+        logged = ""
         for attempt in itertools.count():
             try:
                 async with self._turns:
                     await call(made.hook, *made.arguments)
             except TransientError as error:
                 again = self._retry[min(attempt, len(self._retry) - 1)]
-                level = logging.DEBUG if str(error) == told else logging.WARNING
+                level = logging.DEBUG if str(error) == logged else logging.WARNING
                 logger.log(
                     level, "hook is called again",
                     extra={"hook": title, "error": str(error), "code": error.code, "again_in": again},
                 )  # fmt: skip
-                told = str(error)
+                logged = str(error)
                 await asyncio.sleep(again)
             except Exception as error:
                 module = type(self._observer).__module__
@@ -164,7 +164,7 @@ class _Lives:
         self._waiting: dict[str, deque[_Call]] = {}
 
     def add(self, made: _Call) -> None:
-        """To be called after what came before of the same claim."""
+        """Queue a call behind the earlier ones of the same claim."""
         queue = self._waiting.get(made.claim.uid)
         if queue is not None:
             queue.append(made)

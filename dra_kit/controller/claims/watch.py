@@ -53,8 +53,10 @@ class ClaimWatch:
             ready.set()
             self._follower.look_again()
 
-        def told() -> None:
+        def notify() -> None:
             with suppress(RuntimeError):  # the process has ended, kopf's thread has not
                 loop.call_soon_threadsafe(watching)
 
-        await OperatorThread(self._credentials, build, backoff=(), events_only=True, watching=told).run(asyncio.Event())
+        await OperatorThread(self._credentials, build, backoff=(), events_only=True, watching=notify).run(
+            asyncio.Event()
+        )

@@ -65,7 +65,7 @@ class Elector:
         self._stored: dict[str, Any] | None = None
         self._changed_at = clock()  # when the lease was last seen to change
         self._renewed_at = -float("inf")  # when the last renewal that succeeded was sent
-        self._told = ""  # the trouble that was logged
+        self._logged = ""  # the trouble that was logged
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; ready as soon as it is known who the active one is.
@@ -100,11 +100,11 @@ class Elector:
         if leading is None:  # not known: it is what it was, for as long as others respect that
             leading = self._leadership.leading and self._clock() < self._renewed_at + self._timing.renew_deadline
         else:
-            self._told = ""
+            self._logged = ""
         self._become(leading=leading)
 
     async def attempt(self) -> bool:
-        """Takes or renews the lease; whether this process holds it now.
+        """Take or renew the lease, and return whether this process holds it now.
 
         Raises:
             KubeError: it is not known.
@@ -178,12 +178,12 @@ class Elector:
             logger.warning("standby: the lease is lost", extra={"lease": f"{self._namespace}/{self._lease}"})
 
     def _trouble(self, text: str) -> None:
-        if text != self._told:
+        if text != self._logged:
             logger.warning("the lease cannot be asked for now", extra={"error": text})
-        self._told = text
+        self._logged = text
 
     async def _give_back(self) -> None:
-        """So that a successor need not wait until it expires; what is active has stopped by now."""
+        """Release the lease, so that a successor need not wait until it expires; active parts have stopped by now."""
         if not self._leadership.leading or self._stored is None:
             return
         self._leadership.set(leading=False)

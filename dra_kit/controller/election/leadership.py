@@ -33,7 +33,7 @@ class Leadership:
         await self._lost.wait()
 
     def set(self, *, leading: bool) -> None:
-        """It has become the active one, or has ceased to be; for the elector."""
+        """Note that this process has become the active one, or has ceased to be; for the elector."""
         now, before = (self._gained, self._lost) if leading else (self._lost, self._gained)
         before.clear()
         now.set()
@@ -47,6 +47,6 @@ class Leadership:
         self._renewals.append(listener)
 
     def renewed(self, annotations: Mapping[str, str]) -> None:
-        """The lease was renewed, by whomever; for the elector."""
+        """Call the listeners: the lease was renewed, by this process or another; for the elector."""
         for listener in self._renewals:
             listener(annotations)

@@ -27,17 +27,17 @@ class Timing:
 
 
 def holder_of(lease: Mapping[str, Any]) -> str:
-    """Who holds it; empty when it was given back."""
+    """Return who holds it; empty when it was given back."""
     return str((lease.get("spec") or {}).get("holderIdentity") or "")
 
 
 def duration_of(lease: Mapping[str, Any], default: float) -> float:
-    """How long its holder wants it to be respected after a renewal, in seconds."""
+    """Return how long its holder wants it to be respected after a renewal, in seconds."""
     return float((lease.get("spec") or {}).get("leaseDurationSeconds") or default)
 
 
 def annotations_of(lease: Mapping[str, Any]) -> Mapping[str, str]:
-    """What its holder says beside that it holds it."""
+    """Return what its holder says beside that it holds it."""
     return (lease.get("metadata") or {}).get("annotations") or {}
 
 
@@ -45,7 +45,7 @@ def acquired(
     lease: Mapping[str, Any] | None, identity: str, timing: Timing, now: dt.datetime, *, namespace: str, name: str,
     annotations: Mapping[str, str],
 ) -> dict[str, Any]:  # fmt: skip
-    """The lease as ``identity`` takes it, or renews it where it has it already; what else is in it stays.
+    """Return the lease as ``identity`` takes it, or renews it where it has it already; what else is in it stays.
 
     Args:
         lease: as it is stored; None when there is none.
@@ -76,7 +76,7 @@ def acquired(
 
 
 def released(lease: Mapping[str, Any], now: dt.datetime) -> dict[str, Any]:
-    """The lease given back: nobody holds it, and whoever comes next need not wait."""
+    """Return the lease given back: nobody holds it, and whoever comes next need not wait."""
     spec = {
         **(lease.get("spec") or {}),
         "holderIdentity": "",

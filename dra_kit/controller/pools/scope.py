@@ -23,7 +23,7 @@ _ASKED_ONE_BY_ONE: Final = 16
 
 
 def field_selector(driver: str) -> str:
-    """What selects this driver's slices of no node on the server."""
+    """Return what selects this driver's slices of no node on the server."""
     return f"spec.driver={driver},spec.nodeName="
 
 
@@ -108,7 +108,7 @@ class ClusterScope(SliceScope):
         pass
 
     async def _of_nodes(self, names: Sequence[str]) -> dict[str, str]:
-        """Those of the names that pools of nodes have, each with one of the nodes."""
+        """Return those of the names that pools of nodes have, each with one of the nodes."""
         selectors = [f"spec.driver={self._driver}"]
         if (await self.features()).pool_name_selector and len(names) <= _ASKED_ONE_BY_ONE:
             selectors = [f"spec.driver={self._driver},spec.pool.name={name}" for name in names]

@@ -52,7 +52,7 @@ class TaintRules:
         self._wanted: Sequence[TaintRule] | None = None
         self._changed = asyncio.Event()
         self._watching: asyncio.Task[None] | None = None
-        self._told = ""
+        self._logged = ""
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; ready when the first set is kept."""
@@ -70,7 +70,7 @@ class TaintRules:
                 await self._keep(ready, group)
 
     def _take(self, loop: asyncio.AbstractEventLoop, yielded: object) -> None:
-        """In the author's thread.
+        """Take a set of rules, in the author's thread.
 
         Raises:
             InvalidDevice: it is no set of rules.
@@ -114,14 +114,14 @@ class TaintRules:
                 attempt += 1
                 self._report(error, delay)
                 continue
-            attempt, delay, self._told = 0, CHECK_EVERY, ""
+            attempt, delay, self._logged = 0, CHECK_EVERY, ""
             ready.set()
 
     def _report(self, error: DraKitError, delay: float) -> None:
         text = str(error)
         quiet = isinstance(error, Conflict) and error.code == Conflict.default_code
-        level = logging.DEBUG if text == self._told else logging.INFO if quiet else logging.ERROR
-        self._told = text
+        level = logging.DEBUG if text == self._logged else logging.INFO if quiet else logging.ERROR
+        self._logged = text
         logger.log(level, "taint rules not kept", extra={"error": text, "code": error.code, "again_in": delay})
 
     async def _reconcile(self, resource: Resource, wanted: Sequence[TaintRule]) -> None:

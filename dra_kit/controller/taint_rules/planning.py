@@ -38,7 +38,7 @@ def plan_rules(
     existing: Sequence[v1.DeviceTaintRule],
     owner: v1.OwnerReference | None = None,
 ) -> RulePlan:
-    """What must be written.
+    """Return what must be written.
 
     Args:
         driver: whose rules these are.
@@ -77,7 +77,7 @@ def _is_current(wanted: v1.DeviceTaintRule, stored: v1.DeviceTaintRule) -> bool:
 
 
 def _updated(wanted: v1.DeviceTaintRule, stored: v1.DeviceTaintRule) -> v1.DeviceTaintRule:
-    """``wanted`` over ``stored``; the API server itself begins a new time when the effect changes."""
+    """Return ``wanted`` over ``stored``; the API server itself begins a new time when the effect changes."""
     taint = wanted.spec.taint
     if taint.time_added is None:
         taint = taint.model_copy(update={"time_added": stored.spec.taint.time_added})

@@ -15,7 +15,7 @@ VERSIONS: Final = ("v1", "v1beta2", "v1alpha3")
 
 
 async def served(client: Client) -> Resource:
-    """The resource in the best version that is served.
+    """Return the resource in the best version that is served.
 
     Raises:
         ConfigurationError: none is (code ``taint-rules-not-served``).

@@ -31,7 +31,7 @@ class Suspect(NamedTuple):
 
 
 def suspects(slices: Iterable[Mapping[str, Any]], nodes: Mapping[str, str]) -> tuple[Suspect, ...]:
-    """The slices whose node is gone, or is another one of that name; never one of a pool that belongs to no node.
+    """Return the slices whose node is gone, or is another one of that name; never those of pools of no node.
 
     Args:
         slices: of the driver.
@@ -82,7 +82,7 @@ class OrphanSlices:
         self._every = every
         self._sure_after = sure_after
         self._since: dict[str, float] = {}
-        self._told = ""
+        self._logged = ""
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; ready at once."""
@@ -91,18 +91,18 @@ class OrphanSlices:
         while True:
             try:
                 await self.look()
-                self._told = ""
+                self._logged = ""
             except KubeError as error:
-                if str(error) != self._told:
+                if str(error) != self._logged:
                     logger.warning(
                         "slices of gone nodes not looked for", extra={"error": str(error), "code": error.code}
                     )
-                self._told = str(error)
+                self._logged = str(error)
             pause = self._sure_after if self._since else self._every
             await asyncio.sleep(pause * random.uniform(1.0, 1.1))  # noqa: S311 - no secret
 
     async def look(self) -> int:
-        """Looks once, and deletes what was an orphan long enough ago and is one still; how many those are.
+        """Look once, delete slices that have been orphans for long enough, and return how many those are.
 
         Raises:
             KubeError: the API server refuses or does not answer.
@@ -134,9 +134,9 @@ class OrphanSlices:
 
 def _slice(item: dict[str, Any]) -> dict[str, Any]:
     metadata = item["metadata"]
-    kept = ("name", "uid", "resourceVersion", "ownerReferences")
+    names = ("name", "uid", "resourceVersion", "ownerReferences")
     return {
-        "metadata": {key: metadata[key] for key in kept if key in metadata},
+        "metadata": {key: metadata[key] for key in names if key in metadata},
         "spec": {"nodeName": (item.get("spec") or {}).get("nodeName")},
     }
 

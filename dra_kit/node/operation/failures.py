@@ -48,17 +48,17 @@ class LastFailures:
     """The latest failures, newest last; a claim that fails alike again counts as one."""
 
     def __init__(self) -> None:
-        self._kept: deque[Failure] = deque(maxlen=_KEPT)
+        self._latest: deque[Failure] = deque(maxlen=_KEPT)
 
     def failed(self, claim: ClaimReference, error: DraKitError) -> None:
         """A claim could not be prepared."""
         times = 1
-        for known in list(self._kept):
+        for known in list(self._latest):
             if (known.claim, known.code, known.message) == (claim, error.code, str(error)):
-                self._kept.remove(known)
+                self._latest.remove(known)
                 times = known.times + 1
-        self._kept.append(Failure(datetime.now(UTC), claim, error.code, str(error), times))
+        self._latest.append(Failure(datetime.now(UTC), claim, error.code, str(error), times))
 
     def all(self) -> list[Failure]:
         """Return those that are kept."""
-        return list(self._kept)
+        return list(self._latest)

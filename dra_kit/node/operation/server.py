@@ -87,7 +87,7 @@ class OperationServer:
 
         app = web.Application()
         app.add_routes([web.get(path, self._report) for path in self._documents])
-        app.add_routes([web.get("/metrics", self._tell_metrics)])
+        app.add_routes([web.get("/metrics", self._serve_metrics)])
         runner = web.AppRunner(app, handle_signals=False, access_log=None, shutdown_timeout=0.1, logger=requests_logger)
         await runner.setup()
         assert runner.server is not None  # noqa: S101 - for type checkers; it has been set up
@@ -107,7 +107,7 @@ class OperationServer:
         except DraKitError as error:
             return web.Response(status=503, text=f"{error} [{error.code}]\n")
 
-    async def _tell_metrics(self, request: web.Request) -> web.Response:
+    async def _serve_metrics(self, request: web.Request) -> web.Response:
         from aiohttp import web
 
         from dra_kit.process.metrics.registry import CONTENT_TYPE

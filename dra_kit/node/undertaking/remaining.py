@@ -74,7 +74,7 @@ class Remaining:
         self._publisher = publisher
         self._title = title
         self._ended = ended
-        self._told: Left | None = None
+        self._logged: Left | None = None
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`."""
@@ -85,7 +85,7 @@ class Remaining:
             except DraKitError as error:  # a disk that does not work now is no reason to end
                 logger.error("what is left is not known", extra={"error": str(error), "code": error.code})
             else:
-                self._tell(left)
+                self._log(left)
                 if left == Left():
                     self._ended()
                     await asyncio.Event().wait()
@@ -104,10 +104,10 @@ class Remaining:
         slices = not (self._publisher.is_up_to_date or self._publisher.last_error)
         return Left(sorted(set(map(str, claims))), effects, slices=slices)
 
-    def _tell(self, left: Left) -> None:
-        if self._told == left:
+    def _log(self, left: Left) -> None:
+        if self._logged == left:
             return
-        self._told = left
+        self._logged = left
         if left == Left():
             logger.info("nothing is left")
         else:

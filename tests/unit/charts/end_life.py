@@ -80,6 +80,11 @@ async def play_end(manifests: Manifests) -> Audit:
         status = {name: value for name, value in lunch["status"].items() if name != "devices"}
         await sandbox.client.update(RESOURCE_CLAIMS, {**lunch, "status": status}, subresource="status")
         hardware.is_cold = True
+        # the kubelet deletes the slices of a driver that has gone, in its own time: these are of one that has not yet
+        await until(lambda: not sandbox.informers.objects(RESOURCE_SLICES))
+        pool = {"name": node.name, "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": DRIVER, "nodeName": node.name, "pool": pool, "devices": [{"name": "pizza-0"}]}
+        await sandbox.client.create(RESOURCE_SLICES, {"metadata": {"name": "left"}, "spec": spec})
         await _undertake(sandbox, node, manifests, driver)
     return audit
 
