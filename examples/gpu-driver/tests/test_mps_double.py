@@ -93,12 +93,16 @@ def test_what_differs_between_two_sessions_is_named_by_its_command(hardware: Har
     ]
 
 
-def test_a_daemon_that_hangs_is_killed_by_whoever_records_it(hardware: Hardware, folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "mps-fault").write_text("hangs")
-    recorded = session(hardware, folder, within=1)
-    with pytest.raises(subprocess.TimeoutExpired):
-        recorded.record()
-    daemon = int((recorded.pipe / PID_FILE).read_text())
+def test_a_daemon_that_hangs_is_killed(hardware: Hardware, folder: Path, tmp_path: Path) -> None:
+    running = session(hardware, folder)
+    running.start()
+    try:
+        daemon = int((running.pipe / PID_FILE).read_text())
+        (tmp_path / "mps-fault").write_text("hangs")
+        with pytest.raises(subprocess.TimeoutExpired):
+            session(hardware, folder, within=1).end()
+    finally:
+        running.kill()
     wait_until_gone(daemon)
 
 
