@@ -27,7 +27,7 @@ RANDOM = {
 
 
 def told() -> str:
-    """What the demo writes to a terminal, colours and all."""
+    """Return what the demo writes to a terminal, colours and all."""
     written: list[bytes] = []
 
     def read(terminal: int) -> bytes:
@@ -52,7 +52,7 @@ def shortened(text: str) -> str:
 
 
 def picture(text: str) -> str:
-    """An SVG with the fonts of whoever looks at it: none is fetched from elsewhere."""
+    """Return an SVG with the fonts of whoever looks at it: none is fetched from elsewhere."""
     console = Console(record=True, width=WIDTH, file=io.StringIO())
     console.print(Text.from_ansi(f"$ make demo\n{text}"), overflow="ellipsis", no_wrap=True)
     drawn = console.export_svg(title="dra-kit", unique_id="demo")

@@ -34,7 +34,7 @@ SECTIONS = {
 
 
 def tree(docs: Path) -> str:
-    """The pages by section, as directives for the end of the first page."""
+    """Return the pages by section, as directives for the end of the first page."""
     parts = []
     for folder, (title, order) in SECTIONS.items():
         names = sorted(page.stem for page in (docs / folder).glob("*.md"))

@@ -10,7 +10,7 @@ _LINK = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)#\s]+)(?:#[^)]*)?\)")
 
 
 def lead_to(source_url: str, page: Path, text: str) -> str:
-    """The page's text with such links below ``source_url``; without one, with the file's path beside the words."""
+    """Return the page with links to files of the sources below ``source_url``; without a URL, with their paths."""
     docs = next(folder for folder in page.parents if folder.name == "docs")
 
     def elsewhere(link: re.Match[str]) -> str:

@@ -32,7 +32,7 @@ It tries more in that time, but also all those devices that are left out here (s
 class Allocator:
     """Allocates devices as kube-scheduler of Kubernetes 1.37 does.
 
-    One for all pods remembers what selectors say, and what came of attempts on nodes that look the same.
+    One for all pods caches the results of selectors, and of attempts on nodes that look the same.
 
     Args:
         snapshot: the cluster; changes of it are seen by the next attempt.

@@ -80,7 +80,7 @@ _ELSEWHERE: Final = frozenset({"device_taint_rules"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gates:
-    """The scheduler's feature gates that an allocation depends on; all are off unless said otherwise.
+    """The scheduler's feature gates that an allocation depends on; all are off by default.
 
     ``device_binding_and_status`` stands for DRADeviceBindingConditions and DRAResourceClaimDeviceStatus together; the
     other names are those of the gates without ``DRA``.
@@ -102,9 +102,15 @@ class Gates:
     partitionable_devices: bool = False
     prioritized_list: bool = False
     variant: Variant = field(init=False, repr=False, compare=False)
+    _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "variant", self._choose_variant())
+        on = tuple(getattr(self, gate.name) for gate in fields(self) if gate.init)
+        object.__setattr__(self, "_hash", hash(on))
+
+    def __hash__(self) -> int:  # looked up for each node of a cluster
+        return self._hash
 
     @classmethod
     def of(cls, version: str, *, minimum_compatibility: str | None = None) -> Gates:

@@ -60,6 +60,24 @@ class Device:
             amount = quantity if isinstance(quantity, Quantity) else Quantity(quantity)
             self.capacity.setdefault(domain, {})[identifier] = amount
 
+    @classmethod
+    def of_scalars(
+        cls, driver: str, attributes: dict[str, dict[str, bool | int | str]], capacity: dict[str, dict[str, Quantity]]
+    ) -> Device:
+        """Return a device that cannot be shared, of values that are known to be those of the API: nothing is checked.
+
+        Args:
+            driver: the driver's name.
+            attributes: by domain and name; none of them is a version.
+            capacity: by domain and name.
+        """
+        device = cls.__new__(cls)
+        device.driver = driver
+        device.attributes = attributes
+        device.capacity = capacity
+        device.allow_multiple_allocations = False
+        return device
+
     def _split(self, name: str) -> tuple[str, str]:
         domain, slash, identifier = name.partition("/")
         return (domain, identifier) if slash else (self.driver, name)

@@ -6,7 +6,8 @@ import copy
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from json.encoder import encode_basestring
+from typing import Any, Final, NamedTuple
 
 from dra_kit.cel.cost.meter import Frame, Meter
 from dra_kit.cel.device import Device
@@ -21,12 +22,10 @@ from dra_kit.cel.values import Duration, Map, Optional, Timestamp, TypeValue, ty
 from dra_kit.errors import CelRuntimeError
 
 _MAX_SHOWN: Final = 200
-_quoted: Final = json.JSONEncoder(ensure_ascii=False).encode
 _COMPARISONS: Final = frozenset({"_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"})
 
 
-@dataclass(frozen=True)
-class Conjunct:
+class Conjunct(NamedTuple):
     """One of the conditions that a selector joins with ``&&``.
 
     Attributes:
@@ -169,20 +168,26 @@ class _Condition:
                 error = f"the result is of type {type_name(value)}, not bool"
         except Failure as failure:
             error, missing_key = failure.message, failure.key
-        values = {text: self._noted[node] for node, text in self._interesting.items() if node in self._noted}
-        return Conjunct(self._text, *self._place, result, error, missing_key, tuple(values.items()))
+        noted = self._noted
+        values = [(text, noted[node]) for node, text in self._interesting.items() if node in noted]
+        if len(values) > 1:  # the same text may stand in several places
+            values = list(dict(values).items())
+        line, column = self._place
+        return Conjunct(self._text, line, column, result, error, missing_key, tuple(values))
 
     def _observe(self, node: Node, run: Run) -> Run:
-        if id(node) not in self._interesting:
+        noted, place = self._noted, id(node)
+        if place not in self._interesting:
             return run
 
         def noting(frame: Frame) -> Any:
             try:
                 value = run(frame)
             except Failure as failure:
-                self._noted.setdefault(id(node), f"error: {failure.message}")
+                noted.setdefault(place, f"error: {failure.message}")
                 raise
-            self._noted.setdefault(id(node), show(value))
+            if place not in noted:
+                noted[place] = show(value)
             return value
 
         return noting
@@ -214,15 +219,15 @@ def _depends(node: Node) -> bool:
 
 def show(value: Any) -> str:
     """Return a value as one would write it in an expression, cut if it is long."""
-    text = _text(value)
+    text = encode_basestring(value) if type(value) is str and len(value) <= _MAX_SHOWN else _text(value)
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return encode_basestring(value[: _MAX_SHOWN + 1])
     if isinstance(value, bool) or value is None:
         return json.dumps(value)
-    if isinstance(value, str):
-        return _quoted(value[: _MAX_SHOWN + 1])
     if isinstance(value, list):
         return f"[{', '.join(map(_text, value[:_MAX_SHOWN]))}]"
     if isinstance(value, Map):

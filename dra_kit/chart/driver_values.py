@@ -44,7 +44,7 @@ def _without_head(text: str) -> str:
 
 
 def _both(written: Any, declared: Any) -> Any:
-    """Rules of both, each once; of namespaces likewise."""
+    """Return the rules of both, each once; of namespaces likewise."""
     if isinstance(declared, Mapping):
         former: Mapping[str, Any] = written or {}
         names: Iterable[str] = dict.fromkeys([*former, *declared])

@@ -76,14 +76,14 @@ def _has_aliases(text: str) -> bool:
 
 
 def _nested(below: Any, path: Path, value: Any) -> Any:
-    """The mapping with the value in it."""
+    """Return the mapping with the value in it."""
     name, *inner = path
     kept = below if isinstance(below, Mapping) else {}
     return {**kept, name: _nested(kept.get(name), tuple(inner), value) if inner else value}
 
 
 def _end(lines: list[str], node: yaml.Node) -> int:
-    """The line after the last one of a value; comments that follow it belong to what comes next."""
+    """Return the line after the last one of a value; comments that follow it belong to what comes next."""
     text = isinstance(node, yaml.ScalarNode) and node.style in {"|", ">"}
     # the end of a block is where the next token begins
     block = text or (isinstance(node, yaml.CollectionNode) and not node.flow_style)

@@ -23,27 +23,27 @@ class Check(StrEnum):
     ERROR = "error"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # not frozen, which takes twice as long to make, for devices by ten thousands
 class Reason:
-    """One thing that stands between a device and a request.
+    """One thing that stands between a device and a request. Never changed.
 
     Attributes:
         check: what the device was checked for.
         text: a clause about the device: ``cheese is "cheddar"``.
         brief: what devices have in common that fail for the same reason: ``wrong cheese``.
-        found: what this device has: ``"cheddar"``; empty where ``brief`` says it all.
+        found: what this device has: ``"cheddar"``; empty where ``brief`` is enough.
         wanted: what it had to have, with the sign between the two: ``≠ "mozzarella"``.
         remedy: what would have to change, and nothing else, for devices with this reason alone to fit; empty where
             the user of the claim can change nothing.
         details: the same for machines.
     """
 
-    check: Check
+    check: Check = field(hash=False)
     text: str
-    brief: str
-    found: str = ""
-    wanted: str = ""
-    remedy: str = ""
+    brief: str = field(hash=False)
+    found: str = field(default="", hash=False)
+    wanted: str = field(default="", hash=False)
+    remedy: str = field(default="", hash=False)
     details: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 

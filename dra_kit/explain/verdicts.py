@@ -1,4 +1,4 @@
-"""What an explanation of a claim consists of."""
+"""The parts of an explanation of a claim."""
 
 from __future__ import annotations
 
@@ -39,6 +39,11 @@ class DeviceVerdict:
     def id(self) -> DeviceID:
         """Driver, pool and name."""
         return DeviceID(self.driver, self.slice_.spec.pool.name, self.name)
+
+    @property
+    def shareable(self) -> bool:
+        """Whether the device can be allocated several times; a usual one cannot, and need not be looked at."""
+        return self.slice_.published.usual is None and self.device.shareable
 
     @property
     def driver(self) -> str:
@@ -98,7 +103,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class NodeOutcome:
-    """What the allocator says of one node.
+    """The allocator's verdict on one node.
 
     Attributes:
         node: the node.
@@ -139,9 +144,9 @@ class ClaimExplanation:
         claim: the claim.
         outcome: ``allocated``: it has devices; ``fits``: some node has devices for it; ``devices-fit``: as far as is
             known; ``unknown``: that depends on nodes that could not be read; ``error``: the scheduler gives up,
-            wherever it looks; ``stopped``: it is too much work to tell.
+            wherever it looks; ``stopped``: it is too much work to find out.
         requests: of the claim; empty if it is allocated.
-        nodes: what the allocator says of each node; empty if the claim is allocated.
+        nodes: the allocator's verdict on each node; empty if the claim is allocated.
         blockers: what stands in the way of the whole claim, a sentence each.
         nearest: what would help, best first.
         remedies: what to write instead, where a selector is wrong.

@@ -92,7 +92,7 @@ class _Occurrences:
     written: list[Callable[[], object]] = field(default_factory=list)
 
     def settle(self) -> None:
-        """It is written, or is given up."""
+        """Call the listeners: the event is written, or given up."""
         listeners, self.written = self.written, []
         for listener in listeners:
             listener()

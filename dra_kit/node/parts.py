@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 from collections.abc import Coroutine
 from contextlib import suppress
@@ -26,6 +25,7 @@ from dra_kit.plugin.registration import RegistrationServer, RegistrationStatus
 from dra_kit.plugin.server import PluginServer
 from dra_kit.plugin.service import NodeService
 from dra_kit.plugin.sockets import plugin_socket, registration_socket
+from dra_kit.process import collection
 from dra_kit.publishing.publisher import Publisher
 
 if TYPE_CHECKING:
@@ -39,9 +39,6 @@ NODE_WAIT: Final = 5.0
 """Seconds that the author's startup waits for the Node's labels; without API server it starts without them."""
 RESUME_AGAIN: Final = 2.0
 """Seconds until what the last process left half done is looked for again, when the state could not be read."""
-_YOUNG: Final = 30_000
-"""Objects before the garbage collector looks for cycles among them: a hundred claims that are being prepared have some
-15,000, and to look through them during the call takes milliseconds. Python has 700."""
 
 
 class KubeletConnection:
@@ -190,8 +187,11 @@ class Operator:
 
     name = "kopf"
 
-    def __init__(self, credentials: Credentials, driver: str, node_name: str, publisher: Publisher) -> None:
+    def __init__(
+        self, credentials: Credentials, driver: str, node_name: str, publisher: Publisher, *, after: float = 0.0
+    ) -> None:
         self._credentials = credentials
+        self._after = after
         self._driver = driver
         self._node_name = node_name
         self._publisher = publisher
@@ -204,6 +204,7 @@ class Operator:
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; kopf may die and come back, the node keeps its promises."""
         loop = asyncio.get_running_loop()
+        await asyncio.sleep(self._after)
         build, thread_class = await asyncio.to_thread(_import_kopf)
 
         def look_again() -> None:
@@ -224,7 +225,6 @@ def _import_kopf() -> tuple[Any, Any]:
     from dra_kit.node.handlers import build
 
     # all that is loaded now stays: without it each full collection costs a prepare some ten milliseconds (make bench)
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(_YOUNG)  # and what a hundred claims in the making need is not looked through again and again
+    if not collection.is_paused():
+        collection.settle()
     return build, OperatorThread

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.manifests.files import read_file
-from dra_kit.manifests.limits import MANIFESTS
+from dra_kit.manifests.documents import values
+from dra_kit.manifests.sources import source_file
 from dra_kit.scaffold.names import check_driver, check_package, check_project
 
 Kind: TypeAlias = Literal["simple", "partitionable", "shared", "network"]
@@ -59,17 +59,14 @@ def read_answers(folder: Path) -> tuple[Answers, str]:
     Raises:
         ConfigurationError: it has none, or they are not understood.
     """
-    import yaml
-
     path = folder / FILE
     if not path.is_file():
         raise ConfigurationError(f"{path} does not exist: {folder} was not made by `dra-kit new`; name its folder")
-    content = read_file(path, MANIFESTS)
     try:
-        found = yaml.safe_load(content)
+        [found] = values(source_file(path))
         given = {key: value for key, value in found.items() if not key.startswith("_")}
         return Answers(**given), str(found.get(_VERSION, ""))
-    except (AttributeError, TypeError, yaml.YAMLError) as error:
+    except (AttributeError, ConfigurationError, TypeError, ValueError) as error:
         problem = " ".join(str(error).split())
         raise ConfigurationError(f"{path} has no answers of `dra-kit new`: {problem}; restore it") from None
 

@@ -1,6 +1,6 @@
 """Whether a change may help a pod that found no node: the queueing hints of kube-scheduler's plugins (1.37). Pure.
 
-A pod is looked at again only when a plugin that rejected it for some node says that the change may help; all others
+A pod is looked at again only when a plugin that rejected it for some node hints that the change may help; all others
 wait on, and what is reported of them stays as it is. A change is an object's state before, None for a new one, and its
 state after, None for one that is deleted.
 """

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ClassVar
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dra_kit.errors import ConfigurationError
+from dra_kit.manifests.documents import values
+from dra_kit.manifests.sources import source_file
 from dra_kit.resource.v1 import ObjectMeta
 
 
@@ -48,11 +49,10 @@ def read_profile(path: Path) -> NodeProfile:
     Raises:
         ConfigurationError: it cannot be read, or is none; with the field and what is wrong with it.
     """
-    try:
-        found = yaml.safe_load(path.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        text = " ".join(str(error).split())
-        raise ConfigurationError(f"profile {path} cannot be read: {text}; give a YAML file") from error
+    documents = values(source_file(path))
+    if len(documents) > 1:
+        raise ConfigurationError(f"profile {path}: it has {len(documents)} documents; make a file of each")
+    found = documents[0] if documents else None
     try:
         profile = NodeProfile.model_validate({} if found is None else found)
     except ValidationError as error:

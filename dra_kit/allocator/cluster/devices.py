@@ -1,4 +1,4 @@
-"""A device as it is advertised: what its slice says of it, prepared for being looked at many times."""
+"""Devices and slices as they are advertised, prepared for being looked at many times."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class AdvertisedDevice:
         rule_taints: likewise those of DeviceTaintRules.
         demands: what it takes from counter sets.
         capacity: (name, billionths) of its whole capacity.
-        whole: that a share takes all of the capacity unless it asks for less: there is no policy that says otherwise.
+        whole: that a share takes all of the capacity unless it asks for less: there is no request policy against it.
     """
 
     __slots__ = (
@@ -172,9 +172,9 @@ class AdvertisedSlice:
 
     @property
     def is_usual(self) -> bool:
-        """Whether its devices are usual ones that no rule taints, and it names its node or means all."""
+        """Whether its devices are usual ones of the node that it names, and no rule taints them."""
         spec = self.spec
-        return self.published.usual is not None and not (
+        return bool(self.published.usual is not None and spec.node_name) and not (
             self.has_rule_taints
             or spec.node_selector is not None
             or spec.per_device_node_selection
@@ -202,7 +202,7 @@ class AdvertisedSlice:
         return [device for device in self.devices if device.demands]
 
     def taint(self, rules: Sequence[DeviceTaintRule]) -> bool:
-        """Apply DeviceTaintRules to the devices, instead of those before; tell whether that changed any device."""
+        """Apply DeviceTaintRules to the devices, instead of those before; return whether that changed any device."""
         driver, pool = self.spec.driver, self.spec.pool.name
         rules = [rule for rule in rules if may_cover(rule.spec.device_selector, driver, pool)]
         if not rules and not self.has_rule_taints:

@@ -41,8 +41,8 @@ class NodePool:
         invalid: as given.
         binding: a device has binding conditions.
         size: number of the devices that may be allocated.
-        is_usual: devices that may be allocated are usual ones of whole slices, which no rule taints and which draw on
-            no counters; the slices name their node, or mean all.
+        is_usual: its devices are usual ones of the node that their slices name, no rule taints them, and it has no
+            counters.
     """
 
     def __init__(
@@ -114,11 +114,12 @@ class Pool:
             return known[1]
         known_slices = [slice_ for slice_ in self.slices if gates.compatibility_groups or not slice_.grouped]
         concerned = tuple(
-            slice_ for slice_ in known_slices if _is_usable(slice_, gates) and _concerns(slice_, node, gates)
+            [slice_ for slice_ in known_slices if _is_usable(slice_, gates) and _concerns(slice_, node, gates)]
         )
-        if (gates, concerned) not in self._gathered:
-            self._gathered[gates, concerned] = self._gather(known_slices, concerned, gates)
-        view = self._gathered[gates, concerned]
+        seen = gates, concerned
+        if seen not in self._gathered:
+            self._gathered[seen] = self._gather(known_slices, concerned, gates)
+        view = self._gathered[seen]
         self._views[key] = (node.key, view)
         return view
 
@@ -127,7 +128,7 @@ class Pool:
     ) -> NodePool | None:
         if not concerned:
             return None
-        generation = max(slice_.spec.pool.generation for slice_ in concerned)
+        generation = max([slice_.spec.pool.generation for slice_ in concerned])
         members = [slice_ for slice_ in concerned if slice_.spec.pool.generation == generation]
         everything: Sequence[AdvertisedSlice] = members
         announced = members[0].spec.pool.resource_slice_count

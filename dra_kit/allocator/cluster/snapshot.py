@@ -1,4 +1,4 @@
-"""The objects of a cluster that allocation depends on, indexed once and kept up to date piece by piece."""
+"""The objects of a cluster that allocation depends on, indexed once and updated piece by piece."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ class Snapshot:
             if allocation is not None:
                 self.allocate(allocation)
 
-    def publish(self, slices: Iterable[LazySlice | ResourceSlice | ObjectView] = (), *, remove: Iterable[str] = ()) -> None:
+    def publish(
+        self, slices: Iterable[LazySlice | ResourceSlice | ObjectView] = (), *, remove: Iterable[str] = ()
+    ) -> None:
         """Add slices, or replace those of the same name, after removing some.
 
         Devices in use stay in use, whether or not a slice still has them.
@@ -134,12 +136,15 @@ class Snapshot:
             return known[2]
         # counter sets of one node may concern all; without the gate their slices concern none
         everywhere = gates.variant.counters_everywhere and gates.partitionable_devices
-        candidates = self._pools if everywhere else self._by_node.get("", {}) | self._by_node.get(node.name, {})
-        view = NodePools(
-            node, [pool_on for pool in candidates.values() if (pool_on := pool.on(node, gates)) is not None]
-        )
         if everywhere:
-            # a slice of another node may have changed it: nothing can be kept by node
+            candidates = self._pools
+        else:
+            candidates, shared = self._by_node.get(node.name, {}), self._by_node.get("")
+            candidates = shared | candidates if shared else candidates
+        found = [pool.on(node, gates) for pool in candidates.values()]
+        view = NodePools(node, [pool for pool in found if pool is not None])
+        if everywhere:
+            # a slice of another node may have changed it: nothing can be cached by node
             return view
         self._views[node.name] = gates, node.key, view
         return view

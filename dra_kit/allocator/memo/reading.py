@@ -51,7 +51,6 @@ class Reading:
         self._attributes = sorted(
             {item.match_attribute or item.distinct_attribute or "" for claim in claims for item in _constraints(claim)}
         )
-
         self._of_slice = None if self._reads is None else SliceLikeness(self._reads, self._attributes)
 
     def of(self, pool: NodePool) -> Hashable:
@@ -80,7 +79,7 @@ def traits_of(pool: NodePool, gates: Gates) -> Hashable:
         gates: of the scheduler.
     """
     if pool.is_usual:
-        return tuple([(slice_.spec.node_name is None, slice_.forms) for slice_ in pool.slices])
+        return tuple([slice_.forms for slice_ in pool.slices])
     return (
         pool.incomplete,
         bool(pool.invalid),
@@ -160,7 +159,7 @@ def _policy(policy: CapacityRequestPolicy | None) -> Hashable:
 
 
 def _exact(quantity: Quantity | None) -> Hashable:
-    """A quantity as it is written: 1Gi is not 1024Mi, since a result repeats what a device or a claim says."""
+    """A quantity as it is written: 1Gi is not 1024Mi, since a result repeats the text of a device or a claim."""
     return None if quantity is None else (str(quantity), quantity.format, quantity.as_decimal.as_tuple())
 
 

@@ -35,7 +35,7 @@ class Choice:
         count: see ``all_devices``.
         admin_access: devices in use are welcome.
         tolerations: of taints.
-        capacity: name to amount; None if the request says nothing of it.
+        capacity: name to amount; None if the request has none.
         derived: fully qualified attribute name to CEL expression.
     """
 

@@ -82,7 +82,7 @@ class Holding:
         return device.shareable and self._gates.consumable_capacity
 
     def is_obtainable(self, choice: Choice, device: AdvertisedDevice) -> bool:
-        """Whether a device that matches the choice could be had if nothing were picked; what it says never changes.
+        """Whether a device that matches the choice could be had if nothing were picked; the answer never changes.
 
         Raises:
             AllocationError: the request cannot be computed with.

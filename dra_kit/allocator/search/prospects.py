@@ -81,7 +81,7 @@ class Prospects:
                     self._is_hopeless(choice, claim, request) for choice in self._claims[claim].requests[request]
                 )
             except (AllocationError, Unsupported):
-                # the search may meet it as well, or not: only searching tells
+                # the search may meet it as well, or not: only a search finds out
                 self._verdicts[key] = False
         return self._verdicts[key]
 

@@ -17,13 +17,13 @@ from dra_kit.resource.v1 import Device, DeviceAttribute
 from dra_kit.values.semver import Version
 
 _PROGRAMS: Final = 4096
-"""Compiled expressions that are kept."""
+"""Size of the cache of compiled expressions."""
 
 _REMEMBERED: Final = 1024
-"""Results that are kept for each device; expressions may be many, where each pod has its own."""
+"""Cached results of each device; expressions may be many, where each pod has its own."""
 
 _ALIKE: Final = 65536
-"""Results that are kept for devices that look the same to an expression."""
+"""Cached results of devices that look the same to an expression."""
 
 _Key = TypeVar("_Key")
 _Result = TypeVar("_Result")
@@ -101,7 +101,7 @@ class CelEvaluator:
         return known
 
     def likeness(self, expression: str, device: AdvertisedDevice, *, sees_sharing: bool) -> Likeness | None:
-        """What an expression can see of a device: what it says of devices of the same likeness is the same.
+        """Return what an expression can see of a device: its result is the same for devices of the same likeness.
 
         Arguments and errors are those of ``selects``; None where it is not known.
         """

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import lru_cache
 from itertools import repeat
+from operator import itemgetter
 from typing import Any, Final, TypeAlias, TypeVar
 
 from dra_kit import cel
 from dra_kit.allocator.cluster.devices import AdvertisedDevice, AdvertisedSlice
 from dra_kit.cel.syntax.reads import Read
+from dra_kit.resource.slices.lazy import Form
 from dra_kit.resource.v1 import DeviceAttribute, DeviceCapacity
 from dra_kit.values.quantity import Quantity
 
@@ -19,6 +21,8 @@ Likeness: TypeAlias = tuple[Hashable, ...]
 _Value = TypeVar("_Value")
 
 _NAMES: Final = 1024
+_VALUES: Final = 2
+"""Where the values of attributes begin in what is seen of a usual device, after driver and form."""
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 
@@ -124,16 +128,70 @@ class SliceLikeness:
         self._names: dict[str, tuple[str, ...]] = {}
 
     def of(self, slice_: AdvertisedSlice) -> tuple[Likeness, ...]:
-        """What they see of each device, by position; equal devices are of one form.
+        """What they see of each device, by position: driver, form, and the values of the attributes.
 
         Args:
             slice_: has usual devices only.
         """
         usual, driver = slice_.published.usual, slice_.spec.driver
         assert usual is not None  # noqa: S101 - the caller looked
+        return tuple(zip(repeat(driver), usual.forms, *map(slice_.published.values, self.names(driver))))
+
+    def names(self, driver: str) -> tuple[str, ...]:
+        """The names by which a driver may publish the attributes, in the order of the values."""
         names = self._names.get(driver)
         if names is None:
             names = self._names[driver] = tuple(
                 dict.fromkeys(key for attribute in self._attributes for key in published_names(driver, *attribute))
             )
-        return tuple(zip(repeat(driver), usual.forms, *map(slice_.published.values, names)))
+        return names
+
+
+class UsualGlimpse:
+    """What one expression sees of usual devices of one driver, of all that is known of them for several.
+
+    Args:
+        reads: the places that the expression reads.
+        likeness: of all expressions.
+        driver: of the devices.
+
+    Attributes:
+        likeness: takes what all expressions see of a device, and gives what this one sees.
+    """
+
+    def __init__(self, reads: Iterable[Read], likeness: SliceLikeness, driver: str) -> None:
+        reads = tuple(reads)
+        names = likeness.names(driver)
+        self._reads = reads
+        self._driver = driver
+        self._places = [
+            (_VALUES + names.index(key), key, domain, name)
+            for field, domain, name in reads
+            if field == "attributes"
+            for key in published_names(driver, domain, name)
+        ]
+        self.likeness: Callable[[Likeness], Likeness] = itemgetter(0, 1, *(place for place, _, _, _ in self._places))
+        self._capacity: dict[Form, dict[str, dict[str, Quantity]]] = {}
+
+    def view(self, seen: Likeness) -> cel.Device | None:
+        """Make the device for an evaluation of the expression; None where it reads a version.
+
+        Args:
+            seen: what all expressions see of it.
+        """
+        form = seen[1]
+        assert isinstance(form, Form)  # noqa: S101 - it was put there
+        attributes: dict[str, dict[str, Any]] = {}
+        for place, key, domain, name in self._places:
+            if (value := seen[place]) is not None:
+                if form.types[key] == "version":
+                    return None
+                attributes.setdefault(domain, {})[name] = value
+        capacity = self._capacity.get(form)
+        if capacity is None:
+            capacity = self._capacity[form] = {}
+            for field, domain, name in self._reads:
+                for key in published_names(self._driver, domain, name) if field == "capacity" else ():
+                    if key in form.capacity:
+                        capacity.setdefault(domain, {})[name] = form.capacity[key].value
+        return cel.Device.of_scalars(self._driver, attributes, capacity)

@@ -1,8 +1,7 @@
 """Admission webhooks: calls to whoever a webhook configuration names, first those that change the object.
 
-Source: k8s.io/api 0.37 ``admission/v1`` and k8s.io/apiserver 0.37 ``pkg/admission/plugin/webhook``. Match conditions
-count as fulfilled, so that a webhook may see more than it asked for, never less; no webhook is asked a second time
-about what a later one changed.
+Source: k8s.io/api 0.37 ``admission/v1`` and k8s.io/apiserver 0.37 ``pkg/admission/plugin/webhook``. No webhook
+is asked a second time about what a later one changed.
 """
 
 from __future__ import annotations
@@ -18,9 +17,12 @@ from typing import Any, Final, TypeAlias
 import aiohttp
 
 from dra_kit.apiserver.admission.matching import matching_version, selected
-from dra_kit.apiserver.answers import Refusal, internal
+from dra_kit.apiserver.admission.policies.requests import Shown
+from dra_kit.apiserver.answers import Refusal, forbidden, internal
 from dra_kit.apiserver.api import Attributes
 from dra_kit.apiserver.patches import json as json_patch
+from dra_kit.apiserver.storage import Stored
+from dra_kit.cel.admission.policy import Policy, compile_policy
 from dra_kit.resource.schema.defaults import apply_defaults
 from dra_kit.resource.schema.scalars import WrongType
 from dra_kit.values.json import Object
@@ -105,6 +107,7 @@ class Webhooks:
     def __init__(self) -> None:
         self.services: ServiceAddress | None = None
         self._session: aiohttp.ClientSession | None = None
+        self._conditions: dict[tuple[str, str], tuple[Stored, list[Policy]]] = {}  # by resource and configuration
 
     async def close(self) -> None:
         """Close the connections."""
@@ -119,9 +122,9 @@ class Webhooks:
             Refusal: one refuses, or cannot be asked and must be.
         """
         obj = write.obj
-        for webhook in _configured(_MUTATING, write):
+        for webhook, conditions in self._configured(_MUTATING, write):
             shown = replace(write, obj=None if obj is None else write.api.pruned(write.kind, obj))
-            api_version = _asked_version(webhook, shown)
+            api_version = _asked_version(webhook, conditions, shown)
             if api_version is None:
                 continue
             patch = await self._ask(webhook, shown, api_version, warnings, mutating=True)
@@ -135,9 +138,23 @@ class Webhooks:
         Raises:
             Refusal: one refuses, or cannot be asked and must be.
         """
-        for webhook in _configured(_VALIDATING, write):
-            if (api_version := _asked_version(webhook, write)) is not None:
+        for webhook, conditions in self._configured(_VALIDATING, write):
+            if (api_version := _asked_version(webhook, conditions, write)) is not None:
                 await self._ask(webhook, write, api_version, warnings)
+
+    def _configured(self, resource: str, write: Attributes) -> Iterator[tuple[Object, Policy]]:
+        """Yield the webhooks of all configurations by name, with their match conditions, each compiled once.
+
+        None is called for the configurations themselves.
+        """
+        if write.kind.resource in _EXEMPT:
+            return
+        for name, stored in list(write.api.storage.items(resource)):
+            webhooks = stored.object.get("webhooks") or ()
+            known = self._conditions.get((resource, name))
+            if known is None or known[0] is not stored:
+                known = self._conditions[resource, name] = stored, [compile_policy(webhook) for webhook in webhooks]
+            yield from zip(webhooks, known[1], strict=True)
 
     async def _ask(
         self, webhook: Object, write: Attributes, api_version: str, warnings: list[str], *, mutating: bool = False
@@ -209,13 +226,6 @@ def _service_name(service: Object) -> str:
     )
 
 
-def _configured(resource: str, write: Attributes) -> Iterator[Object]:
-    """Yield the webhooks of all configurations by name; none is called for the configurations themselves."""
-    if write.kind.resource not in _EXEMPT:
-        for _, stored in list(write.api.storage.items(resource)):
-            yield from stored.object.get("webhooks") or ()
-
-
 def _patch(response: Mapping[str, Any]) -> list[Any]:
     """Return the operations of a response's patch.
 
@@ -238,10 +248,21 @@ def _patch(response: Mapping[str, Any]) -> list[Any]:
     return operations
 
 
-def _asked_version(webhook: Object, write: Attributes) -> str | None:
-    """Return the version in which a webhook is to see the object; None when it is not to be called."""
+def _asked_version(webhook: Object, conditions: Policy, write: Attributes) -> str | None:
+    """Return the version in which a webhook is to see the object; None when it is not to be called.
+
+    Raises:
+        Refusal: its match conditions cannot be evaluated, and it is to fail closed.
+    """
     api_version = matching_version(webhook.get("rules") or (), webhook.get("matchPolicy"), write)
-    return api_version if api_version is not None and selected(webhook, write) else None
+    if api_version is None or not selected(webhook, write):
+        return None
+    if not webhook.get("matchConditions"):
+        return api_version
+    matches = conditions.matches(Shown(write).request(api_version, None))
+    if isinstance(matches, str):
+        raise forbidden(write.kind.group, write.kind.plural, write.name, matches)
+    return api_version if matches else None
 
 
 def _denied(name: str, status: Object) -> Refusal:

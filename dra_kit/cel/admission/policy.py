@@ -108,7 +108,7 @@ class Policy:
         Args:
             asked: the request, already matched by the policy's ``matchConstraints``.
         """
-        met = self._conditions_met(asked)
+        met = self.matches(asked)
         if met is not True:
             return [Denial(met)] if met else []
         budget = _Budget(COST_BUDGET)
@@ -129,8 +129,8 @@ class Policy:
     def _failed(self, message: str) -> list[Denial]:
         return [Denial(message)] if self.failure_policy == "Fail" else []
 
-    def _conditions_met(self, asked: Request) -> bool | str:
-        """Return whether all match conditions hold; a text if that is unknown and the policy fails then."""
+    def matches(self, asked: Request) -> bool | str:
+        """Return whether all match conditions hold; the error where that is not known and ``failurePolicy`` is Fail."""
         given = self._given(asked)
         given["namespaceObject"] = None
         try:
@@ -224,7 +224,8 @@ def compile_policy(spec: ObjectView) -> Policy:
     """Compile the expressions of a policy.
 
     Args:
-        spec: of a ValidatingAdmissionPolicy; only its expressions are looked at.
+        spec: of a ValidatingAdmissionPolicy, of which only the expressions are looked at; or a webhook, which has match
+            conditions alone.
 
     Returns:
         The policy, with its problems in the order in which an API server tells them.

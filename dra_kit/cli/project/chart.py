@@ -45,14 +45,12 @@ def command(target: str | None, file: Path | None, directory: Path | None) -> No
         return
     import yaml
 
-    from dra_kit.chart.of_driver import complete_values, write_chart
+    from dra_kit.chart.of_driver import write_chart
     from dra_kit.errors import ConfigurationError
     from dra_kit.process.target import load_driver
 
     driver = load_driver(target)
     text = _values(target, driver)
-    values: dict[str, Any] = yaml.safe_load(text)
-    complete_values(chart(), values)
     if file == _STDOUT:
         click.echo(text, nl=False)
     elif file is not None:
@@ -62,44 +60,46 @@ def command(target: str | None, file: Path | None, directory: Path | None) -> No
             raise ConfigurationError(f"{file} cannot be written: {error}; choose another by --values") from None
         click.echo(f'Made {file}, the values of driver {driver.name}: helm install NAME "$(dra-kit chart)" -f {file}')
     if directory is not None:
-        write_chart(chart(), directory, driver=driver.name, settings=driver.settings, values=values)
+        write_chart(chart(), directory, driver=driver.name, settings=driver.settings, values=yaml.safe_load(text))
         click.echo(f"Made {directory}, the chart of driver {driver.name}: helm install NAME {directory}")
 
 
 def _values(target: str, driver: Driver[Any, Any]) -> str:
     """Return all values of the driver, as YAML."""
-    import yaml
-
     from dra_kit.chart.driver_values import driver_values
+    from dra_kit.chart.of_driver import complete_values
     from dra_kit.chart.rights import declared_rights
     from dra_kit.cli.options.driver_settings import author_settings
     from dra_kit.errors import ConfigurationError
+    from dra_kit.manifests.documents import SourceFile, values
+    from dra_kit.manifests.sources import source_file
     from dra_kit.process.target import GLOB_SUFFIXES
     from dra_kit.sandbox.driver.settings.project import project_of
+    from dra_kit.scaffold.share import chart
+    from dra_kit.values.paths import value_at
 
     if target.endswith(GLOB_SUFFIXES):
-        return driver_values("", {"globs": Path(target).read_text(encoding="utf-8")}, {})
+        return driver_values("", {"globs": source_file(Path(target)).text}, {})
     project = project_of(target)
     facts = {"driverName": driver.name}
-    written = ""
+    written = SourceFile("deploy/values.yaml", "")
     if project is not None:
         module, attribute = project.driver
         facts |= {"target": f"{module}:{attribute}"} if module else {}
         file = project.folder / "deploy" / "values.yaml"
-        try:
-            written = file.read_text(encoding="utf-8") if file.exists() else ""
-            given = yaml.safe_load(written) or {}
-            classes = "".join(path.read_text(encoding="utf-8") for path in project.classes)
-        except (OSError, ValueError, yaml.YAMLError) as error:
-            raise ConfigurationError(f"{file} cannot be read: {' '.join(str(error).split())}; correct it") from None
-        if not isinstance(given, dict):
-            raise ConfigurationError(f"{file} is no mapping of values; correct it")
+        written = source_file(file) if file.exists() else written
+        classes = "".join(source_file(path).text for path in project.classes)
         facts |= {"deviceClasses": classes} if classes else {}
-    settings = ((yaml.safe_load(written) or {}).get("node") or {}).get("settings") or {}
+    documents = values(written)
+    given = (documents[0] if documents else None) or {}
+    if len(documents) > 1 or not isinstance(given, dict):
+        raise ConfigurationError(f"{written.name} is no mapping of values; correct it")
+    complete_values(chart(), facts | given)
+    settings = value_at(given, ("node", "settings")) or {}
     try:
         rights = declared_rights(driver, lambda: author_settings(driver, settings))
     except ConfigurationError as error:
         raise ConfigurationError(
             f"{error}; the rights of its effects depend on node.settings in deploy/values.yaml"
         ) from None
-    return driver_values(written, facts, rights)
+    return driver_values(written.text, facts, rights)

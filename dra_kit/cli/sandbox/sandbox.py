@@ -25,6 +25,7 @@ from dra_kit.cli.sandbox.list import list_command
 from dra_kit.cli.sandbox.schema import schema_command
 from dra_kit.cli.sandbox.targets import Loaded, load_stories, load_targets
 from dra_kit.errors import ConfigurationError, DraKitError, TargetError
+from dra_kit.process import collection
 from dra_kit.process import logging as process_logging
 from dra_kit.values.nearest import did_you_mean
 
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
 COMMANDS: Final = {"down": down, "env": env, "list": list_command, "schema": schema_command}
 """Words that are no TARGET; a folder of such a name is ``./down``."""
 _HERE: Final = "."
+_LATE_SECONDS: Final = 1.0
+"""After their start, what no pod waits for begins: see ``SandboxSettings.late_roles``."""
+_SETTLE_SECONDS: Final = 2.0
+"""After everything is up, what was loaded is looked through once and never again."""
 
 
 class SandboxCommand(RoleCommand):
@@ -60,7 +65,7 @@ class SandboxCommand(RoleCommand):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run; in the background, whoever has started it learns of an error."""
-        with _announced():
+        with _announced(), collection.paused():
             return super().invoke(ctx)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -303,6 +308,7 @@ def _session(ctx: click.Context, options: Mapping[str, Any], view: LiveView) -> 
     replaced = any(story.replaces for story in stories)
 
     def ready(sandbox: Sandbox) -> None:
+        asyncio.get_running_loop().call_later(_SETTLE_SECONDS, collection.settle)
         leave_record(sandbox)
         announce(sandbox.drivers, sandbox.kubeconfig)
 
@@ -318,6 +324,7 @@ def _session(ctx: click.Context, options: Mapping[str, Any], view: LiveView) -> 
             kubeconfig=options["kubeconfig"],
             webhook=options["webhook"],
             edited=tuple(sorted({name for story in stories for name in story.edited})),
+            late_roles=_LATE_SECONDS,
         ),
         Task(
             files=options["files"],

@@ -35,10 +35,10 @@ class _Candidate:
     """A change that may help.
 
     Attributes:
-        miss: it; ``enough`` as the numbers of devices say.
+        miss: it; ``enough`` by the numbers of devices.
         rank: who has to do something.
         short: no node has enough devices for the request as things are.
-        helps: whether the allocator says so, too.
+        helps: whether it helps by the allocator's verdict, too.
         fewer: the same with as many devices as there are then, where that helps.
     """
 

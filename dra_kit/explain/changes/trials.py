@@ -26,7 +26,7 @@ class Trials:
 
     Args:
         cluster: the cluster.
-        evaluator: remembers what selectors say of devices.
+        evaluator: caches the results of selectors.
         budget: how much work the trials may be.
         beside: other claims that the pod needs together with the one that is tried.
         nodes: names of the nodes that count; None means all.

@@ -1,4 +1,4 @@
-"""Explains a claim: what the allocator says of it on every node, and why."""
+"""Explain a claim: the allocator's verdict on every node, and the reasons."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ADVICE: Final = {
 
 
 class Explainer:
-    """Explains claims of one cluster; one for all claims remembers what selectors say of devices.
+    """Explain claims of one cluster; share one for all claims, which caches the results of selectors.
 
     Args:
         cluster: the cluster.
@@ -52,7 +52,7 @@ class Explainer:
         self._budget.renew()
 
     def explain(self, claim: ResourceClaim) -> ClaimExplanation:
-        """Why a claim has its devices, gets them, or does not.
+        """Explain why a claim has its devices, gets them, or does not.
 
         Args:
             claim: with the defaults of the API.
@@ -82,7 +82,7 @@ class Explainer:
             return replace(explanation, not_looked_at=("what would have to change",))
 
     def _outcome(self, nodes: Sequence[NodeOutcome]) -> Outcome:
-        """What becomes of a claim: an error on a node ends the scheduler's attempt, unless it is that node's alone."""
+        """Return the outcome of a claim: an error on a node ends the attempt, unless it is that node's alone."""
         if any(outcome.error is not None and not outcome.error.node_only for outcome in nodes):
             return "error"
         if any(outcome.allocations is not None for outcome in nodes):
@@ -90,7 +90,7 @@ class Explainer:
         return "unknown" if self.cluster.has_devices_for_unknown_nodes else "does-not-fit"
 
     def _with_advice(self, explanation: ClaimExplanation) -> ClaimExplanation:
-        """What stands in the way of a claim, and what would help."""
+        """Add the blockers of a claim, and the changes that would help."""
         claim, requests = explanation.claim, explanation.requests
         blockers = list(self._errors(requests, explanation.nodes)) or list(_shortages(requests))
         if not blockers:
@@ -103,7 +103,7 @@ class Explainer:
     def nearest(
         self, explanation: ClaimExplanation, beside: Sequence[ResourceClaim] = (), nodes: Sequence[str] | None = None
     ) -> tuple[Miss, ...]:
-        """What would help a claim, best first; nothing after an error, when it does not matter what else would fit.
+        """Find the changes that would help a claim, best first; none after an error, which they do not remove.
 
         Args:
             explanation: of the claim.
@@ -120,7 +120,7 @@ class Explainer:
         return nearest_misses(explanation.claim, explanation.requests, trials)
 
     def outcomes(self, claims: Sequence[ResourceClaim], nodes: Sequence[str] | None = None) -> tuple[NodeOutcome, ...]:
-        """What the allocator says of claims that one pod needs together.
+        """Return the allocator's verdict on each node, for claims that one pod needs together.
 
         Args:
             claims: without allocation.
@@ -145,7 +145,7 @@ class Explainer:
                 yield self._without_devices(node) if node.name in hopeless else _on(attempt, node)
 
     def _without_devices(self, node: Node) -> NodeOutcome:
-        """What the allocator says of a node that has too few devices for a request: nobody need ask it."""
+        """Return the verdict on a node that has too few devices for a request, without a search."""
         try:
             self.cluster.snapshot.pools(node, self.cluster.gates)
         except AllocationError as error:
@@ -168,7 +168,7 @@ class Explainer:
             yield Request(request.name, tuple(choices))
 
     def _errors(self, requests: Sequence[Request], nodes: Sequence[NodeOutcome]) -> Iterator[str]:
-        """What ends the attempt, each kind once, with advice."""
+        """List the errors that end the attempt, each kind once, with advice."""
         errors = [judged.error for request in requests for judged in request.choices if judged.error is not None]
         errors += [outcome.error for outcome in nodes if outcome.error is not None]
         seen = set()
@@ -195,7 +195,7 @@ class Explainer:
 
 
 def _characters(claim: ResourceClaim) -> int:
-    """How long the selectors are that a claim brings along."""
+    """Count the characters of a claim's selectors."""
     asked: list[ExactDeviceRequest | DeviceSubRequest] = []
     for request in claim.spec.devices.requests:
         asked += [request.exactly] if request.exactly is not None else []
@@ -206,7 +206,7 @@ def _characters(claim: ResourceClaim) -> int:
 
 
 def _missed(claim: ResourceClaim, requests: Sequence[Request]) -> tuple[str, ...]:
-    """What was not come to before the work was too much."""
+    """List what was not looked at when the budget ended."""
     missed = [f"devices for request {each.name}" for each in claim.spec.devices.requests[len(requests) :]]
     return (*missed, "which nodes have devices for all requests", "what would have to change")
 
@@ -219,7 +219,7 @@ def _on(attempt: Attempt, node: Node) -> NodeOutcome:
 
 
 def _shortages(requests: Sequence[Request]) -> Iterator[str]:
-    """Requests for which no node has enough devices, however the others are satisfied."""
+    """List the requests for which no node has enough devices."""
     for request in requests:
         if any(_suffices(judged) for judged in request.choices):
             continue
@@ -258,7 +258,7 @@ def _shortage(judged: JudgedChoice) -> str:
 
 
 def _silent_drivers(judged: JudgedChoice) -> str:
-    """The drivers whose devices are asked for, and that have published none."""
+    """Name the drivers whose devices are asked for, and that have published none."""
     assert judged.choice is not None  # noqa: S101 - the caller looked
     heard = {verdict.driver for verdict in judged.devices}
     found = [
@@ -278,7 +278,7 @@ def _silent_drivers(judged: JudgedChoice) -> str:
 
 
 def _all_shortage(judged: JudgedChoice) -> str:
-    """Why mode All cannot be satisfied anywhere; empty where the devices alone do not tell."""
+    """Explain why mode All cannot be satisfied; empty where the devices alone are not the reason."""
     selected = [verdict for verdict in judged.devices if verdict.matches]
     if not selected:
         return f"request {judged.name}: asks for all matching devices of a node, and none matches"

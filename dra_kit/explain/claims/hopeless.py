@@ -1,20 +1,17 @@
-"""Nodes on which a claim certainly gets no devices, as the verdicts on the devices tell already."""
+"""Nodes on which a claim gets no devices, by the verdicts on the devices alone."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
 
 from dra_kit.allocator import Node
 from dra_kit.explain.reasons import Check, Reason
 from dra_kit.explain.verdicts import JudgedChoice, Request
 from dra_kit.resource.v1 import ResourceClaim
 
-_ERRORS: Final = frozenset({Check.ERROR, Check.POOL})
-
 
 def hopeless_nodes(claim: ResourceClaim, requests: Sequence[Request], nodes: Sequence[Node]) -> frozenset[str]:
-    """The nodes that have too few devices for one of the requests, whatever becomes of the others, and no error.
+    """Find the nodes that have too few devices for one of the requests, and no error.
 
     The first node is never among them: an error that ends the attempt on every node comes up there.
 
@@ -41,15 +38,15 @@ def hopeless_nodes(claim: ResourceClaim, requests: Sequence[Request], nodes: Seq
 
 
 def _sufficient(judged: JudgedChoice) -> set[str]:
-    """The nodes with enough devices for a choice, as far as each device itself goes."""
+    """Find the nodes with enough fitting devices for a choice."""
     assert judged.choice is not None  # noqa: S101 - the caller looked
     # one that can be shared may be taken more than once
-    needed = 1 if any(verdict.device.shareable for verdict in judged.fits) else judged.choice.count
+    needed = 1 if any(verdict.shareable for verdict in judged.fits) else judged.choice.count
     return {name for name, number in judged.fitting.items() if number >= needed}
 
 
 def _with_errors(judged: JudgedChoice) -> Iterable[str]:
-    """The nodes with a device that something is wrong with."""
+    """Find the nodes with a device whose reasons include an error."""
     known: dict[int, bool] = {}  # like devices share their reasons
     for verdict in judged.devices:
         wrong = known.get(id(verdict.reasons))
@@ -60,4 +57,7 @@ def _with_errors(judged: JudgedChoice) -> Iterable[str]:
 
 
 def _is_error(reasons: Iterable[Reason]) -> bool:
-    return any(reason.check in _ERRORS for reason in reasons)
+    for reason in reasons:  # noqa: SIM110 - asked of every device of a cluster: any() takes longer
+        if reason.check is Check.ERROR or reason.check is Check.POOL:
+            return True
+    return False

@@ -1,4 +1,4 @@
-"""Devices that are alike for one choice of a request: what is said of one of them holds for all."""
+"""Classes of devices that are alike for one choice of a request: a verdict on one of them holds for all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dra_kit.allocator import Gates
 from dra_kit.allocator.cluster.devices import AdvertisedDevice, AdvertisedSlice
 from dra_kit.allocator.cluster.usage import Usage
 from dra_kit.allocator.requests.requests import Choice
-from dra_kit.allocator.selectors.likeness import SliceLikeness, likeness_of
+from dra_kit.allocator.selectors.likeness import Likeness, SliceLikeness, likeness_of
 from dra_kit.cel.syntax.reads import Read
 from dra_kit.errors import CelCompileError
 
@@ -19,7 +19,7 @@ Rest: TypeAlias = tuple[bool, bool, Hashable, Hashable, Hashable]
 """What the allocator reads of a device beside what selectors see: whether it has binding conditions and is held, its
 taints, those of rules, and its capacity where that matters."""
 
-Class: TypeAlias = tuple[Hashable, Rest]
+Class: TypeAlias = tuple[Likeness, Rest]
 """A class of like devices: what selectors see of them, and the rest."""
 
 _ALONE: Final = None
@@ -39,6 +39,9 @@ class Alikeness:
         choice: what devices are wanted for.
         gates: of the scheduler.
         usage: what claims hold.
+
+    Attributes:
+        usual: what selectors see of usual devices; None where that is not known.
     """
 
     def __init__(self, choice: Choice, gates: Gates, usage: Usage) -> None:
@@ -47,31 +50,35 @@ class Alikeness:
         self._usage = usage
         self._blocked = frozenset() if choice.admin_access else usage.blocked(gates)
         self._reads = _reads(choice)
-        self._of_slice = None if self._reads is None else SliceLikeness(self._reads)
+        self.usual: SliceLikeness | None = None if self._reads is None else SliceLikeness(self._reads)
 
     def is_held(self, device: AdvertisedDevice) -> bool:
         """Whether claims hold the device so that the choice cannot have it."""
         return bool(self._blocked) and device.id in self._blocked
 
     def of_slice(self, slice_: AdvertisedSlice) -> tuple[Class, ...] | None:
-        """The classes of the usual devices of a slice, by position; None where devices have to be looked at one by one."""
+        """Classes of the usual devices of a slice, by position; None where devices have to be looked at one by one."""
         spec, usual = slice_.spec, slice_.published.usual
-        if self._of_slice is None or usual is None or spec.skip_node_operations or spec.per_device_node_selection:
+        if self.usual is None or usual is None or spec.skip_node_operations or spec.per_device_node_selection:
             return None
-        seen = self._of_slice.of(slice_)
-        touched = slice_.has_rule_taints or self._usage.changes((spec.driver, spec.pool.name))
-        if touched or self._choice.capacity or not slice_.whole:
-            return tuple(zip(seen, map(self._rest, slice_.devices)))
-        return tuple(zip(seen, repeat(_UNTOUCHED)))
+        if not slice_.whole:
+            return None  # what is wrong with the capacity of a device names it
+        seen = self.usual.of(slice_)
+        used = bool(self._usage.changes((spec.driver, spec.pool.name)))
+        if used and any(self._usage.consumed(device.id) for device in slice_.devices):
+            return None
+        if used or slice_.has_rule_taints or self._choice.capacity:
+            return tuple(zip(seen, map(self._rest, slice_.devices), strict=True))
+        return tuple(zip(seen, repeat(_UNTOUCHED, len(seen)), strict=True))
 
     def holds_any(self, classes: Iterable[Class]) -> bool:
         """Whether claims hold a device of these, so that reasons name claims."""
-        return any(rest[_HELD] for _, rest in classes)
+        return bool(self._blocked) and any(rest[_HELD] for _, rest in classes)
 
     def _rest(self, device: AdvertisedDevice) -> Rest:
         """What a usual device is beside what selectors see of it."""
         rules = tuple([id(taint) for taint in device.rule_taints])
-        return False, self.is_held(device), (), rules, device.form if self._choice.capacity or not device.whole else ()
+        return False, self.is_held(device), (), rules, device.form if self._choice.capacity else ()
 
     def of(self, device: AdvertisedDevice) -> Class | None:
         """The class of a device; None if it is on its own."""

@@ -40,7 +40,7 @@ class Comparison(NamedTuple):
 
 
 def shorten(text: str) -> str:
-    """Conditions as one would say them: without the paths to attributes, quantities compared like numbers."""
+    """Shorten conditions: without the paths to attributes, quantities compared like numbers."""
     short = " && ".join(_short(condition) for condition in conditions(text))
     return short if len(short) <= _SHOWN else f"{short[:_SHOWN]}…"
 
@@ -80,46 +80,67 @@ def compared(text: str) -> Comparison | None:
 
 
 def reason_of(conjunct: Conjunct, check: Check, where: str) -> Reason:
-    """Why a device fails a condition.
+    """Describe why a device fails a condition.
 
     Args:
         conjunct: the condition, which is not true for the device.
         check: whether it is one of the class or of the request.
         where: ``class gpu`` or ``request gpu``.
     """
-    short, remedy, comparison = _form(conjunct.text, check, where)
+    short, remedy, comparison, wanted, wish = _form(conjunct.text, check, where)
+    values = dict(conjunct.values)
     details = {
         "condition": conjunct.text,
         "of": where,
         "line": conjunct.line,
         "column": conjunct.column,
-        "values": dict(conjunct.values),
+        "values": values,
     }
     if conjunct.error:
         details["error"] = conjunct.error
-    of_class = check is Check.CLASS
-    text, brief, found, wanted = f"not `{short}`", f"not `{short}`", "", ""
-    if of_class:
+    if comparison is not None and conjunct.result is not None and comparison.path in values:
+        found, name = values[comparison.path], comparison.name
+        return Reason(check, f"{name} is {found}, {wish}", f"wrong {name}", found, wanted, remedy, details)
+    text, brief = f"not `{short}`", f"not `{short}`"
+    if check is Check.CLASS:
         text = f"the class wants `{short}`"
     if conjunct.result is None:
         missing = conjunct.missing_key
         text = f"has no {missing}" if missing else f"`{short}` fails: {conjunct.error}"
         brief = f"without {missing}" if missing else f"error in `{short}`"
-    elif comparison is not None and comparison.path in (values := dict(conjunct.values)):
-        found, wanted = values[comparison.path], f"{_OPPOSITE[comparison.sign]} {comparison.constant}"
-        text = f"{comparison.name} is {found}, {_wish(comparison, of_class=of_class)}"
-        brief = f"wrong {comparison.name}"
     elif conjunct.values:
         found_values = ", ".join(f"{_PATH.sub('', path)} is {value}" for path, value in conjunct.values[:_VALUES])
         text = f"{text} ({found_values})"
-    return Reason(check, text, brief, found, wanted, remedy, details)
+    return Reason(check, text, brief, remedy=remedy, details=details)
+
+
+class _Form(NamedTuple):
+    """What is the same for all devices that fail a condition.
+
+    Attributes:
+        short: the condition without paths.
+        remedy: to do without it.
+        comparison: what it compares; None if it is of another form.
+        wanted: what the compared value had to be, with the sign before it.
+        wish: the same in words.
+    """
+
+    short: str
+    remedy: str
+    comparison: Comparison | None
+    wanted: str
+    wish: str
 
 
 @lru_cache(maxsize=1024)
-def _form(condition: str, check: Check, where: str) -> tuple[str, str, Comparison | None]:
-    """What is the same for all devices that fail a condition: it in short, the remedy, and what it compares."""
-    short = shorten(condition)
-    return short, f"without `{short}`{f' ({where})' if check is Check.CLASS else ''}", compared(condition)
+def _form(condition: str, check: Check, where: str) -> _Form:
+    short, comparison = shorten(condition), compared(condition)
+    of_class = check is Check.CLASS
+    wanted = wish = ""
+    if comparison is not None:
+        wanted = f"{_OPPOSITE[comparison.sign]} {comparison.constant}"
+        wish = _wish(comparison, of_class=of_class)
+    return _Form(short, f"without `{short}`{f' ({where})' if of_class else ''}", comparison, wanted, wish)
 
 
 def _wish(comparison: Comparison, *, of_class: bool) -> str:

@@ -1,6 +1,6 @@
-"""Judges the devices of a cluster for one choice of a request: each either fits, or has reasons against it.
+"""Judge the devices of a cluster for one choice of a request: each either fits, or has reasons against it.
 
-What decides is the allocator's own code; the reasons only put into words what it looks at.
+The allocator's own code decides; the reasons describe what it looks at.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final, NamedTuple
 
-from dra_kit import cel
 from dra_kit.allocator import Node
 from dra_kit.allocator.cluster.devices import AdvertisedDevice, AdvertisedSlice, DeviceID
 from dra_kit.allocator.cluster.nodes import node_matches
@@ -18,18 +18,18 @@ from dra_kit.allocator.cluster.taints import covers, tolerates
 from dra_kit.allocator.requests.requests import Choice
 from dra_kit.allocator.search.holding import OPTIONAL_NODE_OPERATIONS, Holding
 from dra_kit.allocator.selectors.expressions import CelEvaluator
-from dra_kit.allocator.selectors.likeness import Likeness
 from dra_kit.allocator.selectors.selection import Selection
-from dra_kit.errors import AllocationError, CelCompileError, CelRuntimeError
+from dra_kit.errors import AllocationError
 from dra_kit.explain.cluster.cluster import Cluster
 from dra_kit.explain.devices.alike import Alikeness, Class
 from dra_kit.explain.devices.amounts import PoolCounters, capacity_reasons
-from dra_kit.explain.devices.conditions import reason_of
-from dra_kit.explain.devices.selectors import remedy
+from dra_kit.explain.devices.matching import Matching
 from dra_kit.explain.devices.unreachable import unreachable
 from dra_kit.explain.reasons import RELEASED, Check, Reason, feature
 from dra_kit.explain.verdicts import DeviceVerdict, JudgedChoice
 from dra_kit.resource.v1 import DeviceTaint
+
+_UNKNOWN: Final = object()
 
 
 def judge(cluster: Cluster, choice: Choice, evaluator: CelEvaluator) -> JudgedChoice:
@@ -38,7 +38,7 @@ def judge(cluster: Cluster, choice: Choice, evaluator: CelEvaluator) -> JudgedCh
     Args:
         cluster: where they are.
         choice: what they are wanted for.
-        evaluator: remembers what selectors say of devices.
+        evaluator: caches the results of selectors.
     """
     judge_ = _Judge(cluster, choice, evaluator)
     found: dict[AdvertisedSlice | AdvertisedDevice, _Judged] = {}
@@ -47,9 +47,9 @@ def judge(cluster: Cluster, choice: Choice, evaluator: CelEvaluator) -> JudgedCh
         try:
             pools = cluster.snapshot.pools(node, cluster.gates).ordered
         except AllocationError:
-            continue  # the allocator's verdict on this node tells
+            continue  # the allocator's verdict on this node has the error
         on_node = _OnNode(judge_, node, pools)
-        for pool, slice_ in ((pool, slice_) for pool in pools for slice_ in pool.slices):
+        for pool, slice_ in ((each, slice_) for each in pools for slice_ in each.slices):
             for reached, positions in on_node.reached(slice_):
                 known = found.get(reached)
                 if known is None:
@@ -61,9 +61,11 @@ def judge(cluster: Cluster, choice: Choice, evaluator: CelEvaluator) -> JudgedCh
                     fitting[node.name] = fitting.get(node.name, 0) + known.fitting
     verdicts = [verdict for judged in found.values() for verdict in judged.verdicts()]
     slices = {judged.slice_.published for judged in found.values() if len(judged.positions) == len(judged.slice_)}
-    single = {(judged.slice_.published, position) for judged in found.values() for position in judged.positions} if len(
-        slices
-    ) < len(found) else set()
+    single = (
+        {(judged.slice_.published, position) for judged in found.values() for position in judged.positions}
+        if len(slices) < len(found)
+        else set()
+    )
     return JudgedChoice(choice.name, choice, None, (*verdicts, *unreachable(cluster, slices, single)), fitting)
 
 
@@ -97,7 +99,7 @@ class _Judged:
         return self.fitting == len(self.positions)
 
     def improve(self, reasons: Sequence[tuple[Reason, ...]]) -> None:
-        """Take what another node finds of the devices that do not fit yet: it is enough that one fits on one node."""
+        """Replace the reasons of devices that do not fit by those of another node: fitting on one node is enough."""
         self.reasons = [known and new for known, new in zip(self.reasons, reasons, strict=True)]
         self.fitting = self.reasons.count(())
 
@@ -107,8 +109,7 @@ class _Judged:
             yield DeviceVerdict(self.slice_, position, self.nodes, reasons)
 
 
-@dataclass(frozen=True, slots=True)
-class _Reasons:
+class _Reasons(NamedTuple):
     """What stands against a device, and against all that are alike.
 
     Attributes:
@@ -142,88 +143,14 @@ class _Judge:
         self.cluster = cluster
         self.choice = choice
         self.evaluator = evaluator
-        self.sees_sharing = cluster.gates.variant.knows_sharing
-        class_name = f"class {choice.device_class.metadata.name}"
-        self._selectors = [
-            *((Check.CLASS, class_name, expression) for expression in choice.class_selectors),
-            *((Check.SELECTOR, f"request {choice.name}", expression) for expression in choice.selectors),
-        ]
         self.alikeness = Alikeness(choice, cluster.gates, cluster.snapshot.usage)
+        self.matching = Matching(cluster, choice, evaluator, self.alikeness.usual)
         self.known: dict[Class, _Reasons] = {}
         self.known_slices: dict[tuple[Class, ...], Sequence[tuple[Reason, ...]]] = {}
         self.bars: dict[Hashable, _Bar | None] = {}
-        self._explainers: dict[str, cel.Explainer] = {}
-        self._alike: dict[tuple[Check, str, Likeness], tuple[Reason, ...]] = {}
-
-    def mismatches(self, device: AdvertisedDevice) -> Iterator[Reason]:
-        """Why a device does not match the request, on whatever node."""
-        if device.device.binding_conditions and not self.cluster.gates.device_binding_and_status:
-            yield feature("binding conditions", "DRADeviceBindingConditions")
-        yield from self._unmatched(device)
-
-    def _unmatched(self, device: AdvertisedDevice) -> Iterator[Reason]:
-        """Why selectors do not select a device; looked for once for devices that look the same to a selector."""
-        for check, where, expression in self._selectors:
-            try:
-                likeness = self.evaluator.likeness(expression, device, sees_sharing=self.sees_sharing)
-            except CelCompileError:
-                likeness = None
-            found = self._alike.get((check, expression, likeness)) if likeness is not None else None
-            if found is None:
-                found = tuple(self._unmet(check, where, expression, device))
-                if likeness is not None:
-                    self._alike[check, expression, likeness] = found
-            yield from found
-            if found and found[-1].check is Check.ERROR:
-                return
-
-    def _unmet(self, check: Check, where: str, expression: str, device: AdvertisedDevice) -> Iterator[Reason]:
-        """What a selector says of a device that it does not select."""
-        try:
-            conjuncts = self._conjuncts(expression, device)
-        except CelCompileError as error:
-            yield Reason(Check.ERROR, f"a selector of {where} is no CEL: {error}", f"invalid selector of {where}",
-                         remedy=self._remedy(expression, where))  # fmt: skip
-            return
-        except CelRuntimeError as error:
-            yield _error(error, where, expression, self._remedy(expression, where, device))
-            return
-        for conjunct in conjuncts:
-            yield reason_of(conjunct, check, where)
-
-    def _remedy(self, expression: str, where: str, device: AdvertisedDevice | None = None) -> str:
-        """What to write instead of a selector that fails."""
-        try:
-            view = self._view(expression, device) if device is not None else None
-        except CelRuntimeError:
-            view = None
-        return remedy(self.cluster, expression, where, view)
-
-    def _conjuncts(self, expression: str, device: AdvertisedDevice) -> tuple[cel.Conjunct, ...]:
-        """The conditions of a selector that a device does not meet; none if it is selected.
-
-        Raises:
-            CelCompileError: the expression is none.
-            CelRuntimeError: it fails for this device.
-        """
-        explainer = self._explainers.get(expression)
-        if explainer is None:
-            explainer = self._explainers[expression] = cel.Explainer(
-                cel.compile_selector(expression), self.evaluator.meter
-            )
-        # what does not cost too much as a whole is what its conditions are, where none of them fails
-        found = explainer.unmet(self._view(expression, device)) if explainer.is_admitted else None
-        if found is None or any(conjunct.result is None for conjunct in found):
-            if self.evaluator.selects(expression, device, sees_sharing=self.sees_sharing):
-                return ()
-            found = explainer.unmet(self._view(expression, device)) if found is None else found
-        return found
-
-    def _view(self, expression: str, device: AdvertisedDevice) -> cel.Device:
-        return self.evaluator.view(expression, device, sees_sharing=self.sees_sharing)
 
     def untolerated(self, device: AdvertisedDevice) -> Iterator[Reason]:
-        """The taints of a device that keep it away."""
+        """List the taints of a device that the request does not tolerate."""
         gates = self.cluster.gates
         if not gates.device_taints:
             return
@@ -241,7 +168,7 @@ class _Judge:
         return ""
 
     def held(self, device: AdvertisedDevice) -> Iterator[Reason]:
-        """The claims that hold a device that cannot be shared."""
+        """Name the claims that hold a device that cannot be shared."""
         if not self.alikeness.is_held(device):
             return
         claims = sorted({holder.claim for holder in self.cluster.holders.get(device.id, ())})
@@ -252,7 +179,7 @@ class _Judge:
 
 
 class _OnNode:
-    """The devices that one node can reach."""
+    """Judge the devices that one node can reach."""
 
     def __init__(self, judge_: _Judge, node: Node, pools: Sequence[NodePool]) -> None:
         self._judge = judge_
@@ -292,13 +219,20 @@ class _OnNode:
     def reasons(
         self, slice_: AdvertisedSlice, positions: Sequence[int], pool: NodePool
     ) -> Sequence[tuple[Reason, ...]]:
-        """What stands against devices that the node reaches, each; nothing where the allocator can choose it."""
+        """Return the reasons against each device that the node reaches; none where the allocator can choose it."""
         classes = None if pool.invalid else self._judge.alikeness.of_slice(slice_)
         if classes is None:
             return [self._of_device(slice_.devices[position], pool) for position in positions]
-        known = self._judge.known_slices.get(classes)
+        known, bars = self._judge.known_slices.get(classes), self._judge.bars
         if known is None:
-            known = [self._of_class(slice_, position, pool, alike) for position, alike in enumerate(classes)]
+            mismatches = self._judge.matching.of_usual(slice_, [seen for seen, _ in classes])
+            known = [
+                # the usual case is that nothing else bars them
+                unmatched
+                if bars.get(alike[1], _UNKNOWN) is None
+                else self._of_class(slice_.devices[position], pool, alike, unmatched)
+                for position, (alike, unmatched) in enumerate(zip(classes, mismatches, strict=True))
+            ]
             if not self._judge.alikeness.holds_any(classes):
                 self._judge.known_slices[classes] = known
         return known
@@ -306,24 +240,28 @@ class _OnNode:
     def _of_device(self, device: AdvertisedDevice, pool: NodePool) -> tuple[Reason, ...]:
         if pool.invalid:
             text = f"its pool {pool.id.name} is invalid: {pool.invalid}"
-            return (Reason(Check.POOL, text, "in an invalid pool"), *self._judge.mismatches(device))
+            return (Reason(Check.POOL, text, "in an invalid pool"), *self._judge.matching.mismatches(device))
         alike = self._judge.alikeness.of(device)
         found = self._judge.known.get(alike) if alike is not None else None
         if found is None:
             found = self._reasons(device, pool, alike)
             if alike is not None:
                 self._judge.known[alike] = found
+        return self._whole(found, device)
+
+    def _of_class(
+        self, device: AdvertisedDevice, pool: NodePool, alike: Class, mismatches: tuple[Reason, ...]
+    ) -> tuple[Reason, ...]:
+        found = self._judge.known.get(alike)
+        if found is None:
+            found = self._judge.known[alike] = self._with_bar(mismatches, device, pool, alike)
+        return self._whole(found, device)
+
+    def _whole(self, found: _Reasons, device: AdvertisedDevice) -> tuple[Reason, ...]:
+        """Join the reasons of a class of devices and the claims that hold this one."""
         if not found.is_barred:
             return found.first
         return (*found.first, *self._judge.held(device), *found.last)
-
-    def _of_class(self, slice_: AdvertisedSlice, position: int, pool: NodePool, alike: Class) -> tuple[Reason, ...]:
-        found = self._judge.known.get(alike)
-        if found is None:
-            found = self._judge.known[alike] = self._reasons(slice_.devices[position], pool, alike)
-        if not found.is_barred:
-            return found.first
-        return (*found.first, *self._judge.held(slice_.devices[position]), *found.last)
 
     def _reasons(self, device: AdvertisedDevice, pool: NodePool, alike: Class | None) -> _Reasons:
         mismatches: tuple[Reason, ...] | None = None
@@ -335,7 +273,12 @@ class _OnNode:
                 if error.kind == "node-selector-invalid":
                     return _Reasons((Reason(Check.ERROR, str(error), "with an invalid node selector"),))
         if mismatches is None:  # with none, a device that its node scope does not keep away matches
-            mismatches = tuple(self._judge.mismatches(device))
+            mismatches = tuple(self._judge.matching.mismatches(device))
+        return self._with_bar(mismatches, device, pool, alike)
+
+    def _with_bar(
+        self, mismatches: tuple[Reason, ...], device: AdvertisedDevice, pool: NodePool, alike: Class | None
+    ) -> _Reasons:
         try:
             bar = self._bar(device, pool, alike)
         except AllocationError as error:
@@ -346,7 +289,7 @@ class _OnNode:
         return _Reasons((*mismatches, *bar.taints), bar.rest, is_barred=True)
 
     def _bar(self, device: AdvertisedDevice, pool: NodePool, alike: Class | None) -> _Bar | None:
-        """Why a device cannot be had; None if it can, or one that is like it in all but what selectors see.
+        """Find why a device cannot be had, whether it matches or not; None if it can.
 
         Raises:
             AllocationError: the request cannot be computed with.
@@ -384,14 +327,6 @@ class _OnNode:
             if counters is None:
                 counters = self._ledgers[pool] = PoolCounters(pool, cluster)
             yield from counters.reasons(device)
-
-
-def _error(error: CelRuntimeError, where: str, expression: str, mended: str) -> Reason:
-    if error.kind == "no-such-key":
-        text = f"has no {error.key}, for which a selector of {where} asks without has()"
-        return Reason(Check.ERROR, text, f"without {error.key}", remedy=mended, details={"selector": expression})
-    text = f"a selector of {where} fails: {error.message}"
-    return Reason(Check.ERROR, text, f"error in a selector of {where}", remedy=mended, details={"selector": expression})
 
 
 def _taint(taint: DeviceTaint, rule: str) -> Reason:

@@ -1,4 +1,4 @@
-"""What is wrong with selectors that fail, or that no device matches: what dra-kit lint says of them, too."""
+"""What is wrong with selectors that fail, or that no device matches: the findings of dra-kit lint."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ _STARTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 
 def failing_containers(pod: ObjectView) -> list[str]:
-    """What the kubelet says of each container that fails: ``container app: CrashLoopBackOff: back-off 10s …``.
+    """List the kubelet's status of each container that fails: ``container app: CrashLoopBackOff: back-off 10s …``.
 
     Args:
         pod: the pod with its status.

@@ -74,7 +74,7 @@ class _PodExplainer:
             outcome: Outcome = "not-prepared" if failing else "runs" if phase == "Running" else "scheduled"
             problems: tuple[str, ...] = ()
             containers = failing_containers(self._pod)
-            if containers:  # which are only started once everything is prepared, whatever Events of before say
+            if containers:  # which are only started once everything is prepared, despite earlier Events
                 outcome, problems = "not-running", (*containers, *self._of_devices(containers, claims))
             elif outcome != "runs" and (problems := tuple(self._never_prepared(node, claims))):
                 outcome = "bypassed"
@@ -265,7 +265,7 @@ class _PodExplainer:
                 yield outcome.node.name
 
     def _events(self) -> Iterator[Report]:
-        """Warnings on the pod, the last of each reason; what the scheduler says is in a condition, too."""
+        """Return the warnings on the pod, the last of each reason; the scheduler's message is in a condition, too."""
         last: dict[str, Report] = {}
         for condition in (self._pod.get("status") or {}).get("conditions") or ():
             if condition.get("type") == "PodScheduled" and condition.get("status") == "False":

@@ -21,7 +21,7 @@ _TERMINAL: Final = frozenset({"Succeeded", "Failed"})
 
 
 def foreword(pod: ObjectView) -> Iterator[str]:
-    """What is to be known before anything else is said of a pod that has no node, a sentence each.
+    """List what precedes the explanation of a pod that has no node, a sentence each.
 
     Args:
         pod: without a node.

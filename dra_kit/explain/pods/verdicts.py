@@ -63,7 +63,7 @@ class PodExplanation:
         outcome: ``waits``: for a claim; ``bypassed``: it has a node and no devices; ``not-prepared``: it has a node and
             devices, which the kubelet cannot prepare; ``not-running``: it has them prepared, and a container fails;
             ``devices-fit``: it can run as far as its devices go, and not everything was looked at; ``unknown``: that
-            depends on nodes that could not be read; ``stopped``: it is too much work to tell.
+            depends on nodes that could not be read; ``stopped``: it is too much work to find out.
         node: where it is.
         claims: that it needs.
         problems: what stands in its way besides the devices of one claim, a sentence each.

@@ -27,7 +27,7 @@ _PARAMETERS: Final = 300
 
 
 def tell_claim(page: Page, explanation: ClaimExplanation) -> None:
-    """A claim: devices first, the verdict last."""
+    """Write the explanation of a claim: devices first, the verdict last."""
     if explanation.claim.metadata.deletion_timestamp:
         page.bad(f"{explanation.key} is being deleted")
     allocation = explanation.claim.status.allocation
@@ -61,7 +61,7 @@ def tell_claim(page: Page, explanation: ClaimExplanation) -> None:
 
 
 def _change(explanation: ClaimExplanation, miss: Miss) -> str:
-    """What would have to change, and what comes of it."""
+    """Describe a change and its effect."""
     several = len(explanation.requests) > 1 or "/" in miss.request
     whose = f" for {miss.request}" if several and miss.request else ""
     if miss.devices is None:
@@ -72,7 +72,7 @@ def _change(explanation: ClaimExplanation, miss: Miss) -> str:
 
 
 def tell_gaps(page: Page, gaps: Sequence[Gap]) -> None:
-    """What could not be read."""
+    """List the objects that could not be read, and the rights that are missing."""
     if not gaps:
         return
     page.line()
@@ -171,7 +171,7 @@ def _tell_allocated(page: Page, explanation: ClaimExplanation, allocation: Alloc
 
 
 def _conditions(explanation: ClaimExplanation) -> Iterator[str]:
-    """What drivers say of the devices they prepared."""
+    """List the conditions that drivers report of devices they prepared."""
     for entry in (explanation.claim.status.model_extra or {}).get("devices") or ():
         status = AllocatedDeviceStatus.model_validate(entry)
         for condition in status.conditions:
@@ -191,7 +191,7 @@ def _tell_results(page: Page, allocation: AllocationResult) -> None:
 
 
 def _configs(allocation: AllocationResult, result: DeviceRequestAllocationResult) -> Iterator[str]:
-    """The configuration of a device, the strongest first."""
+    """List the configurations of a device, the strongest first."""
     configs = configs_for_driver(allocation.devices.config, result.request, result.driver)
     if not configs:
         yield "no configuration: the driver's default"

@@ -43,12 +43,21 @@ def by_place(verdicts: Sequence[DeviceVerdict]) -> list[Place]:
         verdicts: on all devices.
     """
     by_nodes: dict[tuple[str, ...], list[DeviceVerdict]] = {}
+    # devices of one slice, and like devices, have one object in common: nodes and reasons are compared once for each
+    same_nodes: dict[int, list[DeviceVerdict]] = {}
+    same_reasons: dict[int, int] = {}
+    numbers: dict[Hashable, int] = {}
     for verdict in verdicts:
-        by_nodes.setdefault(tuple(verdict.nodes), []).append(verdict)
+        there = same_nodes.get(id(verdict.nodes))
+        if there is None:
+            there = same_nodes[id(verdict.nodes)] = by_nodes.setdefault(tuple(verdict.nodes), [])
+        there.append(verdict)
+        if id(verdict.reasons) not in same_reasons:
+            same_reasons[id(verdict.reasons)] = numbers.setdefault(verdict.reasons, len(numbers))
     alike: dict[Hashable, list[tuple[str, ...]]] = {}
     for nodes, devices in by_nodes.items():
-        look = tuple((verdict.driver, verdict.name, verdict.reasons) for verdict in devices)
+        look = tuple([(verdict.driver, verdict.name, same_reasons[id(verdict.reasons)]) for verdict in devices])
         alike.setdefault((look, len(nodes) == 1 or nodes), []).append(nodes)
     places = [Place(tuple(node for nodes in group for node in nodes), by_nodes[group[0]]) for group in alike.values()]
-    places.sort(key=lambda place: min(len(verdict.reasons) for verdict in place.devices))
+    places.sort(key=lambda place: min([len(verdict.reasons) for verdict in place.devices]))
     return places

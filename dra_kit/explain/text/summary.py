@@ -28,7 +28,7 @@ def summarize(verdicts: Sequence[DeviceVerdict]) -> str:
     """
     if not verdicts:
         return "no devices at all"
-    nodes = {node for verdict in verdicts for node in verdict.nodes}
+    nodes = set().union(*{id(verdict.nodes): verdict.nodes for verdict in verdicts}.values())
     where = f" on {counted(len(nodes), 'node')}" if nodes else ""
     return f"{counted(len(verdicts), 'device')}{where}: {', '.join(groups_of(verdicts))}"
 
@@ -40,13 +40,18 @@ def groups_of(verdicts: Iterable[DeviceVerdict]) -> list[str]:
         verdicts: on the devices.
     """
     groups: dict[tuple[Check, str, str], list[Reason]] = {}
+    same_reasons: dict[int, list[Reason]] = {}  # like devices have them in common
     fitting = 0
     for verdict in verdicts:
-        if verdict.fits:
+        reasons = verdict.reasons
+        if not reasons:
             fitting += 1
-        else:
-            first = verdict.reasons[0]
-            groups.setdefault((first.check, first.brief, first.wanted), []).append(first)
+            continue
+        group = same_reasons.get(id(reasons))
+        if group is None:
+            first = reasons[0]
+            group = same_reasons[id(reasons)] = groups.setdefault((first.check, first.brief, first.wanted), [])
+        group.append(reasons[0])
     parts = [f"{fitting} fit" if fitting > 1 else "1 fits"] if fitting else []
     by_size = sorted(groups.items(), key=lambda item: -len(item[1]))
     parts += [f"{len(reasons)} {brief}{_values(reasons, wanted)}" for (_, brief, wanted), reasons in by_size[:_GROUPS]]

@@ -28,7 +28,7 @@ def difference(spec: v1.ResourceClaimSpec, classes: Mapping[str, v1.DeviceClass 
         classes: those that are known, by name; their configs count, too.
     """
     seen: dict[str, tuple[str, str]] = {}
-    for request, device_class in _ways(spec):
+    for request, device_class in _choices(spec):
         entries = [*_of_class(request, classes.get(device_class)), *_of_claim(spec)]
         for driver in dict.fromkeys(entry.opaque.driver for entry in entries if entry.opaque is not None):
             configs = configs_for_driver(entries, request, driver)
@@ -42,7 +42,7 @@ def difference(spec: v1.ResourceClaimSpec, classes: Mapping[str, v1.DeviceClass 
     return None
 
 
-def _ways(spec: v1.ResourceClaimSpec) -> Iterator[tuple[str, str]]:
+def _choices(spec: v1.ResourceClaimSpec) -> Iterator[tuple[str, str]]:
     """Yield requests, or ``request/subrequest``, and the class of each."""
     for request in spec.devices.requests:
         if request.exactly is not None:

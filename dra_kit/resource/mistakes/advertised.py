@@ -196,7 +196,7 @@ class Advertised:
     def distinct(self) -> list[tuple[KnownDevice, int]]:
         """Devices that differ in what a selector can see, with their numbers."""
         found: dict[Hashable, tuple[KnownDevice, int]] = {}
-        for slice_, device in ((slice_, device) for slice_ in self._slices for device in slice_.devices):
+        for slice_, device in ((each, device) for each in self._slices for device in each.devices):
             key = (
                 slice_.spec.driver,
                 tuple([(name, *vars(each).values()) for name, each in device.attributes.items()]),

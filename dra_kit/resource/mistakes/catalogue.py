@@ -49,12 +49,12 @@ ALWAYS: Final[tuple[Check, ...]] = (
 
 
 def mistakes(expression: Expression, advertised: Advertised | None = None, driver: str = "") -> Iterator[Mistake]:
-    """Everything that is wrong with an expression, as far as its text and the names and types of devices tell.
+    """Find what is wrong with an expression, by its text and the names and types of devices.
 
     Args:
         expression: compiled or not.
         advertised: the devices that are known; None looks at the text alone.
-        driver: whose devices they are that a selector looks at, as the class says; empty if that is not known.
+        driver: whose devices they are that a selector looks at, by the class; empty if that is not known.
     """
     named = driver_of(expression) or driver
     likely = _only(walk(expression.root), expression) if expression.root else ""
@@ -68,7 +68,7 @@ def mistakes(expression: Expression, advertised: Advertised | None = None, drive
 
 
 def driver_of(expression: Expression) -> str:
-    """The driver whose devices alone meet a selector; empty if it does not say so."""
+    """Return the driver whose devices alone meet a selector; empty if it names none."""
     return _only(conjuncts(expression.root), expression) if expression.root else ""
 
 

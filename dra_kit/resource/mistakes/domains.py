@@ -11,7 +11,7 @@ from dra_kit.resource.mistakes.mistake import Mistake, Replacement, comparison, 
 from dra_kit.resource.mistakes.reads import read_of, reads
 
 SOME_DRIVER: Final = "<driver>"
-"""Stands in a remedy for a driver that the expression alone does not tell."""
+"""Stands in a remedy for a driver that is not known from the expression alone."""
 _OF_OPTIONALS: Final = frozenset({"orValue", "or", "hasValue", "value"})
 
 

@@ -42,7 +42,7 @@ def compiled(text: str, declarations: cel.Environment, *, path: str = "", role: 
     try:
         root = parse(text)
     except (Refusal, RecursionError):
-        pass  # the compiler says the same, and where
+        pass  # the compiler reports the same, with the place
     compiler = cel.compile_derived if role == "derived" else cel.compile_selector
     try:
         program = compiler(text, environment=declarations)

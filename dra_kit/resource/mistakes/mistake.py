@@ -13,7 +13,7 @@ ORDERED: Final = {"_<_": "<", "_<=_": "<=", "_>_": ">", "_>=_": ">="}
 EQUAL: Final = {"_==_": "==", "_!=_": "!="}
 COMPARISONS: Final = {**ORDERED, **EQUAL}
 SWAPPED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
-"""The operator that says the same with its sides exchanged."""
+"""The equivalent operator with its sides exchanged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Mistake:
 
     Attributes:
         rule: id of the rule.
-        start: index in the expression of the first character that is meant.
+        start: index in the expression of the first character that is wrong.
         end: behind the last one.
         message: what is wrong.
         help: what to write instead.

@@ -52,7 +52,7 @@ def quantity_comparison(expression: Expression) -> Iterator[Mistake]:
         text = expression.text
         wish = _comparison(left.text(text), operator, _as_quantity(right, text))
         message = f"a quantity cannot be compared with {other} by {text[begin:end]}"
-        # of a number without unit nobody knows which is meant
+        # the unit of a number without one is not known
         sure = is_quantity(right) or _has_unit(right)
         fix = (Replacement(node.start, node.end, wish),) if sure and _is_whole(node, expression) else ()
         yield Mistake("quantity-comparison", begin, end, message, f"write {wish}", fix)
@@ -124,7 +124,7 @@ def _is_whole(node: Node, expression: Expression) -> bool:
 
 
 def _nearest(text: str) -> str:
-    """Quantities that may be meant: ``80 GB`` is ``80G`` or ``80Gi``, ``80 GiB`` is ``80Gi``."""
+    """Return the quantities that a text may stand for: ``80 GB`` is ``80G`` or ``80Gi``, ``80 GiB`` is ``80Gi``."""
     tried = text.replace(" ", "").removesuffix("B").removesuffix("b")
     for candidate in (tried, tried.capitalize(), tried.upper()):
         try:

@@ -22,7 +22,7 @@ class Read:
     Attributes:
         kind: which map of the device.
         domain: the key of it; None if it is computed.
-        name: the key below; None if it is computed, or where the whole domain is meant.
+        name: the key below; None if it is computed, or where the whole domain is read.
         node: all of it.
         domain_node: where the domain is written; None for ``device.attributes`` as a whole.
         last: whether nothing is looked up below the domain: ``name`` is not just unknown.

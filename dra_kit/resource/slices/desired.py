@@ -29,7 +29,7 @@ class DesiredPool:
         all_nodes: every node may use the devices.
         devices: in the order in which the scheduler is to try them.
         counter_sets: what devices of this pool draw on (KEP-4815).
-        partition_type_attribute: the attribute that tells the kind of a partition (KEP-5677).
+        partition_type_attribute: the attribute with the kind of a partition (KEP-5677).
         skip_node_operations: calls to the node plugin that the devices do not need (KEP-5945).
         per_device_node_selection: each device names its nodes itself.
     """

@@ -97,7 +97,8 @@ class LazySlice:
         """The name of a device."""
         if self.usual is None:
             return self.spec.devices[position].name
-        return self.usual.documents[position].get("name", "")
+        name: str = self.usual.documents[position].get("name", "")
+        return name
 
     @cached_property
     def devices(self) -> tuple[Device, ...]:
@@ -105,7 +106,7 @@ class LazySlice:
         return self.spec.devices if self.usual is None else tuple(map(self._usual_device, range(len(self))))
 
     def values(self, attribute: str) -> list[object]:
-        """What usual devices have by the name of an attribute, None where they have none; its type is in their forms."""
+        """What usual devices have by an attribute's name, None where they have none; its type is in their forms."""
         found: list[object] = []
         for document in self.usual.documents if self.usual is not None else ():
             value = document.get("attributes", _NOTHING).get(attribute)

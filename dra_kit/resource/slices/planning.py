@@ -93,7 +93,7 @@ class _PoolPlanner:
         return Plan(deletes, updates, creates)
 
     def _current(self) -> dict[int, v1.ResourceSlice]:
-        """The stored slices that can be kept, by index; all others are obsolete."""
+        """Return the stored slices that can stay, by index; all others are obsolete."""
         current: dict[int, v1.ResourceSlice] = {}
         for item in sorted(self._stored, key=lambda item: item.metadata.name):
             index = parse_index(item.metadata.name, len(self._contents))

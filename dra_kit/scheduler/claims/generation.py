@@ -27,7 +27,7 @@ def missing_claims(pod: ObjectView) -> list[PodClaim]:
 
 
 def generated_claim(pod: ObjectView, entry: str, claims: Iterable[ObjectView]) -> ObjectView | None:
-    """The claim that was generated for an entry of the pod earlier, whatever the pod's status says."""
+    """The claim that was generated for an entry of the pod earlier, whatever is in the pod's status."""
     for claim in claims:
         annotations = claim["metadata"].get("annotations", {})
         if annotations.get(POD_CLAIM_ANNOTATION) == entry and owns(pod, claim):

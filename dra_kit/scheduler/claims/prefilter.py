@@ -1,4 +1,4 @@
-"""What a pod needs of its claims before a node is chosen: PreEnqueue and PreFilter of DynamicResources (1.37). Pure."""
+"""Checks of a pod's claims before a node is selected: PreEnqueue and PreFilter of DynamicResources (1.37). Pure."""
 
 from __future__ import annotations
 

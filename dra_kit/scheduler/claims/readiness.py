@@ -8,7 +8,7 @@ from dra_kit.values.json import ObjectView
 
 
 class BindingFailed(Exception):
-    """A driver says that a device will not become ready; the text is kube-scheduler's."""
+    """A driver reports that a device will not become ready; the text is kube-scheduler's."""
 
 
 def awaited(claim: ObjectView) -> list[Any]:

@@ -99,7 +99,7 @@ class ClaimTracker:
         if not self._under_way:
             self._gone.clear()
 
-    # --- what the informer tells
+    # --- events of the informer
 
     def seen(self, claim: ObjectView, *, deleted: bool) -> None:
         """The informer has a new state of a claim."""

@@ -78,10 +78,10 @@ def explain_choices(
     """What there was to choose from, for each result of the allocations of a pod.
 
     Args:
-        snapshot: as it was when the devices were chosen.
+        snapshot: as it was when the devices were allocated.
         gates: of the scheduler.
         selection: what fits on the node.
-        node: that was chosen.
+        node: the selected one.
         allocations: ResourceClaims and what was allocated to them.
 
     Yields:

@@ -62,7 +62,7 @@ class Unschedulable(Exception):
         self.remedy = remedy
 
     def after_remedy(self, text: str) -> Unschedulable:
-        """The same refusal, which tells what came of the remedy."""
+        """Return the same refusal with the result of the remedy."""
         return Unschedulable(fit_message(self.rejections, text), rejections=self.rejections)
 
 

@@ -51,7 +51,7 @@ class Rejection:
 
     @property
     def plugin(self) -> str:
-        """Of kube-scheduler, that says so."""
+        """Name of the kube-scheduler plugin that rejects it."""
         return _PLUGINS.get(self.kind, DYNAMIC_RESOURCES)
 
 
@@ -96,7 +96,7 @@ def node_loads(nodes: Iterable[ObjectView], placed: Iterable[tuple[str, ObjectVi
 def node_rejection(
     pod: ObjectView, load: NodeLoad, requests: Mapping[str, int], provided: Iterable[str]
 ) -> Rejection | None:
-    """Why the node is not for the pod, by the first filter that says so; None where it is.
+    """Why the node is not for the pod, by the first filter that rejects it; None where it is.
 
     Args:
         pod: to place.

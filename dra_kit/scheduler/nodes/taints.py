@@ -22,7 +22,7 @@ class Eviction:
 
     Attributes:
         at: when.
-        rules: names of the DeviceTaintRules that say so; none where the taint is in a slice.
+        rules: names of the DeviceTaintRules with the taint; none where the taint is in a slice.
     """
 
     at: dt.datetime

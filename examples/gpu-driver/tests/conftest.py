@@ -1,4 +1,4 @@
-"""What the tests share: a pretended node, and a bench on it."""
+"""What the tests share: a fake node, and a bench on it."""
 
 import shutil
 from collections.abc import Iterator
@@ -12,19 +12,19 @@ from dra_kit.testing import BlockingBench, unit
 
 from gpu_driver.devices.gpu import Gpu
 from gpu_driver.devices.inventory import inventory
+from gpu_driver.devices.last_seen import LastSeen
 from gpu_driver.devices.provider import find
-from gpu_driver.devices.remembered import Remembered
 from gpu_driver.driver import driver
 from gpu_driver.hardware import Hardware
 from gpu_driver.nvml.fake.fake import FakeNvml
 from gpu_driver.nvml.fake.hardware import fake_hardware
 from gpu_driver.settings import Settings
-from tests.pretended_library import build
+from tests.library_double import build
 
 
 @dataclass
 class Node:
-    """A pretended node, its devices by name, and the bench that prepares claims on it."""
+    """A fake node, its devices by name, and the bench that prepares claims on it."""
 
     hardware: Hardware
     nvml: FakeNvml
@@ -34,7 +34,7 @@ class Node:
     @property
     def devices(self) -> dict[str, Gpu]:
         """What claims can get now, with no partition of the driver's own left out."""
-        found = inventory(find(self.hardware, (), Remembered(self.hardware.host.parent / "gpus.json")), self.settings)
+        found = inventory(find(self.hardware, (), LastSeen(self.hardware.host.parent / "gpus.json")), self.settings)
         return {device.name: device for pool in found.pools for device in pool.devices}
 
     @property
@@ -76,5 +76,5 @@ def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("pynvml", reason="the real NVML is not tested: nvidia-ml-py is not installed")
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
-        pytest.skip("the real NVML is not tested: there is no gcc to build a library that pretends to be NVIDIA's")
+        pytest.skip("the real NVML is not tested: there is no gcc to build a double of NVIDIA's library")
     return build(compiler, tmp_path_factory.mktemp("driver-root"))

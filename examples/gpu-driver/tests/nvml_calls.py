@@ -16,7 +16,7 @@ Answer = dict[str, object]
 
 
 def ask(library: str) -> Answer:
-    """Every call that a pretended library of somebody else may answer, too; an error is its number."""
+    """Every call that a mock of somebody else may answer, too; an error is its number."""
     pynvml.nvmlLib = ctypes.CDLL(library)
     found: Answer = {"nvmlDeviceGetCount before nvmlInit": _answer(pynvml.nvmlDeviceGetCount)}
     pynvml.nvmlInitWithFlags(1)

@@ -30,7 +30,7 @@ def decode(kind: str, settings: Settings = ALL_ON, version: str = "resource.nvid
         ({"sharing": {**TIME_SLICING, "timeSlicingConfig": {"interval": "Long"}}}, "Long"),
     ],
 )
-def test_a_time_slice_that_is_not_said_is_the_default(body: dict[str, Any], interval: str) -> None:
+def test_a_time_slice_without_interval_is_the_default(body: dict[str, Any], interval: str) -> None:
     assert decode("GpuConfig", **body).sharing.interval == interval
 
 
@@ -61,7 +61,7 @@ def test_what_is_left_out_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "body", "said"),
+    ("kind", "body", "message"),
     [
         ("GpuConfig", {"sharring": {}}, "sharring"),
         ("GpuConfig", {"sharing": {**TIME_SLICING, "timeSlicingConfig": {"intervall": "Long"}}}, "intervall"),
@@ -85,8 +85,8 @@ def test_what_is_left_out_changes_nothing() -> None:
         ("VfioDeviceConfig", {"iommu": {"backendPolicy": "X"}}, "PreferIommuFD"),
     ],
 )
-def test_what_is_refused_when_it_is_applied(kind: str, body: dict[str, Any], said: str) -> None:
-    with pytest.raises(dra.InvalidConfig, match=said):
+def test_what_is_refused_when_it_is_applied(kind: str, body: dict[str, Any], message: str) -> None:
+    with pytest.raises(dra.InvalidConfig, match=message):
         decode(kind, **body)
 
 
@@ -111,7 +111,7 @@ def test_the_config_of_talks_is_upgraded() -> None:
 
 
 @pytest.mark.parametrize(("limit", "told"), [("10Gi", "10240M"), ("10G", "9536M"), ("1.5Gi", "1536M"), ("1Mi", "1M")])
-def test_a_limit_is_told_in_whole_mebibytes(limit: str, told: str) -> None:
+def test_a_limit_is_passed_in_whole_mebibytes(limit: str, told: str) -> None:
     assert limits(["GPU-bbb", "GPU-aaa"], dra.QuantityField(limit), {}) == {"GPU-aaa": told, "GPU-bbb": told}
 
 

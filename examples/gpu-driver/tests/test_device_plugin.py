@@ -40,7 +40,7 @@ def served(path: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("resource", ["gpu", "gpu.shared", "mig-1g.5gb"])
-def test_the_device_plugin_is_told_with_both_ways_out(host: Path, resource: str) -> None:
+def test_the_device_plugin_is_reported_with_both_remedies(host: Path, resource: str) -> None:
     with (
         served(plugin(host, resource)),
         pytest.raises(dra.ConfigurationError, match=rf"nvidia-{resource}\.sock.*nodeSelector.*--beside-device-plugin"),
@@ -53,7 +53,7 @@ def test_another_vendors_plugin_is_no_hindrance(host: Path) -> None:
         refuse_beside_device_plugin(host, KUBELET)
 
 
-def test_the_driver_refuses_to_start_beside_it_unless_it_is_told_to(host: Path, node: Node) -> None:
+def test_the_driver_refuses_to_start_beside_it_unless_a_setting_allows_it(host: Path, node: Node) -> None:
     hardware = replace(node.hardware, fake=False, host=host)
     settings = Settings(kubelet_root=KUBELET)
     with served(plugin(host)):

@@ -87,16 +87,16 @@ def test_the_libraries_of_a_driver_in_a_folder_of_its_own_have_the_hosts_paths(n
     assert f"/run/nvidia/driver/usr/lib/x86_64-linux-gnu/libcuda.so.{VERSION}" in paths
 
 
-def test_pretended_libraries_are_mounted_from_where_they_are(node: Node) -> None:
+def test_fake_libraries_are_mounted_from_where_they_are(node: Node) -> None:
     assert all(Path(mount.host_path).exists() for mount in driver_files(node.hardware, Path("/")))
 
 
-def test_without_libraries_the_claim_waits_and_is_told_the_setting(node: Node) -> None:
+def test_without_libraries_the_claim_waits_and_the_error_names_the_setting(node: Node) -> None:
     with pytest.raises(dra.NotYet, match="--driver-root"):
         driver_files(node.hardware, Path("/opt/nothing"))
 
 
-def test_nvidia_ctk_tells_of_the_driver_where_it_is_installed(node: Node, double: Double) -> None:
+def test_nvidia_ctk_lists_the_driver_where_it_is_installed(node: Node, double: Double) -> None:
     [prepared] = node.bench.prepare("train", [node.devices["gpu-0"]])
     edits = prepared.claim_edits
     assert edits is not None
@@ -147,7 +147,7 @@ def test_files_that_are_gone_are_looked_for_again(node: Node, double: Double, to
     ("text", "code", "told"),
     [("Error: no NVML", 1, "no NVML"), ("no JSON", 0, "no CDI spec"), ("{}", 0, "no CDI spec")],
 )
-def test_an_nvidia_ctk_that_fails_is_told_and_run_again(
+def test_an_nvidia_ctk_that_fails_is_reported_and_run_again(
     node: Node, double: Double, text: str, code: int, told: str
 ) -> None:
     common = CommonEdits()

@@ -11,15 +11,15 @@ import pytest
 from dra_kit.testing import unit
 
 from gpu_driver.devices.inventory import inventory
+from gpu_driver.devices.last_seen import LastSeen
 from gpu_driver.devices.provider import find
-from gpu_driver.devices.remembered import Remembered
 from gpu_driver.driver import driver
 from gpu_driver.hardware import Hardware
 from gpu_driver.nvml.backend import Placement
 from gpu_driver.nvml.fake.hardware import fake_hardware
 from gpu_driver.nvml.fake.profile import load
 from gpu_driver.settings import Settings
-from tests.pretended_library import PretendedLibrary
+from tests.library_double import LibraryDouble
 
 SETTINGS = Settings(dynamic_mig=True, shared_mig=True)
 
@@ -33,7 +33,7 @@ def fake(tmp_path: Path, profile: str) -> Hardware:
 def real(fake: Hardware, profile: str, nvml_library: Path, tmp_path: Path) -> Iterator[Hardware]:
     from gpu_driver.nvml.library import NvmlLibrary
 
-    PretendedLibrary(nvml_library, load(profile), tmp_path / "gpus")
+    LibraryDouble(nvml_library, load(profile), tmp_path / "gpus")
     nvml = NvmlLibrary(nvml_library)
     yield replace(fake, nvml=nvml)
     nvml.close()
@@ -42,7 +42,7 @@ def real(fake: Hardware, profile: str, nvml_library: Path, tmp_path: Path) -> It
 @pytest.mark.parametrize("profile", ["h100", "a100-t4", "gb200", "l4"])
 def test_the_devices_are_those_of_the_fake(fake: Hardware, real: Hardware, tmp_path: Path) -> None:
     ours, theirs = (
-        inventory(find(hardware, (), Remembered(tmp_path / f"{name}.json")), SETTINGS)
+        inventory(find(hardware, (), LastSeen(tmp_path / f"{name}.json")), SETTINGS)
         for name, hardware in (("ours", fake), ("theirs", real))
     )
     assert theirs == ours
@@ -53,7 +53,7 @@ def test_a_partition_is_made_and_goes_with_its_claim(fake: Hardware, real: Hardw
     fake.nvml.set_mig_mode(uuid, enabled=True)
     twin = fake.nvml.create_gpu_instance(uuid, 9, Placement(0, 4))
     fake.nvml.create_compute_instance(uuid, twin.id, 2)
-    found = inventory(find(real, (), Remembered(tmp_path / "gpus.json")), SETTINGS)
+    found = inventory(find(real, (), LastSeen(tmp_path / "gpus.json")), SETTINGS)
     devices = {device.name: device for pool in found.pools for device in pool.devices}
     with unit(driver, hardware=real, settings=SETTINGS) as bench:
         [prepared] = bench.prepare("train", [devices["gpu-0-mig-3g40gb-9-0"]])

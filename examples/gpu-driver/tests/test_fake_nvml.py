@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from gpu_driver.nvml.backend import ComputeMode, NvmlBackend, NvmlEvent, Placement, RecoveryAction
 from gpu_driver.nvml.errors import NvmlError, NvmlReturn
-from gpu_driver.nvml.fake import breaking, mig_rules
+from gpu_driver.nvml.fake import injection, mig_rules
 from gpu_driver.nvml.fake.fake import FakeNvml
-from gpu_driver.nvml.fake.profile import Fault, Happening, Profile, load, names
+from gpu_driver.nvml.fake.profile import Fault, Profile, ScheduledEvent, load, names
 
 TABLES = {
     name: table for name in ("h100", "a100-40gb") for kind in load(name).gpu_types.values() if (table := kind.mig)
@@ -76,7 +76,7 @@ def test_a_reboot_takes_the_instances_and_gives_new_uuids(hopper: FakeNvml) -> N
     for _ in range(2):
         hopper.set_mig_mode(uuid, enabled=True)
         uuids.append(hopper.create_compute_instance(uuid, make(hopper, uuid, "1g.10gb", 0), 0).mig_uuid)
-        breaking.reboot(hopper)
+        injection.reboot(hopper)
     assert hopper.gpu_instances(uuid) == []
     assert len(set(uuids)) == 2
 
@@ -87,12 +87,12 @@ def test_mig_mode_outlives_a_reboot_before_hopper_alone(name: str, stays: bool, 
     uuid = [gpu.uuid for gpu in nvml.gpus()][1]
     if not stays:
         nvml.set_mig_mode(uuid, enabled=True)
-    breaking.reboot(nvml)
+    injection.reboot(nvml)
     assert nvml.mig_mode(uuid).current is stays
     assert nvml.gpu_instances(uuid) == []
 
 
-def test_a_fault_comes_after_as_many_calls_as_it_says_also_in_a_new_process(tmp_path: Path) -> None:
+def test_a_fault_comes_after_its_number_of_calls_also_in_a_new_process(tmp_path: Path) -> None:
     broken = Fault(call="nvmlDeviceGetComputeMode", after=1, error="TIMEOUT")
     profile = load("l4").model_copy(update={"faults": (broken,)})
     uuid = first(FakeNvml(profile, tmp_path))
@@ -115,7 +115,7 @@ def test_a_call_that_hangs_holds_up_no_other_gpu(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("step", "takes"), [("setMigMode", 0.2), ("createGi", 0.3), ("createCi", 0.4)])
-def test_a_step_takes_as_long_as_the_profile_says(step: str, takes: float, tmp_path: Path) -> None:
+def test_a_step_takes_as_long_as_in_the_profile(step: str, takes: float, tmp_path: Path) -> None:
     text = load("h100").model_dump(mode="json", by_alias=True)
     nvml = FakeNvml(Profile.model_validate({**text, "timing": {step: takes}}), tmp_path)
     uuid, begin = first(nvml), time.monotonic()
@@ -139,7 +139,7 @@ def test_what_exists_never_overlaps_and_never_exceeds_the_gpu(kind: str, wanted:
     assert sum(row.c for row, _ in made) <= table.compute_slices
 
 
-def test_nothing_is_kept_of_gpus_that_are_as_they_were(hopper: FakeNvml, tmp_path: Path) -> None:
+def test_nothing_is_stored_of_gpus_that_are_as_they_were(hopper: FakeNvml, tmp_path: Path) -> None:
     uuid = first(hopper)
     hopper.set_mig_mode(uuid, enabled=True)
     made = hopper.create_gpu_instance(uuid, 9, Placement(0, 4))
@@ -165,30 +165,30 @@ def test_what_is_done_to_a_gpu_is_shown_and_so_is_its_end(hopper: FakeNvml, tmp_
         "memory slices: [. . . . 1 1 1 1]",
         "partition 3g.40gb at 4: compute slices 1, 1",
     ]
-    breaking.reboot(hopper)
+    injection.reboot(hopper)
     assert file.read_text() == before
 
 
 def test_a_lost_gpu_is_shown_as_lost(hopper: FakeNvml, tmp_path: Path) -> None:
-    breaking.lose(hopper.state, first(hopper))
+    injection.lose(hopper.state, first(hopper))
     assert (tmp_path / "gpus/gpu-0").read_text().startswith("driver: lost\n")
 
 
 def scheduled(*events: dict[str, object]) -> Profile:
     """A profile to which these things happen."""
-    return load("l4").model_copy(update={"events": tuple(Happening.model_validate(event) for event in events)})
+    return load("l4").model_copy(update={"events": tuple(ScheduledEvent.model_validate(event) for event in events)})
 
 
-def test_what_a_profile_says_befalls_a_gpu_when_its_time_has_come_and_once(tmp_path: Path) -> None:
+def test_an_event_of_a_profile_happens_at_its_time_and_once(tmp_path: Path) -> None:
     profile = scheduled({"at": 0, "gpu": 1, "lost": True}, {"at": 3600, "gpu": 0, "xid": 79})
     nvml = FakeNvml(profile, tmp_path)
     assert [gpu.minor for gpu in nvml.gpus()] == [0, 2, 3]
-    breaking.find(nvml.state, profile.gpus[1].uuid)
+    injection.find(nvml.state, profile.gpus[1].uuid)
     assert len(FakeNvml(profile, tmp_path).gpus()) == 4  # the next process does not lose it again
     assert [event.kind for _, event in nvml.state.read().events] == ["lost"]
 
 
-def test_who_listens_hears_what_a_profile_says(tmp_path: Path) -> None:
+def test_events_of_a_profile_reach_who_listens(tmp_path: Path) -> None:
     nvml = FakeNvml(scheduled({"at": 3600, "gpu": 0, "xid": 94, "gi": 3}), tmp_path)
     uuid = first(nvml)
     events = nvml.events([uuid])
@@ -205,7 +205,7 @@ def test_a_recovery_action_comes_at_its_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("event", "said"),
+    ("event", "message"),
     [
         ({"at": 0, "gpu": 0}, "one of xid, lost: true and recoveryAction"),
         ({"at": 0, "gpu": 0, "xid": 1, "lost": True}, "one of xid, lost: true and recoveryAction"),
@@ -213,8 +213,8 @@ def test_a_recovery_action_comes_at_its_time(tmp_path: Path) -> None:
         ({"at": 0, "gpu": 9, "xid": 79}, "an event is of GPU 9, which the profile does not have"),
     ],
 )
-def test_an_event_that_cannot_be_is_named(event: dict[str, object], said: str, tmp_path: Path) -> None:
+def test_an_event_that_cannot_be_is_named(event: dict[str, object], message: str, tmp_path: Path) -> None:
     file = tmp_path / "node.yaml"
     file.write_text(yaml.safe_dump({**load("l4").model_dump(mode="json", by_alias=True), "events": [event]}))
-    with pytest.raises(ConfigurationError, match=said):
+    with pytest.raises(ConfigurationError, match=message):
         load(str(file))

@@ -9,14 +9,14 @@ import pytest
 
 from gpu_driver.devices.gpu import Gpu
 from gpu_driver.devices.inventory import inventory
+from gpu_driver.devices.last_seen import LastSeen
 from gpu_driver.devices.provider import find
-from gpu_driver.devices.remembered import Remembered
 from gpu_driver.health import GpuHealth
 from gpu_driver.nvml.backend import RecoveryAction
-from gpu_driver.nvml.fake import breaking
+from gpu_driver.nvml.fake import injection
 from gpu_driver.nvml.fake.profile import Fault
 from tests.conftest import Node
-from tests.pretended_library import PretendedLibrary
+from tests.library_double import LibraryDouble
 
 Found = dict[tuple[str, str], str]
 
@@ -59,36 +59,36 @@ def of_gpu_0(found: Found) -> set[tuple[str, str, str]]:
     return {(name, reason, value) for (name, reason), value in found.items() if name == "gpu-0"}
 
 
-def test_a_well_node_has_nothing_to_tell(watched: Watched) -> None:
+def test_a_healthy_node_reports_nothing(watched: Watched) -> None:
     assert watched.look() == {}
 
 
 def test_a_fatal_xid_stays_until_the_driver_asks_for_nothing_more(node: Node, watched: Watched) -> None:
-    breaking.want_recovery(node.nvml.state, node.first, RecoveryAction.GPU_RESET)
-    breaking.xid(node.nvml.state, node.first, 79)
+    injection.want_recovery(node.nvml.state, node.first, RecoveryAction.GPU_RESET)
+    injection.xid(node.nvml.state, node.first, 79)
     for _ in range(3):
         found = of_gpu_0(watched.look())
     assert found == {("gpu-0", "xid", "79"), ("gpu-0", "recovery", "gpu_reset")}
     assert not watched.source.recovered(node.devices["gpu-0"], "xid")
-    breaking.want_recovery(node.nvml.state, node.first, RecoveryAction.NONE)
+    injection.want_recovery(node.nvml.state, node.first, RecoveryAction.NONE)
     assert watched.source.recovered(node.devices["gpu-0"], "xid")
 
 
 def test_an_xid_of_a_program_is_no_reason_to_keep_claims_away(node: Node, watched: Watched) -> None:
-    breaking.xid(node.nvml.state, node.first, 31)
+    injection.xid(node.nvml.state, node.first, 31)
     for _ in range(2):
         found = of_gpu_0(watched.look())
     assert found == {("gpu-0", "application-xid", "31")}
     assert GpuHealth.policy["application-xid"].taint == "None"
 
 
-def test_what_was_wrong_before_the_driver_started_is_told_first(node: Node) -> None:
-    breaking.want_recovery(node.nvml.state, node.first, RecoveryAction.NODE_REBOOT)
+def test_what_was_wrong_before_the_driver_started_is_reported_first(node: Node) -> None:
+    injection.want_recovery(node.nvml.state, node.first, RecoveryAction.NODE_REBOOT)
     assert of_gpu_0(Watched(node).ill) == {("gpu-0", "recovery", "node_reboot")}
 
 
-def test_a_gpu_that_is_lost_is_told_with_all_its_parts_and_the_others_are_well(node: Node, watched: Watched) -> None:
-    breaking.lose(node.nvml.state, node.first)
+def test_a_lost_gpu_is_reported_with_all_its_devices_and_no_other_is(node: Node, watched: Watched) -> None:
+    injection.lose(node.nvml.state, node.first)
     for _ in range(2):
         found = watched.look()
     assert {name for name, reason in found if reason == "gpu-lost"} == {
@@ -96,7 +96,7 @@ def test_a_gpu_that_is_lost_is_told_with_all_its_parts_and_the_others_are_well(n
         for name, device in zip(node_names(watched), watched.source.devices, strict=True)
         if device.uuid == node.first
     }
-    breaking.find(node.nvml.state, node.first)
+    injection.find(node.nvml.state, node.first)
     assert watched.source.recovered(watched.source.devices[0], "gpu-lost")
 
 
@@ -111,7 +111,7 @@ def test_a_gpu_that_comes_back_from_a_virtual_machine_is_listened_to(node: Node)
     assert of_gpu_0(watched.look()) == set()
     bind("nvidia")
     watched.look()
-    breaking.xid(node.nvml.state, node.first, 31)
+    injection.xid(node.nvml.state, node.first, 31)
     for _ in range(2):
         found = of_gpu_0(watched.look())
     assert found == {("gpu-0", "application-xid", "31")}
@@ -122,13 +122,13 @@ def node_names(watched: Watched) -> list[str]:
 
 
 def test_an_xid_of_no_known_gpu_concerns_all(node: Node, watched: Watched) -> None:
-    breaking.xid(node.nvml.state, "", 79)
+    injection.xid(node.nvml.state, "", 79)
     for _ in range(2):
         found = watched.look()
     assert {name for name, reason in found if reason == "xid"} == set(node_names(watched))
 
 
-def test_an_xid_of_a_partition_is_told_of_that_partition(node: Node) -> None:
+def test_an_xid_of_a_partition_is_reported_for_that_partition(node: Node) -> None:
     node.bench.prepare("train", [node.devices["gpu-0-mig-3g40gb-9-0"]])
     [instance] = node.nvml.gpu_instances(node.first)
     source = GpuHealth()
@@ -139,10 +139,10 @@ def test_an_xid_of_a_partition_is_told_of_that_partition(node: Node) -> None:
         for device in inventory_with_own(node)
         if device.name in {"gpu-0", "gpu-0-mig-3g40gb-9-0", "gpu-0-mig-3g40gb-9-4", "gpu-0-mig-1g10gb-19-0"}
     ]
-    breaking.want_recovery(node.nvml.state, node.first, RecoveryAction.GPU_RESET)
+    injection.want_recovery(node.nvml.state, node.first, RecoveryAction.GPU_RESET)
     events = source.watch()
     next(events)
-    breaking.xid(node.nvml.state, node.first, 94, gpu_instance=instance.id)
+    injection.xid(node.nvml.state, node.first, 94, gpu_instance=instance.id)
     told = {
         report.device.name
         for _, report in zip(range(30), events, strict=False)
@@ -155,7 +155,7 @@ def inventory_with_own(node: Node) -> list[dra.Device]:
     own = [
         (node.first, instance.profile_id, instance.placement.start) for instance in node.nvml.gpu_instances(node.first)
     ]
-    found = find(node.hardware, own, Remembered(node.hardware.host.parent / "gpus.json"))
+    found = find(node.hardware, own, LastSeen(node.hardware.host.parent / "gpus.json"))
     return [device for pool in inventory(found, node.settings).pools for device in pool.devices]
 
 
@@ -167,7 +167,7 @@ def test_a_gpu_whose_events_cannot_be_registered_is_unmonitored(node: Node) -> N
 
 
 def test_a_query_that_fails_keeps_what_is_known(node: Node, watched: Watched) -> None:
-    breaking.want_recovery(node.nvml.state, node.first, RecoveryAction.GPU_RESET)
+    injection.want_recovery(node.nvml.state, node.first, RecoveryAction.GPU_RESET)
     watched.look()
     watched.look()
     node.nvml._faults = type(node.nvml._faults)(
@@ -183,8 +183,8 @@ def test_an_xid_of_a_part_that_cannot_be_looked_for_concerns_the_whole_gpu(node:
     node.nvml._faults = type(node.nvml._faults)(
         (Fault(call="nvmlDeviceGetGpuInstances", times=None, error="GPU_IS_LOST"),), node.nvml.state
     )
-    breaking.want_recovery(node.nvml.state, node.first, RecoveryAction.GPU_RESET)
-    breaking.xid(node.nvml.state, node.first, 79, gpu_instance=3)
+    injection.want_recovery(node.nvml.state, node.first, RecoveryAction.GPU_RESET)
+    injection.xid(node.nvml.state, node.first, 79, gpu_instance=3)
     for _ in range(3):
         watched.look()
     assert ("gpu-0", "xid", "79") in of_gpu_0(watched.ill)
@@ -195,7 +195,7 @@ def test_who_listens_goes_on_when_nvml_was_closed_for_a_gpu_that_changes_hands(
 ) -> None:
     from gpu_driver.nvml.library import NvmlLibrary
 
-    below = PretendedLibrary(nvml_library, node.nvml.profile, tmp_path / "told")
+    below = LibraryDouble(nvml_library, node.nvml.profile, tmp_path / "told")
     nvml = NvmlLibrary(nvml_library)
     watched = Watched(replace(node, hardware=replace(node.hardware, nvml=nvml)))
     nvml.close()

@@ -8,7 +8,7 @@ import pytest
 from dra_kit.testing import Harness, sandbox
 
 from gpu_driver.nvml.backend import RecoveryAction
-from gpu_driver.nvml.fake import breaking
+from gpu_driver.nvml.fake import injection
 from gpu_driver.nvml.fake.fake import FakeNvml
 from gpu_driver.nvml.fake.profile import load
 
@@ -18,7 +18,7 @@ POD = "01-controlled-sharing"
 
 @dataclass
 class Cluster:
-    """One with a node of pretended GPUs, which a test breaks from outside."""
+    """One with a node of fake GPUs, which a test breaks from outside."""
 
     dra: Harness
     nvml: FakeNvml
@@ -54,8 +54,8 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 def test_a_fatal_xid_keeps_claims_away_until_the_gpu_is_well_again(cluster: Cluster) -> None:
     state = cluster.nvml.state
-    breaking.want_recovery(state, cluster.first, RecoveryAction.GPU_RESET)
-    breaking.xid(state, cluster.first, 79)
+    injection.want_recovery(state, cluster.first, RecoveryAction.GPU_RESET)
+    injection.xid(state, cluster.first, 79)
     cluster.dra.wait_for(
         lambda: (
             {
@@ -69,14 +69,14 @@ def test_a_fatal_xid_keeps_claims_away_until_the_gpu_is_well_again(cluster: Clus
     cluster.dra.wait_for(lambda: cluster.health() == ("Unhealthy",))
     cluster.dra.restart()  # a taint outlives the driver
     assert ("gpu.nvidia.com/xid", "79", "NoSchedule") in cluster.taints("gpu-0")
-    breaking.want_recovery(state, cluster.first, RecoveryAction.NONE)
+    injection.want_recovery(state, cluster.first, RecoveryAction.NONE)
     cluster.dra.wait_for(lambda: not cluster.taints("gpu-0"))
     cluster.dra.wait_for(lambda: cluster.health() == ("Healthy",))
 
 
 def test_a_gpu_that_is_lost_while_a_pod_has_it_stays_published_until_it_answers_again(cluster: Cluster) -> None:
-    breaking.lose(cluster.nvml.state, cluster.first)
+    injection.lose(cluster.nvml.state, cluster.first)
     cluster.dra.wait_for(lambda: ("gpu.nvidia.com/gpu-lost", "", "NoSchedule") in cluster.taints("gpu-0"))
     cluster.dra.wait_for(lambda: cluster.health() == ("Unhealthy",))
-    breaking.find(cluster.nvml.state, cluster.first)
+    injection.find(cluster.nvml.state, cluster.first)
     cluster.dra.wait_for(lambda: not cluster.taints("gpu-0"))

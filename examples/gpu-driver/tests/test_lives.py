@@ -1,6 +1,6 @@
 """The driver is killed, replaced or started again while claims have MPS daemons, partitions and GPUs in passthrough.
 
-The test bed fails a test that leaves anything behind: an effect, or a file of the pretended GPUs' state.
+The test bed fails a test that leaves anything behind: an effect, or a file of the fake GPUs' state.
 """
 
 import os

@@ -10,7 +10,7 @@ from gpu_driver.effects.mig.gpu_instance import CreateGpuInstance
 from gpu_driver.effects.mig.mode import SetMigMode
 from gpu_driver.host.capabilities import capability_nodes
 from gpu_driver.nvml.backend import NvmlBackend, Placement
-from gpu_driver.nvml.fake import breaking
+from gpu_driver.nvml.fake import injection
 from gpu_driver.nvml.fake.fake import FakeNvml
 from gpu_driver.nvml.fake.faults import Faults
 from gpu_driver.nvml.fake.profile import Fault
@@ -59,7 +59,7 @@ def test_the_container_gets_the_gpu_and_two_capabilities(node: Node) -> None:
     assert all((node.hardware.host / path.lstrip("/")).exists() for path in paths)
 
 
-def test_capabilities_that_procfs_does_not_tell_of_are_waited_for(tmp_path: Path) -> None:
+def test_capabilities_that_procfs_does_not_have_yet_are_waited_for(tmp_path: Path) -> None:
     with pytest.raises(dra.NotYet, match="nvidia-modprobe -f caps"):
         capability_nodes(tmp_path, minor=0, gpu_instance=1, compute_instance=0)
     (tmp_path / "proc").mkdir()
@@ -128,7 +128,7 @@ def test_mig_mode_that_was_set_before_a_crash_is_taken_back(node: Node, begun_ag
     effect.apply(None)  # the driver was killed before it could store what there was
     effect.revert(effect.apply(None) if begun_again else None)
     assert not node.nvml.mig_mode(node.first).current
-    assert not list((node.hardware.host.parent / "notes").glob("*"))
+    assert not list((node.hardware.host.parent / "journal").glob("*"))
 
 
 def test_a_gpu_instance_that_was_made_before_a_crash_is_found_again(node: Node) -> None:
@@ -145,7 +145,7 @@ def test_a_compute_instance_of_another_share_is_not_taken_for_half_done_work(nod
     made = parent(node).apply(None)
     mine = CreateComputeInstance(parent=parent(node), slices=1, owner="mine").with_hardware(node.hardware)
     other = CreateComputeInstance(parent=parent(node), slices=1, owner="other").with_hardware(node.hardware)
-    node.hardware.notes.begin(mine._note, [])  # killed before the instance was made
+    node.hardware.journal.begin(mine._entry, [])  # killed before the instance was made
     theirs = other.apply(None)
     assert mine.apply(None).mig_uuid != theirs.mig_uuid
     mine.revert(None)
@@ -153,7 +153,7 @@ def test_a_compute_instance_of_another_share_is_not_taken_for_half_done_work(nod
     assert made == node.nvml.gpu_instances(node.first)[0].id
 
 
-def test_a_partition_in_use_is_not_destroyed_and_the_release_is_told_why(node: Node) -> None:
+def test_a_partition_in_use_is_not_destroyed_and_the_error_says_why(node: Node) -> None:
     node.bench.prepare("train", [node.devices[LARGE]])
     with node.nvml.state.changing() as state:
         [instance] = state.gpus[node.first].instances
@@ -168,10 +168,10 @@ def test_a_partition_in_use_is_not_destroyed_and_the_release_is_told_why(node: N
 
 def test_a_partition_of_a_gpu_that_is_lost_is_released_all_the_same(node: Node) -> None:
     node.bench.prepare("train", [node.devices[LARGE]])
-    breaking.lose(node.nvml.state, node.first)
+    injection.lose(node.nvml.state, node.first)
     node.bench.unprepare("train")
     assert node.bench.effects == []
-    assert not list((node.hardware.host.parent / "notes").glob("*"))
+    assert not list((node.hardware.host.parent / "journal").glob("*"))
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_a_partition_whose_creation_is_refused_leaves_nothing_and_is_made_when_i
         node.bench.prepare("train", [device])
     node.nvml._faults = well
     assert node.nvml.state.read().gpus == before.gpus or not node.nvml.gpu_instances(node.first)
-    assert not list((node.hardware.host.parent / "notes").glob("*"))
+    assert not list((node.hardware.host.parent / "journal").glob("*"))
     node.bench.prepare("train", [device])
     assert instances(node.nvml, node.first) == [(9, 0)]
 

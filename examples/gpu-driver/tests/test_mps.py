@@ -126,7 +126,7 @@ def test_a_claim_gets_a_daemon_with_its_limits_and_leaves_nothing(node: Node) ->
     assert node.nvml.state.read() == before
 
 
-def test_a_daemon_that_is_needed_no_more_is_told_to_quit(node: Node) -> None:
+def test_a_daemon_that_is_needed_no_more_is_asked_to_quit(node: Node) -> None:
     [prepared] = node.bench.prepare("serve", [node.devices["gpu-0"]], config=config(), within=SOON)
     with (pipe(prepared).parent / "log/control.log").open() as log:  # it is read when its folder is gone
         node.bench.unprepare("serve")
@@ -150,7 +150,7 @@ def test_limits_of_a_device_that_is_not_there_are_refused_and_nothing_is_started
     assert nothing_left(node)
 
 
-def test_a_limit_that_the_daemon_ignores_is_told_and_nothing_is_left(node: Node) -> None:
+def test_a_limit_that_the_daemon_ignores_is_an_error_and_nothing_is_left(node: Node) -> None:
     order(node, "ignores-limits")
     with pytest.raises(dra.PermanentError, match="did not take the active thread percentage 25"):
         node.bench.prepare(
@@ -167,7 +167,7 @@ def test_a_daemon_that_never_gets_ready_is_waited_for_and_then_released(node: No
     assert nothing_left(node)
 
 
-def test_a_daemon_that_ends_at_once_is_told_with_its_words(node: Node) -> None:
+def test_a_daemon_that_ends_at_once_is_reported_with_its_output(node: Node) -> None:
     order(node, "ends")
     with pytest.raises(dra.TransientError, match="failed to start"):
         node.bench.prepare("serve", [node.devices["gpu-0"]], config=config(), within=SOON)
@@ -242,7 +242,7 @@ def test_a_folder_with_too_long_a_path_is_refused(node: Node, tmp_path: Path) ->
         node.bench.prepare("serve", [node.devices["gpu-0"]], config=config())
 
 
-def test_without_a_daemon_the_double_says_what_the_real_one_does(node: Node, tmp_path: Path) -> None:
+def test_without_a_daemon_the_double_answers_as_the_real_one_does(node: Node, tmp_path: Path) -> None:
     program = node.hardware.program("nvidia-cuda-mps-control")
     assert program is not None
     environment = {**node.hardware.environment, "CUDA_MPS_PIPE_DIRECTORY": str(tmp_path)}

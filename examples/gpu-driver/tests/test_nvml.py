@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from gpu_driver.nvml.backend import ComputeInstance, ComputeMode, GpuInstance, NvmlBackend, Placement, RecoveryAction
 from gpu_driver.nvml.errors import NvmlError, NvmlReturn
-from gpu_driver.nvml.fake import breaking
+from gpu_driver.nvml.fake import injection
 from gpu_driver.nvml.fake.fake import FakeNvml
 from gpu_driver.nvml.fake.profile import Profile, load, names
-from tests.pretended_library import PretendedLibrary
+from tests.library_double import LibraryDouble
 
 
 @dataclass
@@ -37,17 +37,17 @@ def fake(profile: Profile, folder: Path) -> Gpus:
     state = nvml.state
     return Gpus(
         nvml,
-        lose=lambda uuid: breaking.lose(state, uuid),
-        find=lambda uuid: breaking.find(state, uuid),
-        xid=lambda uuid, number: breaking.xid(state, uuid, number),
-        want_recovery=lambda uuid, action: breaking.want_recovery(state, uuid, action),
+        lose=lambda uuid: injection.lose(state, uuid),
+        find=lambda uuid: injection.find(state, uuid),
+        xid=lambda uuid, number: injection.xid(state, uuid, number),
+        want_recovery=lambda uuid, action: injection.want_recovery(state, uuid, action),
     )
 
 
 def real(profile: Profile, folder: Path, library: Path) -> Gpus:
     from gpu_driver.nvml.library import NvmlLibrary
 
-    below = PretendedLibrary(library, profile, folder / "gpus")
+    below = LibraryDouble(library, profile, folder / "gpus")
     return Gpus(NvmlLibrary(library), below.lose, below.find, below.xid, below.want_recovery)
 
 
@@ -137,7 +137,7 @@ def test_the_compute_profiles_of_a_gpu_instance_have_its_name(hopper: Gpus) -> N
     assert [profile.multiprocessors for profile in profiles] == [16, 32, 60]
 
 
-def test_mig_is_not_switched_off_under_instances_but_the_wish_is_remembered(hopper: Gpus) -> None:
+def test_mig_is_not_switched_off_under_instances_but_becomes_pending(hopper: Gpus) -> None:
     uuid = hopper.first
     hopper.nvml.create_gpu_instance(uuid, 19, Placement(0, 1))
     assert answer(lambda: hopper.nvml.set_mig_mode(uuid, enabled=False)) is NvmlReturn.IN_USE
@@ -174,7 +174,7 @@ def test_a_gpu_without_mig_says_so(make: Callable[[str], Gpus]) -> None:
     assert {answer(call) for call in calls} == {NvmlReturn.NOT_SUPPORTED}
 
 
-def test_the_compute_mode_is_kept_until_mig_is_on(make: Callable[[str], Gpus]) -> None:
+def test_the_compute_mode_stays_until_mig_is_on(make: Callable[[str], Gpus]) -> None:
     gpus = make("h100")
     gpus.nvml.set_compute_mode(gpus.first, ComputeMode.EXCLUSIVE_PROCESS)
     assert gpus.nvml.compute_mode(gpus.first) is ComputeMode.EXCLUSIVE_PROCESS
@@ -231,7 +231,7 @@ def test_a_gpu_that_is_lost_before_cannot_be_listened_to(make: Callable[[str], G
 
 
 @pytest.mark.parametrize("name", names())
-def test_both_tell_the_same_of_every_profile(name: str, nvml_library: Path, tmp_path: Path) -> None:
+def test_both_return_the_same_for_every_profile(name: str, nvml_library: Path, tmp_path: Path) -> None:
     ours, theirs = fake(load(name), tmp_path / "fake").nvml, real(load(name), tmp_path, nvml_library).nvml
     assert (theirs.driver_version(), theirs.cuda_driver_version()) == (
         ours.driver_version(),

@@ -9,7 +9,7 @@ import pytest
 from gpu_driver.nvml.backend import ComputeMode, Placement, RecoveryAction
 from gpu_driver.nvml.errors import NvmlError, NvmlReturn
 from gpu_driver.nvml.fake.profile import load, names
-from tests.pretended_library import PretendedLibrary
+from tests.library_double import LibraryDouble
 
 pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed")
 
@@ -20,12 +20,12 @@ _OLD_EVENTS = 0x8
 
 
 @pytest.fixture
-def below(nvml_library: Path, tmp_path: Path) -> PretendedLibrary:
-    return PretendedLibrary(nvml_library, load("h100"), tmp_path / "gpus")
+def below(nvml_library: Path, tmp_path: Path) -> LibraryDouble:
+    return LibraryDouble(nvml_library, load("h100"), tmp_path / "gpus")
 
 
 @pytest.fixture
-def nvml(below: PretendedLibrary, nvml_library: Path) -> NvmlLibrary:
+def nvml(below: LibraryDouble, nvml_library: Path) -> NvmlLibrary:
     return NvmlLibrary(nvml_library)
 
 
@@ -34,7 +34,7 @@ def uuid(nvml: NvmlLibrary) -> str:
     return nvml.gpus()[0].uuid
 
 
-def test_one_session_serves_all_calls_and_close_ends_it(below: PretendedLibrary, nvml: NvmlLibrary) -> None:
+def test_one_session_serves_all_calls_and_close_ends_it(below: LibraryDouble, nvml: NvmlLibrary) -> None:
     nvml.gpus()
     nvml.driver_version()
     assert below.opened == 1
@@ -45,7 +45,7 @@ def test_one_session_serves_all_calls_and_close_ends_it(below: PretendedLibrary,
     nvml.close()
 
 
-def test_a_driver_that_was_loaded_anew_is_opened_again(below: PretendedLibrary, nvml: NvmlLibrary, uuid: str) -> None:
+def test_a_driver_that_was_loaded_anew_is_opened_again(below: LibraryDouble, nvml: NvmlLibrary, uuid: str) -> None:
     nvml.set_compute_mode(uuid, ComputeMode.EXCLUSIVE_PROCESS)
     below.restart()
     assert nvml.compute_mode(uuid) is ComputeMode.DEFAULT
@@ -53,7 +53,7 @@ def test_a_driver_that_was_loaded_anew_is_opened_again(below: PretendedLibrary, 
 
 
 def test_a_driver_that_goes_away_is_named_and_served_when_it_comes_back(
-    below: PretendedLibrary, nvml: NvmlLibrary, uuid: str
+    below: LibraryDouble, nvml: NvmlLibrary, uuid: str
 ) -> None:
     below.restart()
     below.permit(driver=False)
@@ -69,12 +69,12 @@ def test_a_driver_that_was_upgraded_is_asked_through_its_new_library(nvml_librar
     old, new = (Path(shutil.copy(nvml_library, tmp_path / f"libnvidia-ml.so.{number}")) for number in (580, 590))
     link = tmp_path / "libnvidia-ml.so.1"
     link.symlink_to(old)
-    before = PretendedLibrary(old, load("l4"), tmp_path / "before")
+    before = LibraryDouble(old, load("l4"), tmp_path / "before")
     nvml = NvmlLibrary(link)
     assert len(nvml.gpus()) == 4
     before.restart()
     before.permit(driver=False)
-    after = PretendedLibrary(new, load("h100"), tmp_path / "after")
+    after = LibraryDouble(new, load("h100"), tmp_path / "after")
     link.unlink()
     link.symlink_to(new)
     assert len(nvml.gpus()) == 8
@@ -82,7 +82,7 @@ def test_a_driver_that_was_upgraded_is_asked_through_its_new_library(nvml_librar
     nvml.close()
 
 
-def test_who_is_not_root_may_look_but_not_touch(below: PretendedLibrary, nvml: NvmlLibrary, uuid: str) -> None:
+def test_who_is_not_root_may_look_but_not_touch(below: LibraryDouble, nvml: NvmlLibrary, uuid: str) -> None:
     below.permit(root=False)
     assert nvml.compute_mode(uuid) is ComputeMode.DEFAULT
     for change in (
@@ -96,7 +96,7 @@ def test_who_is_not_root_may_look_but_not_touch(below: PretendedLibrary, nvml: N
 
 
 def test_a_driver_that_knows_no_recovery_actions_says_that_it_does_not(nvml_library: Path, tmp_path: Path) -> None:
-    PretendedLibrary(nvml_library, load("h100"), tmp_path / "gpus", events=_OLD_EVENTS)
+    LibraryDouble(nvml_library, load("h100"), tmp_path / "gpus", events=_OLD_EVENTS)
     nvml = NvmlLibrary(nvml_library)
     with pytest.raises(NvmlError) as error:
         nvml.recovery_action(nvml.gpus()[0].uuid)
@@ -104,7 +104,7 @@ def test_a_driver_that_knows_no_recovery_actions_says_that_it_does_not(nvml_libr
     nvml.close()
 
 
-def test_an_error_names_the_function_and_the_gpu(below: PretendedLibrary, nvml: NvmlLibrary, uuid: str) -> None:
+def test_an_error_names_the_function_and_the_gpu(below: LibraryDouble, nvml: NvmlLibrary, uuid: str) -> None:
     below.lose(uuid)
     with pytest.raises(NvmlError) as error:
         nvml.compute_mode(uuid)
@@ -121,15 +121,13 @@ def test_multiprocessors_are_those_of_the_whole_gpu_also_while_mig_is_on(nvml: N
 def test_a_process_that_starts_while_mig_is_on_counts_those_that_partitions_can_have(
     nvml_library: Path, tmp_path: Path
 ) -> None:
-    PretendedLibrary(nvml_library, load("a100-mig"), tmp_path / "gpus")
+    LibraryDouble(nvml_library, load("a100-mig"), tmp_path / "gpus")
     nvml = NvmlLibrary(nvml_library)
     assert nvml.gpus()[0].multiprocessors == 98
     nvml.close()
 
 
-def test_an_action_that_only_newer_drivers_know_is_a_reboot(
-    below: PretendedLibrary, nvml: NvmlLibrary, uuid: str
-) -> None:
+def test_an_action_that_only_newer_drivers_know_is_a_reboot(below: LibraryDouble, nvml: NvmlLibrary, uuid: str) -> None:
     below.want_recovery(uuid, 42)
     assert nvml.recovery_action(uuid) is RecoveryAction.NODE_REBOOT
     nvml.close()
@@ -146,7 +144,7 @@ def test_events_end_with_their_session(nvml: NvmlLibrary, uuid: str) -> None:
     nvml.close()
 
 
-def test_nvml_is_closed_while_a_thread_waits_for_events(below: PretendedLibrary, nvml: NvmlLibrary, uuid: str) -> None:
+def test_nvml_is_closed_while_a_thread_waits_for_events(below: LibraryDouble, nvml: NvmlLibrary, uuid: str) -> None:
     events = nvml.events([uuid])
     ended: list[NvmlReturn] = []
 
@@ -182,7 +180,7 @@ def test_events_are_closed_while_a_thread_waits_for_them(nvml: NvmlLibrary, uuid
     nvml.close()
 
 
-def test_threads_call_while_another_closes(below: PretendedLibrary, nvml: NvmlLibrary, uuid: str) -> None:
+def test_threads_call_while_another_closes(below: LibraryDouble, nvml: NvmlLibrary, uuid: str) -> None:
     answers: list[ComputeMode] = []
 
     def ask() -> None:
@@ -199,8 +197,8 @@ def test_threads_call_while_another_closes(below: PretendedLibrary, nvml: NvmlLi
     assert below.opened == 0
 
 
-def test_an_old_driver_tells_of_a_lost_gpu_without_its_name_and_only_once(nvml_library: Path, tmp_path: Path) -> None:
-    below = PretendedLibrary(nvml_library, load("h100"), tmp_path / "gpus", events=_OLD_EVENTS)
+def test_an_old_driver_reports_a_lost_gpu_without_its_uuid_and_once(nvml_library: Path, tmp_path: Path) -> None:
+    below = LibraryDouble(nvml_library, load("h100"), tmp_path / "gpus", events=_OLD_EVENTS)
     nvml = NvmlLibrary(nvml_library)
     first, second = (gpu.uuid for gpu in nvml.gpus()[:2])
     events = nvml.events([first, second])
@@ -216,7 +214,7 @@ def test_an_old_driver_tells_of_a_lost_gpu_without_its_name_and_only_once(nvml_l
     nvml.close()
 
 
-def test_an_xid_of_a_partition_has_its_id(below: PretendedLibrary, nvml: NvmlLibrary, uuid: str) -> None:
+def test_an_xid_of_a_partition_has_its_id(below: LibraryDouble, nvml: NvmlLibrary, uuid: str) -> None:
     nvml.set_mig_mode(uuid, enabled=True)
     made = nvml.create_gpu_instance(uuid, 19, Placement(0, 1))
     events = nvml.events([uuid])

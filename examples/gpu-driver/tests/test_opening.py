@@ -1,4 +1,4 @@
-"""Which hardware a node has: real GPUs below the driver root, pretended ones on demand, or an error that helps."""
+"""Which hardware a node has: real GPUs below the driver root, fake ones on demand, or an error that helps."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from gpu_driver.driver import driver
 from gpu_driver.hardware import Hardware
 from gpu_driver.nvml.fake.profile import load
 from gpu_driver.settings import Settings
-from tests.pretended_library import PretendedLibrary
+from tests.library_double import LibraryDouble
 
 
 def opened(settings: Settings) -> Hardware:
@@ -26,11 +26,11 @@ def root(nvml_library: Path) -> Path:
 
 
 @pytest.fixture
-def library(nvml_library: Path, tmp_path: Path) -> PretendedLibrary:
-    return PretendedLibrary(nvml_library, load("l4"), tmp_path / "gpus")
+def library(nvml_library: Path, tmp_path: Path) -> LibraryDouble:
+    return LibraryDouble(nvml_library, load("l4"), tmp_path / "gpus")
 
 
-def test_the_library_of_the_driver_root_is_opened(library: PretendedLibrary, root: Path) -> None:
+def test_the_library_of_the_driver_root_is_opened(library: LibraryDouble, root: Path) -> None:
     hardware = opened(Settings(host_root=root))
     assert [gpu.name for gpu in hardware.nvml.gpus()] == ["NVIDIA L4"] * 4
     assert (hardware.host, hardware.fake) == (root, False)
@@ -38,7 +38,7 @@ def test_the_library_of_the_driver_root_is_opened(library: PretendedLibrary, roo
     hardware.nvml.close()
 
 
-def test_the_driver_root_is_below_the_hosts(library: PretendedLibrary, root: Path) -> None:
+def test_the_driver_root_is_below_the_hosts(library: LibraryDouble, root: Path) -> None:
     hardware = opened(Settings(host_root=root.parent, driver_root=Path("/") / root.name))
     assert hardware.host == root.parent
     assert root / "usr/bin" in hardware.programs
@@ -64,7 +64,7 @@ def test_a_library_that_is_none_is_named(tmp_path: Path) -> None:
         opened(Settings(host_root=tmp_path))
 
 
-def test_a_driver_that_is_not_loaded_yet_is_asked_again(library: PretendedLibrary, root: Path) -> None:
+def test_a_driver_that_is_not_loaded_yet_is_asked_again(library: LibraryDouble, root: Path) -> None:
     library.permit(driver=False)
     with pytest.raises(dra.TransientError, match="DRIVER_NOT_LOADED"):
         opened(Settings(host_root=root))
@@ -74,7 +74,7 @@ def test_a_driver_that_is_not_loaded_yet_is_asked_again(library: PretendedLibrar
     hardware.nvml.close()
 
 
-def test_pretended_gpus_win_over_real_ones(library: PretendedLibrary, root: Path) -> None:
+def test_fake_gpus_win_over_real_ones(library: LibraryDouble, root: Path) -> None:
     hardware = opened(Settings(host_root=root, fake_gpus="h100"))
     assert hardware.fake
     assert library.opened == 0

@@ -63,7 +63,7 @@ def test_a_kind_of_config_for_other_devices_of_all_requests_is_passed_over(dra: 
         ("kind: GpuConfigs", "GpuConfigs"),
     ],
 )
-def test_a_mistake_is_told_when_the_claim_is_applied(dra: Harness, parameters: str, told: str) -> None:
+def test_a_mistake_is_refused_when_the_claim_is_applied(dra: Harness, parameters: str, told: str) -> None:
     with pytest.raises(Invalid, match=told):
         dra.apply(claim(parameters))
 

@@ -1,4 +1,4 @@
-"""``make test-gpu``, rehearsed: its tests on pretended GPUs and programs, so that they are right where a GPU is."""
+"""``make test-gpu``, rehearsed: its tests on fake GPUs and programs, so that they are right where a GPU is."""
 
 import json
 import os
@@ -17,9 +17,9 @@ import yaml
 
 from gpu_driver.nvml.fake.hardware import fake_hardware
 from gpu_driver.nvml.fake.profile import Profile, load
-from tests import pretended_smi
+from tests import smi_double
 from tests.conftest import two_gpus
-from tests.pretended_library import ALL_EVENTS, describe
+from tests.library_double import ALL_EVENTS, describe
 
 TESTS = Path(__file__).parent
 _MPS = "nvidia-cuda-mps-control"
@@ -27,7 +27,7 @@ _MPS = "nvidia-cuda-mps-control"
 
 @dataclass
 class Machine:
-    """A pretended one, on which ``make test-gpu`` runs.
+    """A fake one, on which ``make test-gpu`` runs.
 
     Attributes:
         folder: where another user may look, too; a copy of the tests is in it, since they record beside them.
@@ -53,13 +53,13 @@ class Machine:
             profile: of the GPUs.
             shown: what nvidia-smi shows, where that is not the same.
             events: that the driver knows.
-            smi: of the pretended nvidia-smi.
+            smi: of the double of nvidia-smi.
         """
         hardware = fake_hardware(str(profile), self.folder / "fake")
         shutil.copy(hardware.needed(_MPS), self.programs)
         known, text = load(str(profile)), self.folder / "gpus"
         text.write_text(describe(known, events), encoding="utf-8")
-        pretended_smi.install(shown or known, self.programs, **smi)
+        smi_double.install(shown or known, self.programs, **smi)
         self.environment |= {
             **hardware.environment,
             "DRIVER_ROOT": str(self.library.parents[2]),
@@ -177,7 +177,7 @@ def test_without_what_they_need_all_say_that_no_gpu_was_tested(machine: Machine,
     if lacks == "nvidia-smi":
         (machine.programs / "nvidia-smi").unlink()
     if lacks == "GPUs":
-        pretended_smi.install(load("h100").model_copy(update={"gpus": ()}), machine.programs)
+        smi_double.install(load("h100").model_copy(update={"gpus": ()}), machine.programs)
     if lacks == "NVML":
         machine.environment["DRIVER_ROOT"] = str(machine.folder)
     if lacks == "rights":

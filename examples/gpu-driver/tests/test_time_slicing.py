@@ -4,7 +4,7 @@ import dra_kit as dra
 import pytest
 
 from gpu_driver.nvml.backend import ComputeMode
-from gpu_driver.nvml.fake import breaking
+from gpu_driver.nvml.fake import injection
 from tests.conftest import Node
 
 
@@ -56,7 +56,7 @@ def test_a_gpu_without_time_slices_says_so_and_is_released(node: Node) -> None:
     assert node.bench.effects == []
 
 
-def test_a_lost_gpu_is_told_by_name(node: Node) -> None:
+def test_the_error_of_a_lost_gpu_names_it(node: Node) -> None:
     device = node.devices["gpu-0"]
     with node.nvml.state.changing() as state:
         state.gpus[node.first].lost = True
@@ -67,6 +67,6 @@ def test_a_lost_gpu_is_told_by_name(node: Node) -> None:
 @pytest.mark.parametrize("profile", ["l4"])
 def test_a_gpu_that_is_lost_while_it_is_prepared_is_released_all_the_same(node: Node) -> None:
     node.bench.prepare("jobs", [node.devices["gpu-0"]], config=config("Long"))
-    breaking.lose(node.nvml.state, node.first)
+    injection.lose(node.nvml.state, node.first)
     node.bench.unprepare("jobs")
     assert node.bench.effects == []

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from gpu_driver.nvml.fake.profile import Profile, load
+from tests.library_double import describe
 from tests.nvml_calls import Answer
-from tests.pretended_library import describe
 
 RECORDING = Path(__file__).parent / "recorded" / "nvml-mock.json"
 PROFILES = {"a100": "a100-40gb", "h100": "h100", "gb200": "gb200"}

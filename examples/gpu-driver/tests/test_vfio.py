@@ -13,17 +13,17 @@ from dra_kit.testing import unit
 
 from gpu_driver.config.kinds import VfioDeviceConfig
 from gpu_driver.devices.inventory import inventory
+from gpu_driver.devices.last_seen import LastSeen
 from gpu_driver.devices.provider import find
-from gpu_driver.devices.remembered import Remembered
 from gpu_driver.driver import driver
 from gpu_driver.effects.vfio import BindVfio
 from gpu_driver.host.pci import PciBus, SysfsBus, bound_driver
-from gpu_driver.nvml.fake import breaking
+from gpu_driver.nvml.fake import injection
 from gpu_driver.nvml.fake.hardware import fake_hardware
 from gpu_driver.prepare import passthrough
 from gpu_driver.settings import Settings
 from tests.conftest import Node, two_gpus
-from tests.pretended_library import PretendedLibrary
+from tests.library_double import LibraryDouble
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ def bind(node: Node) -> BindVfio:
 class Watching:
     """The bus of a node; it notes how many sessions with NVML are open while a GPU changes hands."""
 
-    def __init__(self, bus: PciBus, library: PretendedLibrary) -> None:
+    def __init__(self, bus: PciBus, library: LibraryDouble) -> None:
         self._bus = bus
         self._library = library
         self.opened: list[int] = []
@@ -167,7 +167,7 @@ def test_nvml_holds_no_gpu_while_one_changes_hands_whoever_asks_it(
 ) -> None:
     from gpu_driver.nvml.library import NvmlLibrary
 
-    below = PretendedLibrary(nvml_library, node.nvml.profile, tmp_path / "told")
+    below = LibraryDouble(nvml_library, node.nvml.profile, tmp_path / "told")
     nvml, bus = NvmlLibrary(nvml_library), Watching(node.hardware.pci, below)
     over = threading.Event()
 
@@ -200,7 +200,7 @@ def test_after_a_crash_half_done_work_goes_on_or_is_undone(node: Node) -> None:
 def test_after_a_reboot_it_is_bound_again(node: Node) -> None:
     effect = bind(node)
     outcome = effect.apply(None)
-    breaking.reboot(node.nvml)
+    injection.reboot(node.nvml)
     assert not effect.holds(outcome)
     effect.apply(outcome)
     assert effect.holds(outcome)
@@ -220,7 +220,7 @@ def test_a_node_without_iommu_says_so(tmp_path: Path, settings: Settings) -> Non
         del gpu["iommuGroup"]
     file.write_text(yaml.safe_dump(profile))
     hardware = fake_hardware(str(file), tmp_path)
-    [pool] = inventory(find(hardware, (), Remembered(tmp_path / "gpus.json")), settings).pools
+    [pool] = inventory(find(hardware, (), LastSeen(tmp_path / "gpus.json")), settings).pools
     [device] = [device for device in pool.devices if device.name == "gpu-vfio-0"]
     with (
         unit(driver, hardware=hardware, settings=settings) as bench,
@@ -239,7 +239,7 @@ def kernel(root: Path) -> Path:
     return function
 
 
-def test_sysfs_is_told_who_gets_the_function_before_it_is_unbound(tmp_path: Path) -> None:
+def test_the_driver_override_is_written_before_the_function_is_unbound(tmp_path: Path) -> None:
     function = kernel(tmp_path)
     # nobody answers these writes: what is written is seen, and that nothing came of it is told
     with pytest.raises(dra.TransientError, match="is bound to nvidia and not to vfio-pci; see dmesg"):
@@ -249,7 +249,7 @@ def test_sysfs_is_told_who_gets_the_function_before_it_is_unbound(tmp_path: Path
     assert (function / "driver_override").read_text() == "\n"
 
 
-def test_a_driver_that_the_kernel_has_not_loaded_is_told(tmp_path: Path) -> None:
+def test_a_driver_that_the_kernel_has_not_loaded_is_an_error(tmp_path: Path) -> None:
     function = kernel(tmp_path)
     (tmp_path / "sys/bus/pci/drivers/vfio-pci").rmdir()
     with pytest.raises(dra.TransientError, match="modprobe vfio-pci"):

@@ -13,7 +13,7 @@ from gpu_driver.nvml.fake.state import GpuState
 PROJECT = Path(__file__).parents[1]
 
 
-class Pretended:
+class FakeNode:
     """A cluster with one node of GPUs, and those GPUs."""
 
     def __init__(self, dra: Harness, profile: str, folder: Path) -> None:
@@ -35,17 +35,17 @@ class Pretended:
 
 
 @contextmanager
-def pretended(story: str, profile: str, folder: Path) -> Iterator[Pretended]:
+def fake_node(story: str, profile: str, folder: Path) -> Iterator[FakeNode]:
     settings = {"fake_gpus": profile, "fake_folder": str(folder), "dynamic_mig": True, "shared_mig": True}
     with (
         sandbox(str(PROJECT), settings=settings, timeout=120) as bed,
         bed.harness(story, directory=PROJECT / "stories" / story) as dra,
     ):
-        yield Pretended(dra, profile, folder)
+        yield FakeNode(dra, profile, folder)
 
 
 def test_the_time_slice_is_set_on_the_gpu_of_the_request_that_wants_it(tmp_path: Path) -> None:
-    with pretended("04-time-slicing", "a100-40gb", tmp_path) as node:
+    with fake_node("04-time-slicing", "a100-40gb", tmp_path) as node:
         node.dra.apply("pod.yaml")
         node.dra.wait("jobs")
         assert [node.gpu(index).time_slice for index in range(2)] == [3, 0]
@@ -54,7 +54,7 @@ def test_the_time_slice_is_set_on_the_gpu_of_the_request_that_wants_it(tmp_path:
 
 
 def test_partitions_are_there_while_their_pods_run_and_the_gpu_is_whole_again(tmp_path: Path) -> None:
-    with pretended("10-dynamic-mig", "h100", tmp_path) as node:
+    with fake_node("10-dynamic-mig", "h100", tmp_path) as node:
         assert not node.gpu(0).mig_current
         node.dra.apply("partitions.yaml")
         node.dra.wait("pair")
@@ -67,7 +67,7 @@ def test_partitions_are_there_while_their_pods_run_and_the_gpu_is_whole_again(tm
 
 
 def test_shares_of_a_partition_have_compute_slices_of_their_own(tmp_path: Path) -> None:
-    with pretended("11-mig-shared-memory", "h100", tmp_path) as node:
+    with fake_node("11-mig-shared-memory", "h100", tmp_path) as node:
         node.dra.apply("shares.yaml")
         node.dra.wait("reader")
         node.dra.wait("trainer")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from dra_kit.allocator import Gates, Node, Snapshot
+from dra_kit.resource.slices.reading import SliceReader
 from tests.unit.allocator.cluster import (
     ALL,
     DRIVER,
@@ -54,6 +55,7 @@ class Case(NamedTuple):
         shared: specs of slices of a pool that both nodes see, before their own.
         rules: DeviceTaintRules.
         between: what happens between the attempts; both are made on the first node then.
+        lazy: slices are read without making models of usual devices.
     """
 
     parts: Sequence[str]
@@ -62,6 +64,7 @@ class Case(NamedTuple):
     shared: Sequence[Document]
     rules: Sequence[Document]
     between: Callable[[Snapshot], None] | None
+    lazy: bool = False
 
 
 def case(
@@ -72,10 +75,11 @@ def case(
     shared: Sequence[Document] = (),
     rules: Sequence[Document] = (),
     between: Callable[[Snapshot], None] | None = None,
+    lazy: bool = False,
     **both: Any,
 ) -> Case:
     halves = Half(**both | (first or {})), Half(**both | (second or {}))
-    return Case(parts, halves, gates, shared, rules, between)
+    return Case(parts, halves, gates, shared, rules, between, lazy)
 
 
 def selecting(expression: str) -> Sequence[Document]:
@@ -170,7 +174,8 @@ def world_of(case: Case) -> tuple[Snapshot, list[Node]]:
         holders += [holder(result(item["device"], **item | {"pool": f"{name}-pool"})) for item in half.held]
         labels = {key: value.replace("@", name) for key, value in half.labels.items()}
         places.append(Node(name, labels, frozenset(half.features)))
-    return Snapshot(slices=slices, classes=CLASSES, taint_rules=case.rules, claims=holders), places
+    read: Sequence[Any] = list(map(SliceReader().read, slices)) if case.lazy else slices
+    return Snapshot(slices=read, classes=CLASSES, taint_rules=case.rules, claims=holders), places
 
 
 def _pool(name: str, scope: Document, slices: Sequence[Document], announced: int = 0) -> list[Document]:

@@ -241,6 +241,34 @@ OF_NODES: Final = [
         first={"spec": zone("@")},
         second={"spec": zone("@", "b")},
     ),
+    # usual devices, which are known by their forms; without known reads, all of their attributes are read
+    case(
+        "usual devices by their forms",
+        lazy=True,
+        claims=selecting('device.capacity[device.driver].memory.isGreaterThan(quantity("1Gi"))'),
+        first={"devices": [device("d0", capacity={"memory": {"value": "2Gi"}})]},
+        second={"devices": [device("d0", capacity={"memory": {"value": "1Gi"}})]},
+    ),
+    case(
+        "driver of usual devices",
+        lazy=True,
+        claims=selecting(f'device.driver == "{DRIVER}"'),
+        second={"spec": {"driver": "other.example.com"}},
+    ),
+    case(
+        "attribute of usual devices",
+        lazy=True,
+        claims=selecting(f"{THE_SLOT} == 0"),
+        first={"devices": slotted(slot={"int": 0})},
+        second={"devices": slotted(slot={"int": 1})},
+    ),
+    case(
+        "attribute of usual devices that must match",
+        lazy=True,
+        claims=two(constraints=[{"matchAttribute": NUMA}]),
+        first={"devices": numbered(0, 0)},
+        second={"devices": numbered(0, 1)},
+    ),
     # what expressions and constraints read of devices
     case(
         "Question.key: look",

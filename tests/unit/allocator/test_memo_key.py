@@ -16,6 +16,7 @@ from dra_kit.allocator import Allocator, Node
 from dra_kit.allocator.allocation import Attempt
 from dra_kit.allocator.cluster.usage import Usage
 from dra_kit.allocator.memo import memo, reading
+from dra_kit.allocator.selectors.likeness import SliceLikeness
 from dra_kit.errors import AllocationError
 from tests.unit.allocator.memo_case import Case, world_of
 from tests.unit.allocator.memo_nodes import OF_NODES
@@ -55,6 +56,14 @@ MORE: Final[dict[str, tuple[Callable[..., Any], str, str]]] = {
         reading.Reading._of_device,
         "device.has_plain_attributes",
         "True",
+    ),
+    "usual devices by their forms": (reading.traits_of, "slice_.forms", "len(slice_)"),
+    "driver of usual devices": (SliceLikeness.of, "repeat(driver)", "repeat(None)"),
+    "attribute of usual devices": (SliceLikeness.of, "self.names(driver)", "()"),
+    "attribute of usual devices that must match": (
+        SliceLikeness.__init__,
+        "for attribute in attributes",
+        "for attribute in ()",
     ),
     "attribute that must match": (reading.Reading.__init__, "item.match_attribute or", ""),
     "attribute that must differ": (reading.Reading.__init__, "or item.distinct_attribute", ""),
@@ -102,6 +111,11 @@ def outcomes(case: Case, *, knows: bool) -> list[object]:
 
 def test_each_part_has_a_case() -> None:
     assert sorted({part for case in CASES for part in case.parts}) == sorted(MUTANTS)
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.parts[0]) for case in CASES])
+def test_the_outcomes_of_a_case_are_the_same_where_usual_devices_are_no_models(case: Case) -> None:
+    assert outcomes(case._replace(lazy=True), knows=True) == outcomes(case._replace(lazy=False), knows=False)
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.parts[0]) for case in CASES])

@@ -309,3 +309,70 @@ async def test_a_configuration_that_cannot_work_is_refused(
 
     assert status == 422
     assert field in [cause["field"].removeprefix("webhooks[0].") for cause in answer["details"]["causes"]]
+
+
+def conditions(*expressions: str, **more: Any) -> dict[str, Any]:
+    """Match conditions, each with a name."""
+    found = [{"name": f"condition-{i}", "expression": text} for i, text in enumerate(expressions)]
+    return {"matchConditions": found, **more}
+
+
+@pytest.mark.parametrize(
+    ("expressions", "asked"),
+    [
+        (["object.metadata.name == 'claim-1'"], True),
+        (["object.metadata.name == 'claim-2'"], False),
+        (["request.operation == 'CREATE'", "oldObject == null"], True),
+        (["request.operation == 'CREATE'", "oldObject != null"], False),
+        (["authorizer.group('').resource('pods').check('get').allowed()"], True),
+        # one that is false decides, whatever goes wrong in another
+        (["object.metadata.labels.oven == 'left'", "object.metadata.name == 'claim-2'"], False),
+    ],
+)
+async def test_a_webhook_is_asked_only_where_its_conditions_hold(
+    expressions: list[str], asked: bool, client: Client, webhook: Webhook
+) -> None:
+    await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, webhook.configuration(**conditions(*expressions)))
+
+    await client.create(RESOURCE_CLAIMS, claim())
+
+    assert bool(webhook.asked) is asked
+
+
+async def test_conditions_that_cannot_be_evaluated_fail_closed_unless_told_otherwise(
+    client: Client, webhook: Webhook
+) -> None:
+    fails = conditions("object.metadata.labels.oven == 'left'")
+    await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, webhook.configuration(**fails))
+    with pytest.raises(KubeError) as refused:
+        await client.create(RESOURCE_CLAIMS, claim())
+    await client.delete(VALIDATING_WEBHOOK_CONFIGURATIONS, "check")
+    await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, webhook.configuration(**fails, failurePolicy="Ignore"))
+    await client.create(RESOURCE_CLAIMS, claim())
+
+    assert refused.value.status == 403
+    text = "expression 'object.metadata.labels.oven == 'left'' resulted in error: no such key: labels"
+    assert f'resourceclaims.resource.k8s.io "claim-1" is forbidden: {text}' in str(refused.value)
+    assert webhook.asked == []
+
+
+async def test_a_mutating_webhook_has_conditions_on_what_the_one_before_it_made(
+    http: Http, client: Client, webhook: Webhook
+) -> None:
+    await mutating(http, webhook, **conditions("!has(object.metadata.labels)"))
+    webhook.patch({"op": "add", "path": "/metadata/labels", "value": {"oven": "left"}})
+    await client.create(RESOURCE_CLAIMS, claim())
+    made = await client.get(RESOURCE_CLAIMS, "claim-1", "default")
+    assert made["metadata"]["labels"] == {"oven": "left"}
+    await client.update(RESOURCE_CLAIMS, made)
+    assert len(webhook.asked) == 1
+
+
+async def test_conditions_that_do_not_compile_are_refused(client: Client, webhook: Webhook) -> None:
+    bad = webhook.configuration(**conditions("object.metadata.name ==", "'text'", ""))
+    with pytest.raises(KubeError) as refused:
+        await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, bad)
+    told = str(refused.value)
+    assert "webhooks[0].matchConditions[0].expression: Invalid value" in told
+    assert "webhooks[0].matchConditions[1].expression: Invalid value: \"'text'\": must evaluate to bool" in told
+    assert "webhooks[0].matchConditions[2].expression: Required value: expression is not specified" in told

@@ -163,6 +163,12 @@ def test_what_the_chart_does_not_know_is_refused(project: Path) -> None:
     assert "deploy/values.yaml: node.ovens" in made(project, code=2)
 
 
+@pytest.mark.parametrize("node", ["[]", "{settings: []}", "{extraRules: {}}"])
+def test_values_of_a_wrong_shape_are_refused(project: Path, node: str) -> None:
+    write(project, f"node: {node}")
+    assert "deploy/values.yaml: node" in made(project, code=2)
+
+
 def test_a_file_of_globs_is_all_of_a_driver(tmp_path: Path) -> None:
     file = tmp_path / "serial.yaml"
     file.write_text("driver: serial.example.com\ndevices:\n- paths: /dev/ttyUSB*\n")

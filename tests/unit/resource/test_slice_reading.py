@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
+from dra_kit.resource.slices.lazy import LazySlice
 from dra_kit.resource.slices.reading import SliceReader
 from dra_kit.resource.v1 import ResourceSlice
 from dra_kit.values.json import DuplicateKeysObject
@@ -58,21 +59,21 @@ def test_a_slice_is_read_as_pydantic_reads_it(documents: list[Document]) -> None
     reader = SliceReader()
 
     for document in documents:
-        assert outcome(reader.read, document) == outcome(ResourceSlice.model_validate, document)
+        assert outcome(reader.read, document) == outcome(read_by_pydantic, document)
 
 
 def test_devices_share_what_they_have_in_common() -> None:
     reader = SliceReader()
     device = {"attributes": {"model": {"string": "H200"}}, "capacity": {"memory": {"value": "80Gi"}}}
 
-    one, other = (reader.read({"spec": {"devices": [device]}}).spec.devices[0] for _ in range(2))
+    one, other = (reader.read({"spec": {"devices": [device]}}).devices[0] for _ in range(2))
 
     assert one.attributes["model"] is other.attributes["model"]
     assert one.capacity["memory"] is other.capacity["memory"]
 
 
 def test_a_slice_that_was_read_can_be_changed_by_a_copy() -> None:
-    (device,) = SliceReader().read({"spec": {"devices": [{"name": "gpu-0"}]}}).spec.devices
+    (device,) = SliceReader().read({"spec": {"devices": [{"name": "gpu-0"}]}}).devices
 
     changed = device.model_copy(update={"node_name": "n"})
 
@@ -85,11 +86,43 @@ def test_a_value_of_another_type_is_refused(value: Document) -> None:
         SliceReader().read({"spec": {"devices": [{"attributes": {"model": value}}]}})
 
 
+def test_devices_of_one_form_have_all_in_common_but_names_and_values() -> None:
+    documents = [
+        {"name": name, "attributes": {"model": {field: value}}, "capacity": {"memory": {"value": amount}}}
+        for name, field, value, amount in (
+            ("a", "string", "H200", "80Gi"),
+            ("b", "string", "A100", "80Gi"),
+            ("c", "version", "1.0.0", "80Gi"),
+            ("d", "string", "H200", "8Gi"),
+        )
+    ]
+
+    usual = SliceReader().read({"spec": {"devices": documents}}).usual
+
+    assert usual is not None
+    first, second, third, fourth = usual.forms
+    assert first is second
+    assert len({first, third, fourth}) == 3
+
+
+def test_a_slice_with_one_other_device_has_no_forms() -> None:
+    found = SliceReader().read({"spec": {"devices": [{"name": "a"}, {"name": "b", "allNodes": True}]}})
+
+    assert (found.usual, found.names) == (None, ["a", "b"])
+
+
+def read_by_pydantic(document: Document) -> LazySlice:
+    return LazySlice.of(ResourceSlice.model_validate(document))
+
+
 def outcome(read: Any, document: Document) -> Any:
     try:
-        return parts(read(document))
+        found: LazySlice = read(document)
     except ValidationError as error:
         return [(problem["loc"], problem["msg"]) for problem in error.errors(include_url=False)]
+    spec = found.spec.model_copy(update={"devices": found.devices})
+    assert found.names == [device.name for device in found.devices]
+    return found.name, len(found), parts(spec)
 
 
 def parts(value: Any) -> Any:

@@ -147,7 +147,8 @@ def test_counters_stand_where_the_release_has_them(target: Path) -> None:
         ("settings: {oven: 3}", "settings.oven is no setting of driver dra.pizza; its settings: ovens"),
         ("settings: {ovens: many}", "--ovens (DRIVER_OVENS): "),
         ("- a", "the file: "),
-        ("a: [", "cannot be read: "),
+        ("a: [", "large.yaml"),
+        ("name: a\n---\nname: b", "it has 2 documents; make a file of each"),
     ],
 )
 def test_a_profile_that_cannot_be_used_is_told(target: Path, tmp_path: Path, text: str, problem: str) -> None:

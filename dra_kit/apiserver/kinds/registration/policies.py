@@ -6,28 +6,27 @@ Source of the rules: Kubernetes 1.37 ``pkg/apis/admissionregistration/validation
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from typing_extensions import override
 
 from dra_kit.apiserver.kinds.columns import selector, text
 from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind
+from dra_kit.apiserver.kinds.registration.match_conditions import NO_EXPRESSION, match_conditions
 from dra_kit.apiserver.kinds.registration.match_resources import match_resources, path_segment, selector_problems
 from dra_kit.apiserver.kinds.strategy import Context, StatusStrategy, Strategy
 from dra_kit.cel.admission.policy import Problem, compile_policy
 from dra_kit.cel.syntax.lexer import RESERVED
 from dra_kit.resource import names
-from dra_kit.resource.fielderror import FieldError, duplicate, forbidden, invalid, required, too_many, unsupported
+from dra_kit.resource.fielderror import FieldError, duplicate, forbidden, invalid, required, unsupported
 from dra_kit.values.json import Object
 
 _FAILURE_POLICIES: Final = ("Fail", "Ignore")
 _REASONS: Final = ("Forbidden", "Invalid", "RequestEntityTooLarge")
 _ACTIONS: Final = ("Audit", "Deny", "Warn")
 _NOT_FOUND_ACTIONS: Final = ("Deny", "Allow")
-_CONDITIONS_MAX: Final = 64
 _IDENTIFIER: Final = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*")
-_NO_EXPRESSION: Final = "expression is not specified"
 _EMPTY: Final = "validations or auditAnnotations must contain at least one item"
 _BOTH: Final = (
     "must not contain both Deny and Warn (repeating the same validation failure information in the API response and "
@@ -64,7 +63,7 @@ def _spec(spec: Object, name: str, problems: Mapping[str, Problem]) -> Iterator[
         yield from match_resources(constraints, "spec.matchConstraints")
         if not constraints.get("resourceRules"):
             yield required("spec.matchConstraints.resourceRules")
-    yield from _conditions(spec.get("matchConditions") or [], problems)
+    yield from match_conditions(spec.get("matchConditions") or [], "spec", problems)
     for i, variable in enumerate(spec.get("variables") or ()):
         yield from _variable(variable, f"variables[{i}]", problems)
     validations, annotations = spec.get("validations") or [], spec.get("auditAnnotations") or []
@@ -93,7 +92,7 @@ def _param_kind(kind: Object, path: str) -> Iterator[FieldError]:
 def _compiled(holder: Object, field: str, path: str, problems: Mapping[str, Problem]) -> Iterator[FieldError]:
     """Yield what is wrong with an expression that must be there."""
     if not (holder.get(field) or "").strip():
-        yield required(f"spec.{path}.{field}", _NO_EXPRESSION)
+        yield required(f"spec.{path}.{field}", NO_EXPRESSION)
     else:
         yield from _problem(f"{path}.{field}", problems)
 
@@ -101,21 +100,6 @@ def _compiled(holder: Object, field: str, path: str, problems: Mapping[str, Prob
 def _problem(path: str, problems: Mapping[str, Problem]) -> Iterator[FieldError]:
     if (problem := problems.get(path)) is not None:
         yield invalid(f"spec.{path}", problem.expression, problem.message)
-
-
-def _conditions(conditions: Sequence[Object], problems: Mapping[str, Problem]) -> Iterator[FieldError]:
-    seen: set[str] = set()
-    for i, condition in enumerate(conditions):
-        path, name = f"matchConditions[{i}]", condition.get("name", "")
-        yield from _compiled(condition, "expression", path, problems)
-        if not name:
-            yield required(f"spec.{path}.name")
-        yield from (invalid(f"spec.{path}.name", name, found) for found in names.label_key(name) if name)
-        if name in seen:
-            yield duplicate(f"spec.{path}.name", name)
-        seen.add(name)
-    if len(conditions) > _CONDITIONS_MAX:
-        yield too_many("spec.matchConditions", len(conditions), _CONDITIONS_MAX)
 
 
 def _variable(variable: Object, path: str, problems: Mapping[str, Problem]) -> Iterator[FieldError]:

@@ -1,7 +1,7 @@
 """Configurations of admission webhooks: whom the API server asks before it stores an object.
 
 Source of the rules: Kubernetes 1.37 ``pkg/apis/admissionregistration/validation`` and k8s.io/apiserver 0.37
-``pkg/util/webhook/validation.go``. The expressions of match conditions are not looked at.
+``pkg/util/webhook/validation.go``.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from typing_extensions import override
 
 from dra_kit.apiserver.kinds.columns import count
 from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind
+from dra_kit.apiserver.kinds.registration.match_conditions import match_conditions
 from dra_kit.apiserver.kinds.registration.match_resources import rule_problems
 from dra_kit.apiserver.kinds.strategy import Context, Strategy
+from dra_kit.cel.admission.policy import compile_policy
 from dra_kit.resource import names
 from dra_kit.resource.fielderror import FieldError, duplicate, invalid, required, unsupported
 from dra_kit.values.json import Object
@@ -74,6 +76,8 @@ def _webhook(webhook: Object, path: str) -> Iterator[FieldError]:
     if seconds is not None and not 1 <= seconds <= _TIMEOUT_MAX:
         yield invalid(f"{path}.timeoutSeconds", seconds, "the timeout value must be between 1 and 30 seconds")
     yield from _client(webhook.get("clientConfig") or {}, f"{path}.clientConfig")
+    problems = {problem.path: problem for problem in compile_policy(webhook).problems}
+    yield from match_conditions(webhook.get("matchConditions") or [], path, problems)
 
 
 def _name(name: str, path: str) -> Iterator[FieldError]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import dra_kit as dra
 
 from gpu_driver.host.pci import PciBus, SysfsBus
-from gpu_driver.notes import Notes
+from gpu_driver.journal import Journal
 from gpu_driver.nvml.backend import NvmlBackend
 from gpu_driver.nvml.errors import NvmlError, NvmlReturn
 
@@ -30,7 +30,7 @@ class Hardware:
             to last; the doubles' folder with the fake, below the driver root otherwise.
         mps_root: folder of the sockets of MPS, where the settings name none.
         environment: variables for those programs, beside the process's own.
-        notes: of what is being made on the GPUs, kept with the driver's state.
+        journal: of what is being made on the GPUs, in the driver's state.
         fake: whether this is a fake; never mixed with real programs.
         bus: the fake's; None: the kernel's.
     """
@@ -38,7 +38,7 @@ class Hardware:
     nvml: NvmlBackend
     host: Path
     programs: tuple[Path, ...]
-    notes: Notes
+    journal: Journal
     mps_root: Path = Path("/run/gpu.nvidia.com/mps")
     environment: Mapping[str, str] = field(default_factory=dict)
     fake: bool = False
@@ -105,4 +105,4 @@ class Hardware:
 
 
 class ProgramError(dra.TransientError):
-    """A program of NVIDIA's said no."""
+    """A program of NVIDIA's ended with an error."""

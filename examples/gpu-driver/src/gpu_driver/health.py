@@ -15,7 +15,7 @@ from gpu_driver.settings import Settings
 Report = dra.Healthy | dra.Unhealthy | dra.HealthUnknown
 
 APPLICATION_XIDS = frozenset({13, 31, 43, 45, 68, 109})
-"""XIDs that a program causes and that leave the GPU well (NVIDIA's XID catalogue): for drivers that do not tell."""
+"""XIDs of programs, which leave the GPU well (NVIDIA's XID catalogue): for drivers without recovery actions."""
 
 _PASSED_THROUGH = "vfio-pci"
 _LOST = {NvmlReturn.GPU_IS_LOST, NvmlReturn.NOT_FOUND}
@@ -74,7 +74,7 @@ class GpuHealth(dra.HealthSource[Gpu, Hardware, Settings]):
         except NvmlError as error:
             if error.code is not NvmlReturn.NOT_SUPPORTED:
                 raise
-            # old drivers do not tell: what this process has seen stays
+            # old drivers have none: what this process has seen stays
             return reason != "xid" or device.uuid not in self._fatal
         return action is RecoveryAction.NONE
 
@@ -86,7 +86,7 @@ class GpuHealth(dra.HealthSource[Gpu, Hardware, Settings]):
                 yield dra.Healthy(device, "unmonitored")
 
     def _look(self) -> Iterator[Report]:
-        """What can be told without an event: nothing that was there before the driver is lost."""
+        """Report what is known without an event, such as what happened before the driver started."""
         for uuid in dict.fromkeys(device.uuid for device in self.devices):
             parts = [device for device in self.devices if device.uuid == uuid]
             try:
@@ -128,14 +128,14 @@ class GpuHealth(dra.HealthSource[Gpu, Hardware, Settings]):
             return event.xid in APPLICATION_XIDS
 
     def _concerned(self, event: NvmlEvent) -> Iterable[Gpu]:
-        """The devices that an event is about: all, where NVML could not tell which GPU it was."""
+        """Return the devices that an event concerns: all, where NVML does not know the GPU."""
         parts = [device for device in self.devices if event.uuid in {"", device.uuid}]
         if event.gpu_instance == WHOLE_GPU:
             return parts
         try:
             instances = self.hardware.nvml.gpu_instances(event.uuid)
         except NvmlError:
-            return parts  # which part it was cannot be told any more
+            return parts  # which part it was is not known any more
         places = [(item.profile_id, item.placement.start) for item in instances if item.id == event.gpu_instance]
         on_it = [
             device

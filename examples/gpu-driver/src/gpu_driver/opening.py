@@ -1,4 +1,4 @@
-"""Opening the node's hardware: real GPUs, or pretended ones with ``--fake-gpus``."""
+"""``open_hardware``: the node's real GPUs, or fake ones with ``--fake-gpus``."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import dra_kit as dra
 
 from gpu_driver.hardware import Hardware
 from gpu_driver.host.driver_root import LIBRARY, driver_root, find_library, library_folders, program_folders
-from gpu_driver.notes import Notes
+from gpu_driver.journal import Journal
 from gpu_driver.nvml.errors import NvmlError, NvmlReturn
 from gpu_driver.nvml.fake.hardware import fake_hardware
 from gpu_driver.settings import Settings
@@ -27,19 +27,19 @@ def open_hardware(context: dra.Context[Settings]) -> Hardware:
     if library is None:
         raise dra.ConfigurationError(
             f"no NVIDIA driver on this node: {LIBRARY} is in none of {library_folders(root)}; set --driver-root to "
-            "where it is installed on the host, or pretend to have GPUs with --fake-gpus PROFILE"
+            "where it is installed on the host, or use fake GPUs with --fake-gpus PROFILE"
         )
-    return real_hardware(library, root, settings.host_root, Notes(context.state_dir / "notes"))
+    return real_hardware(library, root, settings.host_root, Journal(context.state_dir / "journal"))
 
 
-def real_hardware(library: Path, root: Path, host: Path, notes: Notes) -> Hardware:
+def real_hardware(library: Path, root: Path, host: Path, journal: Journal) -> Hardware:
     """NVIDIA's library, opened, and the programs that came with it.
 
     Raises:
         ConfigurationError: the library cannot be loaded.
         TransientError: it does not answer.
     """
-    from gpu_driver.nvml.library import NvmlLibrary  # whoever pretends needs no binding
+    from gpu_driver.nvml.library import NvmlLibrary  # fake GPUs need no binding
 
     nvml = NvmlLibrary(library)
     try:
@@ -48,7 +48,7 @@ def real_hardware(library: Path, root: Path, host: Path, notes: Notes) -> Hardwa
         if error.code is NvmlReturn.LIBRARY_NOT_FOUND:
             raise dra.ConfigurationError(
                 f"{error.subject}: NVML cannot be loaded; install the driver for this processor below {root}, or "
-                "pretend to have GPUs with --fake-gpus PROFILE"
+                "use fake GPUs with --fake-gpus PROFILE"
             ) from None
         raise dra.TransientError(
             f"NVIDIA's driver below {root} does not answer: {error}; see whether its kernel modules are loaded and fit "
@@ -57,5 +57,5 @@ def real_hardware(library: Path, root: Path, host: Path, notes: Notes) -> Hardwa
     # a container's own loader does not look below the driver root
     environment = {"LD_PRELOAD": str(library)} if root != Path("/") else {}
     return Hardware(
-        nvml=nvml, host=host, programs=program_folders(root), notes=notes, environment=environment, fake=False
+        nvml=nvml, host=host, programs=program_folders(root), journal=journal, environment=environment, fake=False
     )

@@ -12,7 +12,7 @@ MpsDaemonKind = Literal["child", "pod"]
 class Settings(BaseModel):
     """Flags of ``dra-kit node``, environment variables DRIVER_..., and ``node.settings`` of the chart."""
 
-    time_slicing: bool = Field(True, description="let claims choose how long a process keeps a GPU")
+    time_slicing: bool = Field(True, description="let claims set the time slice of a GPU")
     mps: bool = Field(True, description="let claims share a GPU by NVIDIA's Multi-Process Service")
     mps_daemon: MpsDaemonKind = Field(
         "child",
@@ -41,8 +41,8 @@ class Settings(BaseModel):
     beside_device_plugin: bool = Field(
         False, description="serve a node on which NVIDIA's device plugin runs, too, with GPUs of its own"
     )
-    fake_gpus: str = Field("", description="pretend to have the GPUs of this profile, such as h100, or a file's")
-    fake_folder: Path | None = Field(None, description="where their state is kept; by default with the driver's own")
+    fake_gpus: str = Field("", description="use fake GPUs of this profile, such as h100, or of a file")
+    fake_folder: Path | None = Field(None, description="folder of their state; by default below the driver's own")
 
     @model_validator(mode="after")
     def _pods_of_mps(self) -> Self:

@@ -6,7 +6,7 @@ import dra_kit as dra
 
 PCIE_ROOT = "resource.kubernetes.io/pcieRoot"
 CARDS = {"nic-0": "pci0000:00", "nic-1": "pci0000:40"}
-"""The PCIe root of each card; the GPUs of the pretended node h100 are on these roots, and on two more."""
+"""The PCIe root of each card; the GPUs of the fake node h100 are on these roots, and on two more."""
 
 
 class Cards(dra.DeviceProvider):
@@ -28,7 +28,7 @@ class Functions(dra.Preparer):
         number = list(CARDS).index(device.name.removesuffix("-vf-0"))
         return dra.Prepared(
             env={f"{device.env_name}_RDMA": f"mlx5_{number}"},
-            # with its numbers (Documentation/admin-guide/devices.txt): the pretended card has no file on the node
+            # with its numbers (Documentation/admin-guide/devices.txt): the fake card has no file on the node
             device_nodes=[
                 dra.DeviceNode(path=f"/dev/infiniband/uverbs{number}", type="c", major=231, minor=192 + number)
             ],

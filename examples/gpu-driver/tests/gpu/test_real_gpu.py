@@ -9,13 +9,13 @@ import pytest
 
 from gpu_driver.devices.gpu import Gpu
 from gpu_driver.devices.inventory import inventory
+from gpu_driver.devices.last_seen import LastSeen
 from gpu_driver.devices.names import version
 from gpu_driver.devices.provider import find
-from gpu_driver.devices.remembered import Remembered
 from gpu_driver.hardware import Hardware
 from gpu_driver.host import pci
 from gpu_driver.host.driver_root import find_library, library_folders
-from gpu_driver.notes import Notes
+from gpu_driver.journal import Journal
 from gpu_driver.nvml.backend import ComputeMode, GpuFacts, RecoveryAction
 from gpu_driver.nvml.errors import NvmlError, NvmlReturn
 from gpu_driver.opening import real_hardware
@@ -38,7 +38,7 @@ def hardware(folder: Path) -> Iterator[Hardware]:
     library = find_library(root)
     if library is None:
         pytest.skip(f"no GPU was tested: NVML is in none of {library_folders(root)}; set DRIVER_ROOT")
-    opened = real_hardware(library, root, HOST, Notes(folder / "notes"))
+    opened = real_hardware(library, root, HOST, Journal(folder / "journal"))
     yield opened
     opened.nvml.close()
 
@@ -56,7 +56,7 @@ def published(hardware: Hardware, gpus: dict[str, GpuFacts], folder: Path) -> li
     """All devices, as the driver would publish them with MIG partitions that exist."""
     if not mps_session.is_root() and any(gpu.mig_capable for gpu in gpus.values()):
         pytest.skip("what is published was not tested: NVML lists partitions to root alone; run this as root")
-    found = inventory(find(hardware, (), Remembered(folder / "gpus.json")), Settings())
+    found = inventory(find(hardware, (), LastSeen(folder / "gpus.json")), Settings())
     return [device for pool in found.pools for device in pool.devices]
 
 

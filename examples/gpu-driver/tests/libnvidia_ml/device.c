@@ -35,7 +35,7 @@ API answer nvmlShutdown(void)
 API const char *nvmlErrorString(answer code)
 {
     (void)code;
-    return "an error of a library that pretends";
+    return "an error of a double";
 }
 
 API answer nvmlSystemGetDriverVersion(char *version, unsigned size)

@@ -42,7 +42,7 @@ class Menu(BaseModel):
 
 
 def read_menu(text: str) -> list[Recipe]:
-    """The recipes of a menu file, in its order.
+    """Return the recipes of a menu file, in its order.
 
     Raises:
         ValueError: one line that tells what is wrong with it.

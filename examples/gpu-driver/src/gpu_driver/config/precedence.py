@@ -13,7 +13,7 @@ def winning(
 ) -> dra.ConfigEntry[ConfigT] | None:
     """The strongest entry of the kind that the device takes; None when there is none, and nothing is changed.
 
-    An entry of another kind that is for all requests is meant for other devices of the claim, and passed over.
+    An entry of another kind that is for all requests is for other devices of the claim, and skipped.
 
     Args:
         entries: as ``device.configs`` has them, the weakest first.

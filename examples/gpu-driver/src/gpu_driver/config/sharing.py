@@ -15,7 +15,7 @@ _GATES = {"TimeSlicing": "time_slicing", "MPS": "mps"}
 
 
 class TimeSlicingConfig(Part):
-    """How long a process keeps the GPU before the next one has its turn."""
+    """How long a process runs on the GPU before the next one does."""
 
     interval: Interval = "Default"
 

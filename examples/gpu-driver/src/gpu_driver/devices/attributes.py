@@ -30,13 +30,13 @@ class Versions:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where the host's sysfs says that a GPU is.
+    """Where a GPU is, by the host's sysfs.
 
     Attributes:
-        pcie_root: such as ``pci0000:40``; None where it cannot be told.
+        pcie_root: such as ``pci0000:40``; None where it is unknown.
         numa_node: None where the host has none for it.
-        bar_bytes: size of its largest PCI region, through which a virtual machine sees its memory; None where it cannot
-            be told.
+        bar_bytes: size of its largest PCI region, through which a virtual machine sees its memory; None where it is
+            unknown.
         iommu_fd: whether the host's kernel has iommufd.
     """
 
@@ -94,7 +94,7 @@ def whole_capacity(facts: GpuFacts) -> dict[str, dra.Quantity]:
 
 
 def most_engines(profiles: Sequence[GpuInstanceProfile]) -> dict[str, dra.Quantity]:
-    """Engines of a whole GPU that can be cut: the most that any profile has of each."""
+    """Engines of a whole GPU that can be divided: the most that any profile has of each."""
     return {
         camel(name): dra.Quantity(max((getattr(profile, name) for profile in profiles), default=0)) for name in ENGINES
     }

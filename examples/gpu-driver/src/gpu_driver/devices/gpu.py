@@ -55,7 +55,7 @@ class Gpu(dra.Device):
     partition: Partition | None = None
 
     def identity(self) -> Mapping[str, JsonValue]:
-        """The hardware, not what is told of it: another driver version makes no other GPU."""
+        """Return what identifies the hardware: another driver version makes no other GPU."""
         place = "" if self.partition is None else f"{self.partition.profile} at {self.partition.start}"
         instance = None if self.partition is None else self.partition.mig_uuid
         return {"kind": self.kind, "gpu": self.uuid, "partition": place, "instance": instance, "minor": self.minor}

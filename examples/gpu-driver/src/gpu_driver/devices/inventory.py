@@ -16,7 +16,7 @@ from gpu_driver.devices.attributes import (
     passed_through,
     whole_capacity,
 )
-from gpu_driver.devices.found import Found, FoundGpu
+from gpu_driver.devices.discovered import Discovered, DiscoveredGpu
 from gpu_driver.devices.gpu import Gpu, Kind, Partition
 from gpu_driver.nvml.backend import ComputeInstance, GpuInstance, GpuInstanceProfile, Placement
 from gpu_driver.settings import Settings
@@ -26,7 +26,7 @@ Capacity = dict[str, dra.Quantity | dra.DeviceCapacity]
 _MIB = dra.Quantity("1Mi")
 
 
-def inventory(found: Found, settings: Settings) -> dra.Inventory[Gpu]:
+def inventory(found: Discovered, settings: Settings) -> dra.Inventory[Gpu]:
     """Everything that claims can get: GPU by GPU, the whole one before its parts, and last what monitors them.
 
     The order is the scheduler's order of preference, and the same each time.
@@ -53,7 +53,7 @@ class _Maker:
         settings: what is offered of it.
     """
 
-    def __init__(self, gpu: FoundGpu, versions: Versions, settings: Settings) -> None:
+    def __init__(self, gpu: DiscoveredGpu, versions: Versions, settings: Settings) -> None:
         self.facts = gpu.facts
         self._location = gpu.location
         self._mig = gpu.mig
@@ -69,7 +69,7 @@ class _Maker:
                 yield self._passthrough()
         if self._mig is not None and (self._dynamic is not None or self._mig.enabled):
             yield from self._existing(self._mig)  # what exists is taken before anything is made
-        if self._dynamic is not None and mig.can_be_cut(self._dynamic):
+        if self._dynamic is not None and mig.can_be_divided(self._dynamic):
             for profile, placement in mig.offered(self._dynamic):
                 yield self._partition(profile, placement)
                 if self._settings.shared_mig and profile.slices > 1:
@@ -122,7 +122,7 @@ class _Maker:
         return self._device(
             kind="mig",
             name=f"{name}-shared" if shared else name,
-            capacity=_cut(capacity, profile.slices) if shared else {**capacity},
+            capacity=_shared(capacity, profile.slices) if shared else {**capacity},
             takes=counters.amounts(profile, placement),
             more={"parentUUID": self.facts.uuid, "profile": profile.name},
             partition=Partition(
@@ -201,11 +201,11 @@ class _Maker:
 
 
 def _divided(memory: dra.Quantity, *, counted: bool) -> dra.DeviceCapacity:
-    """Memory of which each claim says how much it uses; nothing holds it to that.
+    """Return a capacity of which each claim requests a part; nothing enforces it.
 
     Args:
         memory: of the GPU.
-        counted: a claim that says nothing has all of it; else it has none, and any number of such claims fit.
+        counted: a claim without request has all of it; else it has none, and any number of such claims fit.
     """
     most = dra.Quantity(f"{int(memory.as_decimal) // 2**20}Mi")
     none = dra.Quantity(0)
@@ -225,7 +225,7 @@ def _not_divided(capacity: Mapping[str, dra.Quantity]) -> Capacity:
     return {name: dra.DeviceCapacity(value=amount, request_policy=policy) for name, amount in capacity.items()}
 
 
-def _cut(capacity: Mapping[str, dra.Quantity], slices: int) -> Capacity:
+def _shared(capacity: Mapping[str, dra.Quantity], slices: int) -> Capacity:
     """Of a partition that is shared each claim has compute slices of its own; all see the whole of its memory."""
     sizes = [dra.Quantity(size) for size in mig.COMPUTE_SIZES if size <= slices]
     policy = dra.CapacityRequestPolicy(default=sizes[0], valid_values=sizes)

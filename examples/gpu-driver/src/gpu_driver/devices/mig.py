@@ -14,9 +14,9 @@ class Mig:
     """The MIG side of one GPU, as it was found.
 
     Attributes:
-        enabled: whether the GPU is cut now.
+        enabled: whether the GPU is divided now.
         live: whether that can be changed without a reset (Hopper and newer).
-        profiles: every way to cut it.
+        profiles: every way to divide it.
         foreign: instances that this driver has not made: an administrator's, or all there are with static MIG.
     """
 
@@ -41,13 +41,13 @@ def offered(mig: Mig) -> Iterable[tuple[GpuInstanceProfile, Placement]]:
                 yield profile, placement
 
 
-def can_be_cut(mig: Mig) -> bool:
+def can_be_divided(mig: Mig) -> bool:
     """Whether a partition can be made without anybody resetting the GPU."""
     return mig.enabled or mig.live
 
 
 def can_be_whole(mig: Mig, *, dynamic: bool) -> bool:
-    """Whether the GPU can be given whole: nobody has cut it, or this driver makes it whole again.
+    """Whether the GPU can be given whole: nobody has divided it, or this driver makes it whole again.
 
     Args:
         mig: the MIG side of the GPU.

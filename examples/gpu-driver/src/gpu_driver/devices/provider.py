@@ -1,4 +1,4 @@
-"""``GpuProvider``: looks which GPUs are there, and what has been made of them."""
+"""``GpuProvider``: discovers the GPUs of the node and their partitions."""
 
 import logging
 from collections.abc import Collection, Iterator, Sequence
@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterator, Sequence
 import dra_kit as dra
 
 from gpu_driver.devices.attributes import Versions
-from gpu_driver.devices.found import Found, FoundGpu
+from gpu_driver.devices.discovered import Discovered, DiscoveredGpu
 from gpu_driver.devices.gpu import Gpu
 from gpu_driver.devices.inventory import inventory
+from gpu_driver.devices.last_seen import LastSeen
 from gpu_driver.devices.mig import Mig
-from gpu_driver.devices.remembered import Remembered
 from gpu_driver.effects.mig.gpu_instance import CreateGpuInstance
 from gpu_driver.effects.mps.leftovers import remove_leftovers
 from gpu_driver.effects.mps.paths import root_of
@@ -22,7 +22,7 @@ from gpu_driver.nvml.errors import NvmlError
 from gpu_driver.settings import Settings
 
 _TOGGLED_BY_RESET = {"Ampere"}
-"""Architectures whose MIG mode waits for a reset; NVML does not tell (MIG user guide, "Enable MIG mode")."""
+"""Architectures whose MIG mode waits for a reset; NVML has no function for it (MIG user guide, "Enable MIG mode")."""
 
 Place = tuple[str, int, int]
 """Of a GPU instance: the GPU's UUID, its profile's id, its first slice."""
@@ -39,10 +39,10 @@ class GpuProvider(dra.DeviceProvider[Gpu, Hardware, Settings]):
             refuse_beside_device_plugin(self.hardware.host, settings.kubelet_root)
 
     def discover(self) -> Iterator[dra.Inventory[Gpu]]:
-        # a look every minute is often enough for what lost records have left
+        # every minute is often enough
         remove_leftovers(root_of(self.context.settings, self.hardware), self.context.effects)
-        remembered = Remembered(self.context.state_dir / "gpus.json")
-        yield inventory(find(self.hardware, self._own_places(), remembered), self.context.settings)
+        last_seen = LastSeen(self.context.state_dir / "gpus.json")
+        yield inventory(find(self.hardware, self._own_places(), last_seen), self.context.settings)
 
     def _own_places(self) -> set[Place]:
         """Where this driver has made GPU instances, or is making them."""
@@ -54,28 +54,28 @@ class GpuProvider(dra.DeviceProvider[Gpu, Hardware, Settings]):
         }
 
 
-def find(hardware: Hardware, own: Collection[Place], remembered: Remembered) -> Found:
-    """What is there. A GPU that does not answer is as it was before, and takes no other one away.
+def find(hardware: Hardware, own: Collection[Place], last_seen: LastSeen) -> Discovered:
+    """Return what NVML lists. A GPU that does not answer is returned as it was seen last.
 
     Args:
         hardware: of the node.
         own: where this driver has made GPU instances; all others are foreign.
-        remembered: the GPUs as they were seen last.
+        last_seen: the GPUs as they were seen last.
 
     Raises:
         NvmlError: NVML itself does not answer.
     """
     nvml = hardware.nvml
     versions = Versions(nvml.driver_version(), nvml.cuda_driver_version())
-    seen = [gpu for facts in nvml.gpus() if (gpu := _found(hardware, facts, own, remembered)) is not None]
-    return Found(versions, remembered.complete(seen, lambda address: pci.function(hardware.host, address).exists()))
+    seen = [gpu for facts in nvml.gpus() if (gpu := _found(hardware, facts, own, last_seen)) is not None]
+    return Discovered(versions, last_seen.complete(seen, lambda address: pci.function(hardware.host, address).exists()))
 
 
-def _found(hardware: Hardware, facts: GpuFacts, own: Collection[Place], remembered: Remembered) -> FoundGpu | None:
+def _found(hardware: Hardware, facts: GpuFacts, own: Collection[Place], last_seen: LastSeen) -> DiscoveredGpu | None:
     try:
-        return FoundGpu(facts, pci.location(hardware.host, facts.pci_bus_id), _mig(hardware, facts, own))
+        return DiscoveredGpu(facts, pci.location(hardware.host, facts.pci_bus_id), _mig(hardware, facts, own))
     except NvmlError as error:
-        before = remembered.find(facts.uuid)
+        before = last_seen.find(facts.uuid)
         log.warning("GPU %s is %s: %s", facts.uuid, "left out" if before is None else "published as before", error)
         return before
 

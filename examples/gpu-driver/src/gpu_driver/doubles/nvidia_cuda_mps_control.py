@@ -3,8 +3,8 @@
 Daemon and client talk over sockets of the names that the real ones have, in a protocol of their own: never mix them
 with real ones. Only the standard library is imported: the driver asks often.
 
-The file ``mps-fault`` in the pretended node's folder makes it fail: ``silent`` opens no socket, ``ends`` ends at once,
-``hangs`` takes connections and answers none, ``ignores-limits`` is what it says.
+The file ``mps-fault`` in the fake node's folder makes it fail: ``silent`` opens no socket, ``ends`` ends at once,
+``hangs`` accepts connections and answers none, ``ignores-limits`` ignores them.
 """
 
 import contextlib
@@ -69,7 +69,7 @@ class _Daemon:
         self._quit = threading.Event()
 
     def run(self, *, in_background: bool) -> int:
-        """Serve until it is told to quit; the exit code."""
+        """Serve until ``quit`` or a signal; returns the exit code."""
         fault = _fault()
         if fault == "ends":
             print("MPS control daemon failed to start", file=sys.stderr)

@@ -7,7 +7,7 @@ from gpu_driver.nvml.backend import ComputeMode
 
 
 class SetComputeMode(dra.Effect[ComputeMode, Hardware], id="compute-mode"):
-    """Sets the mode; what it was before comes back."""
+    """Set the compute mode; reverting restores the one before."""
 
     uuid: str
     mode: ComputeMode
@@ -30,7 +30,7 @@ class SetComputeMode(dra.Effect[ComputeMode, Hardware], id="compute-mode"):
     def revert(self, outcome: ComputeMode | None) -> None:
         if self.hardware.is_lost(self.uuid):
             return
-        # cut off before it could say what was there: the mode that every driver starts with
+        # apply was cut off before it returned the mode: the one that every driver starts with
         before = ComputeMode.DEFAULT if outcome is None else outcome
         if self.hardware.nvml.compute_mode(self.uuid) != before:
             self.hardware.nvml.set_compute_mode(self.uuid, before)

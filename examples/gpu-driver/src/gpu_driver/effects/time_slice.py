@@ -1,4 +1,4 @@
-"""The time slice: how long a process keeps a GPU before the next one has its turn."""
+"""The time slice: how long a process runs on a GPU before the next one does."""
 
 import dra_kit as dra
 

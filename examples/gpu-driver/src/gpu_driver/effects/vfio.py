@@ -1,4 +1,4 @@
-"""``BindVfio``: a GPU changes hands, from NVIDIA's driver to vfio-pci and back."""
+"""``BindVfio``: a GPU is bound to vfio-pci for a virtual machine, and to NVIDIA's driver again."""
 
 import dra_kit as dra
 
@@ -13,7 +13,7 @@ VFIO = "vfio-pci"
 class BindVfio(dra.Effect[bool, Hardware], id="vfio"):
     """Binds a GPU to vfio-pci for a virtual machine; NVIDIA's driver gets it back.
 
-    Its outcome says whether persistence mode was on, which keeps the GPU open and comes back too.
+    Its outcome says whether persistence mode was on, which holds the GPU open and is restored as well.
 
     NVML does not see it meanwhile; what is published of it stays, as of every GPU that does not answer.
 

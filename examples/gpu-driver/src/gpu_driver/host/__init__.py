@@ -1,1 +1,1 @@
-"""What the host's file system tells of GPUs: sysfs, procfs and device nodes, below a root that tests choose."""
+"""GPUs in the host's file system: sysfs, procfs and device nodes, below a given root."""

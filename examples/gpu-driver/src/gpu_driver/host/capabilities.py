@@ -1,4 +1,4 @@
-"""MIG capability nodes: a container opens a partition by two device nodes that procfs tells of."""
+"""MIG capability nodes: a container opens a partition by two device nodes whose numbers procfs has."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ def capability_nodes(host: Path, minor: int, gpu_instance: int, compute_instance
     """Nodes below ``/dev/nvidia-caps`` of a GPU instance and of its compute instance.
 
     Raises:
-        NotYet: procfs does not tell of them (yet).
+        NotYet: procfs does not have them (yet).
     """
     gi = host / PROC / f"gpu{minor}/mig/gi{gpu_instance}"
     major = _number(

@@ -18,11 +18,11 @@ def function(host: Path, address: str) -> Path:
 
 
 def location(host: Path, address: str) -> Location:
-    """Where a GPU is; what the host does not tell is left out, with a warning for the PCIe root."""
+    """Return where a GPU is; what the host does not have is left out, with a warning for the PCIe root."""
     folder = function(host, address)
     root = next((part for part in folder.resolve().parts if re.fullmatch(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}", part)), None)
     if root is None:
-        log.warning("PCIe root of %s cannot be told from %s", address, folder)
+        log.warning("PCIe root of %s cannot be read from %s", address, folder)
     try:
         node = int((folder / "numa_node").read_text())
     except (OSError, ValueError):

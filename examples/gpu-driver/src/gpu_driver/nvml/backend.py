@@ -46,14 +46,14 @@ class MigMode:
 
 @dataclass(frozen=True, slots=True)
 class GpuFacts:
-    """What NVML tells of one GPU and what does not change while it is there.
+    """Properties of one GPU that do not change while it is there.
 
     Attributes:
         pci_bus_id: ``0000:65:00.0``: four digits of domain, lower case.
         memory_bytes: None where NVML has no figure (unified memory).
         compute_capability: major and minor.
         addressing_mode: ``HMM``, ``ATS`` or ``None``; None when NVML does not support the question.
-        mig_capable: whether it has MIG at all; the mode is asked for apart.
+        mig_capable: whether it has MIG at all; :meth:`NvmlBackend.mig_mode` returns the mode.
         multiprocessors: streaming multiprocessors (SMs).
     """
 
@@ -82,13 +82,13 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class GpuInstanceProfile:
-    """A way to cut a GPU (``nvmlGpuInstanceProfileInfo_t``).
+    """A way to divide a GPU (``nvmlGpuInstanceProfileInfo_t``).
 
     Attributes:
         id: the number NVML knows it by on this GPU.
         name: as ``nvidia-smi`` writes it: ``1g.10gb``, ``1g.10gb+me``.
         slices: compute slices.
-        memory_mib: MiB, though NVML's header says MB.
+        memory_mib: MiB, though NVML's header has MB.
         placements: every place where it fits on an empty GPU.
     """
 
@@ -107,7 +107,7 @@ class GpuInstanceProfile:
 
 @dataclass(frozen=True, slots=True)
 class ComputeInstanceProfile:
-    """A way to cut a GPU instance (``nvmlComputeInstanceProfileInfo_t``)."""
+    """A way to divide a GPU instance (``nvmlComputeInstanceProfileInfo_t``)."""
 
     id: int
     name: str
@@ -142,7 +142,7 @@ class NvmlEvent:
 
     Attributes:
         kind: an XID error, a GPU that fell off the bus, or another recovery action than before.
-        uuid: empty when NVML could not tell which GPU.
+        uuid: empty when NVML does not know which GPU.
         xid: the number of an ``xid`` event.
         gpu_instance, compute_instance: ids, :data:`WHOLE_GPU` when it concerns none.
     """
@@ -187,7 +187,7 @@ class NvmlBackend(Protocol):
         """Change that; it takes the rights of root, and a reboot takes it back."""
 
     def mig_mode(self, uuid: str) -> MigMode:
-        """Whether the GPU is cut into instances; ``NOT_SUPPORTED`` where it has no MIG."""
+        """Return whether MIG is on; ``NOT_SUPPORTED`` where it has no MIG."""
 
     def set_mig_mode(self, uuid: str, *, enabled: bool) -> None:
         """Change it. ``IN_USE`` while instances exist; ``RESET_REQUIRED`` where only a reset makes it true."""
@@ -202,7 +202,7 @@ class NvmlBackend(Protocol):
         """What exists now, whoever made it; empty while MIG is off."""
 
     def create_gpu_instance(self, uuid: str, profile: int, placement: Placement) -> GpuInstance:
-        """Cut one out at this very place. ``INSUFFICIENT_RESOURCES`` when the place is taken."""
+        """Create one at this very place. ``INSUFFICIENT_RESOURCES`` when the place is taken."""
 
     def create_compute_instance(
         self, uuid: str, gpu_instance: int, profile: int, placement: Placement | None = None

@@ -81,7 +81,7 @@ class LibraryEvents:
             return self._event(data)
 
     def _lost(self, seconds: float) -> NvmlEvent | None:
-        """A GPU is lost, and NVML does not say which; it says so at each wait from then on, without waiting."""
+        """Report a lost GPU; NVML does not return which, and returns so at each wait from then on, at once."""
         if self._was_lost:
             time.sleep(seconds)
             return None

@@ -1,4 +1,4 @@
-"""What the real NVML tells of a GPU, in the words that this driver publishes."""
+"""Properties of a GPU from the real NVML, in the terms that this driver publishes."""
 
 from typing import Any
 
@@ -89,7 +89,7 @@ class Facts:
         )
 
     def _count(self, uuid: str, capability: tuple[int, int]) -> int:
-        """Multiprocessors of the whole GPU; NVML does not count cores while MIG is on, so they are remembered."""
+        """Multiprocessors of the whole GPU; NVML does not count cores while MIG is on, so they are cached."""
         cores = self._session.supported(uuid, "nvmlDeviceGetNumGpuCores")
         if cores is not None:
             self._multiprocessors[uuid] = cores // _CORES.get(capability, _MANY_CORES)
@@ -101,7 +101,7 @@ class Facts:
 def gpu_instance_rows(session: Session, uuid: str) -> list[tuple[int, Any]]:
     """Number (``NVML_GPU_INSTANCE_PROFILE_…``) and structure of each profile that a GPU has.
 
-    Numbers are asked for until NVML knows no more of them, as nvml.h says. The first version of the structure is the
+    Numbers are asked for until NVML knows no more of them (nvml.h). The first version of the structure is the
     one that it fills whether MIG is on or not; its successor has a name, but only while MIG is on, and a device's name
     must not change with the mode.
     """

@@ -140,7 +140,7 @@ class Mig:
         return _compute(info, known)
 
     def handle(self, uuid: str, gpu_instance: int) -> Any:
-        """Of a GPU instance; handles of instances are not remembered, since others destroy them."""
+        """Return the handle of a GPU instance; it is not cached, since others destroy instances."""
         return self._session.on(uuid, "nvmlDeviceGetGpuInstanceById", gpu_instance)
 
     def _total(self, uuid: str, rows: list[tuple[int, Any]]) -> int:
@@ -183,7 +183,7 @@ class Mig:
         return rows
 
     def _places(self, uuid: str, name: str, owner: Any, profile: int, kind: Any) -> tuple[Placement, ...]:
-        """Places of one profile, in a GPU or in a GPU instance: NVML tells how many there are, then which."""
+        """Places of one profile, in a GPU or in a GPU instance: NVML returns how many there are, then which."""
         count = c_uint(0)
         self._call(name, owner, profile, None, byref(count), subject=uuid)
         places = (kind * max(count.value, 1))()

@@ -1,4 +1,4 @@
-"""``Session``: NVML, found below the driver root, opened, kept open, and opened again when the driver was restarted."""
+"""``Session``: NVML, loaded from the driver root, opened once, and opened again when the driver was restarted."""
 
 import ctypes
 import threading
@@ -16,10 +16,10 @@ _NO_GPUS = 1
 """``NVML_INIT_FLAG_NO_GPUS``: a node whose GPUs are all given to virtual machines is no error."""
 
 _OVER = {NvmlReturn.UNINITIALIZED, NvmlReturn.DRIVER_NOT_LOADED, NvmlReturn.LIB_RM_VERSION_MISMATCH}
-"""Answers that say that this session is over: it was closed, or the driver was replaced."""
+"""Return codes of a session that is over: it was closed, or the driver was replaced."""
 
 _NOT_THERE = {NvmlReturn.NOT_SUPPORTED, NvmlReturn.FUNCTION_NOT_FOUND}
-"""Answers that say that this GPU, or this driver, does not know the question."""
+"""Return codes for a function that this GPU or this driver does not support."""
 
 
 class Session:
@@ -65,14 +65,14 @@ class Session:
 
     @contextmanager
     def using(self, number: int | None = None) -> Iterator[int]:
-        """Keep the session open meanwhile; its number.
+        """Hold the session open meanwhile; yields its number.
 
         Args:
-            number: of the session that is meant; None for any, which is opened where none is.
+            number: of the session; None for any, which is opened where none is.
 
         Raises:
             NvmlError: ``UNINITIALIZED`` where that session is over; ``LIBRARY_NOT_FOUND``, ``DRIVER_NOT_LOADED`` or
-                whatever else NVML says when it is opened.
+                whatever else NVML returns when it is opened.
         """
         with self._changed:
             self._changed.wait_for(lambda: not self._closing)
@@ -161,7 +161,7 @@ class Session:
     def handle(self, uuid: str) -> Any:
         """The handle of a GPU.
 
-        It is remembered, and looked for by index: looking by UUID fails for every GPU as soon as one of them is lost.
+        It is cached, and looked up by index: looking by UUID fails for every GPU as soon as one of them is lost.
         """
         if uuid not in self._handles:
             for index in range(self.call("nvmlDeviceGetCount")):
@@ -171,7 +171,7 @@ class Session:
         return self._handles[uuid]
 
     def uuid_of(self, handle: Any) -> str:
-        """The UUID of a GPU that NVML names by its handle, also when it is lost; empty where it cannot be told."""
+        """The UUID of a GPU that NVML names by its handle, also when it is lost; empty where it is unknown."""
         address = ctypes.cast(handle, ctypes.c_void_p).value
         for uuid, known in list(self._handles.items()):
             if ctypes.cast(known, ctypes.c_void_p).value == address:

@@ -15,8 +15,8 @@ from gpu_driver.settings import Settings
 class CommonEdits:
     """The control nodes, looked at each time, and the driver's files, looked for when they are others than before.
 
-    ``nvidia-ctk`` opens every GPU to tell of them, which takes seconds. What it has told holds as long as the versions
-    of driver and tool stay, and every file is where it was.
+    ``nvidia-ctk`` opens every GPU, which takes seconds. Its output is cached as long as driver and tool are the same
+    and every file is where it was.
     """
 
     def __init__(self) -> None:
@@ -55,5 +55,5 @@ def _missing(files: dra.ContainerEdits, host: Path) -> frozenset[str]:
 
 
 def _seen(host: Path, path: Path) -> Path:
-    """As this process sees it; pretended files have their own path already."""
+    """As this process sees it; fake files have their own path already."""
     return path if path.is_relative_to(host) else host / path.relative_to("/")

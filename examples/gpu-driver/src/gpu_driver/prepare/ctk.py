@@ -1,4 +1,4 @@
-"""``nvidia-ctk``: NVIDIA's own tool tells what a container needs of the driver, where it is installed."""
+"""``nvidia-ctk``: NVIDIA's own tool lists what a container needs of the driver, where it is installed."""
 
 import json
 from collections.abc import Mapping

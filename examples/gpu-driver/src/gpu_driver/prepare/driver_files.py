@@ -1,4 +1,4 @@
-"""The driver's libraries and programs for a container, where no ``nvidia-ctk`` tells of them."""
+"""The driver's libraries and programs for a container, where there is no ``nvidia-ctk``."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +29,7 @@ def driver_files(hardware: Hardware, installed: Path) -> list[dra.Mount]:
     """
     version = hardware.nvml.driver_version()
     root = driver_root(hardware.host, installed)
-    on_host = root if hardware.fake else installed  # pretended files are there to be mounted, too
+    on_host = root if hardware.fake else installed  # fake files are there to be mounted, too
     libraries = list(_libraries(root, on_host, version))
     if not libraries:
         raise dra.NotYet(

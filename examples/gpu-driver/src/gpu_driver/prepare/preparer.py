@@ -23,7 +23,7 @@ Allocated = dra.AllocatedDevice[AnyConfig, Gpu]
 
 
 class GpuPreparer(dra.Preparer[AnyConfig, Gpu, Hardware, Settings]):
-    """What a container gets. A claim with admin access looks, and changes nothing."""
+    """Prepares devices for containers. A claim with admin access changes nothing."""
 
     _common: CommonEdits
 
@@ -34,7 +34,7 @@ class GpuPreparer(dra.Preparer[AnyConfig, Gpu, Hardware, Settings]):
         context.metrics.register(PreparedDevices(context))
 
     def prepare_claim(self, claim: dra.Claim, devices: Sequence[Allocated]) -> Sequence[dra.Prepared]:
-        # what is wrong with the config is told before anything is changed
+        # a config that is wrong is refused before anything is changed
         shared = [_sharing(device) for device in devices]
         machines = {device.name: _passthrough(device) for device in devices if device.advertised.kind == "vfio"}
         sharing.check(list(zip(devices, shared, strict=True)))
@@ -57,7 +57,7 @@ class GpuPreparer(dra.Preparer[AnyConfig, Gpu, Hardware, Settings]):
         return prepared
 
     def _prepare(self, claim: dra.Claim, device: Allocated, entry: SharingEntry | None) -> tuple[str, dra.Prepared]:
-        """What CUDA knows the device by, and what a container gets with it."""
+        """Return the UUID by which CUDA finds the device, and what a container gets."""
         uuid, nodes = self._handle(claim, device, entry)
         return uuid, dra.Prepared(
             env={f"{_env_name(device)}_UUID": uuid},
@@ -70,7 +70,7 @@ class GpuPreparer(dra.Preparer[AnyConfig, Gpu, Hardware, Settings]):
     def _handle(
         self, claim: dra.Claim, device: Allocated, entry: SharingEntry | None
     ) -> tuple[str, list[dra.DeviceNode]]:
-        """The UUID, and the device files that lead to the device."""
+        """Return the UUID and the device files."""
         gpu = device.advertised
         if gpu.kind == "mig":
             return partitions.handle(self.hardware, claim, device)
@@ -95,7 +95,7 @@ class GpuPreparer(dra.Preparer[AnyConfig, Gpu, Hardware, Settings]):
 
 
 def _sharing(device: Allocated) -> SharingEntry | None:
-    """The entry that says how the device is shared; None also for who only looks."""
+    """Return the entry of the device's sharing; None also with admin access."""
     if device.advertised.kind == "mig":
         partition = winning(device.configs, MigDeviceConfig, device.name)
         return None if device.admin_access else partition
@@ -105,7 +105,7 @@ def _sharing(device: Allocated) -> SharingEntry | None:
 
 
 def _passthrough(device: Allocated) -> passthrough.VfioEntry | None:
-    """The entry that says how a virtual machine reaches the device."""
+    """Return the entry of a device in passthrough."""
     if device.admin_access:
         raise dra.PermanentError(f"{device.name}: nobody looks at a GPU in passthrough; leave adminAccess out")
     return winning(device.configs, VfioDeviceConfig, device.name)

@@ -1,4 +1,4 @@
-"""A compute instance: what CUDA sees of a GPU instance, whole or a part of it."""
+"""``CreateComputeInstance``: what CUDA sees of a GPU instance, all of it or a part."""
 
 import dra_kit as dra
 from pydantic import BaseModel
@@ -24,7 +24,7 @@ class MadeCompute(BaseModel):
 
 
 class CreateComputeInstance(dra.Effect[MadeCompute, Hardware], id="compute-instance"):
-    """Makes a compute instance in a GPU instance that another effect has made.
+    """Make a compute instance in a GPU instance that another effect has made.
 
     Attributes:
         parent: the GPU instance.
@@ -52,12 +52,12 @@ class CreateComputeInstance(dra.Effect[MadeCompute, Hardware], id="compute-insta
         half_done = self._half_done(instance)
         if half_done is not None:
             return _made(instance, half_done)
-        self.hardware.notes.begin(self._note, [compute.id for compute in instance.compute_instances])
+        self.hardware.journal.begin(self._entry, [compute.id for compute in instance.compute_instances])
         profile, place = self._free(instance)
         taken = dra.TransientError(f"{self.title()} are not free; see nvidia-smi mig -lci")
         with answering({NvmlReturn.INSUFFICIENT_RESOURCES: taken}):
             compute = self.hardware.nvml.create_compute_instance(self.parent.uuid, instance.id, profile, place)
-        self.hardware.notes.finish(self._note, compute.id)
+        self.hardware.journal.finish(self._entry, compute.id)
         return _made(instance, compute)
 
     def holds(self, outcome: MadeCompute) -> bool:
@@ -71,10 +71,10 @@ class CreateComputeInstance(dra.Effect[MadeCompute, Hardware], id="compute-insta
             used = dra.TransientError(f"{self.title()} are still used; end the processes on them")
             with answering({NvmlReturn.IN_USE: used, NvmlReturn.NOT_FOUND: None}):
                 self.hardware.nvml.destroy_compute_instance(self.parent.uuid, instance.id, made.id)
-        self.hardware.notes.remove(self._note)
+        self.hardware.journal.remove(self._entry)
 
     def _free(self, instance: GpuInstance) -> tuple[int, Placement]:
-        """A profile of so many slices, and the last place where it fits: large ones fit at the first places only."""
+        """Return a profile of this size, and the last place where it fits: large ones fit at the first places only."""
         profiles = self.hardware.nvml.compute_instance_profiles(self.parent.uuid, instance.id)
         profile = next((item for item in profiles if item.slices == self.slices), None)
         if profile is None:
@@ -87,19 +87,19 @@ class CreateComputeInstance(dra.Effect[MadeCompute, Hardware], id="compute-insta
         raise dra.TransientError(f"{self.title()} are not free side by side; see nvidia-smi mig -lci")
 
     def _ours(self, instance: GpuInstance, outcome: MadeCompute | None) -> ComputeInstance | None:
-        """What was made for this effect and is still there."""
+        """Return what was made for this effect and still exists."""
         if outcome is None:
             return self._half_done(instance)
         return next((made for made in instance.compute_instances if made.mig_uuid == outcome.mig_uuid), None)
 
     def _half_done(self, instance: GpuInstance) -> ComputeInstance | None:
-        """What was made for this effect before a crash, and not told; None when there is nothing of the kind."""
-        note = self.hardware.notes.read(self._note)
-        if note is None:
+        """Return what was made for this effect before a crash, and not returned; None when there is none."""
+        entry = self.hardware.journal.read(self._entry)
+        if entry is None:
             return None
-        others = self.hardware.notes.made_by_others(self._group, self._note)
+        others = self.hardware.journal.made_by_others(self._group, self._entry)
         for compute in instance.compute_instances:
-            if compute.id == note.made or (note.made is None and compute.id not in note.before | others):
+            if compute.id == entry.made or (entry.made is None and compute.id not in entry.before | others):
                 return compute
         return None
 
@@ -111,7 +111,7 @@ class CreateComputeInstance(dra.Effect[MadeCompute, Hardware], id="compute-insta
         return f"{self.parent.uuid}-{self.parent.profile_id}-{self.parent.start}-compute"
 
     @property
-    def _note(self) -> str:
+    def _entry(self) -> str:
         return f"{self._group}-{self.owner or 'whole'}"
 
 

@@ -1,4 +1,4 @@
-"""A GPU instance: slices of a GPU's memory, made when a partition is allocated."""
+"""``CreateGpuInstance``: slices of a GPU's memory, made when a partition is allocated."""
 
 import dra_kit as dra
 
@@ -9,11 +9,11 @@ from gpu_driver.nvml.errors import NvmlReturn, answering
 
 
 class CreateGpuInstance(dra.Effect[int, Hardware], id="gpu-instance"):
-    """Cuts a GPU instance out at its very place; its outcome is the instance's id.
+    """Create a GPU instance at its very place; the outcome is its id.
 
     Attributes:
         uuid: of the GPU.
-        profile, profile_id: what is cut: its name, for people, and NVML's number.
+        profile, profile_id: its profile: the name, for people, and NVML's number.
         start, size: its memory slices.
     """
 
@@ -35,14 +35,14 @@ class CreateGpuInstance(dra.Effect[int, Hardware], id="gpu-instance"):
     def apply(self, previous: int | None) -> int:
         there = self.find()
         if there is not None:
-            if self.hardware.notes.read(self._note) is None:
+            if self.hardware.journal.read(self._entry) is None:
                 raise dra.TransientError(
                     f"{self.title()} is there already, and this driver has not made it; delete it "
                     f"(nvidia-smi mig -dgi -gi {there.id}), or let the claim be allocated elsewhere"
                 )
             return there.id
         instances = self.hardware.nvml.gpu_instances(self.uuid)
-        self.hardware.notes.begin(self._note, [instance.id for instance in instances])
+        self.hardware.journal.begin(self._entry, [instance.id for instance in instances])
         taken = (
             f"{self.title()} cannot be made: its place is taken by a partition that this driver has not made; "
             "delete it (nvidia-smi mig -lgi, then -dgi)"
@@ -56,17 +56,17 @@ class CreateGpuInstance(dra.Effect[int, Hardware], id="gpu-instance"):
         return found is not None and found.id == outcome
 
     def revert(self, outcome: int | None) -> None:
-        if outcome is None and self.hardware.notes.read(self._note) is None:
+        if outcome is None and self.hardware.journal.read(self._entry) is None:
             return
         found = None if self.hardware.is_lost(self.uuid) else self.find()
         if found is not None:
             used = dra.TransientError(f"{self.title()} is still used; end the processes on it (nvidia-smi)")
             with answering({NvmlReturn.IN_USE: used, NvmlReturn.NOT_FOUND: None}):
                 self.hardware.nvml.destroy_gpu_instance(self.uuid, found.id)
-        self.hardware.notes.remove(self._note)
+        self.hardware.journal.remove(self._entry)
 
     def find(self) -> GpuInstance | None:
-        """The instance at this place; also used for the compute instances in it."""
+        """Return the instance at this place; also used for the compute instances in it."""
         wanted = Placement(self.start, self.size)
         for instance in self.hardware.nvml.gpu_instances(self.uuid):
             if instance.profile_id == self.profile_id and instance.placement == wanted:
@@ -74,5 +74,5 @@ class CreateGpuInstance(dra.Effect[int, Hardware], id="gpu-instance"):
         return None
 
     @property
-    def _note(self) -> str:
+    def _entry(self) -> str:
         return f"{self.uuid}-{self.profile_id}-{self.start}"

@@ -1,4 +1,4 @@
-"""MIG mode: whether a GPU is cut at all."""
+"""``SetMigMode``: whether a GPU is divided at all."""
 
 import dra_kit as dra
 
@@ -7,7 +7,7 @@ from gpu_driver.nvml.errors import NvmlReturn, answering
 
 
 class SetMigMode(dra.Effect[bool, Hardware], id="mig-mode"):
-    """Switches MIG on for partitions, or off for a whole GPU; what it was before comes back.
+    """Switch MIG on for partitions, or off for a whole GPU; reverting restores the mode before.
 
     All claims on partitions of a GPU share one. It is only ensured where the mode changes without a reset.
     """
@@ -25,12 +25,12 @@ class SetMigMode(dra.Effect[bool, Hardware], id="mig-mode"):
         return f"MIG mode {'on' if self.enabled else 'off'} of {self.uuid}"
 
     def apply(self, previous: bool | None) -> bool:
-        note = self.hardware.notes.read(self._note)
-        if note is None:
+        entry = self.hardware.journal.read(self._entry)
+        if entry is None:
             before = self.hardware.nvml.mig_mode(self.uuid).current
-            self.hardware.notes.begin(self._note, [int(before)])
+            self.hardware.journal.begin(self._entry, [int(before)])
         else:  # the driver was killed before it could store what there was
-            before = 1 in note.before
+            before = 1 in entry.before
         self._set(self.enabled)
         return before if previous is None else previous
 
@@ -38,16 +38,16 @@ class SetMigMode(dra.Effect[bool, Hardware], id="mig-mode"):
         return self.hardware.nvml.mig_mode(self.uuid).current == self.enabled
 
     def revert(self, outcome: bool | None) -> None:
-        note = self.hardware.notes.read(self._note)
-        before = 1 in note.before if outcome is None and note is not None else outcome
+        entry = self.hardware.journal.read(self._entry)
+        before = 1 in entry.before if outcome is None and entry is not None else outcome
         changed = before not in {None, self.enabled}
-        # on a GPU that an administrator has cut meanwhile the mode is needed
+        # on a GPU that an administrator has divided meanwhile the mode is needed
         if changed and not self.hardware.is_lost(self.uuid) and not self.hardware.nvml.gpu_instances(self.uuid):
             self._set(not self.enabled)
-        self.hardware.notes.remove(self._note)
+        self.hardware.journal.remove(self._entry)
 
     @property
-    def _note(self) -> str:
+    def _entry(self) -> str:
         return f"{self.uuid}-mig-mode"
 
     def _set(self, enabled: bool) -> None:
@@ -64,5 +64,5 @@ class SetMigMode(dra.Effect[bool, Hardware], id="mig-mode"):
 
 
 def lock(uuid: str) -> str:
-    """What excludes two changes of one GPU's instances at a time; NVML itself does not order them."""
+    """Return the lock of a GPU's instances: NVML does not order two changes of them."""
     return f"gpu/{uuid}/instances"

@@ -28,7 +28,7 @@ class MpsControl:
         self._environment = dict(environment)
 
     def ask(self, command: str) -> str:
-        """What the daemon answers to one command; empty for nothing.
+        """Return what the daemon answers to one command; empty for nothing.
 
         Raises:
             MpsError: it is not there, refuses, or takes longer than :data:`PATIENCE`.
@@ -55,7 +55,7 @@ class MpsControl:
         return text
 
     def answers(self) -> bool:
-        """Whether there is a daemon that answers."""
+        """Return whether there is a daemon that answers."""
         try:
             self.ask("get_default_active_thread_percentage")
         except MpsError:

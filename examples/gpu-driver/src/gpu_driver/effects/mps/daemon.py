@@ -9,7 +9,7 @@ from gpu_driver.hardware import Hardware
 
 
 class MpsDaemon(dra.ChildProcess[Hardware], id="mps-daemon"):
-    """Runs ``nvidia-cuda-mps-control`` for devices that one entry of a claim's config is for.
+    """Run ``nvidia-cuda-mps-control`` for the devices that one entry of a claim's config is for.
 
     It is ready when it answers and its clients' limits are read back from it. One that hangs is started anew.
 
@@ -50,7 +50,7 @@ class MpsDaemon(dra.ChildProcess[Hardware], id="mps-daemon"):
         try:
             self.limits.set_in(control)
         except MpsError:
-            return False  # it has ended meanwhile: who runs it says so
+            return False  # it has ended meanwhile, which the runner reports
         return True
 
     def alive(self) -> bool:
@@ -71,5 +71,5 @@ class MpsDaemon(dra.ChildProcess[Hardware], id="mps-daemon"):
 
 
 def sharing_keys(devices: tuple[str, ...]) -> list[str]:
-    """What a daemon touches: how each device is shared, which a time slice touches as well."""
+    """Return the keys of a daemon: how each device is shared, which a time slice touches as well."""
     return [f"{'mig' if uuid.startswith('MIG-') else 'gpu'}/{uuid}/sharing" for uuid in devices]

@@ -1,4 +1,4 @@
-"""Limits of an MPS control daemon's clients: set, and read back, since some were ignored without a word."""
+"""Limits of an MPS control daemon's clients: set and read back, since some are ignored without an error."""
 
 import re
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ _UNITS = {"": 1 / 2**20, "B": 1 / 2**20, "K": 1 / 2**10, "M": 1, "G": 2**10, "T"
 
 
 class Limits(BaseModel):
-    """What each client may have.
+    """What each client may use.
 
     Attributes:
         percentage: of the threads of a GPU; None for all.
@@ -26,22 +26,22 @@ class Limits(BaseModel):
     memory: Mapping[int, str] = {}
 
     def set_in(self, control: MpsControl) -> None:
-        """Set them, and see that they are.
+        """Set the limits and read them back.
 
         Raises:
             MpsError: the daemon does not answer.
             PermanentError: it has other limits afterwards.
         """
         if self.percentage is not None:
-            said = control.ask(f"set_default_active_thread_percentage {self.percentage}")
+            answer = control.ask(f"set_default_active_thread_percentage {self.percentage}")
             found = control.ask("get_default_active_thread_percentage")
             if _number(found) != self.percentage:
-                raise _ignored(f"active thread percentage {self.percentage}", found, said)
+                raise _ignored(f"active thread percentage {self.percentage}", found, answer)
         for index, limit in self.memory.items():
-            said = control.ask(f"set_default_device_pinned_mem_limit {index} {limit}")
+            answer = control.ask(f"set_default_device_pinned_mem_limit {index} {limit}")
             found = control.ask(f"get_default_device_pinned_mem_limit {index}")
             if _mebibytes(found) != _mebibytes(limit):
-                raise _ignored(f"pinned memory limit {limit} of device {index}", found, said)
+                raise _ignored(f"pinned memory limit {limit} of device {index}", found, answer)
 
 
 def _number(answer: str) -> float | None:
@@ -54,9 +54,9 @@ def _mebibytes(answer: str) -> float | None:
     return None if found is None else float(found[1]) * _UNITS[found[2]]
 
 
-def _ignored(what: str, found: str, said: str) -> dra.PermanentError:
-    answer = " ".join(said.split() or ["nothing"])
+def _ignored(what: str, found: str, answer: str) -> dra.PermanentError:
+    has, answered = (" ".join(text.split()) for text in (found, answer))
     return dra.PermanentError(
-        f"MPS did not take the {what}: it has {' '.join(found.split()) or 'none'} and said {answer}; "
+        f"MPS did not take the {what}: it has {has or 'none'} and answered {answered or 'nothing'}; "
         "correct mpsConfig, or see whether this GPU's driver has the limit"
     )

@@ -1,4 +1,4 @@
-"""Where an MPS control daemon has its sockets; one folder for each."""
+"""The folder of an MPS control daemon, with its sockets and logs."""
 
 import fcntl
 import hashlib
@@ -27,7 +27,7 @@ def root_of(settings: Settings, hardware: Hardware) -> Path:
 
 
 def identity(claim_uid: str, entry: int, devices: Sequence[str]) -> str:
-    """A short name for the daemon of an entry of a claim and the devices that it is for.
+    """Return a short name for the daemon of an entry of a claim and the devices that it is for.
 
     Devices are part of it: a partition that is made anew gets another daemon beside the old one's remains.
     """
@@ -79,11 +79,11 @@ class MpsFolder(BaseModel):
 
     @property
     def environment(self) -> dict[str, str]:
-        """By which NVIDIA's programs find it."""
+        """Return the variables by which NVIDIA's programs find it."""
         return {"CUDA_MPS_PIPE_DIRECTORY": str(self.pipe), "CUDA_MPS_LOG_DIRECTORY": str(self.log)}
 
     def check(self) -> None:
-        """Refuse a place where no client could connect.
+        """Refuse a path that is too long for a client to connect.
 
         Raises:
             PermanentError: the sockets' paths are too long.
@@ -120,12 +120,12 @@ class MpsFolder(BaseModel):
             left.unlink(missing_ok=True)
 
     def remove(self) -> None:
-        """Remove all of it; nothing to do where it is not."""
+        """Remove the folder; nothing to do where there is none."""
         shutil.rmtree(self.path, ignore_errors=True)
 
 
 class MakeMpsFolder(dra.Effect[None], id="mps-folder"):
-    """The folder is there as long as its daemon is."""
+    """Make the folder of a daemon, and remove it when the daemon has gone."""
 
     folder: MpsFolder
 

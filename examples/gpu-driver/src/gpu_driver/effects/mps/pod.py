@@ -21,7 +21,7 @@ LABELS = {"app.kubernetes.io/component": "mps"}
 
 
 class MpsPod(dra.ClusterObject, id="mps", api_version="v1", kind="Pod", plural="pods", ready_condition="Ready"):
-    """Runs ``nvidia-cuda-mps-control`` on the node, whatever its taints, for devices of one entry of a claim's config.
+    """Run ``nvidia-cuda-mps-control`` on the node, whatever its taints, for devices of one entry of a claim's config.
 
     The kubelet starts it again when it ends or does not answer. Ready means that limits are read back.
 
@@ -31,8 +31,8 @@ class MpsPod(dra.ClusterObject, id="mps", api_version="v1", kind="Pod", plural="
         image: with this driver's package.
         pull_secrets: names of Secrets with which the image is pulled.
         driver_root: of the host, where NVIDIA's programs are.
-        double: run the pretended daemon of the image, for pretended GPUs.
-        environment: variables for the pretended daemon, by which it finds Python and what is ordered of it.
+        double: run the double of the daemon that is in the image, for fake GPUs.
+        environment: variables for that double, by which it finds Python and its faults.
         devices, folder, limits, multi_user: as :class:`~gpu_driver.effects.mps.daemon.MpsDaemon` has them.
     """
 
@@ -52,7 +52,7 @@ class MpsPod(dra.ClusterObject, id="mps", api_version="v1", kind="Pod", plural="
         return [settings.mps_namespace] if settings.mps_daemon == "pod" else []
 
     def ended(self, found: Mapping[str, Any]) -> bool:
-        # the kubelet says so of every pod when the node is shut down in order, and starts none of them again
+        # the phase of every pod after an orderly shutdown of the node; the kubelet starts none of them again
         return (found.get("status") or {}).get("phase") in {"Failed", "Succeeded"}
 
     def keys(self) -> list[str]:
@@ -69,7 +69,7 @@ class MpsPod(dra.ClusterObject, id="mps", api_version="v1", kind="Pod", plural="
                 "restartPolicy": "Always",
                 "terminationGracePeriodSeconds": _END_WITHIN,
                 "automountServiceAccountToken": False,
-                # the daemon tells its servers and clients by their process IDs
+                # the daemon identifies servers and clients by their process IDs
                 "hostPID": True,
                 "imagePullSecrets": [{"name": name} for name in self.pull_secrets],
                 "containers": [self._container()],

@@ -1,4 +1,4 @@
-"""What a pod of :class:`~gpu_driver.effects.mps.pod.MpsPod` runs: the daemon, its limits, and an orderly end.
+"""The program of :class:`~gpu_driver.effects.mps.pod.MpsPod`: it runs the daemon, sets its limits and ends it in order.
 
 ``python -m gpu_driver.effects.mps.serve`` runs it, ``… serve ask`` succeeds when it answers and has its limits.
 """
@@ -34,17 +34,17 @@ def main() -> int:
     done.unlink(missing_ok=True)
     folder.empty()
     more = ["-M"] if os.environ.get("MPS_MULTI_USER") else []
-    # what is to be looked at: the daemon has ended, or it is to
-    news = threading.Event()
+    # set when the daemon has ended, or is asked to
+    ending = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: news.set())
+        signal.signal(number, lambda *_: ending.set())
     daemon = subprocess.Popen([*command, "-f", *more], env=environment)
-    threading.Thread(target=_tell_end, args=[daemon, news], daemon=True).start()
+    threading.Thread(target=_wait_for_end, args=[daemon, ending], daemon=True).start()
     try:
-        if _comes_up(control, news):
+        if _comes_up(control, ending):
             Limits.model_validate_json(os.environ.get("MPS_LIMITS", "{}")).set_in(control)
             done.touch()
-            news.wait()
+            ending.wait()
     except (MpsError, dra.PrepareError) as error:
         print(error, file=sys.stderr)
         daemon.kill()
@@ -55,16 +55,16 @@ def main() -> int:
     return 1
 
 
-def _tell_end(daemon: "subprocess.Popen[bytes]", news: threading.Event) -> None:
+def _wait_for_end(daemon: "subprocess.Popen[bytes]", ending: threading.Event) -> None:
     daemon.wait()
-    news.set()
+    ending.set()
 
 
-def _comes_up(control: MpsControl, news: threading.Event) -> bool:
+def _comes_up(control: MpsControl, ending: threading.Event) -> bool:
     """Whether it answers; not when it has ended, or is to end, before it does."""
     until = time.monotonic() + _COME_UP
     while not control.answers():
-        if news.wait(0.2):
+        if ending.wait(0.2):
             return False
         if time.monotonic() > until:
             raise MpsError(f"{PROGRAM} does not answer after {_COME_UP:.0f} s")

@@ -1,1 +1,1 @@
-"""GPUs that are not there: a fake that answers as NVML does, keeps its state in a file, and breaks on order."""
+"""GPUs that are not there: a fake that answers as NVML does, stores its state in a file, and injects faults."""

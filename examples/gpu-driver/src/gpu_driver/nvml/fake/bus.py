@@ -7,7 +7,7 @@ from gpu_driver.nvml.fake.state import State
 
 
 class FakeBus:
-    """A :class:`~gpu_driver.host.pci.PciBus` of a pretended node.
+    """A :class:`~gpu_driver.host.pci.PciBus` of a fake node.
 
     Args:
         profile: its GPUs.

@@ -25,8 +25,8 @@ from gpu_driver.nvml.fake.faults import Faults
 from gpu_driver.nvml.fake.host_tree import render
 from gpu_driver.nvml.fake.profile import GpuInstanceRow, GpuType, MigTable, Profile, ProfileGpu
 from gpu_driver.nvml.fake.schedule import Schedule
-from gpu_driver.nvml.fake.shown import show
 from gpu_driver.nvml.fake.state import GpuState, NodeState, State
+from gpu_driver.nvml.fake.state_files import show
 
 _COMPUTE_PROFILES = 9
 """``NVML_COMPUTE_INSTANCE_PROFILE_COUNT``: ids from there on are none."""
@@ -37,7 +37,7 @@ class FakeNvml:
 
     Args:
         profile: the GPUs.
-        folder: where their state is kept; two of the same folder are the same node.
+        folder: of their state; two fakes with the same folder are the same node.
     """
 
     def __init__(self, profile: Profile, folder: Path) -> None:
@@ -236,7 +236,7 @@ class FakeNvml:
 
 
 def first_state(profile: Profile) -> NodeState:
-    """The GPUs before anybody has touched them, but for the MIG instances that the profile says are there."""
+    """The GPUs before anybody has touched them, but for the MIG instances of the profile."""
     state = NodeState()
     for gpu in profile.gpus:
         made = GpuState(mig_current=gpu.mig_mode, mig_pending=gpu.mig_mode)
@@ -254,7 +254,7 @@ def first_state(profile: Profile) -> NodeState:
 
 
 def facts(gpu: ProfileGpu, kind: GpuType) -> GpuFacts:
-    """What NVML tells of it."""
+    """Return what NVML returns for a GPU of a profile."""
     return GpuFacts(
         uuid=gpu.uuid,
         minor=gpu.minor,
@@ -273,7 +273,7 @@ def facts(gpu: ProfileGpu, kind: GpuType) -> GpuFacts:
 
 
 def profile_of(row: GpuInstanceRow) -> GpuInstanceProfile:
-    """What NVML tells of the profile."""
+    """Return what NVML returns for a MIG profile."""
     return GpuInstanceProfile(
         id=row.id,
         name=row.name,

@@ -1,4 +1,4 @@
-"""Calls that go wrong on order, or take their time, as a profile's ``faults`` and ``timing`` say."""
+"""Injected faults: calls that fail, hang or take time, by ``faults`` and ``timing`` of a profile."""
 
 import time
 from collections.abc import Sequence

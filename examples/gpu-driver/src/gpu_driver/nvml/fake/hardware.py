@@ -1,11 +1,11 @@
-"""A whole pretended node: the fake NVML, the host's files, and NVIDIA's programs beside it."""
+"""A whole fake node: the fake NVML, the host's files, and NVIDIA's programs beside it."""
 
 import os
 import sys
 from pathlib import Path
 
 from gpu_driver.hardware import Hardware
-from gpu_driver.notes import Notes
+from gpu_driver.journal import Journal
 from gpu_driver.nvml.fake.bus import FakeBus
 from gpu_driver.nvml.fake.fake import FakeNvml
 from gpu_driver.nvml.fake.profile import load
@@ -37,7 +37,7 @@ def fake_hardware(profile: str, folder: Path) -> Hardware:
         nvml=nvml,
         host=folder / "host",
         programs=(programs,),
-        notes=Notes(folder / "notes"),
+        journal=Journal(folder / "journal"),
         mps_root=folder / "mps",
         environment={
             PROFILE: profile,

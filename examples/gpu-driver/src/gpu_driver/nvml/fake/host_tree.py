@@ -24,14 +24,14 @@ _CONTROL_NODES = {
 
 
 def render(profile: Profile, state: NodeState, root: Path) -> None:
-    """Make the tree, or bring it to what the state says; what is there and right is left alone."""
+    """Make the tree, or bring it into the given state; what is right already is not written."""
     _write(root / "proc/devices", f"Character devices:\n{NVIDIA_MAJOR:3d} nvidia\n{CAPS_MAJOR:3d} nvidia-caps\n")
     _write(root / "proc/driver/nvidia/version", f"NVRM version: NVIDIA UNIX Kernel Module {profile.driver_version}\n")
     for name, numbers in _CONTROL_NODES.items():
         _device(root / "dev" / name, *numbers)
     for library in ("libcuda.so", "libnvidia-ml.so"):
         file = root / "usr/lib/x86_64-linux-gnu" / f"{library}.{profile.driver_version}"
-        _write(file, "a pretended library\n")
+        _write(file, "a fake library\n")
         _link(file.with_name(f"{library}.1"), file)
     for gpu in profile.gpus:
         _pci(profile, gpu, state, root)
@@ -52,7 +52,7 @@ def _pci(profile: Profile, gpu: ProfileGpu, state: NodeState, root: Path) -> Non
     _write(function / "class", "0x030200\n")
     _write(function / "resource", _regions(16, kind.bar_mib))
     _write(function / "numa_node", f"{gpu.numa_node}\n")
-    _write(function / "driver_override", "(null)\n", keep=True)
+    _write(function / "driver_override", "(null)\n", only_new=True)
     _link(root / "sys/bus/pci/devices" / gpu.pci, function)
     if gpu.iommu_group is not None:
         group = root / f"sys/kernel/iommu_groups/{gpu.iommu_group}"
@@ -126,8 +126,8 @@ def _device(path: Path, major: int, minor: int) -> None:
     _write(path, f"c {major} {minor}\n")
 
 
-def _write(path: Path, text: str, *, keep: bool = False) -> None:
-    if path.exists() and (keep or path.read_text(encoding="utf-8") == text):
+def _write(path: Path, text: str, *, only_new: bool = False) -> None:
+    if path.exists() and (only_new or path.read_text(encoding="utf-8") == text):
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""``Profile``: the GPUs of a pretended node, as a YAML file describes them."""
+"""``Profile``: the GPUs of a fake node, as a YAML file describes them."""
 
 from importlib.resources import files
 from pathlib import Path
@@ -116,7 +116,7 @@ class ProfileGpu(_Part):
 
 
 class Fault(_Part):
-    """A call that goes wrong on order.
+    """A call that fails, hangs or is slow.
 
     Attributes:
         call: of NVML, such as ``nvmlDeviceCreateGpuInstanceWithPlacement``; ``*`` is each.
@@ -153,8 +153,8 @@ class Timing(_Part):
     smi: float = Field(default=0.0, ge=0)
 
 
-class Happening(_Part):
-    """What befalls a GPU: one of ``xid``, ``lost`` and ``recovery_action``.
+class ScheduledEvent(_Part):
+    """An event of a GPU: one of ``xid``, ``lost`` and ``recovery_action``.
 
     Attributes:
         at: seconds after a process had the profile first.
@@ -185,7 +185,7 @@ class Happening(_Part):
 
 
 class Profile(_Part):
-    """A pretended node."""
+    """A fake node."""
 
     driver_version: str
     cuda_driver_version: tuple[int, int]
@@ -193,7 +193,7 @@ class Profile(_Part):
     gpus: tuple[ProfileGpu, ...]
     timing: Timing = Timing()
     faults: tuple[Fault, ...] = ()
-    events: tuple[Happening, ...] = ()
+    events: tuple[ScheduledEvent, ...] = ()
 
     @model_validator(mode="after")
     def _known(self) -> Self:

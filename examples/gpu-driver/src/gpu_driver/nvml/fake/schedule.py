@@ -1,10 +1,10 @@
-"""What is to befall GPUs at a time, as a profile's ``events`` say."""
+"""Events that happen to GPUs at set times, by ``events`` of a profile."""
 
 import time
 from collections.abc import Sequence
 
 from gpu_driver.nvml.backend import WHOLE_GPU, NvmlEvent, RecoveryAction
-from gpu_driver.nvml.fake.profile import Happening, Profile, ProfileGpu
+from gpu_driver.nvml.fake.profile import Profile, ProfileGpu, ScheduledEvent
 from gpu_driver.nvml.fake.state import NodeState, State
 
 
@@ -17,7 +17,7 @@ class Schedule:
     """
 
     def __init__(self, profile: Profile, state: State) -> None:
-        self._events: Sequence[Happening] = profile.events
+        self._events: Sequence[ScheduledEvent] = profile.events
         self._gpus = profile.gpus
         self._state = state
 
@@ -33,7 +33,7 @@ class Schedule:
                     node.happened.append(number)
                     _happen(node, event, self._find(event))
 
-    def _find(self, event: Happening) -> ProfileGpu:
+    def _find(self, event: ScheduledEvent) -> ProfileGpu:
         return next(gpu for gpu in self._gpus if event.gpu in {gpu.uuid, gpu.minor})
 
     def _is_due(self, node: NodeState, now: float) -> bool:
@@ -43,7 +43,7 @@ class Schedule:
         )
 
 
-def _happen(node: NodeState, event: Happening, gpu: ProfileGpu) -> None:
+def _happen(node: NodeState, event: ScheduledEvent, gpu: ProfileGpu) -> None:
     if event.lost:
         node.gpus[gpu.uuid].lost = True
         node.add(NvmlEvent("lost", gpu.uuid))

@@ -1,4 +1,4 @@
-"""What befalls a GPU when a test orders it, from any process of the node; profiles have ``events`` for it."""
+"""Fault injection for tests, from any process of the node; profiles have ``events`` for it."""
 
 from gpu_driver.nvml.backend import WHOLE_GPU, NvmlEvent, RecoveryAction
 from gpu_driver.nvml.fake.fake import FakeNvml

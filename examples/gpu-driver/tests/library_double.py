@@ -30,7 +30,7 @@ def build(compiler: str, folder: Path) -> Path:
     return library
 
 
-class PretendedLibrary:
+class LibraryDouble:
     """What a test does to its GPUs beside calling NVML.
 
     Args:

@@ -1,4 +1,4 @@
-"""What is known of a node's GPUs, before anything is made of it."""
+"""The GPUs that were discovered on a node, before devices are made of them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ from gpu_driver.nvml.backend import GpuFacts
 
 
 @dataclass(frozen=True, slots=True)
-class FoundGpu:
-    """One GPU; ``mig`` is None where it cannot be cut."""
+class DiscoveredGpu:
+    """One GPU; ``mig`` is None where it cannot be partitioned."""
 
     facts: GpuFacts
     location: Location
@@ -18,8 +18,8 @@ class FoundGpu:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Discovered:
     """All GPUs of the node, by PCI bus id, and the versions of their driver."""
 
     versions: Versions
-    gpus: Sequence[FoundGpu]
+    gpus: Sequence[DiscoveredGpu]

@@ -1,4 +1,4 @@
-"""``Remembered``: GPUs as they were seen last, for as long as NVML does not show them."""
+"""``LastSeen``: the GPUs that NVML listed last, for those that it does not list now."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -6,14 +6,14 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from gpu_driver.devices.found import FoundGpu
+from gpu_driver.devices.discovered import DiscoveredGpu
 
 log = logging.getLogger(__name__)
 
-_GPUS: TypeAdapter[list[FoundGpu]] = TypeAdapter(list[FoundGpu])
+_GPUS: TypeAdapter[list[DiscoveredGpu]] = TypeAdapter(list[DiscoveredGpu])
 
 
-class Remembered:
+class LastSeen:
     """A file with the GPUs of the node, written when they are others than before.
 
     NVML leaves out GPUs that are lost or in a virtual machine. Claims that have them need them published all the same:
@@ -26,7 +26,7 @@ class Remembered:
     def __init__(self, file: Path) -> None:
         self._file = file
 
-    def complete(self, seen: Sequence[FoundGpu], is_there: Callable[[str], bool]) -> list[FoundGpu]:
+    def complete(self, seen: Sequence[DiscoveredGpu], is_there: Callable[[str], bool]) -> list[DiscoveredGpu]:
         """The GPUs that NVML shows, and those that it showed before, by PCI bus id.
 
         Args:
@@ -46,11 +46,11 @@ class Remembered:
             self._write(known)
         return known
 
-    def find(self, uuid: str) -> FoundGpu | None:
+    def find(self, uuid: str) -> DiscoveredGpu | None:
         """One GPU as it was seen last; None when it never was."""
         return next((gpu for gpu in self._read() if gpu.facts.uuid == uuid), None)
 
-    def _read(self) -> list[FoundGpu]:
+    def _read(self) -> list[DiscoveredGpu]:
         try:
             return _GPUS.validate_json(self._file.read_bytes())
         except FileNotFoundError:
@@ -60,7 +60,7 @@ class Remembered:
             log.warning("%s cannot be read and is written again: %d mistakes", self._file, error.error_count())
             return []
 
-    def _write(self, known: list[FoundGpu]) -> None:
+    def _write(self, known: list[DiscoveredGpu]) -> None:
         self._file.parent.mkdir(parents=True, exist_ok=True)
         new = self._file.with_suffix(".new")
         new.write_bytes(_GPUS.dump_json(known))

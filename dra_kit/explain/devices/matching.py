@@ -1,0 +1,192 @@
+"""Why the selectors of a request do not select devices; found out once for devices that look the same to one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+from dra_kit import cel
+from dra_kit.allocator.cluster.devices import AdvertisedDevice, AdvertisedSlice
+from dra_kit.allocator.requests.requests import Choice
+from dra_kit.allocator.selectors.expressions import CelEvaluator
+from dra_kit.allocator.selectors.likeness import Likeness, SliceLikeness, UsualGlimpse, likeness_of
+from dra_kit.errors import CelCompileError, CelRuntimeError
+from dra_kit.explain.cluster.cluster import Cluster
+from dra_kit.explain.devices.conditions import reason_of
+from dra_kit.explain.devices.selectors import remedy
+from dra_kit.explain.reasons import Check, Reason, feature
+
+
+class _Selector:
+    """A selector, with the reasons against devices by their likeness.
+
+    Args:
+        check: whether it is one of the class or of the request.
+        where: ``class gpu`` or ``request gpu``.
+        expression: as it is written.
+        evaluator: of CEL.
+
+    Attributes:
+        reads: what it reads of a device; None where that is not known, or it is no selector.
+        known: reasons by likeness.
+    """
+
+    def __init__(self, check: Check, where: str, expression: str, evaluator: CelEvaluator) -> None:
+        self.check = check
+        self.where = where
+        self.expression = expression
+        self.reads = evaluator.selector_reads(expression)
+        self.known: dict[Likeness, tuple[Reason, ...]] = {}
+        self._meter = evaluator.meter
+
+    @cached_property
+    def explainer(self) -> cel.Explainer:
+        """The explainer of the conditions that a device does not meet.
+
+        Raises:
+            CelCompileError: the expression is none.
+        """
+        return cel.Explainer(cel.compile_selector(self.expression), self._meter)
+
+    @cached_property
+    def is_admitted(self) -> bool:
+        """See :attr:`dra_kit.cel.Explainer.is_admitted`."""
+        return self.explainer.is_admitted
+
+
+class _Place(NamedTuple):
+    """The place of a usual device that is not made yet."""
+
+    slice_: AdvertisedSlice
+    position: int
+
+
+def _at(device: AdvertisedDevice | _Place) -> AdvertisedDevice:
+    return device.slice_.devices[device.position] if isinstance(device, _Place) else device
+
+
+class Matching:
+    """The selectors of a choice, and the reasons why they do not select devices.
+
+    Args:
+        cluster: where the devices are.
+        choice: what they are wanted for.
+        evaluator: caches the results of selectors.
+        usual: what all selectors see of usual devices; None where that is not known.
+    """
+
+    def __init__(self, cluster: Cluster, choice: Choice, evaluator: CelEvaluator, usual: SliceLikeness | None) -> None:
+        self._cluster = cluster
+        self._evaluator = evaluator
+        self._usual = usual
+        self._sees_sharing = cluster.gates.variant.knows_sharing
+        class_name = f"class {choice.device_class.metadata.name}"
+        of_class = [(Check.CLASS, class_name, expression) for expression in choice.class_selectors]
+        of_request = [(Check.SELECTOR, f"request {choice.name}", expression) for expression in choice.selectors]
+        self._selectors = [_Selector(*each, evaluator) for each in (*of_class, *of_request)]
+        self._glimpses: dict[str, list[tuple[_Selector, UsualGlimpse]]] = {}
+
+    def mismatches(self, device: AdvertisedDevice) -> Iterator[Reason]:
+        """Explain why a device does not match the request, whatever the node."""
+        if (
+            device.form is None
+            and device.device.binding_conditions
+            and not self._cluster.gates.device_binding_and_status
+        ):
+            yield feature("binding conditions", "DRADeviceBindingConditions")
+        yield from self._unmatched(device)
+
+    def _unmatched(self, device: AdvertisedDevice) -> Iterator[Reason]:
+        """Explain why selectors do not select a device; once for devices that look the same to a selector."""
+        for selector in self._selectors:
+            likeness = None
+            if device.has_plain_attributes:
+                likeness = likeness_of(device, selector.reads, sees_sharing=self._sees_sharing)
+            found = selector.known.get(likeness) if likeness is not None else None
+            if found is None:
+                found = self._unmet(selector, device)
+                if likeness is not None:
+                    selector.known[likeness] = found
+            yield from found
+            if found and found[-1].check is Check.ERROR:
+                return
+
+    def of_usual(self, slice_: AdvertisedSlice, seen: Sequence[Likeness]) -> list[tuple[Reason, ...]]:
+        """Explain why the selectors do not select each usual device of a slice, without making models of them.
+
+        Args:
+            slice_: the slice.
+            seen: what all selectors see of each device.
+        """
+        driver = slice_.spec.driver
+        glimpses = self._glimpses.get(driver) or self._glimpses_of(driver)
+        found: list[tuple[Reason, ...]] = []
+        for position, likeness in enumerate(seen):
+            reasons: tuple[Reason, ...] = ()
+            for selector, glimpse in glimpses:
+                own = glimpse.likeness(likeness)
+                known = selector.known.get(own)
+                if known is None:
+                    device = _Place(slice_, position)
+                    known = selector.known[own] = self._unmet(selector, device, glimpse.view(likeness))
+                if known:
+                    reasons = reasons + known if reasons else known
+                    if known[-1].check is Check.ERROR:
+                        break
+            found.append(reasons)
+        return found
+
+    def _glimpses_of(self, driver: str) -> list[tuple[_Selector, UsualGlimpse]]:
+        """Return the view of each selector on usual devices of a driver."""
+        usual = self._usual
+        assert usual is not None  # noqa: S101 - it gave what is seen
+        found = [(selector, UsualGlimpse(selector.reads or (), usual, driver)) for selector in self._selectors]
+        self._glimpses[driver] = found
+        return found
+
+    def _unmet(
+        self, selector: _Selector, device: AdvertisedDevice | _Place, view: cel.Device | None = None
+    ) -> tuple[Reason, ...]:
+        """Explain why a selector does not select a device; return nothing if it does.
+
+        Args:
+            selector: the selector.
+            device: the device, or where it is.
+            view: what the selector sees of it, if that is known.
+        """
+        check, where, expression = selector.check, selector.where, selector.expression
+        try:
+            explainer = selector.explainer
+            view = view or self._view(expression, _at(device))
+            # what does not cost too much as a whole is what its conditions are, where none of them fails
+            found = explainer.unmet(view) if selector.is_admitted else None
+            if found is None or None in [conjunct.result for conjunct in found]:
+                if self._evaluator.selects(expression, _at(device), sees_sharing=self._sees_sharing):
+                    return ()
+                found = explainer.unmet(view) if found is None else found
+        except CelCompileError as error:
+            text, remedy_ = f"a selector of {where} is no CEL: {error}", self._remedy(expression, where)
+            return (Reason(Check.ERROR, text, f"invalid selector of {where}", remedy=remedy_),)
+        except CelRuntimeError as error:
+            return (_error(error, where, expression, self._remedy(expression, where, _at(device))),)
+        return tuple([reason_of(conjunct, check, where) for conjunct in found])
+
+    def _remedy(self, expression: str, where: str, device: AdvertisedDevice | None = None) -> str:
+        """Suggest what to write instead of a selector that fails."""
+        try:
+            view = self._view(expression, device) if device is not None else None
+        except CelRuntimeError:
+            view = None
+        return remedy(self._cluster, expression, where, view)
+
+    def _view(self, expression: str, device: AdvertisedDevice) -> cel.Device:
+        return self._evaluator.view(expression, device, sees_sharing=self._sees_sharing)
+
+
+def _error(error: CelRuntimeError, where: str, expression: str, mended: str) -> Reason:
+    if error.kind == "no-such-key":
+        text = f"has no {error.key}, for which a selector of {where} asks without has()"
+        return Reason(Check.ERROR, text, f"without {error.key}", remedy=mended, details={"selector": expression})
+    text = f"a selector of {where} fails: {error.message}"
+    return Reason(Check.ERROR, text, f"error in a selector of {where}", remedy=mended, details={"selector": expression})
