@@ -89,8 +89,9 @@ def command(  # noqa: PLR0917 - click passes them by name
             click.echo(who_table(uses))
         else:
             of = f" of {', '.join(wanted)}" if wanted else ""
-            hint = "" if here or not wanted else "; what the hardware calls a device is known on its node alone"
-            click.echo(printable(f"no device{of} is in use{hint}"), err=True)
+            hint = "; what the hardware calls a device is known on its node alone" if wanted else ""
+            where = " on this node; --source cluster asks the API server" if here else hint
+            click.echo(printable(f"no device{of} is in use{where}"), err=True)
     ctx.exit(0 if uses else NOBODY)
 
 

@@ -72,4 +72,4 @@ def test_on_a_node_without_anything_to_ask_what_is_missing_is_said(tmp_path: Pat
     answer = who("--source", "node", "--kubelet-dir", tmp_path, "--cdi-dir", tmp_path)
     assert answer.exit_code == 3
     assert "containers are not known: the kubelet's" in answer.stderr
-    assert answer.stderr.endswith("no device is in use\n")
+    assert answer.stderr.endswith("no device is in use on this node; --source cluster asks the API server\n")

@@ -28,3 +28,24 @@ def test_a_device_that_is_tainted_is_among_those_that_are_shown() -> None:
     shown = device_table(devices)
     assert any(line.startswith("gpu-30 ") for line in shown)
     assert shown[-1] == "… and 24 more"
+
+
+def test_what_all_have_in_common_makes_no_wide_table() -> None:
+    common = {f"attribute-{number}": {"string": "the same for every device"} for number in range(4)}
+    devices: list[dict[str, Any]] = [
+        {
+            "name": f"gpu-{number}",
+            "attributes": {**common, "bus": {"int": number}},
+            "capacity": {"memory": {"value": "8Gi"}},
+        }
+        for number in range(20)
+    ]
+    table = device_table(devices)
+    assert table[:2] == ["device  bus", "gpu-0   0"]
+    assert table[-2:] == [
+        "… and 4 more",
+        "all have " + ", ".join(f"{name} the same for every device" for name in common) + ", memory 8Gi",
+    ]
+    devices[19]["attributes"]["attribute-0"] = {"string": "another"}  # it is not shown, and counts
+    assert device_table(devices)[0] == "device  attribute-0                bus"
+    assert len(device_table(devices[:1])) == 2
