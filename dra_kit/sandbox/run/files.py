@@ -144,7 +144,7 @@ class Files(RunObserver):
             self._view.details(lines)
 
     def _show_tried_again(self, pods: Sequence[ObjectView]) -> None:
-        """Show pods whose claims the driver fails to prepare: nothing else shows it while the kubelet retries."""
+        """Show pods whose claims the driver fails to prepare: nothing is reported while the kubelet calls again."""
         for pod in pods:
             uid, unprepared = pod["metadata"]["uid"], self._shown.problems.unprepared
             if uid in unprepared and uid not in self._refused(pods):
