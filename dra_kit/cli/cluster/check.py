@@ -13,8 +13,9 @@ from pydantic import BaseModel
 from dra_kit.author.driver import Driver
 from dra_kit.author.effects.cluster_object import ClusterObject
 from dra_kit.cli.cluster.source_options import cluster_options, credentials_of
-from dra_kit.cli.options.common import RoleCommand, complete_target, path, target_of
+from dra_kit.cli.options.common import complete_target, path
 from dra_kit.cli.options.driver_settings import author_settings
+from dra_kit.cli.options.role_command import RoleCommand, target_of
 from dra_kit.errors import ConfigurationError
 from dra_kit.operation.checks.role_process import role_process
 from dra_kit.process.target import load_driver

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dra_kit.cli.options.common import RoleCommand, complete_target
+from dra_kit.cli.options.common import complete_target
+from dra_kit.cli.options.role_command import RoleCommand
 
 if TYPE_CHECKING:
     from dra_kit.author.driver import Driver

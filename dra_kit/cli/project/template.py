@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import yaml
 
-from dra_kit.cli.options.common import RoleCommand, complete_target, path
+from dra_kit.cli.options.common import complete_target, path
 from dra_kit.cli.options.driver_settings import author_settings, setting_value
+from dra_kit.cli.options.role_command import RoleCommand
 from dra_kit.errors import ConfigurationError
 from dra_kit.resource.releases import NEWEST, OLDEST
 

@@ -11,8 +11,9 @@ from typing import Any, Final
 import click
 
 from dra_kit.author.driver import Driver
-from dra_kit.cli.options.common import RoleCommand, common, complete_target, path, value_of
+from dra_kit.cli.options.common import common, complete_target, path
 from dra_kit.cli.options.driver_settings import author_settings
+from dra_kit.cli.options.role_command import RoleCommand, value_of
 from dra_kit.cli.roles.node_options import node_options, node_settings
 from dra_kit.errors import StoreError
 from dra_kit.node.settings import NodeSettings

@@ -10,8 +10,9 @@ from typing import Any
 import click
 
 from dra_kit.author.driver import Driver
-from dra_kit.cli.options.common import RoleCommand, common, complete_target, path, targets_of
+from dra_kit.cli.options.common import common, complete_target, path
 from dra_kit.cli.options.driver_settings import author_settings
+from dra_kit.cli.options.role_command import RoleCommand, targets_of
 from dra_kit.cli.roles.node_options import node_options, node_settings
 from dra_kit.process import logging as process_logging
 from dra_kit.process.target import load_driver

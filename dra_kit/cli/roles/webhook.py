@@ -13,8 +13,9 @@ import click
 from pydantic import BaseModel
 
 from dra_kit.author.driver import Driver
-from dra_kit.cli.options.common import RoleCommand, common, complete_target, path
+from dra_kit.cli.options.common import common, complete_target, path
 from dra_kit.cli.options.driver_settings import author_settings
+from dra_kit.cli.options.role_command import RoleCommand
 from dra_kit.errors import ConfigurationError
 from dra_kit.process import logging as process_logging
 

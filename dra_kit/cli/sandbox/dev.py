@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from dra_kit.cli.options.common import RoleCommand, target_of
 from dra_kit.cli.options.driver_settings import settings_options
+from dra_kit.cli.options.role_command import RoleCommand, target_of
 from dra_kit.cli.sandbox import sandbox
 from dra_kit.cli.sandbox.driver import sandbox_driver
 from dra_kit.cli.sandbox.interruptible import run_interruptibly

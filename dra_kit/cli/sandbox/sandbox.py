@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from click.shell_completion import CompletionItem
 
-from dra_kit.cli.options.common import RoleCommand, complete_target, path, target_of
+from dra_kit.cli.options.common import complete_target, path
+from dra_kit.cli.options.role_command import RoleCommand, target_of
 from dra_kit.cli.options.several_drivers import SET, given_settings
 from dra_kit.cli.sandbox.down import down, how_to_end, how_to_use
 from dra_kit.cli.sandbox.driver import sandbox_driver

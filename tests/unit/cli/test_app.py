@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import shutil
 import subprocess
@@ -44,6 +45,20 @@ def test_help_is_understood_as_a_word() -> None:
     assert told("help") == told("--help")
     assert told("help", "lint") == told("lint", "--help")
     assert "No such command 'lnt'; did you mean \"lint\"?" in told("help", "lnt", code=2)
+
+
+def test_commands_without_a_target_load_no_driver_and_no_server() -> None:
+    program = (
+        "import contextlib, json, sys\n"
+        "from dra_kit.cli.app import cli\n"
+        "for command in ('who', 'status', 'drain', 'explain', 'snapshot', 'support-bundle'):\n"
+        "    with contextlib.redirect_stdout(None): cli([command, '--help'], standalone_mode=False)\n"
+        "print(json.dumps(sorted(sys.modules)))"
+    )
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    loaded: list[str] = json.loads(output.stdout)
+    assert "dra_kit.cli.cluster.drain" in loaded
+    assert [name for name in loaded if name.startswith(("dra_kit.author", "grpc", "kopf", "aiohttp", "pydantic"))] == []
 
 
 def test_a_command_that_is_like_none_is_answered_with_all() -> None:

@@ -1,0 +1,94 @@
+"""The command whose TARGET brings options of its own, and what is read of its arguments before they are known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import click
+
+from dra_kit.author.driver import Driver
+from dra_kit.cli.options.driver_settings import settings_options
+from dra_kit.process.target import load_driver
+
+
+class RoleCommand(click.Command):
+    """A command with a TARGET whose settings become further options of the command."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Load the TARGET first, so that its settings are known when the options are read."""
+        own = super().get_params(ctx)
+        driver = None if ctx.resilient_parsing else self.load(own, args)
+        if driver is not None:
+            ctx.meta["driver"] = driver
+            ctx.meta["driver_options"] = settings_options(driver, own)
+        return super().parse_args(ctx, args)
+
+    def load(self, own: Sequence[click.Parameter], args: Sequence[str]) -> Driver[Any, Any] | None:
+        """Return the driver of the TARGET; None where none is named.
+
+        Args:
+            own: the command's own options.
+            args: its arguments.
+        """
+        target = target_of(own, args)
+        return load_driver(target) if target is not None else None
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the command's own options, and those of the driver that was loaded for this call."""
+        return [*super().get_params(ctx), *ctx.meta.get("driver_options", [])]
+
+
+def value_of(option: str, args: Sequence[str]) -> str | None:
+    """Return the last value of an option among the arguments, read without knowing the author's options yet."""
+    return next(reversed(values_of(option, args)), None)
+
+
+def values_of(option: str, args: Sequence[str]) -> list[str]:
+    """Return all values of an option among the arguments, read without knowing the author's options yet."""
+    found: list[str | None] = []
+    for word, following in pairwise([*args, None]):
+        if word is None or word == "--":
+            break
+        flag, equals, value = word.partition("=")
+        if flag == option:
+            found.append(value if equals else following)
+    return [value for value in found if value is not None]
+
+
+def target_of(params: Sequence[click.Parameter], args: Sequence[str]) -> str | None:
+    """Return the TARGET among the arguments, read without knowing the author's options yet.
+
+    What follows an unknown option may be its value, so the first argument that follows none is preferred.
+    """
+    return next(iter(targets_of(params, args)), None)
+
+
+def targets_of(params: Sequence[click.Parameter], args: Sequence[str]) -> list[str]:
+    """Return the TARGETs among the arguments: those after no unknown option; without any, the first other one."""
+    takes_value = {opt: not option.is_flag for option in _options(params) for opt in _flags(option)}
+    plain: list[str] = []
+    perhaps_values: list[str] = []
+    words = iter(args)
+    after_unknown = False
+    for word in words:
+        flag, equals, _ = word.partition("=")
+        if word == "--":
+            plain.extend(words)
+        elif not word.startswith("-"):
+            (perhaps_values if after_unknown else plain).append(word)
+            after_unknown = False
+        elif flag not in takes_value:
+            after_unknown = not equals
+        elif takes_value[flag] and not equals:
+            next(words, None)
+    return plain or perhaps_values[:1]
+
+
+def _options(params: Sequence[click.Parameter]) -> Iterator[click.Option]:
+    return (param for param in params if isinstance(param, click.Option))
+
+
+def _flags(option: click.Option) -> list[str]:
+    return [*option.opts, *option.secondary_opts]
