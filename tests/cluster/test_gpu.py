@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -140,7 +141,13 @@ def test_a_daemon_whose_driver_has_lost_its_state_lives_on_and_goes_with_its_cla
 
     assert clients.containers() == before
     assert clients.limited()
+    folder = clients.folder()
     clients.release()
+    # no record names it any more: it is removed when nothing has changed in it for a while
+    hour_ago = time.time() - 3600
+    for path in (folder, folder / "pipe", folder / "log"):
+        os.utime(path, (hour_ago, hour_ago))
+    wait_until("its folder to be removed", lambda: not folder.exists())
 
 
 @pytest.mark.long
