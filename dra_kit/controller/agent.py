@@ -193,7 +193,7 @@ def _for_claims(
     """Yield what the active replica does for claims."""
     yield Announcing(follower, recorder, progress)
     if driver.observer is not None:
-        yield Observing(follower, driver.observer, driver.name)
+        yield Observing(follower, driver.observer, driver.name, progress)
     if driver.binder is not None:
         yield DeviceBinding(driver.name, driver.binder, client, follower, recorder)
 

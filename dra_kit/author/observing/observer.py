@@ -19,7 +19,8 @@ class ClaimObserver(ControllerBound[AuthorSettingsT]):
     - Each is called **at least once**: again when the controller is started again or another replica takes over. Make
       them idempotent, by ``claim.uid``.
     - When a replica becomes active, ``allocated`` and ``reserved`` are called for every claim that holds devices, old
-      ones too; then what happened while the lease changed hands. What was released while no replica ran at all is not
+      ones too; then what happened while the lease changed hands, and what a replica that was killed had not finished,
+      for half an hour. What was released while no replica ran at all is not
       reported: compare with what ``allocated`` tells at the start.
     - Those of one claim come one after the other, in order; those of different claims overlap.
     - A :class:`~dra_kit.TransientError` is tried again, after 1 s, 2 s, 5 s, 15 s and then every minute; later hooks of

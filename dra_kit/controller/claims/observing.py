@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
@@ -16,6 +16,7 @@ from dra_kit.author.observing.observer import ClaimObserver
 from dra_kit.controller.claims.follower import ClaimFollower, Subscription
 from dra_kit.controller.claims.lifecycle import Change, Transition, transitions
 from dra_kit.controller.claims.observed import consumers, observed_claim
+from dra_kit.controller.claims.progress import Progress
 from dra_kit.errors import TransientError
 from dra_kit.process.logging import log_context
 from dra_kit.process.tracebacks import from_author, named, place_of
@@ -27,7 +28,12 @@ RETRY: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
 AT_ONCE: Final = 100
 """Hooks that are called at once; those that wait to be called again do not count."""
 
+HELD_SECONDS: Final = 1800.0
+"""How long a successor calls a hook that is not over: one that never ends must not hold Events until they expire."""
+
 _Hook: TypeAlias = Callable[..., Awaitable[None] | None]
+_Over: TypeAlias = Callable[[], None]
+"""Called when the hook of a transition is over."""
 
 
 def catching_up(claims: Iterable[ResourceClaim], recent: Iterable[Transition], driver: str) -> Iterator[Transition]:
@@ -64,41 +70,70 @@ class Observing:
         follower: knows what happens.
         observer: the author's.
         driver: its name.
+        progress: keeps whose hooks are not over yet.
         retry: seconds until a hook that failed for a while is called again; the last one repeats.
     """
 
     name = "observer"
 
     def __init__(
-        self, follower: ClaimFollower, observer: ClaimObserver, driver: str, *, retry: tuple[float, ...] = RETRY
+        self,
+        follower: ClaimFollower,
+        observer: ClaimObserver,
+        driver: str,
+        progress: Progress,
+        *,
+        retry: tuple[float, ...] = RETRY,
     ) -> None:
         self._follower = follower
         self._observer = observer
         self._driver = driver
+        self._progress = progress
         self._retry = retry
         self._turns = asyncio.Semaphore(AT_ONCE)
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; ready when it follows."""
+        pending: asyncio.Queue[tuple[Transition, _Over]] = asyncio.Queue()
         with self._follower.subscribed() as subscription:
+            recent = {id(step): self._begin(inherited=True) for step in subscription.recent}
             ready.set()
             async with asyncio.TaskGroup() as group:
-                lives = _Lives(group, self._until_over)
-                await self._follow(subscription, lives)
+                group.create_task(self._receive(subscription.steps, pending))
+                await self._follow(subscription, recent, pending, _Lives(group, self._until_over))
 
-    async def _follow(self, subscription: Subscription, lives: _Lives) -> None:
+    def _begin(self, *, inherited: bool = False) -> _Over:
+        return self._progress.begin(inherited=inherited, seconds=HELD_SECONDS)
+
+    async def _receive(
+        self, steps: asyncio.Queue[Transition], pending: asyncio.Queue[tuple[Transition, _Over]]
+    ) -> None:
+        """Take what happens at once: from when it was seen its hook is not over."""
+        while True:
+            pending.put_nowait((await steps.get(), self._begin()))
+
+    async def _follow(
+        self,
+        subscription: Subscription,
+        recent: Mapping[int, _Over],
+        pending: asyncio.Queue[tuple[Transition, _Over]],
+        lives: _Lives,
+    ) -> None:
         for step in catching_up(subscription.claims, subscription.recent, self._driver):
-            self._add(step, lives)
+            # what is known of claims that are there is told again by whoever comes next
+            self._add(step, recent.get(id(step), _nothing), lives)
             await asyncio.sleep(0)
             async with self._turns:
                 pass  # thousands of claims are not read before there is a turn for them
         while True:
-            self._add(await subscription.steps.get(), lives)
+            self._add(*await pending.get(), lives)
 
-    def _add(self, step: Transition, lives: _Lives) -> None:
+    def _add(self, step: Transition, over: _Over, lives: _Lives) -> None:
         hook, arguments = self._hook_of(step)
-        if getattr(type(self._observer), hook.__name__, None) is not getattr(ClaimObserver, hook.__name__):
-            lives.add(_Call(hook, arguments))
+        if getattr(type(self._observer), hook.__name__, None) is getattr(ClaimObserver, hook.__name__):
+            over()
+        else:
+            lives.add(_Call(hook, arguments, over))
 
     def _hook_of(self, step: Transition) -> tuple[_Hook, tuple[Any, ...]]:
         claim, users = observed_claim(step.claim, step.devices), consumers(step.consumers)
@@ -144,11 +179,16 @@ class Observing:
                 return
 
 
+def _nothing() -> None:
+    """Do nothing: nobody waits for the hook."""
+
+
 class _Call(NamedTuple):
     """A hook with what it is called with, first of all the claim."""
 
     hook: _Hook
     arguments: tuple[Any, ...]
+    over: _Over
 
     @property
     def claim(self) -> ObservedClaim:
@@ -176,5 +216,5 @@ class _Lives:
         with log_context(claim=str(claim), claim_uid=claim.uid):
             while queue:
                 await self._until_over(queue[0])
-                queue.popleft()
+                queue.popleft().over()
         del self._waiting[claim.uid]

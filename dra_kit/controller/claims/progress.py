@@ -1,4 +1,4 @@
-"""How far the active replica has come with its Events: its Lease says so, and a successor goes on from there.
+"""How far the active replica has come with Events and hooks: its Lease says so, and a successor goes on from there.
 
 Replicas have no clock in common, but resource versions: those of claims compare as integers (KEP-5504).
 """
@@ -6,6 +6,7 @@ Replicas have no clock in common, but resource versions: those of claims compare
 from __future__ import annotations
 
 import itertools
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -40,6 +41,10 @@ class FollowedVersions:
         self._seen = seen
         self._samples: deque[tuple[float, int]] = deque()
 
+    def now(self) -> float:
+        """Return the time of its clock."""
+        return self._clock()
+
     def sample(self) -> None:
         """Remember what is seen now; called every few seconds."""
         self._samples.append((self._clock(), self._seen()))
@@ -54,7 +59,7 @@ class FollowedVersions:
 
 
 class Progress:
-    """Which transitions the active replica has not announced yet; belongs to one event loop.
+    """Which transitions the active replica has not announced yet, by Events and hooks; belongs to one event loop.
 
     Args:
         followed: what this replica has seen.
@@ -66,7 +71,8 @@ class Progress:
         self._inherited = inherited
         self._announcing = False
         self._numbers = itertools.count()
-        self._pending: dict[int, int] = {}  # versions before which they cannot have happened
+        # versions before which they cannot have happened, and until when that counts
+        self._pending: dict[int, tuple[int, float]] = {}
 
     @contextmanager
     def announcing(self) -> Iterator[None]:
@@ -78,14 +84,16 @@ class Progress:
             self._announcing = False
             self._pending.clear()
 
-    def begin(self, *, inherited: bool = False) -> Callable[[], None]:
+    def begin(self, *, inherited: bool = False, seconds: float = math.inf) -> Callable[[], None]:
         """Keep a transition as not announced, until the returned function is called.
 
         Args:
             inherited: it was seen before this replica became the active one; else just now.
+            seconds: after which it counts as announced all the same.
         """
         number = next(self._numbers)
-        self._pending[number] = self._inherited() if inherited else self._followed.complete()
+        version = self._inherited() if inherited else self._followed.complete()
+        self._pending[number] = version, self._followed.now() + seconds
 
         def announced() -> None:
             self._pending.pop(number, None)
@@ -96,7 +104,8 @@ class Progress:
         """Return the resource version up to which all that happened is announced; ``UNKNOWN`` for nothing."""
         if not self._announcing:
             return self._inherited()
-        return min([self._followed.complete(), *self._pending.values()])
+        now = self._followed.now()
+        return min([self._followed.complete(), *(version for version, until in self._pending.values() if now < until)])
 
     def annotations(self) -> dict[str, str]:
         """Return what the Lease is to say."""

@@ -16,7 +16,8 @@ import dra_kit as dra
 from dra_kit.controller.claims.backlog import Backlog
 from dra_kit.controller.claims.follower import ClaimFollower
 from dra_kit.controller.claims.lifecycle import Change, Transition, transitions
-from dra_kit.controller.claims.observing import Observing, catching_up
+from dra_kit.controller.claims.observing import HELD_SECONDS, Observing, catching_up
+from dra_kit.controller.claims.progress import MARGIN, UNKNOWN, FollowedVersions, Progress
 from dra_kit.kube.client import Client
 from dra_kit.resource.v1 import ResourceClaim
 from tests.unit.controller.claims import DRIVER, claim
@@ -65,6 +66,9 @@ class Cluster:
 
     def __init__(self, backlog: Backlog | None = None) -> None:
         self.follower = ClaimFollower(NO_SERVER, DRIVER, resync_seconds=1.0, backlog=backlog)
+        self.clock = Clock()
+        self.followed = FollowedVersions(self.clock, lambda: self.follower.seen)
+        self.progress = Progress(self.followed, lambda: UNKNOWN)
         self.version = 0
         self.last: dict[str, dict[str, Any]] = {}
 
@@ -77,11 +81,19 @@ class Cluster:
         self.version += 1
         await self.follower.on_claim("DELETED", claim(uid, version=self.version, **self.last[uid]))
 
+    def announced(self, after: float) -> int:
+        """Up to where the Lease says that all is announced, some seconds later."""
+        self.followed.sample()
+        self.clock.now += after
+        return self.progress.announced()
+
 
 @asynccontextmanager
 async def observed(cluster: Cluster, observer: dra.ClaimObserver) -> AsyncIterator[None]:
     ready = asyncio.Event()
-    task = asyncio.create_task(Observing(cluster.follower, observer, DRIVER, retry=(0.01,)).run(ready))
+    task = asyncio.create_task(
+        Observing(cluster.follower, observer, DRIVER, cluster.progress, retry=(0.01,)).run(ready)
+    )
     await ready.wait()
     yield
     task.cancel()
@@ -170,6 +182,35 @@ async def test_a_hook_that_blocks_holds_up_nobody_else() -> None:
         await eventually(lambda: told == ["claim-2"])
         free.set()
         await eventually(lambda: told == ["claim-2", "claim-1"])
+
+
+async def test_a_successor_calls_the_hook_that_was_not_over() -> None:
+    cluster, till = Cluster(), Till()
+    with cluster.progress.announcing():
+        async with observed(cluster, till):
+            await cluster.put("claim-1", devices=["pizza-0"])
+            await eventually(lambda: len(till.told) == 1)
+            assert cluster.announced(after=MARGIN) == 1
+            till.failures["claim-1"] = [dra.TransientError("till is shut")] * 1_000_000
+            await cluster.delete("claim-1")
+            await cluster.put("claim-2", devices=["pizza-1"])
+            await eventually(lambda: len(till.told) == 2)
+            assert cluster.announced(after=MARGIN) == 1
+            till.failures.clear()
+            await eventually(lambda: len(till.told) == 3)
+            assert cluster.announced(after=MARGIN) == 3
+
+
+async def test_a_hook_that_never_ends_is_not_waited_for_longer_than_events_are_kept() -> None:
+    cluster, till = Cluster(), Till()
+    with cluster.progress.announcing():
+        async with observed(cluster, till):
+            till.failures["claim-1"] = [dra.TransientError("till is shut")] * 1_000_000
+            await cluster.put("claim-1", devices=["pizza-0"])
+            await cluster.put("claim-2", devices=["pizza-1"])
+            await eventually(lambda: len(till.told) == 1)
+            assert cluster.announced(after=MARGIN) == UNKNOWN
+            assert cluster.announced(after=HELD_SECONDS) == 2
 
 
 async def test_a_standby_tells_what_happened_since_the_active_one_last_renewed() -> None:
