@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from benchmarks.bytecode import compile_package
+
 
 @dataclass(frozen=True)
 class Row:
@@ -56,6 +58,7 @@ def part(prog: str, description: str | None, measure: Callable[[], Sequence[Row]
     if options.profile:
         _profile(measure)
         return 0
+    compile_package()
     table = measure()
     show(table)
     if options.json:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import compileall
 import json
 import os
 import signal
@@ -16,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import dra_kit
 from benchmarks.bench_driver import DEVICES
+from benchmarks.bytecode import compile_package
 from dra_kit.errors import NotFound
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import DEVICE_CLASSES, NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
@@ -130,7 +129,7 @@ class World:
 @asynccontextmanager
 async def world(client: Client, kubeconfig: Path, directory: Path) -> AsyncIterator[World]:
     """A world of its own, removed at the end."""
-    compileall.compile_dir(Path(dra_kit.__file__).parent, quiet=1)  # as the image of a driver has it
+    compile_package()
     made = World(client, kubeconfig, directory)
     (made.kubelet_dir / "plugins_registry").mkdir(parents=True)
     selector = {"cel": {"expression": f'device.driver == "{DRIVER}"'}}
