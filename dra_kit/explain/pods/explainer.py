@@ -31,6 +31,7 @@ from dra_kit.scheduler.claims.generation import claim_from_template
 from dra_kit.scheduler.nodes.filters import NodeLoad, Rejection, is_tainted, node_loads, node_rejection
 from dra_kit.scheduler.nodes.resources import pod_requests
 from dra_kit.values.json import ObjectView
+from dra_kit.values.nearest import did_you_mean
 from dra_kit.values.quantity import Quantity
 
 _TERMINAL: Final = frozenset({"Succeeded", "Failed"})
@@ -216,9 +217,14 @@ class _PodExplainer:
             return self._from_template(entry.name)
         claim = self._cluster.claims.get((self._namespace, name))
         if claim is None:
-            return PodClaimExplanation(entry.name, f"ResourceClaim {name} does not exist")
+            hint = did_you_mean(name, self._names("ResourceClaim"))
+            return PodClaimExplanation(entry.name, f"ResourceClaim {name} does not exist{hint}")
         problem = f"ResourceClaim {name} is being deleted" if claim.metadata.deletion_timestamp else ""
         return PodClaimExplanation(entry.name, problem, self._explainer.explain(claim))
+
+    def _names(self, kind: str) -> list[str]:
+        metadata = (document["metadata"] for document in self._cluster.documents(kind))
+        return [each["name"] for each in metadata if each.get("namespace", "") == self._namespace]
 
     def _from_template(self, entry: str) -> PodClaimExplanation:
         source = next(item for item in self._pod["spec"]["resourceClaims"] if item["name"] == entry)
@@ -226,7 +232,8 @@ class _PodExplainer:
         template = self._cluster.find("ResourceClaimTemplate", self._namespace, name)
         if template is None:
             gap = self._cluster.gap("ResourceClaimTemplate")
-            problem = gap.text if gap is not None else f"ResourceClaimTemplate {name} does not exist"
+            hint = did_you_mean(name, self._names("ResourceClaimTemplate"))
+            problem = gap.text if gap is not None else f"ResourceClaimTemplate {name} does not exist{hint}"
             return PodClaimExplanation(entry, problem)
         document = claim_from_template(self._pod, entry, template)
         document["metadata"]["name"] = f"{document['metadata']['generateName']}*"

@@ -78,6 +78,14 @@ def test_a_pod_whose_template_does_not_exist(tmp_path: Path) -> None:
     assert "✗ ResourceClaimTemplate nix does not exist\n" in text
 
 
+def test_a_misspelt_claim_or_template_is_known_by_the_nearest_of_the_namespace(tmp_path: Path) -> None:
+    _, text = explained(tmp_path, pod("guest", claim="lnch"), claim("lunch"), what=("pod", "guest"))
+    assert '✗ ResourceClaim lnch does not exist; did you mean "lunch"?\n' in text
+
+    _, text = explained(tmp_path, pod("guest", template="one-piza"), template("one-pizza"), what=("pod", "guest"))
+    assert '✗ ResourceClaimTemplate one-piza does not exist; did you mean "one-pizza"?\n' in text
+
+
 def test_a_pod_whose_claim_is_allocated_elsewhere(tmp_path: Path) -> None:
     eater = pod("guest", claim="lunch", nodeSelector={"kubernetes.io/hostname": "node-2"})
 
