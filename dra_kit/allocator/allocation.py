@@ -76,7 +76,7 @@ class Allocator:
     def attempt(
         self, claims: Sequence[ResourceClaim | ObjectView], *, is_aborted: Callable[[], bool] = lambda: False
     ) -> Attempt:
-        """The attempt for one pod, to be made on one node after the other.
+        """Return the attempt for one pod, to be made on one node after the other.
 
         Args:
             claims: see ``allocate``.
@@ -167,7 +167,7 @@ class Attempt:
 def _without_errors(
     requests: Sequence[Sequence[Sequence[Choice | AllocationError]]],
 ) -> list[list[list[Choice]]] | None:
-    """The choices of each request of each claim; None where an error stands for one, which ends every attempt."""
+    """Return the choices of each request of each claim; None if one is an error, which ends every attempt."""
     found = [[[choice for choice in choices if isinstance(choice, Choice)] for choices in asked] for asked in requests]
     return found if _count(found) == _count(requests) else None
 
@@ -179,7 +179,7 @@ def _count(requests: Sequence[Sequence[Sequence[object]]]) -> int:
 def _everything(
     choice: Choice, pools: Sequence[NodePool], selection: Selection, holding: Holding
 ) -> tuple[AdvertisedDevice, ...]:
-    """The devices that mode All means; those in use are among them, since the request fails without them."""
+    """Return the devices that mode All asks for; those in use are among them, since the request fails without them."""
     devices = []
     for pool in pools:
         if pool.incomplete or pool.invalid:

@@ -114,7 +114,7 @@ class Gates:
 
     @classmethod
     def of(cls, version: str, *, minimum_compatibility: str | None = None) -> Gates:
-        """The defaults of a Kubernetes release.
+        """Return the default gates of a Kubernetes release.
 
         Args:
             version: ``"1.37"``; a patch level is ignored. Releases before 1.34 are refused.
@@ -139,7 +139,7 @@ class Gates:
 
     @classmethod
     def matching(cls, features: FeatureGates) -> Gates:
-        """The scheduler's gates in a cluster whose API server has these."""
+        """Return the scheduler's gates in a cluster whose API server has these features."""
         return cls(**{gate: all(name in features for name in names) for gate, names in _KUBERNETES_NAMES.items()})
 
     @classmethod

@@ -71,7 +71,7 @@ class ActiveParts:
             )
 
     async def _stopped(self, tasks: set[asyncio.Task[None]]) -> list[str]:
-        """Cancels all at once; the names of those that go on."""
+        """Cancel all tasks at once; return the names of those that go on."""
         if not tasks:
             return []
         for task in tasks:

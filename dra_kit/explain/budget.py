@@ -58,7 +58,7 @@ class Budget:
         self.evaluated(characters * _PER_CHARACTER)
 
     def asked(self) -> bool:
-        """The allocator asks whether it is to end its search: never; ``is_aborted`` of its attempts.
+        """Charge the allocator's visits of devices and return False; for ``is_aborted`` of its attempts.
 
         Raises:
             WorkSpent: see ``evaluated``.

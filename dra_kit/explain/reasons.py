@@ -52,7 +52,7 @@ RELEASED: Final = "once other claims release their devices"
 
 
 def feature(what: str, gate: str) -> Reason:
-    """A device that needs a feature gate which is off.
+    """Return the reason against a device that needs a feature gate which is off.
 
     Args:
         what: the device has.

@@ -26,7 +26,7 @@ class Subject(NamedTuple):
 
 
 def pending(cluster: Cluster, kind: SubjectKind, namespace: str | None) -> list[Subject]:
-    """The pods that do not run yet, or the claims that have no devices yet.
+    """Return the pods that do not run yet, or the claims that have no devices yet.
 
     Args:
         cluster: whose.
@@ -48,7 +48,7 @@ def pending(cluster: Cluster, kind: SubjectKind, namespace: str | None) -> list[
 def of_manifests(
     given: Mapping[str, Sequence[ObjectView]],
 ) -> tuple[list[Subject], Mapping[str, Sequence[ObjectView]]]:
-    """The pods of manifests; where there are none the claims, and those that the templates would give.
+    """Return the pods of manifests; where there are none the claims, and those that the templates would give.
 
     Args:
         given: objects by kind.
@@ -63,7 +63,7 @@ def of_manifests(
 
 
 def claim_of(cluster: Cluster, subject: Subject) -> ResourceClaim:
-    """A claim.
+    """Return the claim of a subject.
 
     Raises:
         NotFound: there is none, or it could not be read.
@@ -75,7 +75,7 @@ def claim_of(cluster: Cluster, subject: Subject) -> ResourceClaim:
 
 
 def pod_of(cluster: Cluster, subject: Subject) -> ObjectView:
-    """A pod.
+    """Return the pod of a subject.
 
     Raises:
         NotFound: there is none, or it could not be read.
@@ -102,7 +102,7 @@ def _subject(kind: SubjectKind, document: ObjectView) -> Subject:
 
 
 def _claim_of(template: ObjectView) -> ObjectView:
-    """A claim as it would be made from a template, by the template's name."""
+    """Return a claim as it would be made from a template, by the template's name."""
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",

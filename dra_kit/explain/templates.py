@@ -54,7 +54,7 @@ class NodeTemplates:
         self._explainers = {name: Explainer(_alone(objects, given, name).cluster()) for name in names}
 
     def fits(self, subject: Subject) -> list[Fit]:
-        """The kinds of nodes on which a claim can get devices, or a pod can run.
+        """Return the kinds of nodes on which a claim can get devices, or a pod can run.
 
         Raises:
             NotFound: there is no such claim or pod.
@@ -74,7 +74,7 @@ class NodeTemplates:
 
 
 def _alone(objects: Objects, given: Mapping[str, Sequence[ObjectView]], name: str) -> Objects:
-    """The objects with one node, and the slices of that and of no node."""
+    """Return the objects with one node, and the slices of that node and of no node."""
     documents = {kind: found for kind, found in objects.documents.items() if kind != "Node"}
     documents["ResourceSlice"] = [
         item for item in objects.documents.get("ResourceSlice", ()) if not item["spec"].get("nodeName")

@@ -46,13 +46,13 @@ def is_reserved_for(claim: ObjectView, pod: ObjectView) -> bool:
 
 
 def held(obj: ObjectView) -> str:
-    """What keeps a deleted object, as words to follow its name; empty for nothing that is known."""
+    """Return what keeps a deleted object, as words to follow its name; empty for nothing that is known."""
     finalizers = obj["metadata"].get("finalizers", []) if "deletionTimestamp" in obj["metadata"] else []
     return f" (waits for whoever removes the finalizer {', '.join(finalizers)})" if finalizers else ""
 
 
 def timestamp(moment: dt.datetime | None = None) -> str:
-    """A time (default: now) as ``metav1.Time`` has it: RFC 3339, whole seconds, UTC."""
+    """Return a time (default: now) as ``metav1.Time`` has it: RFC 3339, whole seconds, UTC."""
     return (moment or dt.datetime.now(dt.UTC)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

@@ -40,13 +40,6 @@ _NAME = re.compile(r"^ *(?:async )?(?:def|class) (\w+)", re.MULTILINE)
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _DOCSTRING = re.compile(r'(?:\A|:(?: *#.*)?\n) *r?"""(.*)')
 _SENTENCE_END = re.compile(r"[.!?:][\"'`)*]*(?: |$)")
-NAMED = {
-    "controller/binding/conditions.py": {"told", "_said"},
-    "controller/claims/cache.py": {"kept"},
-    "controller/claims/observing.py": {"_chosen"},
-    "controller/claims/watch.py": {"told"},
-}
-"""Names with such a word that are left."""
 ROOMS_WITH_RIDDLES = (
     "allocator/", "controller/", "explain/", "node/operation/", "node/undertaking/", "process/metrics/",
     "resource/mistakes/", "resource/slices/", "scheduler/", "webhook/",
@@ -177,7 +170,7 @@ def test_no_name_is_a_riddle() -> None:
         f"{file}: {name}"
         for file, text in sources().items()
         for name in [*_NAME.findall(text), *file.removesuffix(".py").split("/")]
-        if not RIDDLES.isdisjoint(map(str.lower, _WORD.findall(name))) and name not in NAMED.get(file, ())
+        if not RIDDLES.isdisjoint(map(str.lower, _WORD.findall(name)))
     }
     assert found == set()
 

@@ -12,7 +12,7 @@ Scalar: TypeAlias = tuple[str, str | int | bool]
 
 
 def published(device: AdvertisedDevice, name: str) -> DeviceAttribute | None:
-    """The attribute of a fully qualified name; one without a domain belongs to the domain of the device's driver."""
+    """Return the attribute of a fully qualified name; an attribute without a domain has that of the device's driver."""
     attributes = device.device.attributes
     if (attribute := attributes.get(name)) is not None:
         return attribute
@@ -21,7 +21,7 @@ def published(device: AdvertisedDevice, name: str) -> DeviceAttribute | None:
 
 
 def scalar(attribute: DeviceAttribute) -> Scalar | None:
-    """The value of an attribute that is no list."""
+    """Return the type and the value of an attribute; None if it is a list."""
     if attribute.string is not None:
         return "string", attribute.string
     if attribute.int_ is not None:
@@ -34,7 +34,7 @@ def scalar(attribute: DeviceAttribute) -> Scalar | None:
 
 
 def elements(attribute: DeviceAttribute) -> frozenset[Scalar]:
-    """The values of an attribute, where one that is no list has a single one (KEP-5491)."""
+    """Return the values of an attribute; one that is no list has a single value (KEP-5491)."""
     if (single := scalar(attribute)) is not None:
         return frozenset({single})
     if attribute.strings is not None:

@@ -30,7 +30,7 @@ _AMOUNTS: Final = 4096
 
 
 def nano(quantity: Quantity) -> int:
-    """A quantity in billionths, the finest unit there is; exact, so that amounts are added and compared as integers."""
+    """Return a quantity in billionths, the finest unit there is; exact, so that amounts can be added as integers."""
     return _nano(quantity.amount)
 
 
@@ -237,7 +237,7 @@ class AdvertisedSlice:
 
 
 def _amounts(capacity: Mapping[str, DeviceCapacity]) -> tuple[dict[str, int], bool]:
-    """What a device has of each capacity, in billionths, and whether a share takes all of it."""
+    """Return what a device has of each capacity, in billionths, and whether a share takes all of it."""
     amounts = {name: _nano(offer.value.amount) for name, offer in capacity.items()}
     whole = all(offer.request_policy is None for offer in capacity.values()) and all(
         amount >= 0 for amount in amounts.values()
@@ -247,7 +247,7 @@ def _amounts(capacity: Mapping[str, DeviceCapacity]) -> tuple[dict[str, int], bo
 
 @lru_cache(maxsize=_AMOUNTS)
 def _amounts_of(form: Form) -> tuple[dict[str, int], bool]:
-    """The same of all devices of a form."""
+    """Return the amounts of all devices of a form; see ``_amounts``."""
     return _amounts(form.capacity)
 
 

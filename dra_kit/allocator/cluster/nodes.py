@@ -36,7 +36,7 @@ class Node:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Node:
-        """The node of a v1 Node object as JSON."""
+        """Return the node of a v1 Node object as JSON."""
         metadata, status = document.get("metadata") or {}, document.get("status") or {}
         return cls(
             metadata.get("name", ""), metadata.get("labels") or {}, frozenset(status.get("declaredFeatures") or ())
@@ -96,7 +96,7 @@ def merge_selectors(selectors: Sequence[NodeSelector]) -> NodeSelector | None:
 
 @lru_cache(maxsize=10_000)  # asked for with every attempt on a node
 def only_node(name: str) -> NodeSelector:
-    """The selector for one node by its name."""
+    """Return the selector of the one node that has this name."""
     requirement = NodeSelectorRequirement(key="metadata.name", operator="In", values=(name,))
     return NodeSelector.model_validate({"node_selector_terms": [{"match_fields": [requirement]}]})
 

@@ -103,7 +103,7 @@ class Pool:
         """Nodes that its slices name; ``""`` is among them if a slice names none."""
 
     def on(self, node: Node, gates: Gates) -> NodePool | None:
-        """What ``node`` sees; None if no slice concerns it, or a newer generation that does not is on its way.
+        """Return what ``node`` sees; None if no slice concerns it, or only an incomplete older generation does.
 
         Raises:
             AllocationError: ``node-selector-invalid``.

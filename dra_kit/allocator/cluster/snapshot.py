@@ -88,7 +88,7 @@ class Snapshot:
             self.classes[device_class.metadata.name] = device_class
 
     def overlaid(self, *, classes: Iterable[DeviceClass] = (), released: bool = False) -> Snapshot:
-        """The same cluster with a difference, at no cost: slices and what is known of them are shared.
+        """Return the same cluster with a difference, at no cost: slices and what is known of them are shared.
 
         Neither this snapshot nor the overlay may be changed while the overlay is in use.
 
@@ -112,12 +112,12 @@ class Snapshot:
             self._reindex(pool)
 
     def allocate(self, allocation: AllocationResult | ObjectView) -> None:
-        """A claim holds the devices of this allocation from now on."""
+        """Record that a claim holds the devices of this allocation from now on."""
         for result in AllocationResult.model_validate(allocation).devices.results:
             self.usage.add(result)
 
     def deallocate(self, allocation: AllocationResult | ObjectView) -> None:
-        """The claim does not hold them any more.
+        """Record that the claim does not hold the devices of this allocation any more.
 
         Raises:
             KeyError: nobody holds one of them.
@@ -126,7 +126,7 @@ class Snapshot:
             self.usage.remove(result)
 
     def pools(self, node: Node, gates: Gates) -> NodePools:
-        """The pools that concern a node.
+        """Return the pools that concern a node.
 
         Raises:
             AllocationError: ``node-selector-invalid``.

@@ -27,7 +27,7 @@ class Usage:
             self.add(result)
 
     def add(self, result: DeviceRequestAllocationResult) -> None:
-        """A claim holds this device from now on."""
+        """Record that a claim holds this device from now on; one with admin access holds nothing."""
         if result.admin_access:
             return
         device = DeviceID(result.driver, result.pool, result.device)
@@ -41,7 +41,7 @@ class Usage:
             consumed[name] = consumed.get(name, 0) + nano(amount)
 
     def remove(self, result: DeviceRequestAllocationResult) -> None:
-        """The claim does not hold it any more.
+        """Record that the claim does not hold the device any more.
 
         Raises:
             KeyError: nothing like it was added.
@@ -69,7 +69,7 @@ class Usage:
         return self._changes.get(pool, 0)
 
     def held(self, device: DeviceID) -> Hashable:
-        """What others have of a device: equal where they have the same of it, None where they have nothing."""
+        """Return what others have of a device: equal where they have the same of it, None where they have nothing."""
         exclusive = device in self._exclusive
         shares = device in self._shares
         if not shares:
@@ -77,7 +77,7 @@ class Usage:
         return exclusive, tuple(sorted(self._consumed[device].items()))
 
     def blocked(self, gates: Gates) -> AbstractSet[DeviceID]:
-        """The devices that nobody else can have; shares count as exclusive where the scheduler does not know them."""
+        """Return the devices that nobody else can have; shares are exclusive where the scheduler does not know them."""
         held = self._exclusive.keys()
         return held if gates.consumable_capacity else held | self._shares.keys()
 

@@ -58,7 +58,7 @@ class Memo:
         self._outcomes: dict[Hashable, Solution | None] = {}
 
     def question(self, claims: Sequence[ResourceClaim], requests: Sequence[Sequence[Sequence[Choice]]]) -> Question:
-        """What is asked for by the claims of a pod, and by those of other pods like it.
+        """Return what the claims of a pod, and of other pods like it, ask for.
 
         Args:
             claims: of the pod.
@@ -77,7 +77,7 @@ class Memo:
         return known
 
     def outcome(self, key: Hashable | None, search: Callable[[], Solution | None]) -> Solution | None:
-        """The outcome of an attempt; what ``search`` raises is not remembered.
+        """Return the outcome of an attempt, made only if it is not known yet; errors of ``search`` are not remembered.
 
         Args:
             key: see :meth:`Question.key`; with None nothing is remembered.
@@ -175,11 +175,11 @@ class _Numbers:
         self._size = 0
 
     def next(self) -> int:
-        """A number that nothing else has."""
+        """Return a number that nothing else has."""
         return next(self._next)
 
     def of(self, thing: Hashable, size: int) -> int:
-        """The number of a thing.
+        """Return the number of a thing.
 
         Args:
             thing: to compare.

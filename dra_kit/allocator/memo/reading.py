@@ -22,7 +22,7 @@ from dra_kit.values.quantity import Quantity
 
 
 def question_of(claims: Iterable[ResourceClaim], requests: Iterable[Sequence[Sequence[Choice]]]) -> Hashable:
-    """What the claims of a pod ask for.
+    """Return what the claims of a pod ask for.
 
     Args:
         claims: of the pod.
@@ -54,7 +54,7 @@ class Reading:
         self._of_slice = None if self._reads is None else SliceLikeness(self._reads, self._attributes)
 
     def of(self, pool: NodePool) -> Hashable:
-        """What they read of the devices of a pool, by position."""
+        """Return what the selectors and constraints read of the devices of a pool, by position."""
         if pool.is_usual and self._of_slice is not None:
             return tuple(map(self._of_slice.of, pool.slices))
         return tuple([self._of_device(device) for device in pool.usable])
@@ -72,7 +72,7 @@ class Reading:
 
 
 def traits_of(pool: NodePool, gates: Gates) -> Hashable:
-    """What every attempt reads of a pool, whatever it asks for: all but what other claims hold.
+    """Return what every attempt reads of a pool, whatever it asks for: all but what other claims hold.
 
     Args:
         pool: the pool.
@@ -122,7 +122,7 @@ def _choice(choice: Choice) -> Hashable:
 
 
 def _reads(choices: Iterable[Choice], evaluator: Evaluator) -> frozenset[Read] | None:
-    """The attributes that some expression reads; None where one of them may read any.
+    """Return the attributes that expressions read; None where one expression may read any.
 
     What else expressions can read of a device is among its traits or, as its driver, in every likeness.
     """
@@ -159,7 +159,7 @@ def _policy(policy: CapacityRequestPolicy | None) -> Hashable:
 
 
 def _exact(quantity: Quantity | None) -> Hashable:
-    """A quantity as it is written: 1Gi is not 1024Mi, since a result repeats the text of a device or a claim."""
+    """Return a quantity as it is written: 1Gi is not 1024Mi, since a result repeats the text of a device or a claim."""
     return None if quantity is None else (str(quantity), quantity.format, quantity.as_decimal.as_tuple())
 
 

@@ -43,7 +43,7 @@ NOTHING: Final = Share({}, {})
 def consumption(
     requested: Mapping[str, Quantity] | None, device: AdvertisedDevice, *, fractional: bool
 ) -> Share | None:
-    """What a share takes of each capacity of a device, or None if the device cannot serve the request.
+    """Return what a share takes of each capacity of a device; None if the device cannot serve the request.
 
     Whether that much is left is another question.
 
@@ -143,7 +143,7 @@ def _is_milli(quantity: Quantity) -> bool:
 
 
 def _written_like(model: Quantity, number: Quantity) -> Quantity:
-    """``number`` with the suffix family of ``model``, which is not zero: a sum keeps that of its left operand."""
+    """Return ``number`` with the suffix family of ``model``, which is not zero: a sum has that of its left operand."""
     return model + (number - model)
 
 

@@ -77,7 +77,7 @@ class Constraint(ABC):
 
     @abstractmethod
     def values(self, choice: Choice, device: AdvertisedDevice) -> frozenset[Scalar] | None:
-        """What a device has of the attribute, to be in common with others or not; None if it lacks the attribute.
+        """Return the values that a device has of the attribute, to be compared with others'; None if it lacks it.
 
         Raises:
             AllocationError: as ``add``.
@@ -85,7 +85,7 @@ class Constraint(ABC):
 
     @abstractmethod
     def candidates(self, devices: DevicesByValue, needed: int) -> Sequence[int] | None:
-        """The devices of which several may still be added, perhaps some more; None if that may be any.
+        """Return the positions of devices that may still be added, perhaps of some more; None if any may be added.
 
         Args:
             devices: those that a choice may have.
@@ -214,7 +214,7 @@ class _DistinctElements(_OfElements):
 
 
 def constraints_of(claim: ResourceClaim, gates: Gates, lookup: AttributeLookup) -> list[Constraint]:
-    """The constraints of a claim, without any device picked.
+    """Return the constraints of a claim, without any device picked.
 
     Raises:
         AllocationError: ``constraint-unknown``.

@@ -54,7 +54,7 @@ class Choice:
     derived: Mapping[str, str]
 
     def error(self, text: str, *, kind: str, device: str = "") -> AllocationError:
-        """What ends an attempt because of this choice, in words that begin with the claim and the request."""
+        """Return the error by which this choice ends an attempt; its text begins with the claim and the request."""
         return AllocationError(
             f"claim {self.claim}, request {self.label}: {text}",
             kind=kind,
@@ -68,7 +68,7 @@ class Choice:
 def choices_of(
     claim: ResourceClaim, request: DeviceRequest, classes: Mapping[str, DeviceClass], gates: Gates
 ) -> list[Choice | AllocationError]:
-    """The choices that a request leaves, best first.
+    """Return the choices that a request leaves, best first.
 
     An error stands for the choice that it concerns, or for all: what comes before it is looked at first.
     """

@@ -181,7 +181,7 @@ class Holding:
         return share
 
     def _ledger_to_charge(self, device: AdvertisedDevice) -> CounterLedger | None:
-        """The counters of a device that consumes any; those of a shareable one are charged for its first share."""
+        """Return the counters to charge for a device; None if it consumes none or another share is charged already."""
         if not device.demands:
             return None
         if self.is_shareable(device) and (self._shares.get(device) or self._usage.is_shared(device.id, self._gates)):

@@ -110,7 +110,7 @@ class Prospects:
         return sum(rivals) + choice.count > len(available)
 
     def available_to(self, choice: NodeChoice) -> frozenset[AdvertisedDevice]:
-        """The devices that a choice could have if it came first.
+        """Return the devices that a choice could have if it came first.
 
         Raises:
             AllocationError: a selector or capacity request fails for some device.

@@ -92,7 +92,7 @@ class Allocations(Sequence[AllocationResult]):
 def _allocation(
     claim: ResourceClaim, picks: Sequence[Pick], selected: Sequence[Choice], node: Node, gates: Gates
 ) -> AllocationResult:
-    """What is written to ``status.allocation``; each share gets a new random id.
+    """Return what is written to ``status.allocation``; each share gets a new random id.
 
     Args:
         claim: the claim.
@@ -153,7 +153,7 @@ def _unless_all(requests: tuple[str, ...], selected: Sequence[Choice]) -> tuple[
 
 
 def node_selector(claim: ResourceClaim, picks: Sequence[Pick], node: Node, gates: Gates) -> NodeSelector | None:
-    """The nodes that can use what a claim gets; arguments and errors are those of an allocation."""
+    """Return the selector of the nodes that can use what a claim gets; arguments and errors as for an allocation."""
     selectors: list[NodeSelector] = []
     for pick in picks:
         if is_pinned(pick.device, gates):

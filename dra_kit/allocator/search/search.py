@@ -138,7 +138,7 @@ class Search:
         return outcome is Outcome.FOUND
 
     def solution(self) -> Solution:
-        """What was found, to be used for other claims that ask for the same on a node that has the same."""
+        """Return what was found, for other claims that ask for the same on a node that has the same."""
         places = {device: place for place, device in enumerate(self._devices)}
         numbers = {
             choice.choice: (number, place)
@@ -202,7 +202,7 @@ class Search:
         return Outcome.FAILED
 
     def _tries(self, claim: int, choice: NodeChoice, picked: int, start: int) -> Iterator[tuple[int, AdvertisedDevice]]:
-        """The devices that are worth a try at one position; whoever asks for the next had no success with the last."""
+        """Yield devices worth a try at one position; a caller that asks for the next had no success with the last."""
         if choice.everything is not None:
             self._count_step(choice.choice)
             yield picked, choice.everything[picked]

@@ -86,7 +86,7 @@ class Shortlists:
         )
 
     def of(self, claim: int, choice: NodeChoice) -> Shortlist | None:
-        """That of a choice; None where some visit would end in an error."""
+        """Return the shortlist of a choice; None where some visit would end in an error."""
         if choice not in self._known:
             try:
                 self._known[choice] = Shortlist(

@@ -49,7 +49,7 @@ class Evaluator(Protocol):
         ...
 
     def selector_reads(self, expression: str) -> tuple[Read, ...] | None:
-        """The places of a device that a selector reads; None where that is not known, or it is no selector."""
+        """Return the places of a device that a selector reads; None if they are not known, or it is no selector."""
         ...
 
     def derived_reads(self, expression: str) -> tuple[Read, ...] | None:
@@ -57,7 +57,7 @@ class Evaluator(Protocol):
         ...
 
     def derive(self, expression: str, device: AdvertisedDevice) -> DeviceAttribute:
-        """The value of a derived attribute of a device; without any value if that is an empty list.
+        """Return the value of a derived attribute of a device; an attribute without a value if that is an empty list.
 
         Raises:
             CelCompileError: the expression is none, or of a type that no attribute has.
@@ -124,7 +124,7 @@ class CelEvaluator:
         return self._of(device).derive(expression)
 
     def view(self, expression: str, device: AdvertisedDevice, *, sees_sharing: bool) -> cel.Device:
-        """The device as an expression sees it, perhaps without what it does not read.
+        """Return the device as an expression sees it, perhaps without what the expression does not read.
 
         Arguments are those of ``selects``.
 
@@ -226,12 +226,12 @@ def _compiled_derived(expression: str) -> cel.Derived | CelCompileError:
 
 
 def _again(error: CelCompileError) -> CelCompileError:
-    """The same error without a traceback, which would keep frames alive and grow each time it is raised."""
+    """Return the same error without a traceback, which would keep frames alive and grow each time it is raised."""
     return CelCompileError(error.message, line=error.line, column=error.column, problem=error.problem)
 
 
 def _attribute(value: DerivedValue) -> DeviceAttribute:
-    """A derived value as an attribute; an empty list has no type and becomes one without any value."""
+    """Convert a derived value to an attribute; an empty list has no type and becomes one without a value."""
     if not isinstance(value, list):
         return DeviceAttribute.model_validate({_FIELDS[type(value)]: _plain(value)})
     if not value:

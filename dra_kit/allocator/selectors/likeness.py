@@ -27,7 +27,7 @@ _NOTHING: Final[Mapping[str, Any]] = {}
 
 
 def likeness_of(device: AdvertisedDevice, reads: Iterable[Read] | None, *, sees_sharing: bool) -> Likeness | None:
-    """What a device has at the places that an expression reads.
+    """Return what a device has at the places that an expression reads.
 
     Args:
         device: the device.
@@ -58,7 +58,7 @@ def likeness_of(device: AdvertisedDevice, reads: Iterable[Read] | None, *, sees_
 
 
 def glimpse_of(device: AdvertisedDevice, reads: Iterable[Read], *, sees_sharing: bool) -> cel.Device:
-    """A device with no more than what an expression reads, which is quicker to make; arguments as above."""
+    """Return a device with no more than what an expression reads, which is quicker to make; arguments as above."""
     driver = device.id.driver
     values = device.device.attributes if device.form is None else device.document.get("attributes", _NOTHING)
     offers = _capacity(device)
@@ -83,7 +83,7 @@ def _capacity(device: AdvertisedDevice) -> Mapping[str, DeviceCapacity]:
 
 
 def _attributes(device: AdvertisedDevice, names: Iterable[str]) -> list[Hashable]:
-    """The attributes of some names, so that those are equal which expressions see alike."""
+    """Return the attributes of some names, as values that are equal where expressions see no difference."""
     if device.form is None:
         return [tuple(vars(one).values()) for one in _published(device.device.attributes, names)]
     return [tuple(one.items()) for one in _published(device.document.get("attributes", _NOTHING), names)]
@@ -94,7 +94,7 @@ def _published(values: Mapping[str, _Value], names: Iterable[str]) -> list[_Valu
 
 
 def _value(attribute: DeviceAttribute | Mapping[str, Any]) -> Any:
-    """The value of an attribute, as plain as can be: a device is made the more quickly of it."""
+    """Return the value of an attribute, as plain as possible: a device is made more quickly of it."""
     if not isinstance(attribute, DeviceAttribute):
         ((field, value),) = attribute.items()
         return attribute if field == "version" else value
@@ -128,7 +128,7 @@ class SliceLikeness:
         self._names: dict[str, tuple[str, ...]] = {}
 
     def of(self, slice_: AdvertisedSlice) -> tuple[Likeness, ...]:
-        """What they see of each device, by position: driver, form, and the values of the attributes.
+        """Return what expressions see of each device, by position: driver, form, and the values of the attributes.
 
         Args:
             slice_: has usual devices only.
@@ -138,7 +138,7 @@ class SliceLikeness:
         return tuple(zip(repeat(driver), usual.forms, *map(slice_.published.values, self.names(driver))))
 
     def names(self, driver: str) -> tuple[str, ...]:
-        """The names by which a driver may publish the attributes, in the order of the values."""
+        """Return the names by which a driver may publish the attributes, in the order of the values."""
         names = self._names.get(driver)
         if names is None:
             names = self._names[driver] = tuple(

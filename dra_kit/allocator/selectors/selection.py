@@ -50,7 +50,7 @@ class Selection:
             raise _error(f"device {device.id}: {error}", choice, device, kind="node-selector-invalid") from error
 
     def attribute(self, choice: Choice, device: AdvertisedDevice, name: str) -> DeviceAttribute | None:
-        """The attribute that constraints see: a derived one of the choice before the device's own.
+        """Return the attribute that constraints see: a derived one of the choice before the device's own.
 
         Raises:
             AllocationError: ``derived-compile``, ``derived-runtime``.
@@ -93,7 +93,7 @@ def _error(text: str, choice: Choice, device: AdvertisedDevice, *, kind: str) ->
 
 
 def _with_hint(error: CelRuntimeError) -> str:
-    """The message as the scheduler completes it."""
+    """Return the message as the scheduler completes it."""
     if error.kind != "no-such-key":
         return error.message
     return (

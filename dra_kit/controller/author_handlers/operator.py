@@ -105,7 +105,7 @@ class AuthorHandlers:
         return fresh(self._registry), quiet_settings(chunk_size=_PAGE)
 
     def _memo(self, registry: kopf.OperatorRegistry) -> kopf.Memo:
-        """Called in kopf's loop before each life: a client belongs to one loop."""
+        """Make the memo of one life, in kopf's loop: a client belongs to one loop."""
         cluster = HandlersCluster(
             Client(self._credentials, user_agent=self._user_agent), f"{self._driver.name}/controller"
         )

@@ -21,12 +21,12 @@ _Choice: TypeAlias = ExactDeviceRequest | DeviceSubRequest
 
 
 def with_constraints(claim: ResourceClaim, constraints: Sequence[DeviceConstraint]) -> ResourceClaim:
-    """The claim with these constraints instead of its own."""
+    """Return the claim with these constraints instead of its own."""
     return _with_devices(claim, {"constraints": tuple(constraints)})
 
 
 def with_count(claim: ResourceClaim, choice: str, count: int) -> ResourceClaim:
-    """The claim with another count of a request, or of its choice.
+    """Return the claim with another count of a request, or of its choice.
 
     Args:
         claim: the claim.
@@ -37,7 +37,7 @@ def with_count(claim: ResourceClaim, choice: str, count: int) -> ResourceClaim:
 
 
 def tolerating(claim: ResourceClaim, choice: str, key: str) -> ResourceClaim:
-    """The claim with a toleration of all taints of a key."""
+    """Return the claim with a toleration of all taints of a key."""
     toleration = DeviceToleration(key=key, operator="Exists")
     return _with_choice(
         claim, choice, lambda asked: asked.model_copy(update={"tolerations": (*asked.tolerations, toleration)})
@@ -45,7 +45,7 @@ def tolerating(claim: ResourceClaim, choice: str, key: str) -> ResourceClaim:
 
 
 def without_condition(claim: ResourceClaim, choice: str, condition: str) -> ResourceClaim | None:
-    """The claim without one condition of its own selectors; None where it cannot be taken out of the text."""
+    """Return the claim without one condition of its own selectors; None if the text does not let it be removed."""
     asked = next((asked for name, asked in _choices(claim) if name == choice), None)
     selectors = _without(asked.selectors, condition) if asked is not None else None
     if selectors is None:
@@ -54,7 +54,7 @@ def without_condition(claim: ResourceClaim, choice: str, condition: str) -> Reso
 
 
 def class_without_condition(device_class: DeviceClass, condition: str) -> DeviceClass | None:
-    """The class without one condition of its selectors; None where it cannot be taken out of the text."""
+    """Return the class without one condition of its selectors; None if the text does not let it be removed."""
     selectors = _without(device_class.spec.selectors, condition)
     if selectors is None:
         return None

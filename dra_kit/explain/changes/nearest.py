@@ -55,7 +55,7 @@ class _Candidate:
 
 
 def nearest_misses(claim: ResourceClaim, requests: Sequence[Request], trials: Trials) -> tuple[Miss, ...]:
-    """The changes after which the claim gets devices: waiting first, then what its author can do, then its class.
+    """Return changes after which the claim gets devices: first waiting, then what its author can do, then its class.
 
     Args:
         claim: does not fit.
@@ -140,7 +140,7 @@ def _most(judged: JudgedChoice, changed: _Changed, numbers: Mapping[str, int], t
 
 
 def _of_devices(claim: ResourceClaim, judged: JudgedChoice, trials: Trials) -> Iterator[_Candidate]:
-    """What devices have against them that have nothing else against them, or only one other thing."""
+    """Yield the changes that make devices fit which have only one or two things against them."""
     if judged.choice is None or judged.choice.all_devices:
         return
     gained: Counter[frozenset[str]] = Counter()
@@ -188,7 +188,7 @@ def _of_devices(claim: ResourceClaim, judged: JudgedChoice, trials: Trials) -> I
 def _fewer(
     judged: JudgedChoice, miss: Miss, changed: _Changed, numbers: Mapping[str, int], trials: Trials
 ) -> Miss | None:
-    """What a miss comes to with a lower count; None where that does not help, either."""
+    """Return a miss with a lower count beside its change; None where that does not help either."""
     possible = _most(judged, changed, {name: numbers[name] for name in trials.allowed(numbers)}, trials)
     return Miss(f"{miss.change} and with count: {possible}", judged.name, None, enough=True) if possible else None
 
@@ -208,7 +208,7 @@ def _rank(reason: Reason) -> int:
 
 
 def _after(claim: ResourceClaim, judged: JudgedChoice, reasons: Sequence[Reason]) -> _Changed | None:
-    """The claim after what reasons suggest; None where that cannot be tried."""
+    """Return the claim after the changes that reasons suggest; None where these cannot be tried."""
     assert judged.choice is not None  # noqa: S101 - the caller looked
     changed = _Changed(claim)
     for reason in reasons:

@@ -51,7 +51,7 @@ class Trials:
         return (name for name in names if name in self._nodes)
 
     def promising(self, requests: Sequence[Request]) -> list[str]:
-        """The nodes that count: first those with devices for most of the requests, and of these with most devices."""
+        """Return the nodes to try, sorted by the number of requests with devices there, then by that of devices."""
         counts: Counter[str] = Counter()
         served: Counter[str] = Counter()
         for request in requests:

@@ -63,7 +63,7 @@ def _rule(constraint: DeviceConstraint) -> str:
 
 
 def _there_is(constraint: DeviceConstraint, requests: Sequence[Request], nodes: Sequence[str]) -> str:
-    """What the devices on some nodes have that fit one of the requests which a constraint is about, each once."""
+    """Return as text what the devices on some nodes have that fit a request of the constraint, each counted once."""
     fits: dict[DeviceID, DeviceVerdict] = {}
     for request in requests:
         for judged in _covered(constraint, request):
@@ -72,7 +72,7 @@ def _there_is(constraint: DeviceConstraint, requests: Sequence[Request], nodes: 
 
 
 def _nothing_in_common(constraint: DeviceConstraint, requests: Sequence[Request]) -> str:
-    """What the devices have that fit each request, if no value is found in enough of them; not a matter of nodes."""
+    """Return as text what devices that fit each request have, if no value is in enough of them, on whatever nodes."""
     name = constraint.match_attribute
     if name is None:
         return ""
@@ -92,7 +92,7 @@ def _nothing_in_common(constraint: DeviceConstraint, requests: Sequence[Request]
 
 
 def _frequent(judged: JudgedChoice, name: str) -> Iterator[Scalar]:
-    """The values that as many devices have as are wanted of them."""
+    """Return the values that as many devices have as are wanted of them."""
     assert judged.choice is not None  # noqa: S101 - the caller looked
     needed = 1 if judged.choice.all_devices else judged.choice.count
     found = Counter(value for fit in judged.fits for value in _values(fit, name))
@@ -100,7 +100,7 @@ def _frequent(judged: JudgedChoice, name: str) -> Iterator[Scalar]:
 
 
 def _covered(constraint: DeviceConstraint, request: Request) -> list[JudgedChoice]:
-    """The ways to satisfy a request that a constraint is about."""
+    """Return the choices of a request that a constraint is about."""
     named = constraint.requests
     return [judged for judged in request.choices if not named or not {request.name, judged.name}.isdisjoint(named)]
 

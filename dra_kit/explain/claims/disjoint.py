@@ -20,7 +20,7 @@ def disjoint_requests(requests: Sequence[Request]) -> str:
 
 
 def disjoint(places: Mapping[str, Collection[str]]) -> str:
-    """``a fits only on n1, b only on n2``; empty if they have a node in common, or one has none.
+    """Return ``a fits only on n1, b only on n2``; empty if they have a node in common, or one has none.
 
     Args:
         places: names of the nodes that are good for something, by its name.
@@ -32,7 +32,7 @@ def disjoint(places: Mapping[str, Collection[str]]) -> str:
 
 
 def _nodes(judged: JudgedChoice) -> set[str]:
-    """The nodes that have enough devices for one choice of a request, whatever else is asked for."""
+    """Return the nodes that have enough devices for one choice of a request, whatever else is asked for."""
     if judged.choice is None:
         return set()
     if not judged.choice.all_devices:

@@ -14,7 +14,7 @@ from dra_kit.resource.v1 import AllocationResult
 
 
 def claim_document(explanation: ClaimExplanation) -> dict[str, Any]:
-    """The explanation of a claim."""
+    """Return the explanation of a claim as JSON."""
     allocation = explanation.claim.status.allocation
     return {
         "kind": "claim",
@@ -38,7 +38,7 @@ def claim_document(explanation: ClaimExplanation) -> dict[str, Any]:
 
 
 def gap_documents(gaps: Iterable[Gap]) -> list[dict[str, str]]:
-    """What could not be read."""
+    """Return as JSON which objects could not be read."""
     return [{"kind": gap.kind, "text": gap.text, "consequence": gap.consequence} for gap in gaps]
 
 
@@ -80,7 +80,7 @@ def _node(outcome: NodeOutcome) -> dict[str, Any]:
 
 
 def _allocation(allocation: AllocationResult) -> list[dict[str, Any]]:
-    """The devices, each with its configuration, the weakest first."""
+    """Return the allocated devices as JSON, each with its configurations, the weakest first."""
     return [
         {
             **result.to_json(),

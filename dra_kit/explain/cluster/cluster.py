@@ -72,7 +72,7 @@ class Holder:
 
 
 def missing_rules(gaps: Iterable[Gap]) -> list[str]:
-    """The rules of a ClusterRole with the rights that are missing, one for each API group, as YAML.
+    """Return the rules of a ClusterRole with the rights that are missing, one for each API group, as YAML.
 
     Args:
         gaps: what could not be read.
@@ -195,7 +195,7 @@ class Cluster:
             return None
 
     def template(self, namespace: str, name: str) -> ResourceClaimTemplate | None:
-        """A ResourceClaimTemplate; None if there is none.
+        """Return a ResourceClaimTemplate; None if there is none.
 
         Raises:
             ConfigurationError: it does not have the shape of the API.
@@ -210,7 +210,7 @@ class Cluster:
 
 
 def model_of_claim(document: ObjectView) -> ResourceClaim:
-    """A ResourceClaim as a model.
+    """Return a ResourceClaim as a model.
 
     Raises:
         ConfigurationError: it does not have the shape of the API.

@@ -66,7 +66,7 @@ class Objects:
     gaps: tuple[Gap, ...] = field(default=())
 
     def cluster(self) -> Cluster:
-        """The objects, made ready for explanations.
+        """Make the objects ready for explanations.
 
         Raises:
             ConfigurationError: an object does not have the shape of the API, or the release is too old.
@@ -79,7 +79,7 @@ class Objects:
         return Cluster(self.documents, gates=gates, version=self.version, gaps=self.gaps)
 
     def with_(self, documents: Mapping[str, Sequence[ObjectView]]) -> Objects:
-        """These objects and others, which replace those of the same name.
+        """Return these objects and others, which replace those of the same name.
 
         Args:
             documents: the others, by kind.
@@ -92,7 +92,7 @@ class Objects:
 
 
 def reduced(kind: str, document: ObjectView) -> dict[str, Any]:
-    """What is saved of an object: of pods neither commands nor environments, of nodes no addresses.
+    """Return what is saved of an object: of pods neither commands nor environments, of nodes no addresses.
 
     Opaque configuration of claims and classes is saved: what devices would get is part of an explanation.
 

@@ -76,12 +76,12 @@ class Alikeness:
         return bool(self._blocked) and any(rest[_HELD] for _, rest in classes)
 
     def _rest(self, device: AdvertisedDevice) -> Rest:
-        """What a usual device is beside what selectors see of it."""
+        """Return what a usual device is beside what selectors see of it."""
         rules = tuple([id(taint) for taint in device.rule_taints])
         return False, self.is_held(device), (), rules, device.form if self._choice.capacity else ()
 
     def of(self, device: AdvertisedDevice) -> Class | None:
-        """The class of a device; None if it is on its own."""
+        """Return the class of a device; None if it is on its own."""
         published, spec = device.device, device.spec
         if self._reads is None or device.demands or not device.whole:
             return _ALONE
@@ -104,7 +104,7 @@ class Alikeness:
 
 
 def _reads(choice: Choice) -> tuple[Read, ...] | None:
-    """What the selectors read of a device; None if that is not known."""
+    """Return what the selectors read of a device; None if that is not known."""
     found: dict[Read, None] = {}
     for expression in (*choice.class_selectors, *choice.selectors):
         try:

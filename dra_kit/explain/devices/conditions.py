@@ -54,7 +54,7 @@ def _short(condition: str) -> str:
 
 @lru_cache(maxsize=1024)
 def conditions(text: str) -> tuple[str, ...]:
-    """What a selector joins with ``&&``."""
+    """Return the conditions that a selector joins with ``&&``."""
     try:
         waiting = [parse(text)]
     except (Refusal, RecursionError):
@@ -71,7 +71,7 @@ def conditions(text: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1024)
 def compared(text: str) -> Comparison | None:
-    """What a condition compares; None if it is of another form."""
+    """Return what a condition compares; None if it is of another form."""
     try:
         root = parse(text)
     except (Refusal, RecursionError):

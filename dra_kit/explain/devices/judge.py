@@ -104,7 +104,7 @@ class _Judged:
         self.fitting = self.reasons.count(())
 
     def verdicts(self) -> Iterator[DeviceVerdict]:
-        """The verdict on each."""
+        """Yield the verdict on each device."""
         for position, reasons in zip(self.positions, self.reasons, strict=True):
             yield DeviceVerdict(self.slice_, position, self.nodes, reasons)
 
@@ -197,7 +197,7 @@ class _OnNode:
         return Holding(self._node, cluster.gates, cluster.snapshot.usage, self._pools)
 
     def reached(self, slice_: AdvertisedSlice) -> Iterator[tuple[AdvertisedSlice | AdvertisedDevice, Sequence[int]]]:
-        """The devices of a slice of this node that are for it, by their positions: all at once, or one by one."""
+        """Yield the devices of a slice that this node reaches, with their positions: all at once, or one by one."""
         if not slice_.spec.per_device_node_selection:
             yield slice_, range(len(slice_))
             return

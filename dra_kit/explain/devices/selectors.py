@@ -17,7 +17,7 @@ from dra_kit.resource.mistakes.mistake import Mistake
 
 
 def wrong_selectors(cluster: Cluster, requests: Sequence[Request]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What is wrong with the selectors of a claim that gets no devices, a sentence each, and what to write instead.
+    """Return what is wrong with the selectors of a claim that gets no devices, and what to write instead.
 
     Args:
         cluster: whose devices are asked for.
@@ -39,7 +39,7 @@ def wrong_selectors(cluster: Cluster, requests: Sequence[Request]) -> tuple[tupl
 
 
 def remedy(cluster: Cluster, expression: str, where: str, device: cel.Device | None = None) -> str:
-    """What to write instead of a selector that fails.
+    """Return what to write instead of a selector that fails.
 
     Args:
         cluster: whose devices are asked for.
@@ -57,7 +57,7 @@ def remedy(cluster: Cluster, expression: str, where: str, device: cel.Device | N
 
 
 def _selectors(judged: JudgedChoice) -> Iterator[tuple[str, str]]:
-    """The selectors that a device must pass, each with whose it is."""
+    """Yield the selectors that a device must pass, each with the class or request that it belongs to."""
     if judged.choice is not None:
         yield from (
             (f"class {judged.choice.device_class.metadata.name}", text) for text in judged.choice.class_selectors

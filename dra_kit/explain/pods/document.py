@@ -9,7 +9,7 @@ from dra_kit.explain.pods.verdicts import PodExplanation
 
 
 def pod_document(explanation: PodExplanation) -> dict[str, Any]:
-    """The explanation as JSON."""
+    """Return the explanation of a pod as JSON."""
     namespace, _, name = explanation.name.partition("/")
     return {
         "kind": "pod",

@@ -153,7 +153,7 @@ class _PodExplainer:
         )
 
     def _allocatable(self, loads: Mapping[str, NodeLoad]) -> dict[str, Mapping[str, int]]:
-        """What each node has; nothing, where no more is known of it than its name."""
+        """Return what each node has; nothing, where no more is known of it than its name."""
         return {node.name: loads[node.name].allocatable if node.name in loads else {} for node in self._cluster.nodes}
 
     def _resources(self, loads: Mapping[str, NodeLoad]) -> tuple[ExtendedResource, ...]:
@@ -166,7 +166,7 @@ class _PodExplainer:
         found: Sequence[Provision],
         open_nodes: Sequence[str],
     ) -> PodClaimExplanation:
-        """A claim with what would help the whole pod, on nodes that take it."""
+        """Return a claim with what would help the whole pod, on nodes that take it."""
         explanation = claim.explanation
         if explanation is None or not explanation.nearest:
             return claim
@@ -191,7 +191,7 @@ class _PodExplainer:
         return "unknown" if any(each.outcome == "unknown" for each in known) else "does-not-fit"
 
     def _why_not(self, claims: Sequence[PodClaimExplanation], open_nodes: Sequence[str]) -> Iterator[str]:
-        """What is wrong beyond a single claim."""
+        """Yield what is wrong beyond a single claim."""
         if not open_nodes:
             yield "no node would take it, whatever its devices"
             return

@@ -46,7 +46,7 @@ class ExtendedResource:
         return f"{self.name} is provided {', '.join(ways)}"
 
     def to_json(self) -> dict[str, Any]:
-        """The same for programs."""
+        """Return the resource as JSON, for programs."""
         return {
             "name": self.name,
             "deviceClass": self.device_class,
@@ -73,7 +73,7 @@ class Provision:
 def provisions(
     pod: ObjectView, classes: Sequence[ObjectView], allocatable: Mapping[str, Mapping[str, int]]
 ) -> list[Provision]:
-    """The nodes by the claim that the pod would need on them for its extended resources, most nodes first.
+    """Group nodes by the claim that the pod would need on them for its extended resources; the largest group is first.
 
     Args:
         pod: asks for resources.
@@ -101,7 +101,7 @@ def provisions(
 def provided(
     pod: ObjectView, classes: Sequence[ObjectView], allocatable: Mapping[str, Mapping[str, int]]
 ) -> Iterator[ExtendedResource]:
-    """What provides each extended resource of a pod: on all nodes, or on the one that it is on.
+    """Yield what provides each extended resource of a pod: on all nodes, or on the one that it is on.
 
     Args:
         pod: asks for resources.

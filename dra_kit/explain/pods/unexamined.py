@@ -35,7 +35,7 @@ def foreword(pod: ObjectView) -> Iterator[str]:
 
 
 def not_looked_at(pod: ObjectView, cluster: Cluster) -> Iterator[str]:
-    """What may keep a pod away from nodes that have devices for it, in a few words each.
+    """Yield what may keep a pod away from nodes that have devices for it, in a few words each.
 
     Args:
         pod: without a node.
@@ -72,7 +72,7 @@ def not_looked_at(pod: ObjectView, cluster: Cluster) -> Iterator[str]:
 
 
 def _lasting(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The containers that run for as long as the pod: also those before them that go on."""
+    """Yield the containers that run as long as the pod: its sidecars, then its regular containers."""
     yield from (each for each in spec.get("initContainers") or () if each.get("restartPolicy") == "Always")
     yield from spec.get("containers") or ()
 

@@ -34,7 +34,7 @@ class Page:
     def line(
         self, text: str = "", indent: int = 0, hang: int = 2, *, colour: str | None = None, bold: bool = False
     ) -> None:
-        """A line, wrapped; an empty one separates."""
+        """Add text, wrapped into lines; an empty text adds one empty line between others."""
         if not text:
             if self._lines and self._lines[-1]:
                 self._lines.append("")
@@ -50,13 +50,13 @@ class Page:
             self._lines.append(click.style(part, fg=colour, bold=bold or None) if self._colour else part)
 
     def good(self, text: str) -> None:
-        """What went well."""
+        """Add a line about what went well."""
         self.line(f"✓ {text}", colour="green", bold=True)
 
     def bad(self, text: str) -> None:
-        """What did not."""
+        """Add a line about what went wrong."""
         self.line(f"✗ {text}", colour="red", bold=True)
 
     def undecided(self, text: str, not_looked_at: Sequence[str]) -> None:
-        """What may go well or not, since not everything was looked at."""
+        """Add a line about what may go well or not, since not everything was looked at."""
         self.line(f"? {text}; not looked at: {', '.join(not_looked_at)}", colour="yellow", bold=True)

@@ -24,7 +24,7 @@ class Place:
     devices: Sequence[DeviceVerdict]
 
     def name(self, *, everything: bool) -> str:
-        """The nodes.
+        """Return the names of the nodes.
 
         Args:
             everything: all of them, instead of the first ones.

@@ -31,7 +31,7 @@ _VERDICTS: Final = {
 
 
 def tell_pod(page: Page, explanation: PodExplanation) -> None:
-    """A pod: what is to be known first, its claims, the verdict last."""
+    """Write a pod: what is to be known first, its claims, the verdict last."""
     for sentence in explanation.foreword:
         page.line(f"! pod {explanation.name}: {sentence}", colour="yellow", bold=True)
     page.line()

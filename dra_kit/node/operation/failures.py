@@ -51,7 +51,7 @@ class LastFailures:
         self._latest: deque[Failure] = deque(maxlen=_KEPT)
 
     def failed(self, claim: ClaimReference, error: DraKitError) -> None:
-        """A claim could not be prepared."""
+        """Record that a claim could not be prepared."""
         times = 1
         for known in list(self._latest):
             if (known.claim, known.code, known.message) == (claim, error.code, str(error)):

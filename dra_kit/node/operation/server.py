@@ -118,7 +118,7 @@ class OperationServer:
     # -- the link
 
     async def _look_after_link(self) -> None:
-        """An instance that was killed leaves a link to nobody."""
+        """Watch the link, and lead it here when the instance that it leads to was killed."""
         while True:
             await asyncio.sleep(LOOK_EVERY)
             if not self._leads_here() and answers(self._link) is not True:
@@ -144,7 +144,7 @@ class OperationServer:
             logger.error("link to the operation socket not made", extra={"error": str(error), "path": str(self._link)})
 
     def _lead_to_another(self) -> None:
-        """This instance ends: a link that leads here, or to one that was killed, leads to one that answers, or goes."""
+        """Lead the link to another instance that answers, or remove it, if it leads here or to one that was killed."""
         with suppress(OSError):
             if not self._leads_here() and self._link.exists():
                 return

@@ -52,7 +52,7 @@ class _NoCode(Preparer):
 
 
 def driver_without_code(name: str, imperative: Collection[str], *, abandon: bool) -> Driver[Any, Any]:
-    """A driver that has no devices and prepares nothing.
+    """Return a driver that has no devices and prepares nothing.
 
     Args:
         name: of the driver whose state is there.

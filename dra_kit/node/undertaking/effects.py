@@ -26,7 +26,7 @@ class _Abandoned(Effect[None, Any], id="dra-kit/abandoned"):
     touched: list[str]
 
     def keys(self) -> list[str]:
-        """What it touches."""
+        """Return what the effect touches."""
         return self.touched
 
     def apply(self, previous: None) -> NoReturn:

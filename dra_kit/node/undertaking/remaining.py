@@ -92,7 +92,7 @@ class Remaining:
             await asyncio.sleep(LOOK_EVERY)
 
     def left(self) -> Left:
-        """What is left now.
+        """Return what is left now.
 
         Raises:
             StoreError: the state cannot be read.

@@ -38,7 +38,7 @@ class Family:
         return f"{self.name}_total" if self.kind == "counter" else self.name
 
     def of(self, value: float | Durations, *values: str) -> Reading:
-        """A number of it.
+        """Return a reading of this family.
 
         Args:
             value: of now.

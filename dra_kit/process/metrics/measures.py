@@ -68,7 +68,7 @@ class Words:
         self._known: set[str] = set()
 
     def of(self, word: str) -> str:
-        """The word, or ``OTHER`` when there are too many already."""
+        """Return the word, or ``OTHER`` when there are too many already."""
         if word in self._known:
             return word
         if len(self._known) >= self._most:

@@ -15,7 +15,7 @@ from dra_kit.process.watchdog import Watchdog
 def process_readings(
     role: Role, client: Client | None, supervisor: Supervisor, watchdog: Watchdog
 ) -> Iterator[Reading]:
-    """The numbers of now; from any thread.
+    """Yield the readings of now; from any thread.
 
     Args:
         role: of the process.

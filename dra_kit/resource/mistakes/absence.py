@@ -11,7 +11,7 @@ from dra_kit.resource.mistakes.reads import Read, reads
 
 
 def blamed(expression: Expression, device: cel.Device) -> Read | None:
-    """The read of something that a device does not have; None if there is none that could fail.
+    """Return the first read of something that a device does not have; None if there is none that could fail.
 
     Args:
         expression: a selector.
@@ -25,24 +25,24 @@ def blamed(expression: Expression, device: cel.Device) -> Read | None:
 
 
 def plain_reads(expression: Expression) -> Iterator[Read]:
-    """The reads that fail for a device without the attribute or capacity."""
+    """Yield the reads that fail for a device without the attribute or capacity."""
     for read in reads(expression.root) if expression.root else ():
         if read.name is not None and not read.tested and not read.last:
             yield read
 
 
 def ask_first(expression: Expression, read: Read) -> str:
-    """What to write so that a selector does not fail for a device of the driver that lacks something."""
+    """Return what to write so that a selector does not fail for a device of the driver that lacks something."""
     return f"ask first: has({read.node.text(expression.text)}) && …"
 
 
 def begin_with_driver(expression: Expression, read: Read) -> str:
-    """What to write so that a selector does not fail for devices of other drivers."""
+    """Return what to write so that a selector does not fail for devices of other drivers."""
     return f'begin with device.driver == "{read.domain}" &&{" ( … )" if "||" in expression.text else ""}'
 
 
 def guarded(expression: Expression, driver: str) -> tuple[Replacement, ...]:
-    """What makes a selector false for devices of other drivers, and leaves it as it is for those of one."""
+    """Return the edits that make a selector false for other drivers' devices and do not change it for one driver's."""
     text = expression.text
     guard = f"device.driver == {quoted(driver, text)} && "
     begin, end = len(text) - len(text.lstrip()), len(text.rstrip())

@@ -42,13 +42,13 @@ class _OfDriver:
         return [device for slice_ in self.slices if slice_.usual is None for device in slice_.devices]
 
     def names(self, kind: Kind) -> Iterable[str]:
-        """What its devices have, by the names that they have for it."""
+        """Return the names of what its devices have, each once."""
         of_forms = [tuple(form.types if kind == "attributes" else form.capacity) for form in self.forms]
         of_models = [tuple(device.attributes if kind == "attributes" else device.capacity) for device in self.models]
         return dict.fromkeys(chain.from_iterable(dict.fromkeys((*of_forms, *of_models))))
 
     def types(self, kind: Kind, name: str) -> Iterator[str]:
-        """The types of what devices have by a name."""
+        """Yield the types of what devices have by a name."""
         for form in self.forms:
             if kind == "attributes" and name in form.types:
                 yield form.types[name]
@@ -57,7 +57,7 @@ class _OfDriver:
         yield from (type_ for each in _having(kind, self.models, name) for type_, _ in _typed(each))
 
     def values(self, kind: Kind, name: str) -> Iterator[Any]:
-        """The values of what devices have by a name."""
+        """Yield the values of what devices have by a name."""
         for slice_ in self.slices:
             if slice_.usual is not None and kind == "attributes":
                 yield from (value for value in slice_.values(name) if value is not None)
@@ -98,7 +98,7 @@ class Trait:
         return found
 
     def shown(self) -> str:
-        """Some of the values."""
+        """Return some of the values as text."""
         values = [json.dumps(value, ensure_ascii=False) for value in list(self.values)[:_SHOWN]]
         return ", ".join([*values, "…"] if len(self.values) > _SHOWN else values)
 
@@ -134,7 +134,7 @@ def _known(slice_: LazySlice, device: v1.Device) -> KnownDevice:
 
 
 def _having(kind: Kind, devices: Iterable[v1.Device], name: str) -> Iterator[_Published]:
-    """What devices have by a name, where they have it; what is one object for several comes once."""
+    """Yield what devices have by a name, where they have it; what is one object for several comes once."""
     seen: set[int] = set()
     for device in devices:
         published: Mapping[str, _Published] = device.attributes if kind == "attributes" else device.capacity
@@ -145,7 +145,7 @@ def _having(kind: Kind, devices: Iterable[v1.Device], name: str) -> Iterator[_Pu
 
 
 def _typed(published: _Published) -> Iterator[tuple[str, Iterable[Any]]]:
-    """The type of what is published, and its values."""
+    """Yield the type of what is published, and its values."""
     if isinstance(published, v1.DeviceCapacity):
         yield _QUANTITY, [str(published.value)]
         return
@@ -208,11 +208,11 @@ class Advertised:
         return list(found.values())
 
     def domains(self, kind: Kind) -> frozenset[str]:
-        """The domains that a device has attributes, or capacities, in."""
+        """Return the domains in which devices have attributes or capacities."""
         return frozenset(self._traits[kind])
 
     def names(self, kind: Kind, domain: str) -> dict[str, Trait]:
-        """What devices have in a domain."""
+        """Return what devices have in a domain, by name."""
         return self._traits[kind].get(domain, {})
 
     def speaks_for(self, domain: str) -> bool:

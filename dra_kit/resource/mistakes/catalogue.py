@@ -73,7 +73,7 @@ def driver_of(expression: Expression) -> str:
 
 
 def conjuncts(root: Node) -> Iterator[Node]:
-    """The conditions that all must be true."""
+    """Yield the conditions that all must be true."""
     waiting = [root]
     while waiting:
         node = waiting.pop()
@@ -84,7 +84,7 @@ def conjuncts(root: Node) -> Iterator[Node]:
 
 
 def _only(nodes: Iterable[Node], expression: Expression) -> str:
-    """The only driver that nodes compare with; empty if there is none, or more than one."""
+    """Return the only driver that nodes compare with; empty if there is none, or more than one."""
     found = set()
     for node in nodes:
         sides = comparison(node)
@@ -96,7 +96,7 @@ def _only(nodes: Iterable[Node], expression: Expression) -> str:
 
 
 def _of_driver(found: Mistake, driver: str, likely: str, advertised: Advertised | None) -> Mistake:
-    """A mistake with the driver's name where one is to be written; certain only if the driver may have what is read."""
+    """Return a mistake with the name of a driver where one is to be written; its fix stays only where it is certain."""
     if domains.SOME_DRIVER not in found.help:
         return found
     drivers = advertised.drivers if advertised is not None else set()

@@ -33,7 +33,7 @@ _NUMBERS: Final = frozenset({"int", "double"})
 
 
 def device_mistakes(expression: Expression, advertised: Advertised) -> Iterator[Mistake]:
-    """What an expression asks for and no known device can answer.
+    """Yield what an expression asks for and no known device can answer.
 
     Args:
         expression: one that compiles, or at least parses.
@@ -69,7 +69,7 @@ def _drivers(expression: Expression, advertised: Advertised) -> Iterator[Mistake
 
 
 def unknown_driver(name: str, advertised: Advertised) -> str | None:
-    """What to write instead of the name of a driver that has no devices; None if nothing is known to be wrong."""
+    """Return what to write instead of the name of a driver without devices; None if nothing is known to be wrong."""
     if name in advertised.drivers:
         return None
     near = did_you_mean(name, advertised.drivers).removeprefix("; ")
@@ -124,7 +124,7 @@ def _name(expression: Expression, read: Read, advertised: Advertised) -> Iterato
 
 
 def _domain(expression: Expression, read: Read, suggestion: str) -> tuple[Replacement, ...]:
-    """What writes another domain; nothing where it is not a text of its own."""
+    """Return the edit that writes another domain; nothing where the domain is no constant of its own."""
     node = read.domain_node
     if not suggestion or not isinstance(node, Literal) or node.value != read.domain:
         return ()
@@ -132,7 +132,7 @@ def _domain(expression: Expression, read: Read, suggestion: str) -> tuple[Replac
 
 
 def _renamed(expression: Expression, read: Read, suggestion: str) -> tuple[Replacement, ...]:
-    """What writes another name; nothing where it stands otherwise than it is read."""
+    """Return the edit that writes another name; nothing where the text has the name in another form."""
     begin, end = read.name_span(expression.text)
     if not suggestion or expression.text[begin:end] != read.name:
         return ()
@@ -177,7 +177,7 @@ def _type(expression: Expression, node: Node, advertised: Advertised) -> Iterato
 
 
 def _retyped(operator: str, right: Node, trait: Trait, expression: Expression) -> tuple[Replacement, ...]:
-    """What writes a constant as a value of the attribute's type, if it is one."""
+    """Return the edit that writes a constant as a value of the attribute's type; nothing where it is no such value."""
     if not isinstance(right, Literal) or len(trait.types) != 1:
         return ()
     of, text, value = next(iter(trait.types)), right.text(expression.text), right.value

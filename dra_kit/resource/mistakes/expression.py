@@ -37,7 +37,7 @@ class Expression:
 
 
 def compiled(text: str, declarations: cel.Environment, *, path: str = "", role: Role = "selector") -> Expression:
-    """An expression as an API server with these declarations compiles it."""
+    """Compile an expression as an API server with these declarations does."""
     root: Node | None = None
     try:
         root = parse(text)

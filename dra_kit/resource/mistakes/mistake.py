@@ -53,12 +53,12 @@ class Mistake:
 
 
 def quoted(value: str, text: str) -> str:
-    """A name in the quotes that an expression uses; names of the API have no quotes in them."""
+    """Return a name in the quotes that an expression uses; names of the API have no quotes in them."""
     return f"'{value}'" if "'" in text and '"' not in text else f'"{value}"'
 
 
 def comparison(node: Node) -> tuple[Node, str, Node] | None:
-    """The two sides of a comparison, and its operator."""
+    """Return the two sides of a comparison with its operator between them; None for any other node."""
     if isinstance(node, Call) and node.function in COMPARISONS and len(node.arguments) == 2:
         left, right = node.arguments
         return left, COMPARISONS[node.function], right
@@ -66,13 +66,13 @@ def comparison(node: Node) -> tuple[Node, str, Node] | None:
 
 
 def value_read(node: Node) -> Read | None:
-    """The attribute or capacity whose value a node is."""
+    """Return the attribute or capacity whose value a node is; None if it is no such value."""
     found = read_of(node)
     return found if found is not None and not found.last and not found.tested else None
 
 
 def constant_text(node: Node) -> str | None:
-    """A text or number that is written in the expression, as text."""
+    """Return a text or number that is written in the expression, as text; None for any other node."""
     if not isinstance(node, Literal) or isinstance(node.value, bool):
         return None
     if isinstance(node.value, str):

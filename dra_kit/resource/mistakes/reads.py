@@ -72,7 +72,7 @@ def reads(root: Node) -> Iterator[Read]:
 
 
 def read_of(node: Node, bindings: Bindings | None = None) -> Read | None:
-    """What a node reads; None if it is something else."""
+    """Return what a node reads; None if it is something else."""
     bindings = bindings or {}
     if isinstance(node, Call) and node.function == "@in":
         return _membership(node, bindings)
@@ -103,7 +103,7 @@ def _membership(node: Call, bindings: Bindings) -> Read | None:
 
 
 def _step(node: Node) -> tuple[Node, str | None, bool] | None:
-    """What is looked up in, the key if it is known, and whether its absence is no failure."""
+    """Return the operand of a lookup, its key if that is known, and whether an absent key is no failure."""
     if isinstance(node, Select):
         return node.operand, node.field, node.test_only
     if isinstance(node, Call) and node.function in _INDEXING and len(node.arguments) == 2:

@@ -95,7 +95,7 @@ def as_version(constant: str) -> str:
 
 
 def compared(left: str, operator: str, right: str) -> str:
-    """The comparison of two versions as it must be written."""
+    """Return the comparison of two versions as it must be written."""
     method = _METHODS.get(operator)
     return f"{left}.{method}({right})" if method else f"{left}.compareTo({right}) {operator} 0"
 

@@ -39,7 +39,7 @@ def single_equals(expression: Expression) -> Iterator[Mistake]:
 
 
 def word_operator(expression: Expression) -> Iterator[Mistake]:
-    """``a and b``, ``not a``."""
+    """Yield a mistake for each operator that is a word: ``a and b``, ``not a``."""
     for match in _unparsed(expression, _WORD):
         sign = _WORDS[match[1].lower()]
         # not and is bind otherwise than ! and ==

@@ -48,7 +48,7 @@ class DroppedField:
 
 
 def dropped_fields(sent: v1.ResourceSlice, stored: v1.ResourceSlice) -> tuple[DroppedField, ...]:
-    """What the API server silently left out when it stored ``sent``."""
+    """Return what the API server silently left out when it stored ``sent``."""
     return tuple(_compare("spec", sent.spec, stored.spec))
 
 

@@ -75,7 +75,7 @@ class LazySlice:
 
     @classmethod
     def of(cls, slice_: ResourceSlice) -> LazySlice:
-        """A slice that is a model already."""
+        """Make the lazy form of a slice that is a model already."""
         return cls(slice_.metadata.name, slice_.spec)
 
     @classmethod
@@ -94,7 +94,7 @@ class LazySlice:
         return [document.get("name", "") for document in self.usual.documents]
 
     def name_of(self, position: int) -> str:
-        """The name of a device."""
+        """Return the name of the device at a position."""
         if self.usual is None:
             return self.spec.devices[position].name
         name: str = self.usual.documents[position].get("name", "")
@@ -106,7 +106,7 @@ class LazySlice:
         return self.spec.devices if self.usual is None else tuple(map(self._usual_device, range(len(self))))
 
     def values(self, attribute: str) -> list[object]:
-        """What usual devices have by an attribute's name, None where they have none; its type is in their forms."""
+        """Return what usual devices have by an attribute's name, None for those without; its type is in their forms."""
         found: list[object] = []
         for document in self.usual.documents if self.usual is not None else ():
             value = document.get("attributes", _NOTHING).get(attribute)

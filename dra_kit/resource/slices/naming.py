@@ -26,7 +26,7 @@ def generate_name(index: int, count: int, driver: str, owner: str) -> str:
 
 
 def parse_index(name: str, count: int) -> int | None:
-    """The index that a slice of this name has in a pool of ``count`` slices; None if it cannot be one of them."""
+    """Return the index of a slice of this name in a pool of ``count`` slices; None if it cannot be one of them."""
     match = _INDEX.match(name)
     if match is None or len(match[1]) != digits_for(count):
         return None

@@ -22,7 +22,7 @@ def plan(
     features: SliceFeatures,
     accepted: Mapping[str, Accepted] | None = None,
 ) -> Plan:
-    """What must be written so that the API server holds ``desired``; pure.
+    """Return what must be written so that the API server holds ``desired``; pure.
 
     A reader takes the slices of a pool's highest generation and waits until it sees as many as
     ``resourceSliceCount`` says. So one slice may be changed in place, while any larger change writes all slices of
@@ -145,7 +145,7 @@ class _PoolPlanner:
         )
 
     def _with_taint_times(self, device: v1.Device) -> v1.Device:
-        """A taint that stays keeps its ``timeAdded``, which the API server would otherwise set to now."""
+        """Return the device with ``timeAdded`` of taints that stay; the API server would otherwise set it to now."""
         if all(taint.time_added is not None for taint in device.taints):
             return device
         taints = []

@@ -60,7 +60,7 @@ class SliceReader:
         return LazySlice.of(ResourceSlice.model_validate(document))
 
     def _form(self, document: Any) -> Form | None:
-        """The form of a usual device; None for any other."""
+        """Return the form of a usual device; None for any other."""
         if type(document) is not dict:
             return None
         name = document.get("name", "")
@@ -83,7 +83,7 @@ class SliceReader:
         return self._forms.get(form) or self._new_form(form, document)
 
     def _new_form(self, key: Hashable, document: dict[str, Any]) -> Form | None:
-        """A form that is new; None where names or amounts are not usual."""
+        """Store and return a form that is new; None where names or amounts are not usual."""
         attributes, capacity = document.get("attributes", _NOTHING), document.get("capacity", _NOTHING)
         names = [*attributes, *capacity]
         if not document.keys() <= _FIELDS or not all(type(name) is str and name.isascii() for name in names):
@@ -97,7 +97,7 @@ class SliceReader:
         return form
 
     def _attribute(self, field: str, content: Any) -> DeviceAttribute:
-        """The model of a plain attribute; what is equal is one object."""
+        """Return the model of a plain attribute; equal attributes are one object."""
         known = self._attributes.get((field, content))
         if known is None:
             name = _MODEL_FIELDS[field]
@@ -106,7 +106,7 @@ class SliceReader:
 
 
 def _plain_field(value: Any) -> str:
-    """The field of a plain attribute: of one that every expression can be evaluated with; empty for any other."""
+    """Return the field of a plain attribute, with which every expression can be evaluated; empty for any other."""
     if type(value) is not dict or len(value) != 1:
         return ""
     ((field, content),) = value.items()

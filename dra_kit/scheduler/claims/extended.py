@@ -44,7 +44,7 @@ class ExtendedResources:
     providers: Mapping[str, str]
 
     def provided_on(self, allocatable: Mapping[str, int]) -> frozenset[str]:
-        """The resources that devices of claims provide on a node: those that it has not by a device plugin.
+        """Return the resources that devices of claims provide on a node: those that no device plugin provides there.
 
         Args:
             allocatable: of the node; a resource that is there with 0 counts like one that is not there.
@@ -52,7 +52,7 @@ class ExtendedResources:
         return frozenset(resource for resource in self.providers if not allocatable.get(resource))
 
     def claim_on(self, allocatable: Mapping[str, int]) -> ExtendedClaim:
-        """The claim that the pod needs on a node; see ``provided_on``."""
+        """Return the claim that the pod needs on a node; see ``provided_on``."""
         provided = self.provided_on(allocatable)
         requests: list[dict[str, Any]] = []
         mappings: list[dict[str, str]] = []
@@ -76,7 +76,7 @@ class ExtendedResources:
 
 
 def extended_resources(pod: ObjectView, classes: Iterable[ObjectView]) -> ExtendedResources | None:
-    """The extended resources of a pod that DeviceClasses provide; None without any.
+    """Return the extended resources of a pod that DeviceClasses provide; None without any.
 
     Args:
         pod: asks for resources.
@@ -90,7 +90,7 @@ def extended_resources(pod: ObjectView, classes: Iterable[ObjectView]) -> Extend
 def _requests_of(
     pod: ObjectView, resource: str, device_class: str
 ) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
-    """The claim's requests for one resource, and which container has which of them.
+    """Return the claim's requests for one resource, and which container has which of them.
 
     Sidecars and regular containers have devices of their own. Init containers, which run before, use those of the
     containers behind them, and share one request for what these have too little of (kube-scheduler 1.37).

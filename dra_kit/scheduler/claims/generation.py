@@ -17,7 +17,7 @@ _GENERATE_NAME_LENGTH: Final = 57
 
 
 def missing_claims(pod: ObjectView) -> list[PodClaim]:
-    """The entries of the pod that its status names no claim for yet.
+    """Return the entries of the pod for which its status names no claim yet.
 
     A claim that was named and is gone is not made again, and none is made once the pod is being deleted.
     """
@@ -27,7 +27,7 @@ def missing_claims(pod: ObjectView) -> list[PodClaim]:
 
 
 def generated_claim(pod: ObjectView, entry: str, claims: Iterable[ObjectView]) -> ObjectView | None:
-    """The claim that was generated for an entry of the pod earlier, whatever is in the pod's status."""
+    """Return the claim that was generated for an entry of the pod earlier, whatever is in the pod's status."""
     for claim in claims:
         annotations = claim["metadata"].get("annotations", {})
         if annotations.get(POD_CLAIM_ANNOTATION) == entry and owns(pod, claim):
@@ -36,7 +36,7 @@ def generated_claim(pod: ObjectView, entry: str, claims: Iterable[ObjectView]) -
 
 
 def claim_from_template(pod: ObjectView, entry: str, template: ObjectView) -> dict[str, Any]:
-    """The ResourceClaim to create for an entry of the pod."""
+    """Return the ResourceClaim to create for an entry of the pod."""
     spec = copy.deepcopy(template["spec"])
     metadata = spec.get("metadata", {})
     body = {
@@ -51,7 +51,7 @@ def claim_from_template(pod: ObjectView, entry: str, template: ObjectView) -> di
 
 
 def pod_owner(pod: ObjectView) -> dict[str, Any]:
-    """The ownerReference by which a pod controls a claim made for it."""
+    """Return the ownerReference by which a pod controls a claim made for it."""
     metadata = pod["metadata"]
     return {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"], "controller": True}
 

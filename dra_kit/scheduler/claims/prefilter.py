@@ -34,12 +34,12 @@ class PodNeeds:
     pending: tuple[ObjectView, ...] = ()
 
     def to_reserve(self, pod: ObjectView) -> tuple[ObjectView, ...]:
-        """The allocated claims that do not name the pod as their consumer yet."""
+        """Return the allocated claims that do not name the pod as their consumer yet."""
         return tuple(claim for claim in self.allocated if not is_reserved_for(claim, pod))
 
 
 def pod_needs(pod: ObjectView, claims: Mapping[Key, ObjectView], classes: Mapping[Key, ObjectView]) -> PodNeeds:
-    """The pod's claims, sorted by what is to be done with them.
+    """Return the pod's claims, sorted by what is to be done with them.
 
     Args:
         pod: to be scheduled.

@@ -12,7 +12,7 @@ class BindingFailed(Exception):
 
 
 def awaited(claim: ObjectView) -> list[Any]:
-    """The results of a claim's allocation whose devices have binding conditions."""
+    """Return the results of a claim's allocation whose devices have binding conditions."""
     results = claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", [])
     return [item for item in results if item.get("bindingConditions")]
 

@@ -29,7 +29,7 @@ class ClaimStep:
 
 
 def next_step(claim: ObjectView, pods: Mapping[tuple[str, str], ObjectView]) -> ClaimStep:
-    """What kube-controller-manager's ResourceClaim controller (1.37) does with a claim.
+    """Return what kube-controller-manager's ResourceClaim controller (1.37) does with a claim.
 
     Entries of pods that ended go; with the last one goes the allocation, then the finalizer that kept the claim from
     being deleted, and then a claim that was generated for a pod that has ended.
@@ -70,7 +70,7 @@ def to_reserve(pod: ObjectView, claims: Mapping[tuple[str, str], ObjectView]) ->
 
 
 def consumer(pod: ObjectView) -> dict[str, str]:
-    """The entry of a pod in ``status.reservedFor``."""
+    """Return the entry of a pod in ``status.reservedFor``."""
     return {"resource": "pods", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
 
 

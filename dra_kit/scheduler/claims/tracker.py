@@ -55,7 +55,7 @@ class ClaimTracker:
     # --- what a placement does
 
     def begin(self, placement: Placement) -> None:
-        """A placement was decided: from now on its devices are held."""
+        """Hold the devices of a placement from now on: it was decided."""
         pod = placement.pod["metadata"]["uid"]
         self._under_way.add(pod)
         for claim, allocation in placement.allocations:
@@ -67,13 +67,13 @@ class ClaimTracker:
             self._take(claim["metadata"]["uid"], _InFlight(pod, key_of(claim), claim["status"]["allocation"]))
 
     def made(self, pod: ObjectView, claim: ObjectView) -> None:
-        """The claim for the extended resources of a pod exists, without its allocation yet."""
+        """Record that the claim for the extended resources of a pod exists, without its allocation yet."""
         entry = self._in_flight.pop(pod["metadata"]["uid"])
         self._hold(entry.pod, None)
         self._take(claim["metadata"]["uid"], _InFlight(entry.pod, key_of(claim), entry.allocation))
 
     def written(self, pod: ObjectView, claim: ObjectView) -> None:
-        """The server has what the placement of a pod wrote to a claim.
+        """Record that the server has what the placement of a pod wrote to a claim.
 
         Args:
             pod: that is placed.
@@ -89,7 +89,7 @@ class ClaimTracker:
         self._update(uid, key)
 
     def end(self, placement: Placement) -> None:
-        """A placement succeeded or failed: what it has not written is not true."""
+        """Forget what a placement has not written: it succeeded or failed."""
         pod = placement.pod["metadata"]["uid"]
         self._under_way.discard(pod)
         for holder, entry in list(self._in_flight.items()):
@@ -102,7 +102,7 @@ class ClaimTracker:
     # --- events of the informer
 
     def seen(self, claim: ObjectView, *, deleted: bool) -> None:
-        """The informer has a new state of a claim."""
+        """Record that the informer has a new state of a claim."""
         self._changed.set()
         uid, key = claim["metadata"]["uid"], key_of(claim)
         if deleted and self._under_way:
@@ -120,7 +120,7 @@ class ClaimTracker:
     # --- what is known
 
     def claim(self, key: Key) -> ObjectView | None:
-        """The newest state of a claim that is known."""
+        """Return the newest known state of a claim; None if none is known."""
         return self._written.get(key) or self._claims.get(key)
 
     def named_by(self, pod: ObjectView) -> dict[Key, ObjectView]:
@@ -130,7 +130,7 @@ class ClaimTracker:
         return {key: claim for key in keys if (claim := self.claim(key)) is not None}
 
     def needed_by(self, pod: ObjectView) -> dict[Key, ObjectView]:
-        """The pod's claims, with one that was made for its extended resources in an earlier attempt.
+        """Return the pod's claims, with one that was made for its extended resources in an earlier attempt.
 
         Raises:
             NotReady: one of them is being written for another pod right now.

@@ -24,7 +24,7 @@ class AssumedPods:
         self._nodes[pod["metadata"]["uid"]] = node
 
     def forget(self, pod: ObjectView) -> None:
-        """The pod did not get its node, or the informer has it, or the pod is gone."""
+        """Forget a pod: it did not get its node, or the informer has it, or it is gone."""
         self._nodes.pop(pod["metadata"]["uid"], None)
 
     def is_placed(self, pod: ObjectView) -> bool:

@@ -48,7 +48,7 @@ class DeviceChoice:
     others: int
 
     def __str__(self) -> str:
-        """The choice as a sentence, without the request."""
+        """Return the choice as a sentence, without the request."""
         reasons = []
         if len(self.free) == 1:
             reasons.append("the only one that fits")
@@ -75,7 +75,7 @@ def explain_choices(
     node: Node,
     allocations: Sequence[tuple[ObjectView, ObjectView]],
 ) -> Iterator[tuple[ObjectView, DeviceChoice]]:
-    """What there was to choose from, for each result of the allocations of a pod.
+    """Yield what there was to choose from, for each result of the allocations of a pod.
 
     Args:
         snapshot: as it was when the devices were allocated.
@@ -139,7 +139,7 @@ class _Counter:
         )
 
     def _state(self, choice: Choice, device: AdvertisedDevice, claim: int, constraints: Sequence[Constraint]) -> str:
-        """What stands against a device that fits; several things may, and the first is reported."""
+        """Return what stands against a device that fits; several things may, and the first is reported."""
         if self._is_to_be_had(choice, device, claim, constraints):
             return _FREE
         taints = (*device.taints, *device.rule_taints) if self._gates.device_taint_rules else device.taints

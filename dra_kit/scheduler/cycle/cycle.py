@@ -70,7 +70,7 @@ class NodeAttempt(Protocol):
     """The attempt to allocate a pod's claims, see :class:`dra_kit.allocator.Attempt`."""
 
     def on(self, node: Node) -> Allocations | None:
-        """An allocation for each claim, made when it is looked at; None when the devices here do not suffice."""
+        """Return an allocation for each claim, made when it is read; None when the devices here do not suffice."""
         ...
 
 
@@ -78,7 +78,7 @@ class DeviceAllocator(Protocol):
     """Finds devices for the claims of one pod."""
 
     def attempt(self, claims: Sequence[ObjectView]) -> NodeAttempt:
-        """An attempt, to be made on one node after the other."""
+        """Return an attempt, to be made on one node after the other."""
         ...
 
 
@@ -177,7 +177,7 @@ class _Found:
         return 0 if self.results is None else sum(sum(positions) for positions in self.results.selected)
 
     def allocations(self) -> tuple[tuple[ObjectView, dict[str, Any]], ...]:
-        """The claims with their allocations."""
+        """Return the claims with their allocations."""
         return tuple((claim, item.to_json()) for claim, item in zip(self.pending, self.results or (), strict=True))
 
 
@@ -229,7 +229,7 @@ class _Cycle:
     def _attempt(
         self, load: NodeLoad, provided: frozenset[str]
     ) -> tuple[list[ObjectView], NodeAttempt, ExtendedClaim | None]:
-        """The claims to allocate, which differ from node to node only by what the nodes have themselves."""
+        """Return the claims to allocate, the same for all nodes on which claims provide the same resources."""
         if provided not in self._attempts:
             pending = list(self._needs.pending)
             extended = None

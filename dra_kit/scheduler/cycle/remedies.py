@@ -31,7 +31,7 @@ class Remedy:
 
 
 def remedy_for(pod: ObjectView, unavailable: Iterable[ObjectView], stale: ObjectView | None) -> Remedy | None:
-    """What may help the pod.
+    """Return what may help the pod; None if nothing may.
 
     Args:
         pod: that no node takes.

@@ -74,13 +74,13 @@ class NodeLoad:
     pods: int = 0
 
     def add(self, pod: ObjectView) -> None:
-        """A pod runs there now."""
+        """Count a pod that runs there now."""
         self.used.update(pod_requests(pod))
         self.pods += 1
 
 
 def node_loads(nodes: Iterable[ObjectView], placed: Iterable[tuple[str, ObjectView]]) -> dict[str, NodeLoad]:
-    """The nodes that are not being deleted, by name, with the pods that are placed on them.
+    """Return the nodes by name, with the pods that are placed on them and have not ended.
 
     Args:
         nodes: Node objects.
@@ -141,7 +141,7 @@ def is_affine(pod: ObjectView, node: ObjectView) -> bool:
 
 
 def fit_message(rejections: Mapping[str, Rejection], remedy: str = "") -> str:
-    """The message of a pod that no node takes.
+    """Return the message of a pod that no node takes.
 
     Args:
         rejections: of every node, by its name.
@@ -156,7 +156,7 @@ def fit_message(rejections: Mapping[str, Rejection], remedy: str = "") -> str:
 
 
 def prefilter_message(text: str, nodes: Iterable[str]) -> str:
-    """The message of a pod that no node can take because of the pod's own claims."""
+    """Return the message of a pod that no node can take because of the pod's own claims."""
     rejections = {name: Rejection((), "claim") for name in nodes}
     if not rejections:
         return fit_message(rejections)

@@ -13,7 +13,7 @@ from dra_kit.values.quantity import InvalidQuantity, Quantity
 
 
 def pod_requests(pod: ObjectView) -> dict[str, int]:
-    """What a pod needs of its node, in thousandths of each resource's unit (KEP-753, KEP-2837).
+    """Return what a pod needs of its node, in thousandths of each resource's unit (KEP-753, KEP-2837).
 
     That is the sum of its containers and sidecars, or more where an init container needs more while it runs.
     """
@@ -36,7 +36,7 @@ def pod_requests(pod: ObjectView) -> dict[str, int]:
 
 
 def allocatable(node: ObjectView) -> dict[str, int]:
-    """What a node has, in thousandths of each resource's unit."""
+    """Return what a node has, in thousandths of each resource's unit."""
     return dict(_amounts(node.get("status", {}).get("allocatable")))
 
 
@@ -99,7 +99,7 @@ def _amounts(document: Any) -> Counter[str]:
 
 @lru_cache(maxsize=1024)
 def _thousandths(text: str | int) -> int:
-    """A quantity; 0 for what is none, which the API server would not have stored."""
+    """Return a quantity in thousandths; 0 for a text that is none, which the API server would not have stored."""
     try:
         return Quantity(text).milli_value
     except InvalidQuantity:

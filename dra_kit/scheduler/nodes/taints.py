@@ -43,7 +43,7 @@ class TaintedDevices:
 
     @classmethod
     def of(cls, slices: Iterable[ObjectView], rules: Iterable[ObjectView]) -> TaintedDevices:
-        """The taints in objects as the API server has them."""
+        """Read the taints from slices and rules as the API server has them."""
         published: dict[tuple[str, str, str], tuple[ObjectView, ...]] = {}
         for device_id, device in published_devices(slices):
             if device.get("taints"):
@@ -51,7 +51,7 @@ class TaintedDevices:
         return cls(published, {rule["metadata"]["name"]: rule for rule in rules})
 
     def of_device(self, device_id: tuple[str, str, str]) -> Iterator[tuple[str | None, ObjectView]]:
-        """The taints of a device, each with the name of the rule it comes from."""
+        """Yield the taints of a device, each with the name of the rule that it comes from."""
         for taint in self.published.get(device_id, ()):
             yield None, taint
         for name, rule in self.rules.items():
@@ -152,7 +152,7 @@ def rule_condition(
     claims: Iterable[ObjectView] = (),
     pods: Mapping[Key, ObjectView] | None = None,
 ) -> dict[str, Any]:
-    """The condition ``EvictionInProgress`` of a DeviceTaintRule, without its time.
+    """Return the condition ``EvictionInProgress`` of a DeviceTaintRule, without its time.
 
     Args:
         rule: the rule.
@@ -207,7 +207,7 @@ def _namespaces(keys: Iterable[Key]) -> str:
 
 
 def _users(claim: ObjectView, pods: Mapping[Key, ObjectView]) -> Iterator[Key]:
-    """The pods with a node that use a claim; extended resources do not count (Kubernetes 1.37)."""
+    """Yield the pods with a node that use a claim; extended resources do not count (Kubernetes 1.37)."""
     namespace, name = claim["metadata"].get("namespace", ""), claim["metadata"]["name"]
     for item in claim.get("status", {}).get("reservedFor", []):
         pod = pods.get((namespace, item["name"]))

@@ -85,7 +85,7 @@ class ServerCertificate:
         return found
 
     def _check(self, pair: tuple[bytes, bytes]) -> None:
-        """Tries a pair on a context of its own: one that fails leaves half of itself behind."""
+        """Try a pair on a context of its own: one that fails leaves half of itself behind."""
         try:
             _load(_context(), pair)
         except (ssl.SSLError, ValueError) as error:

@@ -60,11 +60,11 @@ class Hardware:
         return False
 
     def program(self, name: str) -> str | None:
-        """The path of one of NVIDIA's programs; None where it is not installed."""
+        """Return the path of one of NVIDIA's programs; None where it is not installed."""
         return shutil.which(name, path=":".join(map(str, self.programs)))
 
     def needed(self, name: str) -> str:
-        """The path of one of NVIDIA's programs.
+        """Return the path of one of NVIDIA's programs, which must be installed.
 
         Raises:
             TransientError: it is not installed.
@@ -76,7 +76,7 @@ class Hardware:
         return found
 
     def run(self, name: str, *arguments: str) -> str:
-        """What a program prints; blocks.
+        """Run a program and return what it prints; blocks.
 
         Raises:
             TransientError: it is not there, takes too long, or fails, with the last line that it wrote.

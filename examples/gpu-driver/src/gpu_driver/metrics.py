@@ -23,7 +23,7 @@ class PreparedDevices(Collector):
         self._context = context
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Counted when it is asked for, from what is written down."""
+        """Yield the number of prepared devices of each kind, counted now from what is written down."""
         found = Counter(
             names.kind(device) if share is None else "share"
             for claim in self._context.prepared().values()

@@ -13,7 +13,7 @@ from gpu_driver.settings import Settings
 
 
 def open_hardware(context: dra.Context[Settings]) -> Hardware:
-    """What ``Driver(hardware=…)`` calls once per node. Where it raises, the process ends and is started again.
+    """Open the hardware for ``Driver(hardware=…)``, once per node. An error ends the process, which is started again.
 
     Raises:
         ConfigurationError: there is no such profile, or no NVIDIA driver on this node.

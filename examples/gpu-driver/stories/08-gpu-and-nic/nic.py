@@ -13,7 +13,7 @@ class Cards(dra.DeviceProvider):
     """Cards are not hot-plugged here: there is one inventory."""
 
     def discover(self) -> Iterator[Sequence[dra.Device]]:
-        """The virtual functions; the cards themselves stay with the node."""
+        """Yield the virtual functions; the cards themselves stay with the node."""
         yield [
             dra.Device(name=f"{card}-vf-0", attributes={PCIE_ROOT: root, "card": card, "rdma": True})
             for card, root in CARDS.items()
@@ -24,7 +24,7 @@ class Functions(dra.Preparer):
     """What a real driver would do beside: move the network interface into the pod, and set its VLAN."""
 
     def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
-        """The function's RDMA device, by name and as a device node."""
+        """Return the function's RDMA device, by name and as a device node."""
         number = list(CARDS).index(device.name.removesuffix("-vf-0"))
         return dra.Prepared(
             env={f"{device.env_name}_RDMA": f"mlx5_{number}"},

@@ -27,7 +27,7 @@ PinnedMemory = Annotated[dra.QuantityField, AfterValidator(_at_least_one)]
 def limits(
     uuids: Sequence[str], default: dra.QuantityField | None, by_device: Mapping[str, dra.QuantityField]
 ) -> dict[str, str]:
-    """The limit of each GPU of a group, as MPS wants it (``6144M``); one that has none is left out.
+    """Return the limit of each GPU of a group, as MPS wants it (``6144M``); one that has none is left out.
 
     Args:
         uuids: of the group.

@@ -11,7 +11,7 @@ ConfigT = TypeVar("ConfigT", bound=dra.OpaqueConfig)
 def winning(
     entries: Sequence[dra.ConfigEntry[dra.OpaqueConfig]], kind: type[ConfigT], device: str
 ) -> dra.ConfigEntry[ConfigT] | None:
-    """The strongest entry of the kind that the device takes; None when there is none, and nothing is changed.
+    """Return the strongest entry of the kind that the device takes; None when there is none, and nothing is changed.
 
     An entry of another kind that is for all requests is for other devices of the claim, and skipped.
 

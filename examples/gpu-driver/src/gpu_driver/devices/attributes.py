@@ -47,7 +47,7 @@ class Location:
 
 
 def common(facts: GpuFacts, versions: Versions, location: Location) -> dict[str, Value]:
-    """What is true of the GPU and of every part of it."""
+    """Return what is true of the GPU and of every part of it."""
     major, minor = facts.compute_capability
     known: dict[str, Value | None] = {
         "productName": facts.name,
@@ -65,7 +65,7 @@ def common(facts: GpuFacts, versions: Versions, location: Location) -> dict[str,
 
 
 def passed_through(facts: GpuFacts, location: Location) -> dict[str, Value]:
-    """What is true of the GPU while it is for virtual machines, beside what is true of it always.
+    """Return what is true of the GPU while it is for virtual machines, beside what is true of it always.
 
     Its UUID is made of its PCI address, as NVIDIA's driver does: NVML does not see it then.
     """
@@ -109,7 +109,7 @@ def partition_capacity(facts: GpuFacts, profile: GpuInstanceProfile) -> dict[str
 
 
 def profile_amounts(profile: GpuInstanceProfile) -> dict[str, dra.Quantity]:
-    """What a profile has, by the names of its fields."""
+    """Return what a profile has, by the names of its fields."""
     return {
         "multiprocessors": dra.Quantity(profile.multiprocessors),
         **{name: dra.Quantity(getattr(profile, name)) for name in ENGINES},

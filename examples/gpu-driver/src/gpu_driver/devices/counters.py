@@ -17,7 +17,7 @@ def set_name(minor: int) -> str:
 
 
 def amounts(profile: GpuInstanceProfile, placement: Placement) -> Counters:
-    """What a MIG device takes: engines, memory, and the very slices that it is on."""
+    """Return what a MIG device takes: engines, memory, and the very slices that it is on."""
     return {**_engines(profile), **{f"memory-slice-{index}": dra.Quantity(1) for index in _slices(placement)}}
 
 
@@ -37,7 +37,7 @@ def whole(profiles: Sequence[GpuInstanceProfile]) -> Counters:
 
 
 def without(counters: Counters, taken: Iterable[Counters]) -> Counters:
-    """What is left beside partitions that this driver has not made."""
+    """Return what is left of the counters beside partitions that this driver has not made."""
     left = {name: amount.as_decimal for name, amount in counters.items()}
     for part in taken:
         for name, amount in part.items():

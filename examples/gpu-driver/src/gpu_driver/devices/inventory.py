@@ -80,7 +80,7 @@ class _Maker:
         return self._device(kind="monitor", name=names.monitor(self.facts.minor), capacity={}, takes=None)
 
     def all_counters(self) -> counters.Counters:
-        """What the devices of this GPU share."""
+        """Return the counters that the devices of this GPU share."""
         if self._dynamic is None:
             return counters.whole(())
         foreign = [
@@ -144,7 +144,7 @@ class _Maker:
                     yield self._existing_part(profile, instance, compute)
 
     def _existing_part(self, profile: GpuInstanceProfile, instance: GpuInstance, compute: ComputeInstance) -> Gpu:
-        """A MIG device that somebody has made; it takes no counters, since nothing else is offered where it is."""
+        """Return a MIG device that somebody made; it takes no counters, since nothing else is offered where it is."""
         start, size, slices = instance.placement.start, instance.placement.size, compute.placement.size
         whole = slices == profile.slices
         name = names.partition(self.facts.minor, profile.name, profile.id, instance.placement)

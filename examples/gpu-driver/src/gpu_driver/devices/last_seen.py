@@ -27,7 +27,7 @@ class LastSeen:
         self._file = file
 
     def complete(self, seen: Sequence[DiscoveredGpu], is_there: Callable[[str], bool]) -> list[DiscoveredGpu]:
-        """The GPUs that NVML shows, and those that it showed before, by PCI bus id.
+        """Return the GPUs that NVML shows and those that it showed before, by PCI bus id, and store them.
 
         Args:
             seen: what NVML shows.

@@ -27,7 +27,7 @@ class Mig:
 
 
 def offered(mig: Mig) -> Iterable[tuple[GpuInstanceProfile, Placement]]:
-    """What may be made when it is allocated: every profile in every place that no foreign instance is on.
+    """Yield what may be made when it is allocated: every profile in every place that no foreign instance is on.
 
     Of profiles that differ by media engines alone (``+me``) none is made: which one gets the engines is decided by an
     administrator, who makes it by hand.

@@ -40,13 +40,13 @@ def camel(name: str) -> str:
 
 
 def kind(name: str) -> str:
-    """What a name is of: ``gpu``, ``mig``, ``vfio`` or ``monitor``."""
+    """Return what a name is of: ``gpu``, ``mig``, ``vfio`` or ``monitor``."""
     rest = name.split("-")[2:3]
     return rest[0] if rest else "gpu"
 
 
 def version(text: str) -> dra.Version:
-    """A driver's version as a semantic version: ``580.65.06`` is 580.65.6, ``575.57`` is 575.57.0.
+    """Return a driver's version as a semantic version: ``580.65.06`` is 580.65.6, ``575.57`` is 575.57.0.
 
     What is no number ends it, as in ``580.65.06-beta``.
     """

@@ -42,7 +42,7 @@ def main() -> int:
 
 
 def _client(pipe: Path) -> int:
-    """A command for each line of the input, and what the daemon answers to all of them."""
+    """Send each line of the input as a command, and print what the daemon answers to all of them."""
     privileged = os.getuid() == 0
     with socket.socket(socket.AF_UNIX) as connection:
         try:

@@ -31,7 +31,7 @@ def capability_nodes(host: Path, minor: int, gpu_instance: int, compute_instance
 
 
 def _number(file: Path, line: str, remedy: str) -> int:
-    """The number on the line of a file of procfs that fits a regular expression."""
+    """Return the number on the line of a file of procfs that matches a regular expression."""
     try:
         found = re.search(line, file.read_text(encoding="utf-8"), re.MULTILINE)
     except OSError as error:

@@ -8,7 +8,7 @@ import dra_kit as dra
 
 
 def device_node(host: Path, path: str, *, fake: bool = False) -> dra.DeviceNode:
-    """A device file with its numbers, which are those of the host's file.
+    """Return a device file with its numbers, which are those of the host's file.
 
     Args:
         host: root of the host's file system as this process sees it.

@@ -18,7 +18,7 @@ _PROGRAMS = ("usr/bin", "usr/sbin", "bin", "sbin", "opt/bin")
 
 
 def driver_root(host: Path, installed: Path) -> Path:
-    """The driver's folder as this process sees it.
+    """Return the driver's folder as this process sees it.
 
     Args:
         host: root of the host's file system as this process sees it.

@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 def function(host: Path, address: str) -> Path:
-    """The folder of a PCI function."""
+    """Return the folder of a PCI function."""
     return host / "sys/bus/pci/devices" / address
 
 
@@ -41,7 +41,7 @@ def _largest_region(folder: Path) -> int | None:
 
 
 def iommu_group(host: Path, address: str) -> int | None:
-    """The IOMMU group, the unit that a virtual machine is given; None where the host has no IOMMU."""
+    """Return the IOMMU group, the unit that a virtual machine is given; None where the host has no IOMMU."""
     try:
         return int((function(host, address) / "iommu_group").readlink().name)
     except (OSError, ValueError):
@@ -49,7 +49,7 @@ def iommu_group(host: Path, address: str) -> int | None:
 
 
 def bound_driver(host: Path, address: str) -> str:
-    """The kernel driver that has the function: ``nvidia``, ``vfio-pci``; empty for none."""
+    """Return the kernel driver that has the function: ``nvidia``, ``vfio-pci``; empty for none."""
     try:
         return (function(host, address) / "driver").readlink().name
     except OSError:

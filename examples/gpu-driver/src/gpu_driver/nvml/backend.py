@@ -162,7 +162,7 @@ class EventSet(Protocol):
         """UUIDs of GPUs whose events NVML would not register."""
 
     def wait(self, timeout: float) -> NvmlEvent | None:
-        """The next event; None after ``timeout`` seconds without one. ``UNINITIALIZED`` once NVML was closed."""
+        """Return the next event; None after ``timeout`` seconds. Raise ``UNINITIALIZED`` once NVML was closed."""
 
     def close(self) -> None:
         """Free it. A second time does nothing."""
@@ -193,13 +193,13 @@ class NvmlBackend(Protocol):
         """Change it. ``IN_USE`` while instances exist; ``RESET_REQUIRED`` where only a reset makes it true."""
 
     def gpu_instance_profiles(self, uuid: str) -> Sequence[GpuInstanceProfile]:
-        """The profiles of this GPU; also while MIG is off."""
+        """Return the profiles of this GPU, also while MIG is off."""
 
     def compute_instance_profiles(self, uuid: str, gpu_instance: int) -> Sequence[ComputeInstanceProfile]:
-        """The profiles of compute instances in a GPU instance that exists."""
+        """Return the profiles of compute instances in a GPU instance that exists."""
 
     def gpu_instances(self, uuid: str) -> Sequence[GpuInstance]:
-        """What exists now, whoever made it; empty while MIG is off."""
+        """Return the GPU instances that exist now, whoever made them; empty while MIG is off."""
 
     def create_gpu_instance(self, uuid: str, profile: int, placement: Placement) -> GpuInstance:
         """Create one at this very place. ``INSUFFICIENT_RESOURCES`` when the place is taken."""
@@ -216,7 +216,7 @@ class NvmlBackend(Protocol):
         """``IN_USE`` while it has compute instances; ``NOT_FOUND`` when it is gone."""
 
     def recovery_action(self, uuid: str) -> RecoveryAction:
-        """What the driver asks for to make the GPU healthy; ``NOT_SUPPORTED`` by old drivers."""
+        """Return what the driver asks for to make the GPU healthy; ``NOT_SUPPORTED`` by old drivers."""
 
     def events(self, uuids: Sequence[str]) -> EventSet:
         """Listen to these GPUs from now on."""

@@ -42,7 +42,7 @@ class NvmlReturn(IntEnum):
 
     @classmethod
     def of(cls, number: int) -> "NvmlReturn":
-        """The member of this number; ``UNKNOWN`` for one that newer drivers have."""
+        """Return the member of this number; ``UNKNOWN`` for one that newer drivers have."""
         return cls(number) if number in cls._value2member_map_ else cls.UNKNOWN
 
 

@@ -99,7 +99,7 @@ class Facts:
 
 
 def gpu_instance_rows(session: Session, uuid: str) -> list[tuple[int, Any]]:
-    """Number (``NVML_GPU_INSTANCE_PROFILE_…``) and structure of each profile that a GPU has.
+    """Return number (``NVML_GPU_INSTANCE_PROFILE_…``) and structure of each profile that a GPU has.
 
     Numbers are asked for until NVML knows no more of them (nvml.h). The first version of the structure is the
     one that it fills whether MIG is on or not; its successor has a name, but only while MIG is on, and a device's name

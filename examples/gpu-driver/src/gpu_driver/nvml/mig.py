@@ -166,7 +166,7 @@ class Mig:
         return found
 
     def _handles(self, uuid: str, name: str, owner: Any, row: Any, kind: Any) -> list[Any]:
-        """Handles of the instances of one profile that exist, in a GPU or in a GPU instance."""
+        """Return handles of the instances of one profile that exist, in a GPU or in a GPU instance."""
         handles, count = (kind * max(row.instanceCount, 1))(), c_uint(0)
         self._call(name, owner, row.id, handles, byref(count), subject=uuid)
         return list(handles[: count.value])

@@ -47,7 +47,7 @@ class Session:
         return self._number
 
     def run(self, operation: Callable[[], T]) -> T:
-        """What an operation returns; done once more in a new session when this one turns out to be over.
+        """Run an operation, once more in a new session if this one turns out to be over; return its result.
 
         Raises:
             NvmlError: a call failed.
@@ -146,11 +146,11 @@ class Session:
             raise NvmlError(NvmlReturn.of(error.value), name, subject) from None
 
     def on(self, uuid: str, name: str, *arguments: Any) -> Any:
-        """The same for a GPU, whose handle comes first."""
+        """Call a function of the binding for a GPU, whose handle comes first."""
         return self.call(name, self.handle(uuid), *arguments, subject=uuid)
 
     def supported(self, uuid: str, name: str, *arguments: Any) -> Any:
-        """The same; None where this GPU or this driver does not know the question."""
+        """Call a function for a GPU; return None where this GPU or this driver does not know the question."""
         try:
             return self.on(uuid, name, *arguments)
         except NvmlError as error:
@@ -159,7 +159,7 @@ class Session:
             return None
 
     def handle(self, uuid: str) -> Any:
-        """The handle of a GPU.
+        """Return the handle of a GPU.
 
         It is cached, and looked up by index: looking by UUID fails for every GPU as soon as one of them is lost.
         """
@@ -171,7 +171,7 @@ class Session:
         return self._handles[uuid]
 
     def uuid_of(self, handle: Any) -> str:
-        """The UUID of a GPU that NVML names by its handle, also when it is lost; empty where it is unknown."""
+        """Return the UUID of a GPU that NVML names by its handle, also when it is lost; empty where it is unknown."""
         address = ctypes.cast(handle, ctypes.c_void_p).value
         for uuid, known in list(self._handles.items()):
             if ctypes.cast(known, ctypes.c_void_p).value == address:
@@ -183,7 +183,7 @@ class Session:
         return found
 
     def at(self, index: int) -> str:
-        """The UUID of the GPU of this index, for now.
+        """Return the UUID of the GPU of this index, for now.
 
         Raises:
             NvmlError: it is lost, or cannot be used for another reason.

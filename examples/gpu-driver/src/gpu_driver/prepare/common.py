@@ -23,7 +23,7 @@ class CommonEdits:
         self._known: dict[Hashable, tuple[dra.ContainerEdits, frozenset[str]]] = {}
 
     def of(self, hardware: Hardware, settings: Settings) -> dra.ContainerEdits:
-        """The edits.
+        """Return the common edits.
 
         Raises:
             NotYet: a control node or the driver's libraries are not on the host.
@@ -49,7 +49,7 @@ class CommonEdits:
 
 
 def _missing(files: dra.ContainerEdits, host: Path) -> frozenset[str]:
-    """What of all that is mounted and run is not on the host, or cannot be seen from here."""
+    """Return what of all that is mounted and run is not on the host, or cannot be seen from here."""
     paths = [*(mount.host_path for mount in files.mounts), *(hook.path for hook in files.hooks)]
     return frozenset(path for path in paths if not _seen(host, Path(path)).exists())
 

@@ -15,7 +15,7 @@ _OF_A_CLAIM = "/nvidia-mps"
 
 
 def installed(hardware: Hardware, name: str) -> Path | None:
-    """The program; None where it is not installed, or not wanted (an empty name)."""
+    """Return the program's path; None where it is not installed, or not wanted (an empty name)."""
     found = hardware.program(name) if name else None
     return None if found is None else Path(found)
 
@@ -64,7 +64,7 @@ def edits_of_driver(hardware: Hardware, name: str, driver_root: Path) -> dra.Con
 
 
 def _on_host(path: str, seen: Path, driver_root: Path) -> str:
-    """A path below the driver's root as this process sees it, as the container runtime does."""
+    """Return a path below the driver's root, given as this process sees it, as the container runtime sees it."""
     try:
         return str(driver_root / Path(path).relative_to(seen))
     except ValueError:

@@ -13,7 +13,7 @@ _IF_THERE = ("/dev/nvidia-modeset",)
 
 
 def control_nodes(hardware: Hardware) -> list[dra.DeviceNode]:
-    """The nodes that every container with a GPU needs.
+    """Return the nodes that every container with a GPU needs.
 
     Raises:
         NotYet: one is not on the host.
@@ -23,7 +23,7 @@ def control_nodes(hardware: Hardware) -> list[dra.DeviceNode]:
 
 
 def gpu(hardware: Hardware, minor: int) -> list[dra.DeviceNode]:
-    """The node by which programs compute on a GPU; a MIG device needs it too.
+    """Return the node by which programs compute on a GPU; a MIG device needs it too.
 
     Raises:
         NotYet: it is not on the host.
@@ -32,7 +32,7 @@ def gpu(hardware: Hardware, minor: int) -> list[dra.DeviceNode]:
 
 
 def whole(hardware: Hardware, device: Gpu) -> list[dra.DeviceNode]:
-    """The nodes of a whole GPU: to compute, and to render where the host can.
+    """Return the nodes of a whole GPU: to compute, and to render where the host can.
 
     Raises:
         NotYet: one is not on the host.
@@ -45,7 +45,7 @@ def whole(hardware: Hardware, device: Gpu) -> list[dra.DeviceNode]:
 
 
 def partition(hardware: Hardware, device: Gpu, gpu_instance: int, compute_instance: int) -> list[dra.DeviceNode]:
-    """The nodes of a MIG device: its GPU's and two capabilities.
+    """Return the nodes of a MIG device: its GPU's and two capabilities.
 
     Raises:
         NotYet: one is not on the host.

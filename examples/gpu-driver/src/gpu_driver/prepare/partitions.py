@@ -15,7 +15,7 @@ Allocated = dra.AllocatedDevice[Any, Gpu]
 
 
 def handle(hardware: Hardware, claim: dra.Claim, device: Allocated) -> tuple[str, list[dra.DeviceNode]]:
-    """The partition's UUID, and the device files that lead to it.
+    """Make the partition if there is none; return its UUID and the device files that lead to it.
 
     Raises:
         PrepareError: it cannot be made, or is not there (yet).

@@ -59,7 +59,7 @@ def handle(hardware: Hardware, device: Allocated, entry: VfioEntry | None) -> dr
 def _files(
     hardware: Hardware, address: str, group: int, config: VfioDeviceConfig
 ) -> tuple[list[dra.DeviceNode], list[dra.DeviceNode]]:
-    """The GPU's own file, and that of the API where it is wanted: of iommufd where it is preferred and there."""
+    """Return the GPU's own file, and that of the API where it is wanted: of iommufd where it is preferred and there."""
     name = pci.vfio_device(hardware.host, address)
     modern = config.iommu.backend_policy == "PreferIommuFD" and name and (hardware.host / "dev/iommu").exists()
     own = f"/dev/vfio/devices/{name}" if modern else f"/dev/vfio/{group}"

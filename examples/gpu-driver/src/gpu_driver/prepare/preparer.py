@@ -112,7 +112,7 @@ def _passthrough(device: Allocated) -> passthrough.VfioEntry | None:
 
 
 def _env_name(device: Allocated) -> str:
-    """The device's name in a variable; with that of the request where a claim may have several shares of it."""
+    """Return the device's name in a variable; with the request's where a claim may have several shares of it."""
     partition = device.advertised.partition
     if partition is None or not partition.shared:
         return device.env_name

@@ -141,7 +141,7 @@ def _start(
 
 
 def _of_its_own_release(pod: MpsPod, context: dra.Context[Settings]) -> MpsPod:
-    """The same with the image with which it runs already: another would end the daemon, and its clients with it."""
+    """Return the pod with the image that it runs already: another would end the daemon, and its clients with it."""
     for known in context.effects():
         if isinstance(known.effect, MpsPod) and known.effect.claim_uid == pod.claim_uid:
             of_release = known.effect.model_dump(include={"image", "pull_secrets", "environment"})

@@ -81,7 +81,7 @@ def _quit(control: MpsControl, daemon: "subprocess.Popen[bytes]") -> int:
 
 
 def _program(root: Path) -> tuple[list[str], dict[str, str]]:
-    """What starts the daemon and its clients, and with which variables.
+    """Return the command that starts the daemon and its clients, and its environment variables.
 
     NVIDIA's programs and the libraries of the host's C library belong together: they run in the driver's root where it
     is a whole system, and with the libraries beside them where it is a folder of NVIDIA's files alone.

@@ -236,7 +236,7 @@ class FakeNvml:
 
 
 def first_state(profile: Profile) -> NodeState:
-    """The GPUs before anybody has touched them, but for the MIG instances of the profile."""
+    """Return the GPUs before anybody has touched them, with the MIG instances of the profile."""
     state = NodeState()
     for gpu in profile.gpus:
         made = GpuState(mig_current=gpu.mig_mode, mig_pending=gpu.mig_mode)
@@ -327,5 +327,5 @@ def _put(gpu: GpuState, instance: GpuInstance, compute: Sequence[ComputeInstance
 
 
 def _unused(made: Sequence[GpuInstance | ComputeInstance], *, first: int) -> int:
-    """The lowest id that is free: NVML gives them again."""
+    """Return the lowest id that is free: NVML gives them again."""
     return min(set(range(first, first + len(made) + 1)) - {other.id for other in made})

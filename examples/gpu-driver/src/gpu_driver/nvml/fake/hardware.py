@@ -21,7 +21,7 @@ _DOUBLES = {
 
 
 def fake_hardware(profile: str, folder: Path) -> Hardware:
-    """A node with a profile's GPUs; what is done to them stays in the folder.
+    """Make a node with a profile's GPUs; what is done to them stays in the folder.
 
     Raises:
         ConfigurationError: there is no such profile.

@@ -40,7 +40,7 @@ def render(profile: Profile, state: NodeState, root: Path) -> None:
 
 
 def capability_minor(minor: int, gpu_instance: int, compute_instance: int | None) -> int:
-    """The minor number of a capability, unique on the node as in the kernel's table."""
+    """Return the minor number of a capability, unique on the node as in the kernel's table."""
     return 3 + minor * 256 + gpu_instance * 9 + (0 if compute_instance is None else compute_instance + 1)
 
 
@@ -76,7 +76,7 @@ def _regions(*sizes_mib: int) -> str:
 
 
 def _of_driver(gpu: ProfileGpu, driver: str, root: Path) -> None:
-    """What the driver that has the GPU makes of it: device files come and go."""
+    """Make the device files of the driver that has the GPU, and remove those of the other driver."""
     name, function = f"vfio{gpu.minor}", root / "sys/devices" / gpu.pcie_root / gpu.pci
     renderers = {f"card{gpu.minor}": gpu.minor, f"renderD{FIRST_RENDERER + gpu.minor}": FIRST_RENDERER + gpu.minor}
     made = {
@@ -122,7 +122,7 @@ def _capabilities(gpu: ProfileGpu, state: NodeState, root: Path) -> None:
 
 
 def _device(path: Path, major: int, minor: int) -> None:
-    """A file in the place of a device node, which only root could make: it holds the numbers."""
+    """Write a file in the place of a device node, which only root could make: it holds the numbers."""
     _write(path, f"c {major} {minor}\n")
 
 

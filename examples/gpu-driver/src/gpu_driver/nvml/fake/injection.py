@@ -6,33 +6,33 @@ from gpu_driver.nvml.fake.state import GpuState, State
 
 
 def xid(state: State, uuid: str, number: int, *, gpu_instance: int = WHOLE_GPU) -> None:
-    """An XID error."""
+    """Report an XID error of a GPU."""
     with state.changing() as node:
         node.add(NvmlEvent("xid", uuid, number, gpu_instance))
 
 
 def lose(state: State, uuid: str) -> None:
-    """The GPU falls off the bus: every call for it fails from now on."""
+    """Let the GPU fall off the bus: every call for it fails from now on."""
     with state.changing() as node:
         node.gpus[uuid].lost = True
         node.add(NvmlEvent("lost", uuid))
 
 
 def find(state: State, uuid: str) -> None:
-    """It is there again."""
+    """Bring a lost GPU back."""
     with state.changing() as node:
         node.gpus[uuid].lost = False
 
 
 def want_recovery(state: State, uuid: str, action: RecoveryAction) -> None:
-    """The driver asks for something that makes the GPU healthy; ``NONE``: it is healthy."""
+    """Let the driver ask for something that makes the GPU healthy; ``NONE``: it is healthy."""
     with state.changing() as node:
         node.gpus[uuid].recovery = action
         node.add(NvmlEvent("recovery", uuid))
 
 
 def reboot(nvml: FakeNvml) -> None:
-    """The node is started again: no MIG instance survives that, nor any setting but MIG mode on GPUs before Hopper."""
+    """Restart the node: no MIG instance survives that, nor any setting but MIG mode on GPUs before Hopper."""
     profile = nvml.profile
     tables = {gpu.uuid: profile.type_of(gpu).mig for gpu in profile.gpus}
     with nvml.state.changing() as node:

@@ -7,7 +7,7 @@ from gpu_driver.nvml.fake.profile import ComputeInstanceRow, GpuInstanceRow, Mig
 
 
 def row_of(table: MigTable, profile: int) -> GpuInstanceRow:
-    """The profile with this id.
+    """Return the profile with this id.
 
     Raises:
         KeyError: the GPU has none.
@@ -26,7 +26,7 @@ def compute_placements(row: ComputeInstanceRow) -> tuple[Placement, ...]:
 
 
 def taken(occupied: Iterable[Placement]) -> set[int]:
-    """The slices that these occupy."""
+    """Return the slices that these placements occupy."""
     return {index for place in occupied for index in range(place.start, place.start + place.size)}
 
 

@@ -210,12 +210,12 @@ class Profile(_Part):
         return self
 
     def type_of(self, gpu: ProfileGpu) -> GpuType:
-        """The GPU's type."""
+        """Return the GPU's type."""
         return self.gpu_types[gpu.type]
 
 
 def names() -> list[str]:
-    """The profiles that come with the driver."""
+    """Return the names of the profiles that come with the driver."""
     return sorted(item.name.removesuffix(".yaml") for item in files("gpu_driver").joinpath("profiles").iterdir())
 
 

@@ -73,7 +73,7 @@ class State:
             show(self.read())
 
     def read(self) -> NodeState:
-        """What it holds now."""
+        """Return the state of the node as it is now."""
         try:
             return NodeState.model_validate_json(self._file.read_bytes())
         except FileNotFoundError:
