@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ControllerContext(Context[Any]):
-    """What an author's code in the controller is told, and what it may ask, from any thread.
+    """What an author's code in the controller gets, and what it may ask, from any thread.
 
     Args:
         driver: the driver's name.

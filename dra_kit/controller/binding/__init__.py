@@ -1,1 +1,1 @@
-"""Binding conditions (KEP-5007): the author's binder is asked, and claims are told what came of it."""
+"""Binding conditions (KEP-5007): the author's binder is asked, and the claims' status gets its answer."""

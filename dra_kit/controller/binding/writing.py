@@ -1,4 +1,4 @@
-"""Reads claims and writes conditions into them, only into the allocation that they are meant for."""
+"""Reads claims and writes conditions into them, only into the allocation that they are about."""
 
 from __future__ import annotations
 

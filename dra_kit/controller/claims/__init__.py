@@ -1,1 +1,1 @@
-"""The claims that hold our devices: what becomes of them, and who is told."""
+"""The claims that hold our devices: what becomes of them, and who is notified."""

@@ -1,4 +1,4 @@
-"""The claims that hold our devices, as last seen, and what changed since: kept true by a watch and by lists.
+"""The claims that hold our devices, as last seen, and what changed since; updated by a watch and by lists.
 
 A watch may lose events and may lag behind a list, and a list may be older than what the watch brought while it was
 under way. Every state is therefore taken by its resource version and never replaced by an older one. Kubernetes
@@ -35,7 +35,7 @@ _ENDED_MAX: Final = 10_000
 
 
 class ClaimCache:
-    """Turns watch events and lists into transitions, each told once.
+    """Turns watch events and lists into transitions, each delivered once.
 
     The first list is remembered in silence: what holds devices when the controller starts has had its Events.
 

@@ -27,7 +27,7 @@ _RETRY_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What one listener is told.
+    """What one listener receives.
 
     Attributes:
         claims: those that hold devices of ours at its beginning.

@@ -1,4 +1,4 @@
-"""From a claim of the API to what an author's code is told of it."""
+"""From a claim of the API to what an author's code gets of it."""
 
 from __future__ import annotations
 

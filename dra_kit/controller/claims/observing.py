@@ -37,7 +37,7 @@ _Over: TypeAlias = Callable[[], None]
 
 
 def catching_up(claims: Iterable[ResourceClaim], recent: Iterable[Transition], driver: str) -> Iterator[Transition]:
-    """Yield what an observer is told when a replica becomes active: every claim that holds devices, and what came last.
+    """Yield the steps for an observer whose replica becomes active: every claim that holds devices, and what came last.
 
     Of each claim in order: that it was allocated and reserved comes before what happened to it since.
 

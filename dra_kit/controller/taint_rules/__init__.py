@@ -1,1 +1,1 @@
-"""DeviceTaintRules by the author's policy: complete sets, kept by the active controller."""
+"""DeviceTaintRules by the author's policy: complete sets, written by the active controller."""

@@ -55,7 +55,7 @@ class TaintRules:
         self._logged = ""
 
     async def run(self, ready: asyncio.Event) -> None:
-        """See :class:`dra_kit.process.supervisor.Part`; ready when the first set is kept."""
+        """See :class:`dra_kit.process.supervisor.Part`; ready when the first set is in the cluster."""
         self._wanted, self._watching = None, None
         thread = GeneratorThread(
             self._source.rules,

@@ -60,5 +60,5 @@ class LastFailures:
         self._latest.append(Failure(datetime.now(UTC), claim, error.code, str(error), times))
 
     def all(self) -> list[Failure]:
-        """Return those that are kept."""
+        """Return the last failures."""
         return list(self._latest)

@@ -58,7 +58,7 @@ class EffectsWithoutCode(EffectClasses):
 
     @override
     def check(self, stored: Sequence[EffectRecord]) -> None:
-        """Refuse nothing: what cannot be undone here is told when it is to be undone."""
+        """Refuse nothing: what cannot be undone here is reported when it is to be undone."""
 
     @override
     def understood(self, record: EffectRecord) -> tuple[Effect[Any, Any], Any]:

@@ -1,1 +1,1 @@
-"""The numbers of a process: counted plainly, and told to Prometheus when it asks."""
+"""The numbers of a process: counted plainly, and given to Prometheus when it asks."""

@@ -32,7 +32,7 @@ _RENEWED_AT: Final = 2 / 3  # of a life
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """What is kept; PEM texts.
+    """What the Secret stores; PEM texts.
 
     Attributes:
         authorities: certificates of the authorities to be trusted, the one that signs last.
@@ -48,7 +48,7 @@ class Certificates:
 
 
 def renewed(found: Certificates | None, names: Sequence[str], now: dt.datetime) -> Certificates | None:
-    """Return what is to be kept from now on; None where that is what was found.
+    """Return what the Secret is to store from now on; None where that is what was found.
 
     A new authority signs nothing in the step in which it is made: it has to be trusted first. Only where nothing
     usable was found both are made at once.

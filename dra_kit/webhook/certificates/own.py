@@ -1,4 +1,4 @@
-"""A certificate that the webhook makes for itself: kept in a Secret, trusted by its ValidatingWebhookConfiguration.
+"""A certificate that the webhook makes for itself: stored in a Secret, trusted by its ValidatingWebhookConfiguration.
 
 All replicas do the same, and the API server's versions of the Secret decide who is first. The Secret is there before,
 without data: so the webhook needs no right to create Secrets, which cannot be limited to one name.
