@@ -26,6 +26,7 @@ def scalars(**fields: Any) -> dict[str, Any]:
 @example(scalars(huge=2**63 - 1))
 @example(scalars(huge=2**63))
 @example(scalars(loose="\u212ax"))
+@example({"apiVersion": API_VERSION, "kind": "Left", "as_text": None})  # its validator raises TypeError
 @example({"apiVersion": API_VERSION, "kind": "Left", "tree": {"value": 1, "next": {"value": 2, "next": {"value": 3}}}})
 def test_policy_and_node_decide_equally_but_for_what_is_left_to_the_node(parameters: dict[str, Any]) -> None:
     denials = of_config(POLICY, driver, parameters)
