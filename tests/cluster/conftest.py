@@ -1,4 +1,4 @@
-"""Fixtures of the cluster tests: one Kubernetes and one kitchen for the whole run."""
+"""Fixtures of the cluster tests: one Kubernetes for the whole run, and a kitchen for each module that needs one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from tests.cluster import find
+from tests.cluster.image import CannotBuild, load_image
 from tests.cluster.node_driver import NodeDriver, RealCluster
 from tests.cluster.pizza import pizza_driver
 from tests.cluster.plane import Plane, start
@@ -52,6 +53,15 @@ def node_plane(plane: Plane) -> Plane:
 
 
 @pytest.fixture(scope="session")
+def pizza_image(node_plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The image of examples/pizza-driver, on the node."""
+    try:
+        return load_image(find.find(), node_plane.kubeconfig.parent, tmp_path_factory.mktemp("image"))
+    except CannotBuild as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
 def pizza(node_plane: Plane) -> Iterator[NodeDriver]:
     """The kitchen on the node."""
     with pizza_driver(node_plane) as driver:

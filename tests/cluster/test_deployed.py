@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,14 +14,10 @@ import trustme
 from dra_kit.sandbox.stories.story import find_stories, load_story
 from dra_kit.sandbox.stories.story_run import run_story
 from tests.cluster.deployed import Deployed, deployed, wait_until
-from tests.cluster.find import find
-from tests.cluster.image import CannotBuild, load_image
-from tests.cluster.installed import demo, helm, installed
 from tests.cluster.node_driver import RealCluster
-from tests.cluster.pizza import PROJECT, STORIES
-from tests.cluster.plane import Plane, PlaneError
+from tests.cluster.pizza import STORIES
+from tests.cluster.plane import Plane
 from tests.cluster.pod_rights import PodRights, claim_of, empty_slice, pod_rights, release_of
-from tests.cluster.release import CLUSTER_SCOPED, Release
 from tests.cluster.renamed import renamed_class, renamed_story
 from tests.cluster.restaurant import Restaurant
 
@@ -46,17 +41,8 @@ HOW_A_ROLLOUT_FAILS: Mapping[str, Mapping[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def image(node_plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The example driver's image, on the node."""
-    try:
-        return load_image(find(), node_plane.kubeconfig.parent, tmp_path_factory.mktemp("image"))
-    except CannotBuild as error:
-        pytest.skip(str(error))
-
-
-@pytest.fixture(scope="module")
-def driver(node_plane: Plane, image: str) -> Iterator[Deployed]:
-    with deployed(node_plane, image, "deployed.pizza.example") as driver:
+def driver(node_plane: Plane, pizza_image: str) -> Iterator[Deployed]:
+    with deployed(node_plane, pizza_image, "deployed.pizza.example") as driver:
         yield driver
 
 
@@ -167,35 +153,6 @@ def failed(pod: Any) -> bool:
     states = [item["state"] for item in pod["status"].get("containerStatuses", [])]
     reasons = {state.get("waiting", {}).get("reason") for state in states}
     return bool(reasons & {"ErrImagePull", "ImagePullBackOff", "CrashLoopBackOff"})
-
-
-def test_one_command_is_all_that_a_cluster_needs_and_another_leaves_nothing(node_plane: Plane, image: str) -> None:
-    name, place = "kitchen.pizza.example", Release(node_plane, "pizza", "default", {})
-    driver = Deployed(name, place, Path("/var/lib/pizza-kitchen"))
-    command = "helm install pizza charts/dra-driver -f examples/pizza-driver/values.yaml"
-    before = set(place.contents())
-    with installed(node_plane, command, name):
-        made = [item for item in CLUSTER_SCOPED if objects(driver, item)]
-        with demo(node_plane, PROJECT) as output:
-            assert re.search(r"^\w+_OVEN_TEMPERATURE=220$", output, re.MULTILINE)
-            with pytest.raises(PlaneError, match="uninstall"):
-                helm(node_plane, "helm uninstall pizza")
-        helm(node_plane, "helm uninstall pizza")
-
-        wait_until("the kubelet withdraws the slices", lambda: not driver.slices())
-        assert made == list(CLUSTER_SCOPED)
-        assert [item for item in CLUSTER_SCOPED if objects(driver, item)] == []
-        classes = {item["metadata"]["name"] for item in node_plane.get("deviceclasses")["items"]}
-        assert not classes & {"pizza", "pizza-vegetarian"}
-        wait_until("the namespace is as it was", lambda: set(place.contents()) <= before)
-        assert driver.sockets() == []
-        assert driver.cdi_files() == []
-
-
-def objects(driver: Deployed, resource: str) -> list[str]:
-    """Names of the release's objects of a kind in the whole cluster."""
-    selector = f"app.kubernetes.io/instance={driver.release.name}"
-    return driver.release.plane.kubectl("get", resource, "--selector", selector, "--output", "name").stdout.split()
 
 
 @pytest.fixture

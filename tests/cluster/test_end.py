@@ -12,23 +12,12 @@ from typing import Any
 import pytest
 
 from tests.cluster.deployed import KUBELET_DIR, Deployed, deployed, wait_until
-from tests.cluster.find import find
-from tests.cluster.image import CannotBuild, load_image
 from tests.cluster.node_driver import CDI_DIR
 from tests.cluster.pizza import PROJECT
 from tests.cluster.plane import Plane, PlaneError
 from tests.cluster.processes import running
 from tests.cluster.renamed import renamed_class
 from tests.support.files import files_below
-
-
-@pytest.fixture(scope="module")
-def image(node_plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The example driver's image, on the node."""
-    try:
-        return load_image(find(), node_plane.kubeconfig.parent, tmp_path_factory.mktemp("image"))
-    except CannotBuild as error:
-        pytest.skip(str(error))
 
 
 @contextmanager
@@ -82,8 +71,8 @@ def pods(plane: Plane, name: str) -> list[Any]:
     return items
 
 
-def test_uninstalling_is_refused_while_pods_use_devices(node_plane: Plane, image: str) -> None:
-    with deployed(node_plane, image, "guarded.pizza.example") as driver, guest(driver) as name:
+def test_uninstalling_is_refused_while_pods_use_devices(node_plane: Plane, pizza_image: str) -> None:
+    with deployed(node_plane, pizza_image, "guarded.pizza.example") as driver, guest(driver) as name:
         with pytest.raises(PlaneError):
             driver.release.helm("uninstall", driver.release.name, "--timeout", "120s")
         assert driver.slices()
@@ -95,8 +84,8 @@ def test_uninstalling_is_refused_while_pods_use_devices(node_plane: Plane, image
         driver.release.helm("uninstall", driver.release.name, "--timeout", "120s")
 
 
-def test_a_driver_is_removed_for_good_while_its_pods_end(node_plane: Plane, image: str) -> None:
-    with deployed(node_plane, image, "retired.pizza.example") as driver:
+def test_a_driver_is_removed_for_good_while_its_pods_end(node_plane: Plane, pizza_image: str) -> None:
+    with deployed(node_plane, pizza_image, "retired.pizza.example") as driver:
         cold = heat(driver)
         with guest(driver) as name:
             assert heat(driver) != cold
@@ -114,9 +103,9 @@ def test_a_driver_is_removed_for_good_while_its_pods_end(node_plane: Plane, imag
         assert driver.cdi_files() == []
 
 
-def test_pods_end_after_the_driver_has_gone(node_plane: Plane, image: str, tmp_path: Path) -> None:
+def test_pods_end_after_the_driver_has_gone(node_plane: Plane, pizza_image: str, tmp_path: Path) -> None:
     """Uninstalled under a running pod, which then cannot end: the undertaker, as a process on the node, helps."""
-    with deployed(node_plane, image, "gone.pizza.example") as driver:
+    with deployed(node_plane, pizza_image, "gone.pizza.example") as driver:
         cold = heat(driver)
         with guest(driver) as name:
             driver.release.uninstall(hooks=False)
