@@ -58,7 +58,7 @@ class ConfigurationError(DraKitError):
 
     Args:
         message: one line: the object, what is wrong with it, and what to do unless ``remedy`` is given.
-        remedy: what to do, for those who show it in a place of its own; the error's text is both, with ``; `` between.
+        remedy: what to do, for those who show it in a place of its own; the text of the error has both.
 
     Attributes:
         problem: the message as it was given, without the remedy.

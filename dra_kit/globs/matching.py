@@ -76,7 +76,7 @@ class TooManyDevicesError(ConfigurationError):
     ) -> None:
         super().__init__(f"{path}: {problem}", remedy=remedy)
         self.path = path
-        self.rule = f"{problem}; {remedy}"
+        self.rule: str = f"{problem}; {remedy}"
 
 
 def matches(entries: Sequence[DeviceEntry], root: Path) -> list[Match]:

@@ -104,6 +104,8 @@ class AdvertisedDevice:
         self.shareable: bool = False
         self.taints: tuple[DeviceTaint, ...] = ()
         self.demands: tuple[CounterDemand, ...] = ()
+        self.capacity: dict[str, int]
+        self.whole: bool
         self.capacity, self.whole = _amounts_of(usual.forms[position])
 
     def _read(self, device: Device) -> None:

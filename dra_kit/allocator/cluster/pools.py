@@ -56,7 +56,7 @@ class NodePool:
         invalid: str = "",
     ) -> None:
         self.id = pool_id
-        self.slices = tuple(slices)
+        self.slices: tuple[AdvertisedSlice, ...] = tuple(slices)
         self._others = tuple(others)
         self.counters = counters
         self.incomplete = incomplete

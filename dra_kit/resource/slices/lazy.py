@@ -36,8 +36,8 @@ class Form:
     __slots__ = ("capacity", "types")
 
     def __init__(self, types: Mapping[str, str], capacity: dict[str, DeviceCapacity]) -> None:
-        self.types = types
-        self.capacity = capacity
+        self.types: Mapping[str, str] = types
+        self.capacity: dict[str, DeviceCapacity] = capacity
 
 
 class UsualDevices(NamedTuple):
