@@ -120,6 +120,7 @@ types: install ## mypy strict and pyright; every type of the package known
 	PYTHONPATH=. $(BIN)/pyright --pythonpath $(BIN)/python --verifytypes dra_kit --ignoreexternal >$(VENV)/types.txt \
 	  || { grep -v '^   dra_kit' $(VENV)/types.txt; exit 1; }
 	@grep 'completeness' $(VENV)/types.txt
+	$(BIN)/python -m pytest tests/typing
 
 .PHONY: format
 format: install ## format the code and mend what ruff can mend

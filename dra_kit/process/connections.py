@@ -18,10 +18,12 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
+
+from dra_kit.process.readable import readable
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -109,10 +111,9 @@ class Connections:
                 connection.enter(_State.IDLE)
 
     async def _accept(self) -> None:
-        loop = asyncio.get_running_loop()
         while True:
             try:
-                accepted, address = await loop.sock_accept(self._listening)
+                accepted, address = await self._next()
             except OSError as error:  # such as too many open files
                 logger.warning("no connection accepted", extra={"error": str(error)})
                 await asyncio.sleep(_SWEEP)
@@ -124,6 +125,17 @@ class Connections:
             task = asyncio.create_task(self._serve(accepted, connection))
             self._open[task] = connection
             task.add_done_callback(partial(self._ended, connection, accepted))
+
+    async def _next(self) -> tuple[socket.socket, Any]:
+        """Return the next connection with its address; ``loop.sock_accept`` may lose one when it is cancelled."""
+        while True:
+            try:
+                accepted, address = self._listening.accept()
+            except (BlockingIOError, InterruptedError):
+                await readable(self._listening)
+            else:
+                accepted.setblocking(False)
+                return accepted, address
 
     def _ended(self, connection: _Connection, accepted: socket.socket, task: asyncio.Task[None]) -> None:
         self._open.pop(task, None)

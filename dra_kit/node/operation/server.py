@@ -15,6 +15,7 @@ from urllib.parse import unquote
 from dra_kit.errors import DraKitError
 from dra_kit.plugin.socket_file import SocketFile
 from dra_kit.plugin.sockets import answers, unpublished_link
+from dra_kit.process.readable import readable
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -73,7 +74,7 @@ class OperationServer:
             self._lead_here()
             looking = asyncio.create_task(self._look_after_link())
             try:
-                await _readable(listening)  # aiohttp's server is loaded when somebody asks for the first time
+                await readable(listening)  # aiohttp's server is loaded when somebody asks for the first time
                 await self._answer_from(listening)
             finally:
                 looking.cancel()
@@ -153,14 +154,3 @@ class OperationServer:
                     self._lead_to(other)
                     return
             self._link.unlink()
-
-
-async def _readable(listening: socket.socket) -> None:
-    """Until somebody connects."""
-    loop = asyncio.get_running_loop()
-    somebody = asyncio.Event()
-    loop.add_reader(listening.fileno(), somebody.set)
-    try:
-        await somebody.wait()
-    finally:
-        loop.remove_reader(listening.fileno())

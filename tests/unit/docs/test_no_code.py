@@ -62,6 +62,7 @@ def test_each_file_finds_its_hardware(machine: Machine, driver: str, nodes: list
     assert [match.file.path for match in matches(read_globs(machine.file).devices, machine.root)] == devices
 
 
+@pytest.mark.processes
 def test_the_pod_of_the_page_gets_its_adapter(kitchen: Kitchen) -> None:
     machine = Machine(kitchen.directory)
     for number, vendor in enumerate(("10c4", "0403")):
