@@ -208,9 +208,7 @@ class Agent:
             name, self._client, self._store, self._service.unasked,
             checkpoint=checkpoint, after=settings.orphan_after, clock=self._clock,
         )  # fmt: skip
-        self._add_parts(
-            Operator(credentials, name, node, publisher, after=settings.watch_after), kubelet, startup, status
-        )
+        self._add_parts(Operator(credentials, name, node, publisher), kubelet, startup, status)
         if self._undertaking is not None:
             inventory.replace(Inventory(pools=[]), {})
             title, ended = self._classes.title, self._nothing_left

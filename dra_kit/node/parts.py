@@ -187,11 +187,8 @@ class Operator:
 
     name = "kopf"
 
-    def __init__(
-        self, credentials: Credentials, driver: str, node_name: str, publisher: Publisher, *, after: float = 0.0
-    ) -> None:
+    def __init__(self, credentials: Credentials, driver: str, node_name: str, publisher: Publisher) -> None:
         self._credentials = credentials
-        self._after = after
         self._driver = driver
         self._node_name = node_name
         self._publisher = publisher
@@ -204,7 +201,6 @@ class Operator:
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; kopf may die and come back, the node keeps its promises."""
         loop = asyncio.get_running_loop()
-        await asyncio.sleep(self._after)
         build, thread_class = await asyncio.to_thread(_import_kopf)
 
         def look_again() -> None:

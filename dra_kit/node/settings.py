@@ -30,8 +30,6 @@ class NodeSettings:
         effects_interval: seconds between two looks whether effects still hold.
         leftovers_interval: seconds between two looks for other processes of the driver that have ended.
         mending_interval: seconds between two looks for files of claims that somebody has removed or changed.
-        watch_after: seconds after the first slices until others' changes of slices are watched: they are looked through
-            then, and what watches them takes longer to load than all the rest.
         probe_address: where liveness and readiness are reported, ``host:port`` or ``:port``; empty: nowhere.
         hang_timeout: seconds after which a call of the author's code that has not returned fails the liveness.
         child_environment: variables for the programs of ``ChildProcess`` effects, beside their own.
@@ -54,7 +52,6 @@ class NodeSettings:
     effects_interval: float = 30.0
     leftovers_interval: float = 2.0
     mending_interval: float = 5.0
-    watch_after: float = 0.0
     probe_address: str = ""
     hang_timeout: float = 600.0
     child_environment: Mapping[str, str] = field(default_factory=dict)

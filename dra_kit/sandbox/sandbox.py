@@ -54,8 +54,6 @@ class SandboxSettings:
         edited: settings that name files which stories will edit: the driver gets copies. Where several drivers run,
             ``NAME`` is a setting of one of them alone, and ``DRIVER.NAME`` of this one.
         roles: run the drivers' roles; without, somebody else does.
-        late_roles: seconds after which begins what no pod waits for, and what is long to load: controllers without a
-            part of the author's, and the watches of slices on nodes.
         accounts: the service accounts that they run as; None for the administrator.
     """
 
@@ -68,7 +66,6 @@ class SandboxSettings:
     webhook: bool = True
     edited: tuple[str, ...] = ()
     roles: bool = True
-    late_roles: float = 0.0
     accounts: RoleAccounts | None = None
 
 
@@ -190,7 +187,6 @@ class Sandbox:
             self.directory / f"webhook-{self._releases}",
             controller=self._settings.controller,
             webhook=self._settings.webhook,
-            late=self._settings.late_roles,
             ended=self._drivers.role_ended,
         )
 
@@ -221,7 +217,6 @@ class Sandbox:
             await self.control_plane.connect(f"kubelet {name}"),
             mark=mark_of(self.directory),
             time_scale=self._settings.time_scale,
-            watch_after=self._settings.late_roles,
             declared_features=self._settings.gates.declared_by_nodes,
             observer=lambda activity: self._acted(name, activity),
             intake=self._intake,

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 COMMANDS: Final = {"down": down, "env": env, "list": list_command, "schema": schema_command}
 """Words that are no TARGET; a folder of such a name is ``./down``."""
 _HERE: Final = "."
-_LATE_SECONDS: Final = 1.0
-"""After their start, what no pod waits for begins: see ``SandboxSettings.late_roles``."""
 _SETTLE_SECONDS: Final = 2.0
 """After everything is up, what was loaded is looked through once and never again."""
 
@@ -325,7 +323,6 @@ def _session(ctx: click.Context, options: Mapping[str, Any], view: LiveView) -> 
             kubeconfig=options["kubeconfig"],
             webhook=options["webhook"],
             edited=tuple(sorted({name for story in stories for name in story.edited})),
-            late_roles=_LATE_SECONDS,
         ),
         Task(
             files=options["files"],

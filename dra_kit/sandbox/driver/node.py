@@ -41,7 +41,6 @@ class SandboxNode:
         client: of the API server, for the kubelet.
         mark: of the sandbox, for the processes of containers.
         time_scale: waits of kubelet and driver are divided by this.
-        watch_after: see :class:`dra_kit.node.settings.NodeSettings`.
         declared_features: alpha features that are on for the kubelet.
         observer: notified of what the kubelet does, and what becomes of the driver.
         intake: reads the output of containers.
@@ -59,7 +58,6 @@ class SandboxNode:
         *,
         mark: str,
         time_scale: float = 1.0,
-        watch_after: float = 0.0,
         declared_features: Sequence[str] = (),
         observer: Observer,
         intake: Intake,
@@ -70,7 +68,6 @@ class SandboxNode:
         self.runtime: ProcessRuntime = ProcessRuntime(directory=directory / "containers", mark=mark, intake=intake)
         self._mark = mark
         self._time_scale = time_scale
-        self._watch_after = watch_after
         self.kubelet: NodeKubelet = NodeKubelet(
             client,
             node_name=name,
@@ -132,7 +129,6 @@ class SandboxNode:
             self._kubeconfig,
             mark=self._mark,
             time_scale=self._time_scale,
-            watch_after=self._watch_after,
             pod_uid=pod_uid,
             boot_id=self._boot_id,
         )

@@ -36,7 +36,6 @@ class Operators:
         directory: made; for the webhook's certificate.
         controller: run the controller role.
         webhook: run the webhook role, if the driver has configs.
-        late: seconds after which a controller role begins that has no part of the author's.
         ended: called when a role has ended, in order or not.
     """
 
@@ -48,10 +47,8 @@ class Operators:
         *,
         controller: bool = True,
         webhook: bool = True,
-        late: float = 0.0,
         ended: Callable[[], None] = lambda: None,
     ) -> None:
-        self._late = late
         self._client = client
         self._ended = ended
         self._kubeconfigs = kubeconfigs
@@ -67,7 +64,7 @@ class Operators:
             SandboxError: it does not listen.
         """
         if self._with_controller:
-            self.roles.append(controller_role(driver, self._kubeconfigs.controller(), author, late=self._late))
+            self.roles.append(controller_role(driver, self._kubeconfigs.controller(), author))
             self._start(self.roles[-1])
         if self._with_webhook and driver.configs.kinds:
             self._directory.mkdir()
@@ -106,21 +103,10 @@ async def _listens(webhook: Webhook) -> None:
             return
 
 
-def controller_role(
-    driver: Driver[Any, Any], kubeconfig: Path, author: BaseModel | None = None, *, late: float = 0.0
-) -> RoleThread:
-    """Return the controller role, not started yet.
-
-    Args:
-        driver: whose.
-        kubeconfig: of the API server.
-        author: the author's settings.
-        late: seconds after which it begins, where it has no part of the author's.
-    """
-    is_awaited = bool(driver.controller_bound or driver.handler_module.used)
+def controller_role(driver: Driver[Any, Any], kubeconfig: Path, author: BaseModel | None = None) -> RoleThread:
+    """Return the controller role, not started yet; ``author`` are the author's settings."""
 
     async def run() -> int:
-        await asyncio.sleep(0.0 if is_awaited else late)
         from dra_kit.controller.agent import ControllerSettings, run_controller
 
         return await run_controller(

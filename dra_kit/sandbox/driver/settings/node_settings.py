@@ -26,7 +26,6 @@ def node_settings(
     *,
     mark: str,
     time_scale: float,
-    watch_after: float = 0.0,
     pod_uid: str | None = None,
     boot_id: Path = BOOT_ID,
 ) -> NodeSettings:
@@ -39,7 +38,6 @@ def node_settings(
         author: the author's settings, where they are known already.
         mark: of the sandbox, for the programs that the driver starts.
         time_scale: waits are divided by this.
-        watch_after: see :class:`dra_kit.node.settings.NodeSettings`.
         pod_uid: distinguishes two processes of the driver on one node; None where there is never a second one.
         boot_id: the file that tells one boot of the node from another.
     """
@@ -53,7 +51,6 @@ def node_settings(
         drain=_DRAIN_SECONDS,
         orphan_after=_ORPHAN_AFTER / time_scale,
         leftovers_interval=_LEFTOVERS_INTERVAL / time_scale,
-        watch_after=watch_after,
         effects_interval=_EFFECTS_INTERVAL / time_scale,
         child_environment={MARK_VARIABLE: mark},
         check_device_nodes=False,  # nothing applies them here, and pretended hardware has none
