@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 import click
 
 from dra_kit.cli.options.common import complete_target, path
-
-if TYPE_CHECKING:
-    from dra_kit.author.driver import Driver
 
 _STDOUT: Final = Path("-")
 
@@ -46,11 +43,13 @@ def command(target: str | None, file: Path | None, directory: Path | None) -> No
     import yaml
 
     from dra_kit.chart.of_driver import write_chart
+    from dra_kit.chart.project_values import project_values
+    from dra_kit.cli.options.driver_settings import author_settings
     from dra_kit.errors import ConfigurationError
     from dra_kit.process.target import load_driver
 
     driver = load_driver(target)
-    text = _values(target, driver)
+    text = project_values(target, driver, chart(), lambda given: author_settings(driver, given))
     if file == _STDOUT:
         click.echo(text, nl=False)
     elif file is not None:
@@ -62,44 +61,3 @@ def command(target: str | None, file: Path | None, directory: Path | None) -> No
     if directory is not None:
         write_chart(chart(), directory, driver=driver.name, settings=driver.settings, values=yaml.safe_load(text))
         click.echo(f"Made {directory}, the chart of driver {driver.name}: helm install NAME {directory}")
-
-
-def _values(target: str, driver: Driver[Any, Any]) -> str:
-    """Return all values of the driver, as YAML."""
-    from dra_kit.chart.driver_values import driver_values
-    from dra_kit.chart.of_driver import complete_values
-    from dra_kit.chart.rights import declared_rights
-    from dra_kit.cli.options.driver_settings import author_settings
-    from dra_kit.errors import ConfigurationError
-    from dra_kit.manifests.documents import SourceFile, values
-    from dra_kit.manifests.sources import source_file
-    from dra_kit.process.target import GLOB_SUFFIXES
-    from dra_kit.sandbox.driver.settings.project import project_of
-    from dra_kit.scaffold.share import chart
-    from dra_kit.values.paths import value_at
-
-    if target.endswith(GLOB_SUFFIXES):
-        return driver_values("", {"globs": source_file(Path(target)).text}, {})
-    project = project_of(target)
-    facts = {"driverName": driver.name}
-    written = SourceFile("deploy/values.yaml", "")
-    if project is not None:
-        module, attribute = project.driver
-        facts |= {"target": f"{module}:{attribute}"} if module else {}
-        file = project.folder / "deploy" / "values.yaml"
-        written = source_file(file) if file.exists() else written
-        classes = "".join(source_file(path).text for path in project.classes)
-        facts |= {"deviceClasses": classes} if classes else {}
-    documents = values(written)
-    given = (documents[0] if documents else None) or {}
-    if len(documents) > 1 or not isinstance(given, dict):
-        raise ConfigurationError(f"{written.name} is no mapping of values; correct it")
-    complete_values(chart(), facts | given)
-    settings = value_at(given, ("node", "settings")) or {}
-    try:
-        rights = declared_rights(driver, lambda: author_settings(driver, settings))
-    except ConfigurationError as error:
-        raise ConfigurationError(
-            f"{error}; the rights of its effects depend on node.settings in deploy/values.yaml"
-        ) from None
-    return driver_values(written.text, facts, rights)

@@ -30,14 +30,14 @@ def main() -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what an author prints is no answer
     line = sys.stdin.readline()
     if line:
-        _serve(Orders.model_validate_json(line), lambda word: _answer(answers, word))
+        _serve(Orders.model_validate_json(line), lambda report: _answer(answers, report))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # threads of the driver's code that do not return would keep the process
 
 
-def _answer(answers: TextIO, word: StateReport) -> None:
-    answers.write(f"{word.model_dump_json()}\n")
+def _answer(answers: TextIO, report: StateReport) -> None:
+    answers.write(f"{report.model_dump_json()}\n")
     answers.flush()
 
 

@@ -62,9 +62,7 @@ class ClusterPools:
         current = CurrentInventory()
         discovery = Discovery(self._source, current)
         scope = ClusterScope(self._driver, self._client, self._owner)
-        publisher = Publisher(
-            scope, self._client, check_after_write=self._check_after_write, record=self._record
-        )  # fmt: skip
+        publisher = Publisher(scope, self._client, check_after_write=self._check_after_write, record=self._record)
         current.listen(publisher.publish)
         look_again: Callable[[], None] = publisher.look_again
         self._publishing = True

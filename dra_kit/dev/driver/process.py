@@ -55,7 +55,7 @@ class DriverProcess:
         return cls(process, log)
 
     async def serve(self, orders: Orders, waiting: Callable[[str], None]) -> StateReport:
-        """Run the driver; its word that it is ready.
+        """Run the driver, and return its report that it is ready.
 
         Args:
             orders: what to do.
@@ -65,13 +65,13 @@ class DriverProcess:
             SandboxError: it cannot be used; the text says why.
         """
         self._send(orders.model_dump_json())
-        while (word := await self._reports.get()) is not None:
-            if word.state == "ready":
-                return word
-            if word.state == "waiting":
-                waiting(word.text)
+        while (report := await self._reports.get()) is not None:
+            if report.state == "ready":
+                return report
+            if report.state == "waiting":
+                waiting(report.text)
             else:
-                self._failure = word.text
+                self._failure = report.text
         raise SandboxError(await self.ended())
 
     def take_over(self) -> None:
@@ -83,9 +83,9 @@ class DriverProcess:
         code = await self._process.wait()
         await asyncio.wait(self._readers, timeout=_LAST_LINES)
         while not self._reports.empty():
-            word = self._reports.get_nowait()
-            if word is not None and word.state == "failed":
-                self._failure = word.text
+            report = self._reports.get_nowait()
+            if report is not None and report.state == "failed":
+                self._failure = report.text
         if self._failure or self._stopping:
             return self._failure
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"

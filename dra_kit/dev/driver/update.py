@@ -67,14 +67,14 @@ class RollingUpdates:
         begin = time.monotonic()
         fresh = await self._take_spare()
         try:
-            word = await self._served(fresh)
-            self._require_name(word.driver)
+            report = await self._served(fresh)
+            self._require_name(report.driver)
         except BaseException:
             await fresh.stop(_ABANDONED_SECONDS)
             await self.prepare()
             raise
         former, self.serving = self.serving, fresh
-        await self._call_webhook(word.webhook)
+        await self._call_webhook(report.webhook)
         seconds = time.monotonic() - begin
         if former is not None:
             await former.stop()

@@ -19,7 +19,7 @@ _MAX: Final = 64
 
 def match_conditions(
     conditions: Sequence[Object], holder: str, problems: Mapping[str, Problem]
-) -> Iterator[FieldError]:  # fmt: skip
+) -> Iterator[FieldError]:
     """Yield what is wrong with the conditions.
 
     Args:
