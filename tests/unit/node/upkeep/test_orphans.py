@@ -232,20 +232,24 @@ async def test_state_that_cannot_be_read_for_a_while_ends_nothing(node: Node, ca
         assert node.records() == ["lunch"]
 
 
-async def test_an_orphan_that_is_allocated_again_before_its_turn_comes_is_kept(node: Node) -> None:
+async def test_an_orphan_that_is_allocated_again_before_its_turn_comes_is_kept(node: Node, clock: Clock) -> None:
     preparer = HangingRelease()
     slow, quick = node.claim("a-slow", ["pizza-0"]), node.claim("quick", ["pizza-1"])
-    async with node.running(driver(preparer), orphan_after=0.1) as agent:
+    async with node.running(driver(preparer), orphan_after=600.0) as agent:
         await node.prepare(slow, quick)
         set_deadline(agent, 2.0)
         forget(node, "a-slow")
         node.claim("quick", [])  # its pod is gone
-        await eventually(preparer.entered.is_set)  # both were orphans at two looks; the release of the first one hangs
+        await agent.orphans.look()
+        clock.now += 600.0
+        look = asyncio.create_task(agent.orphans.look())  # both are due now
+        await eventually(preparer.entered.is_set)  # the release of the first one hangs
         set_deadline(agent, PLENTY)
         node.claim("quick", ["pizza-1"])  # for another pod
         await node.prepare(quick)
         seen = node.gets(quick)
-        await eventually(lambda: node.gets(quick) > seen)  # its turn has come
+        await look
+        assert node.gets(quick) > seen  # its turn has come
         preparer.go_on.set()
         await eventually(lambda: node.records() == ["quick"])
         await node.prepare(quick)
