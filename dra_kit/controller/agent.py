@@ -23,6 +23,7 @@ from dra_kit.controller.binding.part import DeviceBinding
 from dra_kit.controller.claims.announcing import Announcing
 from dra_kit.controller.claims.backlog import Backlog
 from dra_kit.controller.claims.follower import ClaimFollower
+from dra_kit.controller.claims.history import ClaimHistory
 from dra_kit.controller.claims.observing import Observing
 from dra_kit.controller.claims.progress import FollowedVersions, Progress, announced_of
 from dra_kit.controller.claims.watch import ClaimWatch
@@ -64,6 +65,8 @@ class ControllerSettings:
         resync_seconds: between two complete lists of the claims.
         probe_address: where liveness and readiness are told, ``host:port`` or ``:port``; empty: nowhere.
         election: several processes may run, of which one at a time is the active one; False: it is the only one.
+        since: where it is the only one: a resource version of claims at which there were none, and since when nobody
+            has announced what happened to them; None: what there is at the start was announced.
         lease_namespace: of the Lease that decides; None for that of the credentials, which in a pod is its own.
         lease_name: its name; None for ``<driver>-controller``.
         timing: of the election.
@@ -79,6 +82,7 @@ class ControllerSettings:
     resync_seconds: float = 600.0
     probe_address: str = ""
     election: bool = True
+    since: str | None = None
     lease_namespace: str | None = None
     lease_name: str | None = None
     timing: Timing = field(default_factory=Timing)
@@ -126,7 +130,11 @@ def _wired(
     leadership = Leadership(alone=not settings.election)
     backlog = Backlog()
     follower = ClaimFollower(
-        client, driver.name, resync_seconds=settings.resync_seconds, backlog=backlog if settings.election else None
+        client,
+        driver.name,
+        resync_seconds=settings.resync_seconds,
+        backlog=backlog if settings.election else None,
+        since=settings.since,
     )
     followed = FollowedVersions(time.monotonic, lambda: follower.seen)
     progress = Progress(followed, lambda: backlog.announced)
@@ -148,6 +156,8 @@ def _wired(
     supervisor.add(watchdog)
     supervisor.add(recorder)
     supervisor.add(follower)
+    if settings.since is not None:
+        supervisor.add(ClaimHistory(client, follower, settings.since), after=follower)
     watch = ClaimWatch(credentials, follower)
     supervisor.add(watch, after=follower)  # after the first list, so that its claims are known and not announced
     context = ControllerContext(driver.name, settings.author, metrics)

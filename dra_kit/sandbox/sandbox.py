@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from dra_kit.apiserver.requests.pod_log import LogOptions, NoLog
 from dra_kit.errors import InternalError
 from dra_kit.kube.client import Client
+from dra_kit.kube.resources import RESOURCE_CLAIMS
 from dra_kit.resource.gates import FeatureGates
 from dra_kit.sandbox.cluster import kubeconfig
 from dra_kit.sandbox.cluster.control_plane import ControlPlane
@@ -129,6 +130,8 @@ class Sandbox:
         self._refusals: Final = Refusals()
         self.directory: Path = Path()
         self.kubeconfig: Path = Path()
+        self.beginning: str = ""
+        """A resource version at which there were no claims."""
         self.control_plane: Final = ControlPlane(
             gates=self._settings.gates,
             time_scale=self._settings.time_scale,
@@ -166,6 +169,7 @@ class Sandbox:
         await self._stack.enter_async_context(self.control_plane)
         self.control_plane.server.serve_logs(self._pod_log)
         self._client = await self.control_plane.connect("dra-kit sandbox")
+        self.beginning = (await self._client.list(RESOURCE_CLAIMS)).resource_version
         self._write_kubeconfig()
         for observer in self._observers:
             observer.started(self)
@@ -178,7 +182,7 @@ class Sandbox:
 
     # --- dra_kit.sandbox.driver.running.Surroundings
 
-    def new_operators(self) -> Operators:
+    def new_operators(self, *, first: bool) -> Operators:
         """See :class:`dra_kit.sandbox.driver.running.Surroundings`."""
         self._releases += 1
         return Operators(
@@ -187,6 +191,7 @@ class Sandbox:
             self.directory / f"webhook-{self._releases}",
             controller=self._settings.controller,
             webhook=self._settings.webhook,
+            since=self.beginning if first else None,
             ended=self._drivers.role_ended,
         )
 

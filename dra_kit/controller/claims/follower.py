@@ -50,14 +50,27 @@ class ClaimFollower:
         driver: name of the driver whose devices count.
         resync_seconds: between two lists, give or take a tenth.
         backlog: keeps what the active replica may not have told; None where there is only one.
+        since: a resource version at which there were no claims, and since when nothing was announced: whatever is seen
+            is news, and kept for those who subscribe first. None: what there is at the beginning was announced.
     """
 
     name = "claims"
 
-    def __init__(self, client: Client, driver: str, *, resync_seconds: float, backlog: Backlog | None = None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        driver: str,
+        *,
+        resync_seconds: float,
+        backlog: Backlog | None = None,
+        since: str | None = None,
+    ) -> None:
         self._client = client
         self._resync_seconds = resync_seconds
-        self._backlog = backlog
+        self._backlog = Backlog() if since is not None else backlog
+        self._since = since
+        self.first_list: int | None = None
+        """The resource version of the first list; None before it."""
         self._cache = ClaimCache(driver)
         self._look_again = asyncio.Event()
         self._subscriptions: list[Subscription] = []
@@ -66,6 +79,9 @@ class ClaimFollower:
     def subscribed(self) -> Iterator[Subscription]:
         """Give the claims as they are, and every step from then on; in the follower's loop."""
         recent = self._backlog.steps() if self._backlog is not None else ()
+        if self._since is not None:
+            # the parts that subscribe do so in one turn of the loop, once: nobody takes over from the only replica
+            asyncio.get_running_loop().call_soon(self._drop_backlog)
         subscription = Subscription(self._cache.claims(), recent)
         self._subscriptions.append(subscription)
         try:
@@ -87,11 +103,15 @@ class ClaimFollower:
         """List again and again.
 
         Args:
-            ready: set after the first list; watch events may come from then on.
+            ready: set after the first list, or at once where what is seen is news: watch events may come from then on.
 
         Raises:
             KubeError: the API server refuses the list.
         """
+        if self._since is not None:
+            self._cache.replace((), self._since)
+            ready.set()
+            await self._look_again.wait()  # a list before the watch would hide what happens between the two
         while True:
             # in step, all controllers of a cluster would list at once
             pause = self._resync_seconds * random.uniform(0.9, 1.1)  # noqa: S311 - no secret
@@ -123,6 +143,8 @@ class ClaimFollower:
         with self._cache.listing():
             found = await self._client.list(RESOURCE_CLAIMS, keep=reduced)
             self._deliver(self._cache.replace(found.items, found.resource_version))
+        if self.first_list is None:
+            self.first_list = int(found.resource_version)
         logger.debug("claims listed", extra={"claims": len(found.items), "ours": len(self._cache)})
 
     async def on_claim(self, event_type: str | None, claim: Mapping[str, Any]) -> None:
@@ -133,6 +155,9 @@ class ClaimFollower:
             claim: the object, in its last state where it was deleted.
         """
         self._deliver(self._cache.observe(claim, deleted=event_type == "DELETED"))
+
+    def _drop_backlog(self) -> None:
+        self._backlog = None
 
     def _deliver(self, steps: Iterable[Transition]) -> None:
         for step in steps:

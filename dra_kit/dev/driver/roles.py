@@ -50,6 +50,7 @@ class Orders(BaseModel):
         mark: of the sandbox.
         time_scale: waits are divided by this.
         webhook: run the driver's webhook role, if it has configs.
+        since: None where a process has served before it; else see :class:`dra_kit.controller.agent.ControllerSettings`.
         log_level: least level that is logged; empty: what the author logs from info, what dra-kit logs from warning.
     """
 
@@ -61,6 +62,7 @@ class Orders(BaseModel):
     mark: str
     time_scale: float
     webhook: bool
+    since: str | None
     log_level: str
 
 
@@ -98,6 +100,7 @@ class Roles:
         self._log = DriverLog()
         self._roles: list[RoleThread] = []
         self._webhook: Webhook | None = None
+        self._author: BaseModel | None = None
 
     async def run(self) -> None:
         """Start the roles, say what becomes of them, and go on until one of them ends."""
@@ -121,7 +124,8 @@ class Roles:
 
     def take_over(self) -> None:
         """Do also what only one process may do."""
-        self._roles.append(controller_role(self._driver.drivers[0], self._orders.kubeconfig))
+        orders = self._orders
+        self._roles.append(controller_role(self._driver.drivers[0], orders.kubeconfig, self._author, orders.since))
         self._roles[-1].start()
 
     async def stop(self) -> None:
@@ -130,15 +134,15 @@ class Roles:
 
     def _start(self) -> None:
         orders = self._orders
-        authors = []
-        for (name, directory), driver in zip(orders.nodes.items(), self._driver.drivers, strict=True):
-            author = self._driver.settings_on(name, directory)
-            authors.append(author)
+        authors = [self._driver.settings_on(name, directory) for name, directory in orders.nodes.items()]
+        self._author = authors[0]
+        nodes = zip(orders.nodes.items(), self._driver.drivers, authors, strict=True)
+        for (name, directory), driver, author in nodes:
             run = partial(self._run_node, name, directory, driver, author)
             self._roles.append(RoleThread(f"node role on {name}", run))
         driver = self._driver.drivers[0]
         if orders.webhook and driver.configs.kinds:
-            self._webhook = webhook_role(driver, orders.kubeconfig, orders.directory, authors[0])
+            self._webhook = webhook_role(driver, orders.kubeconfig, orders.directory, self._author)
             self._roles.append(self._webhook.role)
         for role in self._roles:
             role.start()

@@ -50,6 +50,7 @@ class RollingUpdates:
         self._log = log
         self._waiting = waiting
         self._number = 0
+        self._has_served = False
         self._spare: DriverProcess | None = None
         self._starting: asyncio.Task[StateReport] | None = None
         self._configuration = ""  # name of the one that calls the webhook
@@ -73,7 +74,7 @@ class RollingUpdates:
             await fresh.stop(_ABANDONED_SECONDS)
             await self.prepare()
             raise
-        former, self.serving = self.serving, fresh
+        former, self.serving, self._has_served = self.serving, fresh, True
         await self._call_webhook(report.webhook)
         seconds = time.monotonic() - begin
         if former is not None:
@@ -140,6 +141,7 @@ class RollingUpdates:
             mark=mark_of(sandbox.directory),
             time_scale=self._time_scale,
             webhook=self._webhook,
+            since=None if self._has_served else sandbox.beginning,
             log_level=self._log_level,
         )
 

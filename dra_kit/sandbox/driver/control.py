@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import BaseModel
 
@@ -21,6 +21,14 @@ from dra_kit.sandbox.driver.roles.killable import Crash
 from dra_kit.sandbox.driver.roles.operators import Operators
 from dra_kit.sandbox.driver.settings.edited_files import read_files, redirected, replace_files
 from dra_kit.values.nearest import did_you_mean
+
+
+class MakeOperators(Protocol):
+    """Makes the controller and webhook roles of a release; ``first``: no controller of the driver ran before."""
+
+    def __call__(self, *, first: bool) -> Operators:
+        """Return them, not started."""
+        ...
 
 
 class SandboxControl:
@@ -46,7 +54,7 @@ class SandboxControl:
         edited: Collection[str],
         published: Callable[[SandboxControl], Awaitable[None]],
         rebooted: Callable[[Mapping[str, Sequence[Path]]], Awaitable[None]],
-        operators: Callable[[], Operators],
+        operators: MakeOperators,
     ) -> None:
         self._past = [driver]
         self._edited = edited
@@ -91,7 +99,7 @@ class SandboxControl:
         Raises:
             SandboxError: the webhook does not listen.
         """
-        self.operators = self._make_operators()
+        self.operators = self._make_operators(first=True)
         await self.operators.start(self.driver.drivers[0], self.on(self.nodes[0]).author)
 
     async def stop_operators(self) -> None:
@@ -217,7 +225,7 @@ class SandboxControl:
         of_operators = new.release(None).driver
         for node, release in zip(self.nodes, releases, strict=True):
             await self.on(node).replace(release)
-        former, self.operators = self.operators, self._make_operators()
+        former, self.operators = self.operators, self._make_operators(first=False)
         await self.operators.start(of_operators, self.on(self.nodes[0]).author)
         if former is not None:
             await former.stop()

@@ -48,8 +48,12 @@ class Surroundings(Protocol):
         """What the drivers log."""
         ...
 
-    def new_operators(self) -> Operators:
-        """Return controller and webhook roles, for one release of a driver."""
+    def new_operators(self, *, first: bool) -> Operators:
+        """Return controller and webhook roles, for one release of a driver.
+
+        Args:
+            first: no controller of the driver ran before.
+        """
         ...
 
     def silent(self, calls: Sequence[str]) -> None:

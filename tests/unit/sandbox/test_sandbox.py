@@ -16,7 +16,7 @@ from typing_extensions import override
 
 import dra_kit as dra
 from dra_kit.errors import ConfigurationError, KubeError, SandboxError
-from dra_kit.kube.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dra_kit.kube.resources import DEVICE_CLASSES, EVENTS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.resource.gates import FeatureGates
 from dra_kit.sandbox.cluster.directory import mark_of
 from dra_kit.sandbox.cluster.workload.orphans import MARK_VARIABLE
@@ -235,6 +235,32 @@ class Endings(SandboxObserver):
     @override
     def ending(self, calls: Sequence[str]) -> None:
         self.calls = calls
+
+
+async def test_the_first_pod_has_its_events_even_if_the_controller_begins_when_it_is_gone() -> None:
+    class SlowObserver(dra.ClaimObserver):
+        @override
+        async def startup(self, context: dra.Context[Settings]) -> None:
+            await asyncio.to_thread(gone.wait, 60)
+
+    gone = threading.Event()
+    driver = dra.Driver("dra.pizza", provider=Oven(), preparer=Waiter(), settings=Settings, observer=SlowObserver())
+    async with Sandbox(SandboxDriver((driver,), Settings.model_validate), SandboxSettings(time_scale=10)) as sandbox:
+        client = sandbox.client
+        await client.create(DEVICE_CLASSES, CLASS)
+        await client.create(RESOURCE_CLAIMS, claim("first"))
+        await client.create(PODS, pod("eater", "first", "true"))
+        await until(lambda: phase(sandbox, "eater") == "Succeeded")
+        await client.delete(RESOURCE_CLAIMS, "first", "default")
+        await until(lambda: not sandbox.informers.objects(RESOURCE_CLAIMS))
+        gone.set()
+
+        reasons: set[str] = set()
+        async with asyncio.timeout(60):
+            while reasons < {"DeviceAllocated", "ClaimReserved", "ClaimReleased"}:
+                await asyncio.sleep(0.05)
+                events = (await client.list(EVENTS)).items
+                reasons = {item["reason"] for item in events if item["regarding"]["name"] == "first"}
 
 
 async def test_code_that_hangs_is_told_and_does_not_hold_up_the_end() -> None:

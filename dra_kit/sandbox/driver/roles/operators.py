@@ -36,6 +36,7 @@ class Operators:
         directory: made; for the webhook's certificate.
         controller: run the controller role.
         webhook: run the webhook role, if the driver has configs.
+        since: see :class:`dra_kit.controller.agent.ControllerSettings`.
         ended: called when a role has ended, in order or not.
     """
 
@@ -47,6 +48,7 @@ class Operators:
         *,
         controller: bool = True,
         webhook: bool = True,
+        since: str | None = None,
         ended: Callable[[], None] = lambda: None,
     ) -> None:
         self._client = client
@@ -55,6 +57,7 @@ class Operators:
         self._directory = directory
         self._with_controller = controller
         self._with_webhook = webhook
+        self._since = since
         self.roles: list[RoleThread] = []
 
     async def start(self, driver: Driver[Any, Any], author: BaseModel | None) -> None:
@@ -64,7 +67,7 @@ class Operators:
             SandboxError: it does not listen.
         """
         if self._with_controller:
-            self.roles.append(controller_role(driver, self._kubeconfigs.controller(), author))
+            self.roles.append(controller_role(driver, self._kubeconfigs.controller(), author, self._since))
             self._start(self.roles[-1])
         if self._with_webhook and driver.configs.kinds:
             self._directory.mkdir()
@@ -103,15 +106,25 @@ async def _listens(webhook: Webhook) -> None:
             return
 
 
-def controller_role(driver: Driver[Any, Any], kubeconfig: Path, author: BaseModel | None = None) -> RoleThread:
-    """Return the controller role, not started yet; ``author`` are the author's settings."""
+def controller_role(
+    driver: Driver[Any, Any], kubeconfig: Path, author: BaseModel | None, since: str | None
+) -> RoleThread:
+    """Return the controller role, not started yet.
+
+    Args:
+        driver: whose.
+        kubeconfig: of the API server.
+        author: the author's settings.
+        since: see :class:`dra_kit.controller.agent.ControllerSettings`.
+    """
 
     async def run() -> int:
         from dra_kit.controller.agent import ControllerSettings, run_controller
 
-        return await run_controller(
-            driver, ControllerSettings(kubeconfig=kubeconfig, instance="sandbox", election=False, author=author)
+        settings = ControllerSettings(
+            kubeconfig=kubeconfig, instance="sandbox", election=False, author=author, since=since
         )
+        return await run_controller(driver, settings)
 
     return RoleThread("controller role", run)
 
