@@ -51,15 +51,17 @@ from dra_kit.node.slices.of_no_node import of_no_node
 from dra_kit.node.slices.scope import NodeScope
 from dra_kit.node.state.store import Store
 from dra_kit.node.steps import Step, reached
+from dra_kit.node.undertaking.devices import KnownDevices
 from dra_kit.node.undertaking.mode import Undertaking
 from dra_kit.node.undertaking.remaining import Remaining
-from dra_kit.node.undertaking.service import LastCalls
+from dra_kit.node.undertaking.service import LastCalls, WithoutCode
 from dra_kit.node.upkeep.leftovers import Leftovers
 from dra_kit.node.upkeep.mending import Mending
 from dra_kit.node.upkeep.orphans import Orphans
 from dra_kit.node.upkeep.reapplying import Reapplying
 from dra_kit.node.upkeep.replugging import Replugging
 from dra_kit.plugin.kubelet_checkpoint import KubeletCheckpoint
+from dra_kit.plugin.service import NodeService
 from dra_kit.process.hanging import HangingCalls
 from dra_kit.process.metrics.registry import Metrics
 from dra_kit.process.probes import Probes, parts_not_ready
@@ -140,7 +142,7 @@ class Agent:
         cdi = SpecStore(settings.cdi_dir, name)
         cdi.require_writable()
         locks = settings.state(name) / "locks"
-        self._inventory = inventory = CurrentInventory()
+        self._inventory = self._advertised = inventory = CurrentInventory()
         self._source = node_source(driver, node)
         self._discovery = discovery = Discovery(self._source, inventory)
         context = NodeContext(
@@ -196,7 +198,8 @@ class Agent:
                 source=self._source, inventory=inventory, publisher=publisher, changed=self._events.device_changed,
             )  # fmt: skip
         else:
-            inventory.listen(publisher.publish)
+            self._advertised = CurrentInventory()
+            self._advertised.listen(publisher.publish)
         inventory.listen(self._replugging.inventory_changed)
         kubelet = self._kubelet(boot_id)
         startup = Startup(driver, context, self._service.unasked, facts, started=started, hardware=hardware)
@@ -210,7 +213,9 @@ class Agent:
         )  # fmt: skip
         self._add_parts(Operator(credentials, name, node, publisher), kubelet, startup, status)
         if self._undertaking is not None:
-            inventory.replace(Inventory(pools=[]), {})
+            self._advertised.replace(Inventory(pools=[]), {})
+            if not self._undertaking.has_code:
+                inventory.replace(Inventory(pools=[]), {})
             title, ended = self._classes.title, self._nothing_left
             end = Remaining(name, self._store, checkpoint, publisher, title=title, ended=ended)
             self.supervisor.add(end, after=startup)
@@ -232,6 +237,8 @@ class Agent:
         self.supervisor.add(self.orphans, after=startup)
         if self._undertaking is None:
             self.supervisor.add(self._discovery, after=startup)
+        elif self._undertaking.has_code:
+            self.supervisor.add(KnownDevices(self._discovery), after=startup)
         for part in (self._health, self._policy):
             if part is not None:
                 self.supervisor.add(part, after=startup)
@@ -273,8 +280,11 @@ class Agent:
 
     def _kubelet(self, boot_id: str) -> KubeletConnection:
         name, service = self._driver.name, self._service
-        undertaking = self._undertaking is not None
-        self._calls = MeasuredService(LastCalls(service, self._store, name, boot_id) if undertaking else service)
+        calls: NodeService = service
+        if self._undertaking is not None:
+            code = None if self._undertaking.has_code else WithoutCode(self._engine.is_in_force, self._classes.title)
+            calls = LastCalls(service, self._store, name, boot_id, without_code=code)
+        self._calls = MeasuredService(calls)
         streams = None if self._health is None else self._health.streams
         return KubeletConnection.of(name, self._settings, service, calls=self._calls, health=streams)
 
@@ -285,7 +295,7 @@ class Agent:
             store=self._store,
             in_force=self._engine.is_in_force,
             publisher=self._publisher,
-            inventory=self._inventory,
+            inventory=self._advertised,
             client=self._client,
             registration=kubelet.verdict,
             health=None if self._health is None else self._health.shown,
@@ -335,7 +345,9 @@ class Agent:
     def hanging(self, patience: float) -> list[str]:
         """Return a line for each call of the author's code that hangs for so many seconds; from any thread."""
         health = [] if self._health is None else self._health.hanging(patience)
-        return [*HangingCalls(self._loop, patience)(), *self._discovery.hanging(patience), *health]
+        # at the driver's end nothing that is to be undone waits for devices
+        discover = [] if self._undertaking is not None else self._discovery.hanging(patience)
+        return [*HangingCalls(self._loop, patience)(), *discover, *health]
 
     def inject_health(self, device: str, reason: str, message: str | None, *, pool: str | None = None) -> Future[None]:
         """Make something wrong with a device, for drills and tests; from any thread.

@@ -24,7 +24,7 @@ from dra_kit.node.state.store import Store
 from dra_kit.node.undertaking.driver import driver_without_code
 from dra_kit.node.undertaking.effects import REMEDY, EffectsWithoutCode
 from dra_kit.node.undertaking.mode import Undertaking
-from dra_kit.node.undertaking.remaining import is_emptied, remove_state
+from dra_kit.node.undertaking.remaining import has_ended, is_emptied, remove_state
 from dra_kit.plugin.kubelet_checkpoint import KubeletCheckpoint
 from dra_kit.resource.reference import ClaimReference
 
@@ -50,10 +50,20 @@ async def run_undertaker(
     """Run until nothing is left of a driver on this node, or until SIGTERM; see :func:`undertaker`.
 
     Returns:
-        The exit code of the process: 0 when nothing is left or it was asked to end, else 1.
+        The exit code of the process: 0 when nothing is left, also of an earlier end, or it was asked to end, else 1.
+
+    Raises:
+        ConfigurationError: as of :func:`undertaker`.
+        StoreError: likewise.
     """
-    if not stays and is_emptied(settings.state(name)) and not _of_kubelet(settings, name):
-        _remove_state(settings, name)
+    directory = settings.state(name)
+    if not stays and has_ended(directory) and not _of_kubelet(settings, name):
+        logger.info(
+            "nothing is left to undo: there is no state, and no claim that the kubelet has to release",
+            extra={"driver": name, "path": str(directory), "remedy": "if there should be, correct STATE_DIR"},
+        )
+        if is_emptied(directory):
+            _remove_state(settings, name)
         return 0
     agent = await undertaker(name, settings, driver, abandon=abandon, stays=stays)
     code = await agent.run()
@@ -84,8 +94,8 @@ async def undertaker(
     is_there = database.exists() or needs_salvage(database)
     if not (is_there or stays or _of_kubelet(settings, name)):
         raise ConfigurationError(
-            f"there is no state of a driver in {database.parent}, and no claim of {name} that the kubelet has to "
-            "release: it has left nothing here; if it should, correct STATE_DIR"
+            f"{database.parent} is no directory of a driver's state, and the kubelet has no claim of {name} to "
+            "release; correct STATE_DIR"
         )
     classes = None
     if driver is None:

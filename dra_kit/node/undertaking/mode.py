@@ -18,3 +18,8 @@ class Undertaking:
 
     classes: EffectClasses | None = None
     stays: bool = False
+
+    @property
+    def has_code(self) -> bool:
+        """Whether the driver's own code is here."""
+        return self.classes is None

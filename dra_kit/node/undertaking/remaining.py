@@ -114,6 +114,21 @@ class Remaining:
             logger.info("left", extra={"claims": left.claims, "effects": left.effects, "slices": left.slices})
 
 
+def has_ended(directory: Path) -> bool:
+    """Whether a driver's state is removed already: its directory is gone, or has only what :func:`remove_state` leaves.
+
+    A directory in a place that does not exist, or with other things in it, was never that of a driver.
+
+    Args:
+        directory: of the durable state.
+    """
+    if not directory.exists():
+        return directory.parent.is_dir()
+    return directory.is_dir() and all(
+        path.name == _AUTHORS or path.name.startswith(f"{_DATABASE}.damaged-") for path in directory.iterdir()
+    )
+
+
 def is_emptied(directory: Path) -> bool:
     """Whether nothing is in the directory of a driver's state any more: who removed it was killed just before the end.
 

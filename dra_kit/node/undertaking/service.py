@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from dra_kit.errors import PermanentError, StoreError
+from dra_kit.node.state.records import ClaimRecord, EffectRecord
 from dra_kit.node.state.store import Store
 from dra_kit.plugin.service import NodeService, PreparedDevice
 from dra_kit.resource.reference import ClaimReference
+
+
+@dataclass(frozen=True, slots=True)
+class WithoutCode:
+    """What can be said of effects where the driver's code is not there to apply them again.
+
+    Attributes:
+        is_in_force: whether an effect is, as far as is known.
+        title: what people read of an effect.
+    """
+
+    is_in_force: Callable[[EffectRecord], bool]
+    title: Callable[[EffectRecord], str]
 
 
 class LastCalls:
@@ -18,36 +33,50 @@ class LastCalls:
         store: the records.
         driver: the driver's name.
         boot_id: of this boot; what was prepared in another one is not prepared again.
+        without_code: the driver's code is not there; None where it is, and prepares again what does not hold any more.
     """
 
-    def __init__(self, service: NodeService, store: Store, driver: str, boot_id: str) -> None:
+    def __init__(
+        self, service: NodeService, store: Store, driver: str, boot_id: str, *, without_code: WithoutCode | None
+    ) -> None:
         self._service = service
         self._store = store
         self._driver = driver
         self._boot_id = boot_id
+        self._without_code = without_code
 
     async def prepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, Sequence[PreparedDevice] | Exception]:
         """Answer for claims that are prepared; refuse all others."""
-        prepared = [claim for claim in claims if self._is_prepared(claim)]
-        answers: dict[str, Sequence[PreparedDevice] | Exception] = {
-            claim.uid: PermanentError(
-                f"claim {claim} is not prepared: driver {self._driver} is being removed from this node; delete the "
-                "pod, or install the driver again",
-                code="driver-removed",
-            )
-            for claim in claims
-        }
-        if prepared:
-            answers |= await self._service.prepare(prepared)
-        return answers
+        refused = {claim.uid: problem for claim in claims if (problem := self._refusal(claim)) is not None}
+        prepared = [claim for claim in claims if claim.uid not in refused]
+        return {**refused, **(await self._service.prepare(prepared) if prepared else {})}
 
     async def unprepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, Exception | None]:
         """Release claims as ever."""
         return await self._service.unprepare(claims)
 
-    def _is_prepared(self, claim: ClaimReference) -> bool:
+    def _refusal(self, claim: ClaimReference) -> PermanentError | None:
+        record = self._record(claim)
+        if record is None or (record.phase, record.boot_id) != ("prepared", self._boot_id):
+            return PermanentError(
+                f"claim {claim} is not prepared: driver {self._driver} is being removed from this node; delete the "
+                "pod, or install the driver again",
+                code="driver-removed",
+            )
+        if self._without_code is None:
+            return None
+        lost = [item for item in self._store.effects_of(claim.uid) if not self._without_code.is_in_force(item)]
+        if not (lost or record.outdated):
+            return None
+        what = f"{', '.join(map(self._without_code.title, lost))} not in force" if lost else "its device is another one"
+        return PermanentError(
+            f"claim {claim} is not prepared again ({what}): driver {self._driver} is being removed from this node, and "
+            "its code is not here; delete the pod, or undertake it with the driver's TARGET, in the driver's image",
+            code="no-driver-code",
+        )
+
+    def _record(self, claim: ClaimReference) -> ClaimRecord | None:
         try:
-            record = self._store.claim(claim.uid)
+            return self._store.claim(claim.uid)
         except StoreError:
-            return False
-        return record is not None and (record.phase, record.boot_id) == ("prepared", self._boot_id)
+            return None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import dataclasses
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,8 @@ from dra_kit.node.agent import Agent
 from dra_kit.node.undertaker import run_undertaker, undertaker
 from dra_kit.sandbox.cluster.kubelet.dra.checkpoint import Checkpoint, ClaimInfo
 from tests.support.api import eventually
-from tests.unit.node.drivers import Waiter, driver
-from tests.unit.node.hardware import Heat, kitchen
+from tests.unit.node.drivers import Oven, Waiter, driver
+from tests.unit.node.hardware import Baker, Hardware, Heat, kitchen
 from tests.unit.node.role import DRIVER, PLENTY, Node
 
 
@@ -142,6 +143,75 @@ async def test_new_claims_are_refused_and_prepared_ones_answered(node: Node) -> 
         await node.unprepare(claim)
 
 
+class WatchedHeat(Heat, id="heat"):
+    """Knows whether the oven is hot."""
+
+    def holds(self, outcome: dict[str, int]) -> bool:
+        del outcome
+        return self.hardware.on.get(self.oven) == self.temperature
+
+    async def apply(self, previous: dict[str, int] | None) -> dict[str, int]:
+        del previous
+        return await super().apply(None)  # another flame each time
+
+
+class Watchful(dra.Preparer):
+    """Needs a hot oven."""
+
+    async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        outcome = await device.ensure(WatchedHeat(oven="oven", temperature=200))
+        return dra.Prepared(env={"FLAME": str(outcome["flame"])})
+
+
+def watchful() -> dra.Driver[Any, Any]:
+    return driver(Watchful(), effects=[WatchedHeat])
+
+
+async def test_what_does_not_hold_any_more_is_made_true_again_by_the_drivers_code(node: Node) -> None:
+    Heat.hardware = Hardware()
+    claim = await prepared(node, watchful())
+    async with undertaking(node, watchful()):
+        Heat.hardware.on.clear()
+        assert [device.pool_name for device in await node.prepare(claim)] == ["node-1"]
+        assert Heat.hardware.on == {"oven": 200}
+        assert "FLAME=2" in node.env(claim)
+        assert not node.slices()  # the device is known, and stays withdrawn
+        await node.unprepare(claim)
+    assert Heat.hardware.on == {}
+
+
+async def test_hardware_that_is_not_found_holds_up_nothing(node: Node) -> None:
+    class Broken(Oven):
+        def discover(self) -> Iterator[Sequence[dra.Device]]:
+            raise RuntimeError("bus error")
+            yield
+
+    claim = await prepared(node, kitchen())
+    async with undertaking(node, driver(Baker(), effects=[Heat], provider=Broken())):
+        assert [device.pool_name for device in await node.prepare(claim)] == ["node-1"]
+        await node.unprepare(claim)
+    assert Heat.hardware.on == {}
+
+
+async def test_what_does_not_hold_any_more_is_named_without_the_drivers_code(node: Node) -> None:
+    Heat.hardware = Hardware()
+    claim = await prepared(node, watchful())
+    async with node.running(watchful()):
+        Heat.hardware.on.clear()
+        Heat.hardware.fail = lambda what, temperature: out_of_gas()
+        assert "out of gas" in await node.error(claim)
+    async with staying(node, None):
+        assert await node.error(claim) == (
+            "claim default/lunch is not prepared again (heat on oven not in force): driver dra.pizza is being removed "
+            "from this node, and its code is not here; delete the pod, or undertake it with the driver's TARGET, in "
+            "the driver's image"
+        )
+
+
+async def out_of_gas() -> None:
+    raise dra.PermanentError("out of gas")
+
+
 async def test_a_claim_of_the_boot_before_is_not_prepared_again(node: Node) -> None:
     claim = await prepared(node, kitchen())
     node.boot_id.write_text("boot-2\n")
@@ -254,9 +324,31 @@ async def test_what_a_killed_one_has_left_is_removed(node: Node) -> None:
     assert not directory.exists()
 
 
-async def test_where_nothing_is_there_is_nothing_to_do(node: Node) -> None:
-    with pytest.raises(ConfigurationError, match=r"there is no state of a driver in .*; .* correct STATE_DIR"):
+@pytest.mark.parametrize("notes", [False, True])
+async def test_a_second_one_has_nothing_left_to_do(node: Node, notes: bool, caplog: pytest.LogCaptureFixture) -> None:
+    claim = await prepared(node, kitchen())
+    if notes:
+        (node.settings().state(DRIVER) / "author" / "recipe").write_text("flour")
+    async with undertaking(node, kitchen()):
+        await node.unprepare(claim)
+    caplog.set_level("INFO")
+    for of in (kitchen(), None):
+        assert await run_undertaker(DRIVER, node.settings(), of) == 0
+    assert caplog.text.count("nothing is left to undo: there is no state") == 2
+
+
+async def test_a_directory_of_something_else_is_refused(node: Node) -> None:
+    directory = node.settings().state(DRIVER)
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "letters").mkdir()
+    with pytest.raises(ConfigurationError, match=r"is no directory of a driver's state, .*; correct STATE_DIR"):
         await run_undertaker(DRIVER, node.settings(), None)
+
+
+async def test_a_directory_in_a_place_that_does_not_exist_is_refused(node: Node) -> None:
+    settings = dataclasses.replace(node.settings(), state_dir=node.root / "plugin" / DRIVER)
+    with pytest.raises(ConfigurationError, match=r"plugin/dra\.pizza is no directory of a driver's state"):
+        await run_undertaker(DRIVER, settings, None)
 
 
 async def test_the_code_of_another_driver_is_refused(node: Node) -> None:
