@@ -42,13 +42,19 @@ class Release:
     values: Mapping[str, Any]
     flags: Sequence[object] = ()
 
-    def helm(self, *arguments: str, stdin: str | None = None) -> None:
-        """Run helm; its own words are in the error when it fails."""
+    def helm(self, *arguments: str, stdin: str | None = None) -> str:
+        """Run helm; what it prints. Its own words are in the error when it fails."""
         place = ("--kubeconfig", str(self.plane.kubeconfig), "--namespace", self.namespace)
         command = [str(self.plane.binaries / "helm"), *arguments, *place]
         result = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=300)
         if result.returncode:
             raise PlaneError(f"{shlex.join(command)}: {result.stderr.strip()}")
+        return result.stdout
+
+    def take_back(self) -> None:
+        """Go on after an uninstall that was refused: helm takes the release for one that is being uninstalled."""
+        *_, last = json.loads(self.helm("history", self.name, "--output", "json"))
+        self.helm("rollback", self.name, str(last["revision"]))
 
     def apply(self, changes: Mapping[str, Any] | None = None) -> None:
         """Install it, or upgrade it to other values; waits for no pod."""

@@ -1,12 +1,13 @@
-"""Guests that come and go: pods with claims from a template, created and deleted over and over."""
+"""Guests that come and go: pods with claims from a template, created and deleted over and over, of any driver."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from dra_kit.errors import NotFound
@@ -16,38 +17,60 @@ from dra_kit.sandbox.stories.stage import namespace_for
 
 POLL_SECONDS = 0.3
 DEADLINE_SECONDS = 180
+OF_OTHERS = (
+    "FailedScheduling",
+    "FailedMount",  # a new namespace does not have its kube-root-ca.crt at once
+    "no relationship found between node",  # the node authorizer does not know of a pod as soon as the kubelet does
+)
+"""What warnings that are no driver's doing say."""
 
 
 class Lost(Exception):
-    """A guest did not get a pizza, or could not leave; the text tells what became of the pod."""
+    """A guest was not served, or could not leave; the text tells what became of the pod."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What each guest orders.
+
+    Attributes:
+        device_class: of the one device that it needs.
+        variable: part of the name of a variable that its container has then; without one it has not been served.
+        config: of its claim.
+    """
+
+    device_class: str
+    variable: str = "_DOUGH"
+    config: Sequence[Mapping[str, Any]] = field(default=())
 
 
 class Restaurant:
-    """A namespace in which every guest orders one pizza.
+    """A namespace in which every guest orders the same.
 
     Attributes:
         lost: what became of guests who were not served.
         last_orders: guests who leave after it do not come again.
     """
 
-    def __init__(self, client: Client, namespace: str) -> None:
+    def __init__(self, client: Client, namespace: str, order: Order) -> None:
         self.lost: list[str] = []
         self.last_orders = asyncio.Event()
         self._client = client
         self._namespace = namespace
+        self._order = order
         self._visits: Counter[str] = Counter()
         self._news = asyncio.Condition()
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, client: Client, device_class: str) -> AsyncIterator[Self]:
+    async def open(cls, client: Client, order: Order) -> AsyncIterator[Self]:
         """A restaurant in a new namespace, which is gone in the end."""
         namespace = namespace_for("story", "restaurant")
         await client.create(NAMESPACES, {"metadata": {"name": namespace}, "apiVersion": "v1", "kind": "Namespace"})
         try:
-            await client.create(RESOURCE_CLAIM_TEMPLATES, _template(namespace, device_class))
+            await client.create(RESOURCE_CLAIM_TEMPLATES, _template(namespace, order))
             await _until(client, f"/api/v1/namespaces/{namespace}/serviceaccounts/default", there=True)
-            yield cls(client, namespace)
+            yield cls(client, namespace, order)
         finally:
             await client.delete(NAMESPACES, namespace)
             await _until(client, f"/api/v1/namespaces/{namespace}", there=False)
@@ -79,12 +102,12 @@ class Restaurant:
             await self._news.wait_for(lambda: bool(self.lost) or so())
 
     async def seat(self, guest: str) -> None:
-        """A guest comes, and has a pizza when this returns.
+        """A guest comes, and is served when this returns.
 
         Raises:
-            Lost: or has none.
+            Lost: or is not.
         """
-        await self._client.create(PODS, _pod(self._namespace, guest))
+        await self._client.create(PODS, _pod(self._namespace, guest, self._order.variable))
         end = time.monotonic() + DEADLINE_SECONDS
         while (phase := (await self._client.get(PODS, guest, self._namespace))["status"].get("phase")) != "Running":
             if phase in {"Failed", "Succeeded"} or time.monotonic() > end:
@@ -112,23 +135,41 @@ class Restaurant:
         ]
 
 
-def _template(namespace: str, device_class: str) -> dict[str, Any]:
-    requests = [{"name": "pizza", "exactly": {"deviceClassName": device_class}}]
+async def served_throughout(restaurant: Restaurant, guests: int, roll: Callable[[], Awaitable[object]]) -> list[str]:
+    """Have guests come and go while a release is rolled; return warnings that are of a driver's doing.
+
+    Args:
+        restaurant: where.
+        guests: how many come.
+        roll: rolls the release; waits until it is over.
+    """
+    async with asyncio.TaskGroup() as group:
+        for number in range(guests):
+            group.create_task(restaurant.come_and_go(f"guest-{number}"))
+        await restaurant.everybody_was_served_again(guests)
+        await roll()
+        await restaurant.everybody_was_served_again(guests)
+        restaurant.last_orders.set()
+    return [text for text in await restaurant.events(kind="Warning") if not any(other in text for other in OF_OTHERS)]
+
+
+def _template(namespace: str, order: Order) -> dict[str, Any]:
+    requests = [{"name": "dish", "exactly": {"deviceClassName": order.device_class}}]
     return {
         "apiVersion": RESOURCE_CLAIM_TEMPLATES.api_version,
         "kind": RESOURCE_CLAIM_TEMPLATES.kind,
-        "metadata": {"name": "pizza", "namespace": namespace},
-        "spec": {"spec": {"devices": {"requests": requests}}},
+        "metadata": {"name": "dish", "namespace": namespace},
+        "spec": {"spec": {"devices": {"requests": requests, "config": list(order.config)}}},
     }
 
 
-def _pod(namespace: str, name: str) -> dict[str, Any]:
+def _pod(namespace: str, name: str, variable: str) -> dict[str, Any]:
     eater = {
         "name": "eater",
         "image": "busybox:stable",
-        # who has no pizza fails
-        "command": ["sh", "-c", "env | grep -q _DOUGH= && exec sleep 3600"],
-        "resources": {"claims": [{"name": "pizza"}]},
+        # who is not served fails
+        "command": ["sh", "-c", f"env | grep -q {variable}= && exec sleep 3600"],
+        "resources": {"claims": [{"name": "dish"}]},
     }
     return {
         "apiVersion": "v1",
@@ -139,7 +180,7 @@ def _pod(namespace: str, name: str) -> dict[str, Any]:
             "terminationGracePeriodSeconds": 1,
             "dnsPolicy": "Default",
             "containers": [eater],
-            "resourceClaims": [{"name": "pizza", "resourceClaimTemplateName": "pizza"}],
+            "resourceClaims": [{"name": "dish", "resourceClaimTemplateName": "dish"}],
         },
     }
 

@@ -19,7 +19,7 @@ from tests.cluster.pizza import STORIES
 from tests.cluster.plane import Plane
 from tests.cluster.pod_rights import PodRights, claim_of, empty_slice, pod_rights, release_of
 from tests.cluster.renamed import renamed_class, renamed_story
-from tests.cluster.restaurant import Restaurant
+from tests.cluster.restaurant import Order, Restaurant, served_throughout
 
 CONTROLLER_STORY = Path(__file__).with_name("controller_events")
 ONE_STORY = STORIES / "order-by-claim"
@@ -28,12 +28,6 @@ A_LOT = """pizzas:
   - {name: calzone, count: 16, dough: thin, sauce: tomato, cheese: mozzarella, slices: 8}
   - {name: marinara, count: 16, dough: thin, sauce: tomato, cheese: none, slices: 8}
 """
-OF_OTHERS = (
-    "FailedScheduling",
-    "FailedMount",  # a new namespace does not have its kube-root-ca.crt at once
-    "no relationship found between node",  # the node authorizer does not know of a pod as soon as the kubelet does
-)
-"""What warnings that are no driver's doing say."""
 HOW_A_ROLLOUT_FAILS: Mapping[str, Mapping[str, Any]] = {
     "image-that-does-not-exist": {"image": {"repository": "localhost/pizza-driver", "tag": "of-tomorrow"}},
     "driver-that-does-not-start": {"target": "pizza_driver.driver:of_tomorrow"},
@@ -78,22 +72,18 @@ async def test_an_upgrade_with_claims_coming_and_going_loses_nothing(driver: Dep
     (former,) = driver.release.pods("node")
     before, offered = set(await cluster.node_state()), set(await asyncio.to_thread(driver.devices))
     menu = await cluster.replace_file("menu", A_LOT)
+
+    async def roll() -> None:
+        await asyncio.to_thread(driver.release.apply, upgraded(driver))
+        await asyncio.to_thread(driver.release.rolled_out, "daemonset", "node")
+        await asyncio.to_thread(driver.release.rolled_out, "deployment", "controller")
+
     try:
         await asyncio.to_thread(wait_until, "a lot of pizzas", lambda: len(driver.devices()) > GUESTS)
-        async with Restaurant.open(cluster.client, renamed_class("pizza", driver.name)) as restaurant:
+        async with Restaurant.open(cluster.client, Order(renamed_class("pizza", driver.name))) as restaurant:
             await restaurant.seat("regular")
-            async with asyncio.TaskGroup() as guests:
-                for number in range(GUESTS):
-                    guests.create_task(restaurant.come_and_go(f"guest-{number}"))
-                await restaurant.everybody_was_served_again(GUESTS)
-                await asyncio.to_thread(driver.release.apply, upgraded(driver))
-                await asyncio.to_thread(driver.release.rolled_out, "daemonset", "node")
-                await asyncio.to_thread(driver.release.rolled_out, "deployment", "controller")
-                await restaurant.everybody_was_served_again(GUESTS)
-                restaurant.last_orders.set()
+            failures = await served_throughout(restaurant, GUESTS, roll)
             kept = set(await cluster.node_state()) - before
-            warnings = await restaurant.events(kind="Warning")
-            failures = [text for text in warnings if not any(other in text for other in OF_OTHERS)]
             await restaurant.leave("regular")
     finally:
         await cluster.replace_file("menu", menu)

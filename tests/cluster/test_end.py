@@ -77,7 +77,7 @@ def test_uninstalling_is_refused_while_pods_use_devices(node_plane: Plane, pizza
             driver.release.helm("uninstall", driver.release.name, "--timeout", "120s")
         assert driver.slices()
         assert pods(node_plane, name)[0]["status"]["phase"] == "Running"
-        driver.release.helm("rollback", driver.release.name, "1")  # helm takes it for one that is being uninstalled
+        driver.release.take_back()
         driver.release.apply()  # an upgrade is never asked
         node_plane.kubectl("delete", "pod", name)
         wait_until("the pod has gone", lambda: not pods(node_plane, name))

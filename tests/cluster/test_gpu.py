@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,10 +22,25 @@ from tests.cluster.gpu_and_nic import NetworkCards, WithCards, network_cards
 from tests.cluster.image import CannotBuild, load_image
 from tests.cluster.installed import demo, helm, installed
 from tests.cluster.mps_clients import MpsClients, mps_clients
-from tests.cluster.node_driver import RealCluster
-from tests.cluster.plane import Plane
+from tests.cluster.node_driver import CDI_DIR, RealCluster
+from tests.cluster.plane import Plane, PlaneError
+from tests.cluster.restaurant import Order, Restaurant, served_throughout
+from tests.support.files import files_below
 
 WHOLE = Pretended("a100-40gb")
+MANY = Pretended("h100-x16")
+GUESTS = 8
+TURNS = {
+    "opaque": {
+        "driver": DRIVER,
+        "parameters": {
+            "apiVersion": "resource.nvidia.com/v1beta1",
+            "kind": "GpuConfig",
+            "sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Short"}},
+        },
+    }
+}
+"""Config of a claim whose GPU is changed for it, and changed back."""
 ALONE = (
     "01-controlled-sharing",
     "04-time-slicing",
@@ -121,6 +138,53 @@ def test_daemon_and_client_live_on_when_the_driver_is_replaced(clients: MpsClien
     assert former["metadata"]["uid"] != upgraded["metadata"]["uid"]
     assert clients.containers() == before
     assert clients.limited()
+
+
+@pytest.mark.long
+async def test_an_upgrade_with_claims_coming_and_going_loses_nothing(node: GpuNode, tmp_path: Path) -> None:
+    await asyncio.to_thread(node.pretend, MANY)
+    (former,) = node.release.pods("node")
+    async with node.cluster(tmp_path / "node.log") as cluster:
+        before = set(await cluster.node_state())
+
+        async def roll() -> None:
+            await asyncio.to_thread(partial(node.apply, podAnnotations={"version": "under load"}))
+
+        async with Restaurant.open(cluster.client, Order(DRIVER, "_UUID", [TURNS])) as restaurant:
+            await restaurant.seat("regular")
+            failures = await served_throughout(restaurant, GUESTS, roll)
+            kept = set(await cluster.node_state()) - before
+            await restaurant.leave("regular")
+        (successor,) = node.release.pods("node")
+        assert successor["metadata"]["uid"] != former["metadata"]["uid"]
+        assert restaurant.lost == []
+        assert failures == []
+        assert len([item for item in kept if item.startswith("CDI file")]) == 1, kept
+        assert len([item for item in kept if item.startswith("record of claim")]) == 1, kept
+        assert set(await cluster.node_state()) == before
+
+
+@pytest.mark.long
+def test_uninstalling_is_refused_while_a_client_has_a_gpu_and_leaves_nothing_when_it_has_gone(
+    clients: MpsClients,
+) -> None:
+    node, before = clients.node, clients.containers()
+    with pytest.raises(PlaneError):
+        node.release.helm("uninstall", node.release.name, "--timeout", "120s")
+    assert node.slices()
+    assert clients.containers() == before
+    assert clients.limited()
+
+    node.release.take_back()
+    node.release.rolled_out("daemonset", "node")
+    clients.release()
+    node.release.uninstall()
+    try:
+        assert node.release.pods("node") == clients.daemons() == []
+        assert [path for path in files_below(CDI_DIR) if DRIVER in path.name] == []
+        assert [path for path in node.state_dir.rglob("*") if path.is_socket()] == []
+    finally:
+        node.apply()  # the next tests count on it
 
 
 @pytest.mark.long
