@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from dra_kit.manifests.sources import source_file
 from dra_kit.process.target import GLOB_SUFFIXES
 from dra_kit.sandbox.driver.settings.project import project_of
 from dra_kit.values.paths import value_at
+from dra_kit.webhook.review import findings
 
 
 def project_values(
@@ -35,7 +36,8 @@ def project_values(
         settings: makes the driver's settings of their values.
 
     Raises:
-        ConfigurationError: a file cannot be read, a value is wrong, or settings that rights depend on are missing.
+        ConfigurationError: a file cannot be read, a value or the config in a DeviceClass is wrong, or settings that
+            rights depend on are missing.
     """
     if target.endswith(GLOB_SUFFIXES):
         return driver_values("", {"globs": source_file(Path(target)).text}, {})
@@ -47,8 +49,10 @@ def project_values(
         facts |= {"target": f"{module}:{attribute}"} if module else {}
         file = project.folder / "deploy" / "values.yaml"
         written = source_file(file) if file.exists() else written
-        classes = "".join(source_file(path).text for path in project.classes)
-        facts |= {"deviceClasses": classes} if classes else {}
+        classes = [source_file(path) for path in project.classes]
+        _check_configs(classes, driver)
+        text = "".join(file.text for file in classes)
+        facts |= {"deviceClasses": text} if text else {}
     documents = values(written)
     given = (documents[0] if documents else None) or {}
     if len(documents) > 1 or not isinstance(given, dict):
@@ -61,3 +65,13 @@ def project_values(
             f"{error}; its effects' rights depend on it: write it under node.settings in deploy/values.yaml"
         ) from None
     return driver_values(written.text, facts, rights)
+
+
+def _check_configs(classes: Sequence[SourceFile], driver: Driver[Any, Any]) -> None:
+    """Check what the webhook would: when the classes are made with the release, it cannot answer yet."""
+    for file in classes:
+        for document in values(file):
+            found = findings(document, driver) if isinstance(document, dict) else None
+            if found is not None and found.problems:
+                name = value_at(document, ("metadata", "name"))
+                raise ConfigurationError(f"{file.name}: DeviceClass {name}: {found}; correct it")

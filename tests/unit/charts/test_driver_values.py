@@ -129,6 +129,17 @@ def test_a_setting_that_is_missing_there_is_told(project: Path) -> None:
     assert "node.settings in deploy/values.yaml" in told
 
 
+def test_config_in_a_class_is_checked_before_a_cluster_has_the_webhook_for_it(project: Path) -> None:
+    write(project, "node: {settings: {ovens: 1}}")
+    parameters = "{apiVersion: dra.pizza/v1, kind: PizzaConfig}"
+    (project / "deviceclasses.yaml").write_text(
+        "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: hot}\n"
+        f"spec: {{config: [{{opaque: {{driver: dra.pizza, parameters: {parameters}}}}}]}}\n"
+    )
+    told = made(project, code=2)
+    assert "deviceclasses.yaml: DeviceClass hot: spec.config[0].opaque.parameters" in told
+
+
 def test_rules_of_the_author_stay_beside_them_with_every_comment(project: Path) -> None:
     write(
         project,

@@ -6,7 +6,14 @@ import base64
 from typing import Any
 
 import pytest
+import yaml
 
+from dra_kit.apiserver.server import ApiServer
+from dra_kit.errors import KubeError
+from dra_kit.kube.client import Client
+from dra_kit.kube.connection.connection import Connection
+from dra_kit.kube.connection.credentials import Credentials
+from dra_kit.kube.resources import DEVICE_CLASSES, VALIDATING_WEBHOOK_CONFIGURATIONS
 from dra_kit.webhook.configuration import ServiceReference, validating_webhook_configuration
 from tests.unit.charts.rendering import DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm, Refused
 
@@ -34,6 +41,55 @@ def test_the_configuration_is_the_one_that_the_role_serves(ca_bundle: str, helm:
     )
     assert rendered["webhooks"] == expected["webhooks"]
     assert rendered["metadata"]["name"] == expected["metadata"]["name"]
+
+
+def device_class(name: str, driver: str) -> str:
+    config = [{"opaque": {"driver": driver, "parameters": {"apiVersion": f"{driver}/v1", "kind": "PizzaConfig"}}}]
+    return yaml.safe_dump(
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "DeviceClass",
+            "metadata": {"name": name},
+            "spec": {"config": config if driver else []},
+        }
+    )
+
+
+async def test_a_first_install_makes_its_classes_though_the_webhook_does_not_answer_yet(helm: Helm) -> None:
+    classes = "---\n".join([device_class("hot", DRIVER), device_class("cold", ""), device_class("far", "a.example")])
+    rendered = helm.render({**values(), "deviceClasses": classes}).named("ValidatingWebhookConfiguration")
+
+    async with ApiServer() as server, Client(Credentials(Connection(server.url)), user_agent="tests/1") as client:
+        # where nobody listens
+        local = [{**item, "clientConfig": {"url": "https://127.0.0.1:1/review"}} for item in rendered["webhooks"]]
+        await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, {**rendered, "webhooks": local})
+        for text in classes.split("---\n"):
+            await client.create(DEVICE_CLASSES, yaml.safe_load(text))
+        with pytest.raises(KubeError, match="failed calling webhook"):
+            await client.create(DEVICE_CLASSES, yaml.safe_load(device_class("warm", DRIVER)))
+        made = await client.get(DEVICE_CLASSES, "hot")
+        made["spec"]["config"][0]["opaque"]["parameters"]["kind"] = "Pasta"
+        with pytest.raises(KubeError, match="failed calling webhook"):
+            await client.update(DEVICE_CLASSES, made)
+
+
+async def test_once_the_webhook_answers_it_is_asked_of_every_class(helm: Helm) -> None:
+    rendered = helm.render({**values(), "deviceClasses": device_class("hot", DRIVER)})
+    asked = [
+        (item["name"], item["failurePolicy"], item["matchConditions"][1:])
+        for item in rendered.named("ValidatingWebhookConfiguration")["webhooks"]
+        if "deviceclasses" in item["name"]
+    ]
+
+    made = 'request.operation == "CREATE" && object.?metadata.?name.orValue("") in ["hot"]'
+    assert asked == [
+        (f"deviceclasses.opaque-config.{DRIVER}", "Fail", [
+            {"name": "not-made-with-the-release", "expression": f"!({made})"}
+        ]),
+        (f"own-deviceclasses.opaque-config.{DRIVER}", "Ignore", [
+            {"name": "made-with-the-release", "expression": made}
+        ]),
+    ]  # fmt: skip
 
 
 def test_the_authority_is_encoded_once(helm: Helm) -> None:
