@@ -179,7 +179,16 @@ class Elector:
 
     def _trouble(self, text: str) -> None:
         if text != self._logged:
-            logger.warning("the lease cannot be asked for now", extra={"error": text})
+            kept = self._leadership.leading
+            logger.warning(
+                "the Lease that decides which replica is active cannot be read or written; it is tried again",
+                extra={
+                    "lease": f"{self._namespace}/{self._lease}",
+                    "error": text,
+                    "until_then": "this replica stays active until its Lease ends" if kept else "it stands by",
+                    "remedy": "if it goes on, see whether the API server answers, and the Role for leases",
+                },
+            )
         self._logged = text
 
     async def _give_back(self) -> None:

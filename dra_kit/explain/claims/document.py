@@ -29,7 +29,7 @@ def claim_document(explanation: ClaimExplanation) -> dict[str, Any]:
         "remedies": list(explanation.remedies),
         "notLookedAt": list(explanation.not_looked_at),
         "requests": [
-            {"name": request.name, "ways": [_choice(judged) for judged in request.choices]}
+            {"name": request.name, "choices": [_choice(judged) for judged in request.choices]}
             for request in explanation.requests
         ],
         "nodes": [_node(outcome) for outcome in explanation.nodes],

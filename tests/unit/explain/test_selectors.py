@@ -70,7 +70,7 @@ def test_programs_get_the_remedy_of_the_claim_and_of_each_device() -> None:
 
     remedy = 'did you mean "family"? they have family, shell (request r)'
     assert document["remedies"] == [remedy]
-    [found] = document["requests"][0]["ways"][0]["devices"]
+    [found] = document["requests"][0]["choices"][0]["devices"]
     assert [reason["remedy"] for reason in found["reasons"]] == [remedy]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from dra_kit.kube.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.sandbox.timeline.records import ObjectChanged
 from dra_kit.sandbox.timeline.view.entries import Detail, Entry, Names, count, lines
-from dra_kit.sandbox.timeline.view.tables import counter_lines, device_table
+from dra_kit.sandbox.timeline.view.tables import counter_lines, device_table, wrapped
 from dra_kit.scheduler.pods import shown
 
 
@@ -59,7 +59,7 @@ class ObjectEntries:
             what = f"{now}has {count(counters, 'counter set')}"
         else:
             what = f"{now}offers {count(devices, 'device')}"
-        table = [f"the same as in {alike}"] if alike else [*counter_lines(counters), *device_table(devices)]
+        table = [f"the same as in {alike}"] if alike else [*wrapped(counter_lines(counters)), *device_table(devices)]
         yield Entry(f"ResourceSlice {name}: {spec['driver']} {what}{where}", lines(table), "cyan")
 
     def _class(self, record: ObjectChanged) -> Iterator[Entry]:

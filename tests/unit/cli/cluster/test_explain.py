@@ -232,9 +232,9 @@ def test_everything_is_told_to_programs(tmp_path: Path) -> None:
     assert whole["good"] is False
     [found] = whole["explanations"]
     assert (found["kind"], found["name"], found["outcome"]) == ("pod", "guest", "does-not-fit")
-    [way] = found["claims"][0]["claim"]["requests"][0]["ways"]
-    assert len(way["devices"]) == 5
-    assert way["devices"][0]["reasons"][0]["values"] == {CHEESE: '"mozzarella"'}
+    [choice] = found["claims"][0]["claim"]["requests"][0]["choices"]
+    assert len(choice["devices"]) == 5
+    assert choice["devices"][0]["reasons"][0]["values"] == {CHEESE: '"mozzarella"'}
     assert found["claims"][0]["claim"]["nearest"][0]["devices"] == 5
 
 

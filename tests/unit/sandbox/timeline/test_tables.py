@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dra_kit.sandbox.timeline.view.tables import device_table
+from dra_kit.sandbox.timeline.view.tables import counter_lines, device_table
 
 TAINT = {"key": "gpu.example/xid", "value": "79", "effect": "NoSchedule"}
 
@@ -42,10 +42,43 @@ def test_what_all_have_in_common_makes_no_wide_table() -> None:
     ]
     table = device_table(devices)
     assert table[:2] == ["device  bus", "gpu-0   0"]
-    assert table[-2:] == [
+    assert table[16:] == [
+        "gpu-15  15",
         "… and 4 more",
-        "all have " + ", ".join(f"{name} the same for every device" for name in common) + ", memory 8Gi",
+        "all have attribute-0 the same for every device, attribute-1 the same for every device,",
+        "  attribute-2 the same for every device, attribute-3 the same for every device, memory",
+        "  8Gi",
     ]
     devices[19]["attributes"]["attribute-0"] = {"string": "another"}  # it is not shown, and counts
     assert device_table(devices)[0] == "device  attribute-0                bus"
-    assert len(device_table(devices[:1])) == 2
+    assert device_table(devices[:1]) == [
+        "gpu-0: attribute-0 the same for every device, attribute-1 the same for every device,",
+        "  attribute-2 the same for every device, attribute-3 the same for every device, bus 0,",
+        "  memory 8Gi",
+    ]
+
+
+def test_devices_of_several_kinds_are_tables_of_their_own_and_what_does_not_fit_is_named() -> None:
+    whole: list[dict[str, Any]] = [
+        {"name": f"gpu-{number}", "attributes": {"type": {"string": "gpu"}, "bus": {"int": number},
+         "uuid": {"string": f"{number:040}"}, "serial": {"string": f"{number:050}"}}}
+        for number in range(4)
+    ]  # fmt: skip
+    parts: list[dict[str, Any]] = [
+        {"name": f"part-{number}", "attributes": {"type": {"string": "mig"}, "parent": {"string": f"{number:060}"}}}
+        for number in range(40)
+    ]
+    table = device_table([*whole, *parts])
+    assert max(map(len, table)) <= 88
+    assert table[:2] == ["device  bus  uuid", f"gpu-0   0    {0:040}"]
+    assert table[5:7] == ["these 4 have type gpu", "not shown: serial (kubectl get resourceslices -o yaml)"]
+    assert table[7:9] == ["device  parent", f"part-0  {0:060}"]
+    assert table[-2:] == ["… and 32 more", "these 40 have type mig"]
+
+
+def test_counter_sets_that_are_alike_are_a_line() -> None:
+    sets = [
+        {"name": f"gpu-{number}", "counters": {"memory": {"value": "80Gi" if number else "40Gi"}}}
+        for number in range(9)
+    ]
+    assert counter_lines(sets) == ["gpu-0: 40Gi memory", "gpu-1 … gpu-8 (8): 80Gi memory"]
