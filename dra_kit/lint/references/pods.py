@@ -55,10 +55,11 @@ def pod_problems(
         entries = list(_entries(pod, where, spec, problems))
         uses = list(_uses(where, spec))
         unclear = any(misspelt(pod.problems, f"{where}.{kind}") for kind in _CONTAINERS)
+        meant = set(_texts(pod.document.body)) if unclear else set[str]()
         for entry in entries:
             found = _target(pod, entry, claims, problems)
             mine = [use for use in uses if use.claim == entry.name]
-            if entry.name and not mine and not unclear:
+            if entry.name and not mine and entry.name not in meant:
                 text = f"no container uses the claim {entry.name}: the pod waits for its devices, and nobody gets them"
                 wish = f"add it to a container: resources: {{claims: [{{name: {entry.name}}}]}}"
                 problems.append(Problem(f"{entry.path}.name", "unused-claim", text, wish))
@@ -97,6 +98,20 @@ def _uses(where: str, spec: Mapping[str, Any]) -> Iterator[_Use]:
             for index, use in enumerate(resources.get("claims") or ()):
                 path = f"{where}.{kind}[{number}].resources.claims[{index}]"
                 yield _Use(path, use.get("name", ""), use.get("request", ""))
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Yield all texts of a pod as it is written, but those of ``resourceClaims``: a misspelt field may mean each."""
+    match value:
+        case str():
+            yield value
+        case Mapping():
+            for key, item in value.items():
+                if key != "resourceClaims":
+                    yield from _texts(item)
+        case list():
+            for item in value:
+                yield from _texts(item)
 
 
 def _has_wrong_fields(pod: Manifest, path: str) -> bool:

@@ -83,6 +83,15 @@ spec:
     ]
 
 
+def test_a_claim_that_no_misspelt_field_can_mean_is_told() -> None:
+    entries = "[{name: gpu, resourceClaimName: lunch}, {name: nic, resourceClaimName: lunch}]"
+    text = f"{CLAIM}---\n{pod(entries, '[{nam: gpu}]')}"
+    assert [(one.rule, one.path) for one in found(text)] == [
+        ("unknown-field", "spec.containers[0].resources.claims[0].nam"),
+        ("unused-claim", "spec.resourceClaims[1].name"),
+    ]
+
+
 def test_a_claim_in_another_namespace_is_told() -> None:
     elsewhere = claim(name="lunch, namespace: kitchen")
     here = pod(BY_NAME, "[{name: gpu}]").replace("name: guest", "name: guest, namespace: hall")
