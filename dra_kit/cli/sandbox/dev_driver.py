@@ -30,6 +30,10 @@ def main() -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what an author prints is no answer
     line = sys.stdin.readline()
     if line:
+        # what was imported so far is compiled once and for all. Of the author's files nothing is kept: compiled ones go
+        # by size and whole seconds, and two edits within one would look alike
+        sys.dont_write_bytecode = True
+        os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
         _serve(Orders.model_validate_json(line), lambda report: _answer(answers, report))
     sys.stdout.flush()
     sys.stderr.flush()

@@ -48,8 +48,7 @@ class DriverProcess:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-P", "-m", MODULE,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-            # compiled files go by size and whole seconds: two edits within one would look alike
-            env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
             start_new_session=True,  # Ctrl-C is for the cluster, which ends its driver in order
         )  # fmt: skip
         return cls(process, log)
