@@ -105,7 +105,9 @@ def test_what_makes_pods_is_checked_like_them(kind: str) -> None:
     for key in (*template.split("."), "spec"):
         text += f"{indent}{key}:\n"
         indent += "  "
-    text += f"{indent}containers: [{{name: a, image: x, claims: [{{name: A}}]}}]\n{indent}resourceClaims: [{{name: A}}]\n"
+    text += (
+        f"{indent}containers: [{{name: a, image: x, claims: [{{name: A}}]}}]\n{indent}resourceClaims: [{{name: A}}]\n"
+    )
     assert [(one.rule, one.path) for one in found(text)] == [
         ("unknown-field", f"{template}.spec.containers[0].claims"),
         ("claim-reference", f"{template}.spec.resourceClaims[0]"),
