@@ -14,7 +14,7 @@ from dra_kit.resource.reference import ClaimReference
 
 @dataclass(frozen=True, slots=True)
 class WithoutCode:
-    """What can be said of effects where the driver's code is not there to apply them again.
+    """What is known of effects where the driver's code is not there to apply them again.
 
     Attributes:
         is_in_force: whether an effect is, as far as is known.

@@ -31,15 +31,15 @@ def device_table(devices: Sequence[Mapping[str, Any]]) -> list[str]:
         return lines
     common = _in_common(rows)
     lines = _table(_without(rows, common), _ROWS)
-    told = _told("all have", rows, common)
+    shared = _common_lines("all have", rows, common)
     if _fits(lines):
-        return [*lines, *told]
+        return [*lines, *shared]
     known = {rows[0][column] for column in common}
     groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for device in ordered:
         groups.setdefault(_form(device), []).append(device)
     each = max(2, _ROWS // len(groups))
-    return [*(line for group in groups.values() for line in _group(group, known, each)), *told]
+    return [*(line for group in groups.values() for line in _group(group, known, each)), *shared]
 
 
 def _group(devices: Sequence[Mapping[str, Any]], known: Collection[str], most: int) -> list[str]:
@@ -47,7 +47,7 @@ def _group(devices: Sequence[Mapping[str, Any]], known: Collection[str], most: i
 
     Args:
         devices: all of them.
-        known: names that are not told here.
+        known: names that are left out here.
         most: lines.
     """
     rows = _rows(devices)
@@ -56,13 +56,13 @@ def _group(devices: Sequence[Mapping[str, Any]], known: Collection[str], most: i
         values = ", ".join(f"{name} {value}" for name, value in zip(rows[0][1:], rows[1][1:], strict=True))
         return wrapped([f"{rows[1][0]}: {values}"])
     common = _in_common(rows)
-    told = _told(f"these {len(devices)} have", rows, common)
+    shared = _common_lines(f"these {len(devices)} have", rows, common)
     rows, left_out = _without(rows, common), list[str]()
     while not _fits(_table(rows, most)) and len(rows[0]) > 1:
         widest = max(range(1, len(rows[0])), key=lambda column: max(len(row[column]) for row in rows[: most + 1]))
         left_out.append(rows[0][widest])
         rows = _without(rows, [widest])
-    lines = [*_table(rows, most), *told]
+    lines = [*_table(rows, most), *shared]
     if left_out:
         lines += wrapped([f"not shown: {', '.join(left_out)} (kubectl get resourceslices -o yaml)"])
     return lines
@@ -109,7 +109,7 @@ def _without(rows: _Rows, columns: Collection[int]) -> _Rows:
     return [[cell for i, cell in enumerate(row) if i not in columns] for row in rows]
 
 
-def _told(who: str, rows: _Rows, common: Mapping[int, str]) -> list[str]:
+def _common_lines(who: str, rows: _Rows, common: Mapping[int, str]) -> list[str]:
     """Return what several devices have in common, as text."""
     values = ", ".join(f"{rows[0][column]} {value}" for column, value in common.items())
     return wrapped([f"{who} {values}"]) if values else []
