@@ -96,6 +96,7 @@ def test_a_lost_gpu_is_reported_with_all_its_devices_and_no_other_is(node: Node,
         for name, device in zip(node_names(watched), watched.source.devices, strict=True)
         if device.uuid == node.first
     }
+    assert not watched.source.recovered(watched.source.devices[0], "gpu-lost")
     injection.find(node.nvml.state, node.first)
     assert watched.source.recovered(watched.source.devices[0], "gpu-lost")
 

@@ -87,7 +87,7 @@ def test_the_error_of_a_lost_gpu_names_it(node: Node) -> None:
     device = node.devices["gpu-0"]
     with node.nvml.state.changing() as state:
         state.gpus[node.first].lost = True
-    with pytest.raises(dra.PrepareError, match="GPU_IS_LOST"):
+    with pytest.raises(dra.TransientError, match=r"^gpu-0: .*GPU_IS_LOST: it fell off the bus; delete the pod"):
         node.bench.prepare("jobs", [device], config=config("Long"))
 
 

@@ -72,6 +72,8 @@ class GpuHealth(dra.HealthSource[Gpu, Hardware, Settings]):
         try:
             action = self.hardware.nvml.recovery_action(device.uuid)
         except NvmlError as error:
+            if error.code in _LOST:
+                return False
             if error.code is not NvmlReturn.NOT_SUPPORTED:
                 raise
             # old drivers have none: what this process has seen stays

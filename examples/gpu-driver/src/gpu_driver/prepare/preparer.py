@@ -13,6 +13,7 @@ from gpu_driver.effects.mig.mode import SetMigMode
 from gpu_driver.effects.time_slice import SetTimeSlice
 from gpu_driver.hardware import Hardware
 from gpu_driver.nvml.backend import ComputeMode
+from gpu_driver.nvml.errors import REMEDIES, NvmlError
 from gpu_driver.prepare import edits, partitions, passthrough, sharing
 from gpu_driver.prepare.common import CommonEdits
 from gpu_driver.prepare.sharing import SharingEntry
@@ -35,6 +36,14 @@ class GpuPreparer(dra.Preparer[AnyConfig, Gpu, Hardware, Settings]):
         context.metrics.register(PreparedDevices(context))
 
     def prepare_claim(self, claim: dra.Claim, devices: Sequence[Allocated]) -> Sequence[dra.Prepared]:
+        try:
+            return self._prepare_all(claim, devices)
+        except NvmlError as error:
+            whose = ", ".join(device.name for device in devices if device.advertised.uuid == error.subject)
+            remedy = REMEDIES.get(error.code, "see nvidia-smi -q on the node; it is tried again")
+            raise dra.TransientError(f"{f'{whose}: ' if whose else ''}{error}: {remedy}") from None
+
+    def _prepare_all(self, claim: dra.Claim, devices: Sequence[Allocated]) -> Sequence[dra.Prepared]:
         # a config that is wrong is refused before anything is changed
         shared = [_sharing(device) for device in devices]
         machines = {device.name: _passthrough(device) for device in devices if device.advertised.kind == "vfio"}
