@@ -124,17 +124,23 @@ def test_a_step_takes_as_long_as_in_the_profile(step: str, takes: float, tmp_pat
     assert time.monotonic() - begin >= takes
 
 
-def test_opening_nvml_takes_its_time_and_is_done_once(tmp_path: Path) -> None:
+def test_opening_nvml_takes_as_long_as_in_the_profile(tmp_path: Path) -> None:
     text = load("l4").model_dump(mode="json", by_alias=True)
-    nvml = FakeNvml(Profile.model_validate({**text, "timing": {"init": 0.3}}), tmp_path)
-    took = []
+    nvml, begin = FakeNvml(Profile.model_validate({**text, "timing": {"init": 0.3}}), tmp_path), time.monotonic()
+    nvml.driver_version()
+    assert time.monotonic() - begin >= 0.3
+
+
+def test_nvml_is_opened_once_and_again_after_it_was_closed(tmp_path: Path) -> None:
+    counted = Fault(call="nvmlInitWithFlags", times=0)
+    nvml = FakeNvml(load("l4").model_copy(update={"faults": (counted,)}), tmp_path)
+    opened = []
     for close in (False, False, True, False):
         if close:
             nvml.close()
-        begin = time.monotonic()
         nvml.driver_version()
-        took.append(time.monotonic() - begin >= 0.3)
-    assert took == [True, False, True, False]
+        opened.append(nvml.state.read().calls["0"])
+    assert opened == [1, 1, 2, 2]
 
 
 def test_nvml_that_does_not_open_is_opened_by_the_next_call(tmp_path: Path) -> None:

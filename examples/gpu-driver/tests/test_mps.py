@@ -16,10 +16,12 @@ from typing import Any
 import dra_kit as dra
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpu_driver.effects.mps.control import MpsControl
 from gpu_driver.effects.mps.limits import Limits
-from gpu_driver.effects.mps.paths import MpsFolder
+from gpu_driver.effects.mps.paths import MpsFolder, identity
 from gpu_driver.effects.mps.pod import LABELS, MpsPod
 from gpu_driver.settings import Settings
 from tests.conftest import Node
@@ -223,6 +225,11 @@ def test_a_claim_with_admin_access_starts_no_daemon(node: Node) -> None:
     [prepared] = node.bench.prepare("look", [node.devices["gpu-0"]], config=config(), admin_access=True)
     assert "CUDA_MPS_PIPE_DIRECTORY" not in prepared.env
     assert nothing_left(node)
+
+
+@given(st.sets(st.tuples(st.sampled_from(["uid-a", "uid-b"]), st.integers(0, 3), st.sampled_from(["GPU-a", "GPU-b"]))))
+def test_groups_of_a_claim_and_claims_never_share_a_folder(groups: set[tuple[str, int, str]]) -> None:
+    assert len({identity(claim, entry, [device]) for claim, entry, device in groups}) == len(groups)
 
 
 def test_several_users_take_an_option_of_the_daemon(node: Node) -> None:
