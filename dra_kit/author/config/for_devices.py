@@ -30,8 +30,9 @@ def checked(config: str, wanted: Wanted) -> ForDevices:
         )
     found: dict[str, tuple[bool | int | str, ...]] = {}
     for name, value in wanted.items():
-        if not isinstance(name, str) or (wrong := qualified_name(name, "name")):
-            text = f": {wrong[0].detail}" if isinstance(name, str) else ""
+        wrong = qualified_name(name, "name") if isinstance(name, str) else []
+        if wrong or not isinstance(name, str):
+            text = f": {wrong[0].detail}" if wrong else ""
             raise ConfigurationError(
                 f"config {config}: for_devices: {shown(name)} is no name of an attribute{text}; write {example}"
             )
