@@ -17,9 +17,6 @@ from pydantic import BaseModel
 from dra_kit import __version__
 from dra_kit.author.driver import Driver
 from dra_kit.controller.active import ActiveParts
-from dra_kit.controller.author_handlers.loading import load
-from dra_kit.controller.author_handlers.operator import AuthorHandlers
-from dra_kit.controller.binding.part import DeviceBinding
 from dra_kit.controller.claims.announcing import Announcing
 from dra_kit.controller.claims.backlog import Backlog
 from dra_kit.controller.claims.follower import ClaimFollower
@@ -32,9 +29,7 @@ from dra_kit.controller.election.elector import Elector
 from dra_kit.controller.election.leadership import Leadership
 from dra_kit.controller.election.record import Timing
 from dra_kit.controller.owner import Owner
-from dra_kit.controller.pools.pools import ClusterPools
 from dra_kit.controller.startup import Startup
-from dra_kit.controller.taint_rules.keeping import TaintRules
 from dra_kit.controller.upkeep.orphan_slices import OrphanSlices
 from dra_kit.kube.client import Client
 from dra_kit.kube.connection.credentials import Credentials, load_credentials
@@ -182,7 +177,11 @@ def _wired(
     of_claims = _for_claims(driver, client, follower, recorder, progress)
     for part in (*of_claims, *_for_cluster(driver, settings, client, context, metrics)):
         active.add(part)
-    if (registry := load(driver)) is not None:
+    if driver.handler_module.used:
+        from dra_kit.controller.author_handlers.loading import load  # as for the parts below
+        from dra_kit.controller.author_handlers.operator import AuthorHandlers
+
+        registry = load(driver)
         handlers = AuthorHandlers(
             driver, registry, context,
             credentials=credentials, client=client, user_agent=_user_agent(driver),
@@ -205,6 +204,8 @@ def _for_claims(
     if driver.observer is not None:
         yield Observing(follower, driver.observer, driver.name, progress)
     if driver.binder is not None:
+        from dra_kit.controller.binding.part import DeviceBinding  # most drivers bind nothing
+
         yield DeviceBinding(driver.name, driver.binder, client, follower, recorder)
 
 
@@ -215,10 +216,14 @@ def _for_cluster(
     yield OrphanSlices(client, driver.name)
     source = cluster_source(driver)
     if source is not None:
+        from dra_kit.controller.pools.pools import ClusterPools  # most drivers have none of their own
+
         pools = ClusterPools(driver.name, source, client, context, Owner(client, settings.cluster_role))
         metrics.read(pools.readings)
         yield pools
     if driver.taint_rules is not None:
+        from dra_kit.controller.taint_rules.keeping import TaintRules  # most drivers have none
+
         yield TaintRules(driver.name, driver.taint_rules, client, context, Owner(client, settings.cluster_role))
 
 

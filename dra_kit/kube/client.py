@@ -12,7 +12,7 @@ from dra_kit.errors import Gone, Invalid
 from dra_kit.kube.connection.credentials import Credentials
 from dra_kit.kube.http.call import Call
 from dra_kit.kube.http.status import Answer, decode
-from dra_kit.kube.http.transport import Transport
+from dra_kit.kube.http.transport import CONNECTIONS, Transport
 from dra_kit.kube.http.watching import WatchEvent, event_from_line, lines
 from dra_kit.kube.resources import PODS, Resource
 
@@ -48,10 +48,13 @@ class Client:
         credentials: server and identity.
         user_agent: such as ``dra-kit/0.1.0 dra.pizza``.
         timeout: seconds for each request and its answer.
+        connections: for requests at once; the others wait. Each watch has one of its own besides.
     """
 
-    def __init__(self, credentials: Credentials, *, user_agent: str, timeout: float = 30) -> None:
-        self._transport = Transport(credentials, user_agent=user_agent, timeout=timeout)
+    def __init__(
+        self, credentials: Credentials, *, user_agent: str, timeout: float = 30, connections: int = CONNECTIONS
+    ) -> None:
+        self._transport = Transport(credentials, user_agent=user_agent, timeout=timeout, connections=connections)
 
     async def __aenter__(self) -> Self:
         return self

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dra_kit.author.driver import Driver
 from dra_kit.errors import ConfigurationError, TargetError
-from dra_kit.process.tracebacks import place_of
 from dra_kit.values.nearest import did_you_mean
+
+if TYPE_CHECKING:
+    from dra_kit.author.driver import Driver
 
 DEFAULT_ATTRIBUTE = "driver"
 GLOB_SUFFIXES = (".yaml", ".yml")
@@ -167,6 +168,8 @@ def _import_places(places: list[Path]) -> Iterator[None]:
 
 
 def _author_failed(target: str, error: BaseException, doing: str = _IMPORT) -> TargetError:
+    from dra_kit.process.tracebacks import place_of  # which knows pydantic
+
     text = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
     place = f" at {place_of(error) or _last(error)}"
     if isinstance(error, SyntaxError) and error.text:
@@ -189,6 +192,8 @@ def _last(error: BaseException) -> str:
 
 
 def _drivers(target: str, named: str, module: ModuleType, attribute: str, *, number: int) -> list[Driver[Any, Any]]:
+    from dra_kit.author.driver import Driver  # a command may say what it loads before it imports this
+
     attribute = attribute or DEFAULT_ATTRIBUTE
     try:
         found = getattr(module, attribute)
@@ -212,6 +217,8 @@ def _called(target: str, function: Callable[[], object], attribute: str) -> Driv
 
 
 def _checked(target: str, attribute: str, what: str, found: object) -> Driver[Any, Any]:
+    from dra_kit.author.driver import Driver
+
     if inspect.iscoroutine(found):
         found.close()
         raise TargetError(f"TARGET {target}: {attribute} is async def; write a plain def that returns a dra_kit.Driver")

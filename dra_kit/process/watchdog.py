@@ -62,7 +62,7 @@ class Watchdog:
 
     def _watch(self, watched: int) -> None:
         reported = 0.0
-        while not self._stopped.wait(min(BEAT, self._patience / 2)):
+        while not self._stopped.wait(self._until_overdue()):
             beat = self._beat
             if time.monotonic() - beat > self._patience and beat != reported:
                 reported = beat
@@ -71,6 +71,10 @@ class Watchdog:
                     "runs in a thread",
                     extra={"seconds": round(time.monotonic() - beat), "at": _place_of(watched)},
                 )
+
+    def _until_overdue(self) -> float:
+        """Return the seconds until a loop that gives no further sign of life is late; a beat, if it is late already."""
+        return max(min(BEAT, self._patience / 2), self._beat + self._patience - time.monotonic())
 
 
 def _place_of(thread: int) -> str:

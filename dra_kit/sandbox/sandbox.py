@@ -270,9 +270,11 @@ class Sandbox:
 
     async def causes(self, pods: Sequence[ObjectView]) -> Mapping[str, Sequence[Cause]]:
         """Return what stands in the way of pods without a node, by UID."""
-        from dra_kit.sandbox.cluster.causes import pod_causes
+        if not pods:
+            return {}
+        from dra_kit.sandbox.cluster.causes import pod_causes  # what explains is not needed where all goes well
 
-        return await pod_causes(self.informers, self.client, pods, self._settings.gates) if pods else {}
+        return await pod_causes(self.informers, self.client, pods, self._settings.gates)
 
     @property
     def drivers(self) -> Sequence[str]:

@@ -95,8 +95,10 @@ def reallocated_while_kubelet_down(node: Node) -> None:
     node.start_kubelet()
     node.served(first, second)
     node.holds()
-    node.cluster.writes.forget()  # an Event for each refusal, however often the kubelet has asked
     node.release(first, second)
+    node.driver.stop(signal.SIGTERM)  # writes what it has counted of refusals, however often the kubelet has asked
+    node.driver.start()
+    node.cluster.writes.forget()
     node.check()
 
 

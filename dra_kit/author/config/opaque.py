@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
 from pydantic_core import CoreSchema
 from typing_extensions import TypeVar
 
+from dra_kit.author.config.for_devices import ForDevices, Wanted, checked
 from dra_kit.author.models.containers import with_lax_containers
 from dra_kit.errors import ConfigurationError
 
@@ -26,6 +27,10 @@ class OpaqueConfig(BaseModel):
         api_version: ``group/version`` that manifests write, for example ``kitchen.pizza.example/v1``; inherited.
         kind: the kind that manifests write, when it is not the class name (two versions of one kind).
         upgrades_from: older versions that are still accepted; each has an ``upgrade`` method.
+        for_devices: attributes that a device must publish to be configured by it, ``{"type": "mig"}`` or
+            ``{"type": ["gpu", "mig"]}``; inherited. An entry that is for all requests is passed over for other
+            devices; one that names the request of such a device is refused when the claim is prepared, and by
+            ``dra-kit lint`` where no device that the request can get is one of them. Without it: for all devices.
 
     Raises:
         ConfigurationError: when the class is declared, naming what cannot work.
@@ -36,6 +41,7 @@ class OpaqueConfig(BaseModel):
     api_version_: ClassVar[str] = ""
     kind_: ClassVar[str] = ""
     upgrades_from_: ClassVar[tuple[type[OpaqueConfig], ...]] = ()
+    for_devices_: ClassVar[ForDevices] = {}
 
     def __init_subclass__(
         cls,
@@ -43,6 +49,7 @@ class OpaqueConfig(BaseModel):
         api_version: str | None = None,
         kind: str | None = None,
         upgrades_from: Sequence[type[OpaqueConfig]] = (),
+        for_devices: Wanted | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init_subclass__(**kwargs)
@@ -60,6 +67,8 @@ class OpaqueConfig(BaseModel):
             raise ConfigurationError(f"config {cls.__name__}: kind= and upgrades_from= need api_version= beside them")
         cls.kind_ = kind or cls.__name__
         cls.upgrades_from_ = tuple(upgrades_from)
+        if for_devices is not None:
+            cls.for_devices_ = checked(cls.__name__, for_devices)
         for older in cls.upgrades_from_:
             if older.upgrade is OpaqueConfig.upgrade or inspect.iscoroutinefunction(older.upgrade):
                 raise ConfigurationError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
@@ -130,6 +131,14 @@ class ChildProcess(Effect[RunningProcess, HardwareT]):
 
         Called before each start, and when the program has been ended; by default nothing.
         """
+
+    def log_level(self, line: str) -> int:
+        """Return the level at which a line of its output is logged, as :mod:`logging` counts; by default INFO.
+
+        DEBUG is for what it writes again and again while all is well, such as whenever ``alive`` asks it.
+        """
+        del line
+        return logging.INFO
 
     def with_runner(self, runner: ChildRunner) -> Self:
         """Return the same effect run by this runner; the framework calls it."""

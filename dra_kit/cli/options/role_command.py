@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from dra_kit.author.driver import Driver
-from dra_kit.cli.options.driver_settings import settings_options
-from dra_kit.process.target import load_driver
+if TYPE_CHECKING:
+    from dra_kit.author.driver import Driver
 
 
 class RoleCommand(click.Command):
@@ -21,6 +20,8 @@ class RoleCommand(click.Command):
         own = super().get_params(ctx)
         driver = None if ctx.resilient_parsing else self.load(own, args)
         if driver is not None:
+            from dra_kit.cli.options.driver_settings import settings_options
+
             ctx.meta["driver"] = driver
             ctx.meta["driver_options"] = settings_options(driver, own)
         return super().parse_args(ctx, args)
@@ -33,7 +34,11 @@ class RoleCommand(click.Command):
             args: its arguments.
         """
         target = target_of(own, args)
-        return load_driver(target) if target is not None else None
+        if target is None:
+            return None
+        from dra_kit.process.target import load_driver  # what a driver is made of takes long to import
+
+        return load_driver(target)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the command's own options, and those of the driver that was loaded for this call."""

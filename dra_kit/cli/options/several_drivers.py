@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from dra_kit.author.driver import Driver
-from dra_kit.cli.options.driver_settings import setting_value, settings_options
 from dra_kit.errors import ConfigurationError
 from dra_kit.sandbox.driver.settings.named_settings import by_driver
+
+if TYPE_CHECKING:
+    from dra_kit.author.driver import Driver
 
 SET: Final = "--set"
 
@@ -25,6 +26,8 @@ def options_of_drivers(drivers: Sequence[Driver[Any, Any]], own: Iterable[click.
     Raises:
         ConfigurationError: when a setting would take the place of an option of dra-kit.
     """
+    from dra_kit.cli.options.driver_settings import settings_options  # a command without a driver needs none of it
+
     own = list(own)
     of_each = {driver.name: settings_options(driver, own, meta_key=_meta_key(driver.name)) for driver in drivers}
     owners: dict[str, list[str]] = {}
@@ -57,6 +60,8 @@ def given_settings(
     Raises:
         ConfigurationError: a text of ``--set`` names no setting, or one of several drivers.
     """
+    from dra_kit.cli.options.driver_settings import setting_value
+
     pairs: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dra_kit.author.driver import Driver
-from dra_kit.cli.options.driver_settings import author_settings
-
 if TYPE_CHECKING:
+    from dra_kit.author.driver import Driver
     from dra_kit.sandbox.driver.drivers import SandboxDriver
 
 
@@ -28,6 +26,7 @@ def sandbox_driver(
     Raises:
         ConfigurationError: the project is wrong, or the driver has not the settings that it names.
     """
+    from dra_kit.cli.options.driver_settings import author_settings
     from dra_kit.process.target import load_drivers
     from dra_kit.sandbox.driver.drivers import SandboxDriver, device_classes, project_settings, successors
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
+import importlib
 import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,13 +22,12 @@ from dra_kit.cli.options.several_drivers import SET, given_settings
 from dra_kit.cli.sandbox.down import down, how_to_end, how_to_use
 from dra_kit.cli.sandbox.driver import sandbox_driver
 from dra_kit.cli.sandbox.env import env
-from dra_kit.cli.sandbox.interruptible import run_interruptibly
 from dra_kit.cli.sandbox.list import list_command
 from dra_kit.cli.sandbox.schema import schema_command
 from dra_kit.cli.sandbox.targets import Loaded, load_stories, load_targets
 from dra_kit.errors import ConfigurationError, DraKitError, TargetError
 from dra_kit.process import collection
-from dra_kit.process import logging as process_logging
+from dra_kit.sandbox.timeline.view.printer import EntryPrinter
 from dra_kit.values.nearest import did_you_mean
 
 if TYPE_CHECKING:
@@ -54,8 +54,11 @@ class SandboxCommand(RoleCommand):
             args.remove(target)
             return COMMANDS[target].make_context(f"{info_name} {target}", args, parent, **extra)
         try:
-            with _announced():
-                return super().make_context(info_name, args, parent, **extra)
+            with _announced(), ExitStack() as until_made:
+                until_made.enter_context(collection.paused())
+                context = super().make_context(info_name, args, parent, **extra)
+                context.call_on_close(until_made.pop_all().close)
+                return context
         except TargetError as error:
             hint = did_you_mean(target, COMMANDS)
             if not hint or Path(str(target)).exists():
@@ -64,7 +67,7 @@ class SandboxCommand(RoleCommand):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run; in the background, whoever has started it learns of an error."""
-        with _announced(), collection.paused():
+        with _announced():
             return super().invoke(ctx)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -75,8 +78,15 @@ class SandboxCommand(RoleCommand):
         ctx.meta["arguments"] = list(args)
         if target_of(self.params, args) is None and not {*ctx.help_option_names} & {*args} and _is_project_here():
             args = [_HERE, *args]
+        printer = ctx.meta["printer"] = EntryPrinter(sys.stdout)
+
+        def loading(target: str) -> None:
+            if {*ctx.help_option_names, "--detach"}.isdisjoint(args):
+                printer.entry(f"loading {'the driver of this project' if target == _HERE else target}")
+                _import_aside()
+
         if not ctx.resilient_parsing:
-            ctx.meta["drivers"], ctx.meta["driver_options"] = load_targets(self.params, args, "--story")
+            ctx.meta["drivers"], ctx.meta["driver_options"] = load_targets(self.params, args, "--story", loading)
         return click.Command.parse_args(self, ctx, args)
 
 
@@ -97,6 +107,11 @@ def _is_project_here() -> bool:
 
     project = project_of(_HERE)
     return project is not None and bool(project.driver[0])
+
+
+def _import_aside() -> None:
+    """Import aiohttp in a thread: it reads the system's certificate authorities, and others may run meanwhile."""
+    threading.Thread(target=importlib.import_module, args=("aiohttp",), name="import").start()
 
 
 class NewFile(click.Path):
@@ -231,6 +246,12 @@ def command(ctx: click.Context, /, targets: tuple[str, ...], **options: Any) -> 
     if options["detach"]:
         _detach(ctx, options)
         return
+    printer: EntryPrinter = ctx.meta["printer"]
+    printer.entry(f"a cluster in this process starts, {_with_drivers([driver.name for _, driver in loaded])}")
+    import asyncio  # what a cluster is made of takes long to import: the line comes before
+
+    from dra_kit.cli.sandbox.interruptible import run_interruptibly
+    from dra_kit.process import logging as process_logging
     from dra_kit.sandbox.run.detached import bounded_log
     from dra_kit.sandbox.timeline.view.live import LiveView
 
@@ -238,8 +259,7 @@ def command(ctx: click.Context, /, targets: tuple[str, ...], **options: Any) -> 
     process_logging.configure("text", min(shown, logging.INFO))  # the sandbox looks at more than is shown
     for handler in logging.getLogger().handlers:
         handler.setLevel(shown)
-    view = LiveView(sys.stdout)
-    view.entry(f"a cluster in this process starts, {_with_drivers([driver.name for _, driver in loaded])}")
+    view = LiveView(printer)
     with bounded_log():
         code = asyncio.run(run_interruptibly(_session(ctx, options, view), view.cut_off))
     ctx.exit(code)
@@ -296,6 +316,8 @@ def _hint(target: str) -> None:
 
 
 def _session(ctx: click.Context, options: Mapping[str, Any], view: LiveView) -> Session:
+    import asyncio
+
     from dra_kit.sandbox.run.detached import announce, is_detached
     from dra_kit.sandbox.run.environment import leave_record
     from dra_kit.sandbox.run.session import Session, Task

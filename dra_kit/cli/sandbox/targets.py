@@ -11,8 +11,6 @@ import click
 from dra_kit.cli.options.role_command import targets_of, values_of
 from dra_kit.cli.options.several_drivers import options_of_drivers
 from dra_kit.errors import ConfigurationError
-from dra_kit.process.target import load_driver
-from dra_kit.sandbox.driver.drivers import require_distinct
 
 if TYPE_CHECKING:
     from dra_kit.author.driver import Driver
@@ -23,7 +21,10 @@ Loaded = tuple[str, "Driver[Any, Any]"]
 
 
 def load_targets(
-    own: Sequence[click.Parameter], args: Sequence[str], option: str
+    own: Sequence[click.Parameter],
+    args: Sequence[str],
+    option: str,
+    loading: Callable[[str], None] = lambda _: None,
 ) -> tuple[list[Loaded], list[click.Option]]:
     """Return the drivers that the arguments name, with the options of their settings.
 
@@ -34,6 +35,7 @@ def load_targets(
         own: the command's own options.
         args: its arguments.
         option: that names folders of stories.
+        loading: called with a TARGET before it is loaded, and before anything is imported for that.
 
     Raises:
         ConfigurationError: a driver or a story cannot be loaded, two drivers have one name, or a setting takes the
@@ -45,6 +47,10 @@ def load_targets(
     def load(targets: Callable[[], Sequence[str]]) -> None:
         nonlocal options
         while fresh := [target for target in targets() if not any(_same(target, known) for known, _ in found)]:
+            loading(fresh[0])
+            from dra_kit.process.target import load_driver
+            from dra_kit.sandbox.driver.drivers import require_distinct
+
             found.append((fresh[0], load_driver(fresh[0])))
             require_distinct((target, driver.name) for target, driver in found)
             options = options_of_drivers([driver for _, driver in found], own)

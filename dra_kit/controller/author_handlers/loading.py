@@ -16,8 +16,8 @@ from dra_kit.process.tracebacks import place_of
 _one_at_a_time: Final = threading.Lock()  # kopf's default registry is one for the process, a sandbox has several roles
 
 
-def load(driver: Driver[Any, Any]) -> kopf.OperatorRegistry | None:
-    """Import the module; the registry with its handlers, None where the driver has none.
+def load(driver: Driver[Any, Any]) -> kopf.OperatorRegistry:
+    """Import the module of a driver that has handlers, and return the registry with them.
 
     While it is imported kopf's default registry is the driver's, so that ``@kopf.on.event(…)`` needs no ``registry=``.
 
@@ -25,8 +25,6 @@ def load(driver: Driver[Any, Any]) -> kopf.OperatorRegistry | None:
         ConfigurationError: it cannot be imported, or registers nothing.
     """
     module = driver.handler_module
-    if not module.used:
-        return None
     with _one_at_a_time:
         former = kopf.get_default_registry()
         kopf.set_default_registry(module.registry)

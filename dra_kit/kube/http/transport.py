@@ -17,7 +17,9 @@ from dra_kit.kube.http.status import error_from_answer, warning_text
 
 log: logging.Logger = logging.getLogger(__name__)
 
-_CONNECTIONS = 16  # a burst finds them open, or opens them: more make the first burst wait for TLS handshakes
+CONNECTIONS = 16
+"""A burst finds them open, or opens them: more make the first burst wait for TLS handshakes."""
+
 _CONNECT_SECONDS = 10.0
 _KEEP_ALIVE_SECONDS = 80.0  # kube-apiserver closes an idle connection after 90
 _REMEMBERED_WARNINGS = 1000
@@ -33,9 +35,13 @@ class Transport:
         credentials: server and identity.
         user_agent: the ``User-Agent`` header; the part before the slash becomes the default field manager.
         timeout: seconds for a request and its answer, waiting for a connection included.
+        connections: for requests at once.
     """
 
-    def __init__(self, credentials: Credentials, *, user_agent: str, timeout: float) -> None:
+    def __init__(
+        self, credentials: Credentials, *, user_agent: str, timeout: float, connections: int = CONNECTIONS
+    ) -> None:
+        self._connections = connections
         self.requests: Counter[tuple[str, str]] = Counter()
         self.answers: Counter[tuple[str, str]] = Counter()
         self._credentials = credentials
@@ -146,7 +152,7 @@ class Transport:
             # streams keep a connection each and must not starve requests, so they have a pool without a limit
             session = self._sessions[streaming] = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
-                    limit=0 if streaming else _CONNECTIONS, keepalive_timeout=_KEEP_ALIVE_SECONDS
+                    limit=0 if streaming else self._connections, keepalive_timeout=_KEEP_ALIVE_SECONDS
                 ),
                 headers={"Accept": "application/json", "User-Agent": self._user_agent},
                 # without Accept-Encoding kube-apiserver does not compress answers of more than 128 KiB

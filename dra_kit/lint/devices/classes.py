@@ -8,12 +8,13 @@ from itertools import takewhile
 
 from dra_kit import cel
 from dra_kit.errors import CelCompileError
-from dra_kit.lint.devices.matching import Chain, evaluated, foreign_devices
+from dra_kit.lint.devices.matching import Chain, evaluated, foreign_devices, is_about, passes
 from dra_kit.lint.fixes.remedy import Rewrite
 from dra_kit.lint.structure.fields import Problem
 from dra_kit.lint.structure.manifest import Manifest
 from dra_kit.lint.surroundings import Surroundings
 from dra_kit.resource import v1
+from dra_kit.resource.mistakes.advertised import KnownDevice
 from dra_kit.resource.mistakes.catalogue import driver_of
 from dra_kit.resource.mistakes.expression import Expression, compiled
 from dra_kit.resource.mistakes.mistake import Mistake
@@ -25,10 +26,12 @@ class WrittenChoice:
     """A choice to satisfy a request, as it is written: its only one, or a subrequest.
 
     Attributes:
+        request: its name, of a subrequest ``request/subrequest``.
         path: of the field.
         asked: what is asked for, with the defaults of the API server.
     """
 
+    request: str
     path: str
     asked: v1.ExactDeviceRequest | v1.DeviceSubRequest
 
@@ -159,6 +162,21 @@ def selectors_of(selectors: Sequence[v1.DeviceSelector]) -> tuple[cel.Selector, 
     return tuple(made)
 
 
+def selectors_for(choice: WrittenChoice, device_class: v1.DeviceClass) -> tuple[v1.DeviceSelector, ...]:
+    """Return the selectors that a device must pass for a choice: those of its class, then its own."""
+    return (*device_class.spec.selectors, *choice.asked.selectors)
+
+
+def known_matching(
+    selectors: Sequence[v1.DeviceSelector], surroundings: Surroundings
+) -> Sequence[tuple[KnownDevice, int]]:
+    """Return the known devices that pass selectors, with their numbers; none if there may be others."""
+    programs, advertised = selectors_of(selectors), surroundings.advertised
+    if advertised is None or programs is None or not is_about(programs, advertised):
+        return ()
+    return [(device, number) for device, number in advertised.distinct if passes(programs, device.view)]
+
+
 def written_choices(manifest: Manifest) -> Iterator[WrittenChoice]:
     """Yield the requests of a claim or template, and the ways to satisfy them."""
     if manifest.claim is None:
@@ -167,6 +185,7 @@ def written_choices(manifest: Manifest) -> Iterator[WrittenChoice]:
     for index, request in enumerate(spec.devices.requests):
         where = f"{path}.devices.requests[{index}]"
         if request.exactly is not None:
-            yield WrittenChoice(f"{where}.exactly", request.exactly)
+            yield WrittenChoice(request.name, f"{where}.exactly", request.exactly)
         for number, alternative in enumerate(request.first_available):
-            yield WrittenChoice(f"{where}.firstAvailable[{number}]", alternative)
+            name = f"{request.name}/{alternative.name}"
+            yield WrittenChoice(name, f"{where}.firstAvailable[{number}]", alternative)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
-from dra_kit.lint.devices.classes import WrittenChoice, selectors_of, written_choices
-from dra_kit.lint.devices.matching import is_about, passes
+from dra_kit.lint.devices.classes import known_matching, selectors_for, written_choices
 from dra_kit.lint.structure.fields import Problem
 from dra_kit.lint.structure.manifest import Manifest
 from dra_kit.lint.surroundings import Surroundings
 from dra_kit.resource import v1
-from dra_kit.resource.mistakes.advertised import KnownDevice
 from dra_kit.values.nearest import did_you_mean
 
 
@@ -28,7 +26,7 @@ def count_problems(
             yield Problem(path, "zero-count", text, "write how many devices are needed, or remove the request")
             continue
         device_class = classes.get(body.asked.device_class_name)
-        known = _matching(body, device_class, surroundings) if device_class is not None else []
+        known = known_matching(selectors_for(body, device_class), surroundings) if device_class is not None else []
         found = sum(number for _, number in known)
         shared = any(device.view.allow_multiple_allocations for device, _ in known)
         if found and not shared and found < body.asked.count:
@@ -46,7 +44,8 @@ def capacity_problems(
         requests = body.asked.capacity.requests if body.asked.capacity is not None else {}
         if device_class is None or not requests:
             continue
-        known = [device.device.capacity for device, _ in _matching(body, device_class, surroundings)]
+        matching = known_matching(selectors_for(body, device_class), surroundings)
+        known = [device.device.capacity for device, _ in matching]
         for name, asked in requests.items() if known else ():
             path = f"{body.path}.capacity.requests[{name}]"
             there = [capacity[name].value for capacity in known if name in capacity]
@@ -58,14 +57,3 @@ def capacity_problems(
             elif asked > max(there):
                 text = f"{asked} of {name} is asked for, and no device that matches has more than {max(there)}"
                 yield Problem(path, "too-much-capacity", text, f"ask for at most {max(there)}")
-
-
-def _matching(
-    body: WrittenChoice, device_class: v1.DeviceClass, surroundings: Surroundings
-) -> Sequence[tuple[KnownDevice, int]]:
-    """Return the known devices that a request means, with their numbers; none if there may be others."""
-    of_class, own = selectors_of(device_class.spec.selectors), selectors_of(body.asked.selectors)
-    advertised = surroundings.advertised
-    if advertised is None or of_class is None or own is None or not is_about((*of_class, *own), advertised):
-        return ()
-    return [(device, number) for device, number in advertised.distinct if passes((*of_class, *own), device.view)]

@@ -163,6 +163,11 @@ _DEVICES: Final = (
     Rule("too-few-devices", "warning", "A request asks for more devices than match it."),
     Rule("too-much-capacity", "error", "A request asks for more of a capacity than any device that matches it has."),
     Rule("opaque-config", "error", "Opaque configuration that the driver refuses."),
+    Rule(
+        "config-for-other-devices",
+        "error",
+        "Opaque configuration names a request, or stands in a class, of which no device takes its kind.",
+    ),
 )
 _REFERENCES: Final = (
     Rule(

@@ -262,7 +262,7 @@ class Children:
     ) -> Program:
         return Program(
             title_of(child), process, ours=ours, end_within=child.end_within, output=output, holding=holding,
-            ended=self._has_ended, stop=partial(call, child.stop),
+            ended=self._has_ended, stop=partial(call, child.stop), level=child.log_level,
         )  # fmt: skip
 
     def _has_ended(self, program: Program) -> None:

@@ -35,6 +35,7 @@ class Program:
         holding: the lock that makes it ours; given up with it.
         ended: called once when the program has ended.
         stop: asks it to end in its own words; whether it was asked.
+        level: at which a line of its output is logged.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Program:
         holding: Holding,
         ended: Callable[[Program], None],
         stop: Callable[[], Awaitable[bool]],
+        level: Callable[[str], int],
     ) -> None:
         self.title = title
         self.process = process
@@ -61,6 +63,7 @@ class Program:
         self._holding = holding
         self._ended = ended
         self._stop = stop
+        self._level = level
         self._gone = asyncio.Event()
         self._watch = asyncio.ensure_future(self._wait())
 
@@ -99,7 +102,14 @@ class Program:
             return
         self._unread = ""
         for line in lines:
-            logger.info("program says", extra={"program": self.title, "pid": self.process.pid, "line": line})
+            fields = {"program": self.title, "pid": self.process.pid, "line": line}
+            logger.log(self._level_of(line), "program says", extra=fields)
+
+    def _level_of(self, line: str) -> int:
+        try:
+            return int(self._level(line))
+        except Exception:  # noqa: BLE001 - of the author's code; no line is lost for it
+            return logging.INFO
 
     async def end(self, *, hangs: bool = False) -> bool:
         """Ask it to end, then end it with all of its session; whether nothing is left.

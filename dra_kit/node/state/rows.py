@@ -199,9 +199,9 @@ def put_effect(db: sqlite3.Connection, record: EffectRecord) -> None:
         record.boot_id, record.error,
     )  # fmt: skip
     db.execute(
-        "UPDATE effects SET keys = ?4, phase = ?5, outcome = ?6, boot_id = ?7, error = ?8, checksum = ?9 "
-        "WHERE number = ?1 AND effect = ?2 AND spec = ?3",
-        (*values, checksum(values)),
+        "UPDATE effects SET keys = ?, phase = ?, outcome = ?, boot_id = ?, error = ?, checksum = ? "
+        "WHERE number = ? AND effect = ? AND spec = ?",
+        (*values[3:], checksum(values), *values[:3]),
     )
 
 

@@ -33,16 +33,16 @@ _REMEMBERED: Final = 256  # records; more than a node has
 
 # nothing is stored for a claim that was released since; not OR REPLACE: columns of a newer release stay as they are
 _PUT: Final = (
-    "INSERT INTO claims (uid, namespace, name, phase, record, checksum) SELECT ?1, ?2, ?3, ?4, ?5, ?6 "
-    "WHERE NOT EXISTS (SELECT 1 FROM epochs WHERE uid = ?1 AND epoch > ?7) "
+    "INSERT INTO claims (uid, namespace, name, phase, record, checksum) SELECT ?, ?, ?, ?, ?, ? "
+    "WHERE NOT EXISTS (SELECT 1 FROM epochs WHERE uid = ? AND epoch > ?) "
     "ON CONFLICT (uid) DO UPDATE SET namespace = excluded.namespace, name = excluded.name, phase = excluded.phase, "
     "record = excluded.record, checksum = excluded.checksum"
 )
 
 
 _CLAIM_AND_NEEDS: Final = (
-    f"SELECT {CLAIM}, NULL FROM claims WHERE uid = ?1 "  # noqa: S608 - a constant
-    f"UNION ALL SELECT {', '.join(['NULL'] * len(CLAIM.split(',')))}, effect FROM effect_claims WHERE uid = ?1"
+    f"SELECT {CLAIM}, NULL FROM claims WHERE uid = ? "  # noqa: S608 - a constant
+    f"UNION ALL SELECT {', '.join(['NULL'] * len(CLAIM.split(',')))}, effect FROM effect_claims WHERE uid = ?"
 )
 
 
@@ -135,7 +135,7 @@ class Store(EffectStore):
         Raises:
             StoreError: another release wrote a record that this one does not understand.
         """
-        rows = self._db.read(_CLAIM_AND_NEEDS, uid)
+        rows = self._db.read(_CLAIM_AND_NEEDS, uid, uid)
         records = [self._claim(row[:-1]) for row in rows if row[0] is not None]
         return (records[0] if records else None), {row[-1] for row in rows if row[0] is None}
 
@@ -229,7 +229,7 @@ class Store(EffectStore):
             if outcomes and _are_replaced(db, outcomes):
                 stored = record.model_copy(update={"outdated": True})
             row = claim_row(stored)
-            if not db.execute(_PUT, (*row, epoch)).rowcount:
+            if not db.execute(_PUT, (*row, record.uid, epoch)).rowcount:
                 raise TransientError(
                     f"claim {record.reference} was released while it was being prepared; it is prepared anew when the "
                     "kubelet asks again",

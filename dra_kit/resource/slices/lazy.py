@@ -19,7 +19,7 @@ from dra_kit.resource.v1 import (
 
 _Model = TypeVar("_Model", bound=APIModel)
 
-_NO_DEVICE: Final = vars(Device())
+_NO_DEVICE: Final = vars(Device.model_construct())  # Device() would build what checks devices while this is imported
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 

@@ -15,6 +15,7 @@ from dra_kit.apiserver.server import ApiServer
 from dra_kit.errors import DraKitError, InternalError
 from dra_kit.kube.client import Client
 from dra_kit.kube.connection.credentials import Credentials
+from dra_kit.kube.http.transport import CONNECTIONS
 from dra_kit.kube.resources import (
     DEVICE_CLASSES,
     DEVICE_TAINT_RULES,
@@ -82,11 +83,13 @@ class ControlPlane:
         self._work: asyncio.Task[None] | None = None
         self._failure_raised = False
         self._informers: Informers | None = None
+        self._credentials: Credentials | None = None
 
     async def __aenter__(self) -> Self:
         try:
             await self._stack.enter_async_context(self.server)
-            client = await self.connect("dra-kit-sandbox")
+            # what lists each kind once does so one after the other: handshakes take longer than the lists
+            client = await self.connect("dra-kit-sandbox", connections=1)
             informers = self._informers = Informers(client, _FOLLOWED)
             manager = ControllerManager(
                 await self.connect("kube-controller-manager"), informers, time_scale=self._time_scale
@@ -125,11 +128,20 @@ class ControlPlane:
 
     def credentials(self) -> Credentials:
         """Return credentials for clients: they may do everything."""
-        return Credentials(self.server.connection())
+        if self._credentials is None:
+            self._credentials = Credentials(self.server.connection())  # one TLS context for all clients
+        return self._credentials
 
-    async def connect(self, user_agent: str) -> Client:
-        """Return a client for the running event loop, closed with the control plane."""
-        return await self._stack.enter_async_context(Client(self.credentials(), user_agent=user_agent))
+    async def connect(self, user_agent: str, *, connections: int = CONNECTIONS) -> Client:
+        """Return a client for the running event loop, closed with the control plane.
+
+        Args:
+            user_agent: of its requests.
+            connections: see :class:`dra_kit.kube.client.Client`.
+        """
+        return await self._stack.enter_async_context(
+            Client(self.credentials(), user_agent=user_agent, connections=connections)
+        )
 
     async def or_fail(self, work: Awaitable[object], others: Iterable[Awaitable[object]] = ()) -> None:
         """Wait for something, unless the control plane fails before: then that is cancelled, and the failure raised.

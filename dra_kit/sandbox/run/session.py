@@ -82,7 +82,7 @@ class Session:
         self._view = view
         self._ready = ready
         self._report = RunReport()
-        timeline, problems = Timeline(), PodProblems()
+        timeline, problems = Timeline(begin=view.begin), PodProblems()
         feed = TimelineFeed(timeline, task.timeline)
         timeline.subscribe(view.read)
         timeline.subscribe(problems.read)

@@ -80,7 +80,12 @@ Scalar = bool | int | str
 class Part(BaseModel):
     """A mapping in the file; keys that it does not have are refused."""
 
-    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        defer_build=True,  # a sandbox without a story needs few of them
+    )
 
 
 class ValueExpectation(Part):

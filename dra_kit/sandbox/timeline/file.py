@@ -196,8 +196,14 @@ def _adapter() -> TypeAdapter[Record]:
     return TypeAdapter(DiscriminatedRecord)
 
 
+_adapters: Final[dict[type[Any], TypeAdapter[Any]]] = {}
+"""What writes the records of one class: to make that of all classes takes long, and few occur at first."""
+
+
 def _line(record: Record) -> bytes:
-    return _adapter().dump_json(record, by_alias=True) + b"\n"
+    kind = type(record)
+    adapter = _adapters.get(kind) or _adapters.setdefault(kind, TypeAdapter(kind))
+    return adapter.dump_json(record, by_alias=True) + b"\n"
 
 
 def _lost_before(record: Record, lost: int) -> RecordsLost:

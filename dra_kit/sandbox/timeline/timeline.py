@@ -20,6 +20,7 @@ class Timeline:
     Args:
         wall: gives the time of day, in UTC.
         clock: gives seconds, and is never set back.
+        begin: by the clock, from which the seconds of records are counted; None for now.
     """
 
     def __init__(
@@ -27,10 +28,11 @@ class Timeline:
         *,
         wall: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
         clock: Callable[[], float] = time.monotonic,
+        begin: float | None = None,
     ) -> None:
         self._wall = wall
         self._clock = clock
-        self._begin = clock()
+        self._begin = clock() if begin is None else begin
         self._number = 0
         self._readers: list[Reader] = []
 

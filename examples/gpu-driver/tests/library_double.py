@@ -5,7 +5,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from gpu_driver.nvml.backend import WHOLE_GPU, RecoveryAction
+from gpu_driver.nvml.backend import WHOLE_GPU, ComputeMode, RecoveryAction
 from gpu_driver.nvml.fake.fake import first_state
 from gpu_driver.nvml.fake.profile import GpuType, Profile, ProfileGpu
 
@@ -15,6 +15,7 @@ _FLAGS = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-fPIC", "-shared"
 ALL_EVENTS = 0xC008
 """XIDs, GPUs that are not available, and recovery actions; old drivers know the first alone."""
 
+_EVENTS = {"xid": 0x8, "lost": 0x4000, "recoveryAction": 0x8000}
 _BRANDS = {"Nvidia": 14}
 _ARCHITECTURES = {"Turing": 6, "Ampere": 7, "Ada Lovelace": 8, "Hopper": 9, "Blackwell": 10}
 _CORES = {(7, 5): 64, (8, 0): 64, (8, 9): 128, (9, 0): 128, (10, 0): 128}
@@ -93,10 +94,12 @@ def _gpu(profile: Profile, gpu: ProfileGpu, kind: GpuType, events: int) -> list[
     cores = kind.sms * _CORES[major, minor]
     memory = -1 if kind.memory_mib is None else kind.memory_mib
     slices = kind.mig.compute_slices if kind.mig else 0
+    types = events & sum(_EVENTS[name] for name in kind.event_types)
+    modes = sum(1 << ComputeMode[name] for name in kind.compute_modes)
     return [
         f"gpu {gpu.uuid} {gpu.serial} {gpu.minor} {domain} {bus} {slot} {kind.pci_device_id:x} {_BRANDS[kind.brand]} "
         f"{_ARCHITECTURES[kind.architecture]} {major} {minor} {cores} {memory} {_ADDRESSING[kind.addressing_mode]} "
-        f"{toggle} {int(gpu.mig_mode)} {slices} {events:x} {kind.name}",
+        f"{toggle} {int(gpu.mig_mode)} {slices} {types:x} {modes:x} {kind.name}",
         *_rows(kind),
         *_foreign(profile, gpu),
     ]

@@ -25,16 +25,23 @@ SETTING = (
     "set_default_active_thread_percentage 25",
     "get_default_active_thread_percentage",
     "set_default_active_thread_percentage 101",
-    "get_default_active_thread_percentage",
+    "set_default_active_thread_percentage nonsense",
+    "set_default_active_thread_percentage 12.5",
     "get_default_device_pinned_mem_limit 0",
-    "set_default_device_pinned_mem_limit 0 1G",
-    "get_default_device_pinned_mem_limit 0",
+    *(
+        command
+        for limit in ("1G", "1023M", "6145M", "512K", "1.5G", "nonsense", "2048M", "0")
+        for command in (f"set_default_device_pinned_mem_limit 0 {limit}", "get_default_device_pinned_mem_limit 0")
+    ),
     "set_default_device_pinned_mem_limit 99 1G",
-    "set_default_device_pinned_mem_limit 0 nonsense",
+    "get_default_device_pinned_mem_limit 99",
+    "set_default_device_pinned_mem_limit UUID 2G",
+    "get_default_device_pinned_mem_limit UUID",
+    "get_default_device_pinned_mem_limit 0",
     "get_server_list",
     "no_such_command",
 )
-"""Before there is a server. :meth:`Session.record` starts one after them."""
+"""Before there is a server. :meth:`Session.record` starts one after them; ``UUID`` is the first GPU's."""
 _LIST = "get_server_list"
 _SOON = 30.0
 _USUAL = 60.0
@@ -102,12 +109,12 @@ class Session:
     def start(self) -> None:
         """Start the daemon, and wait until it can be asked."""
         self._run("-d")
-        self._wait(lambda: (self.pipe / "control").exists())
+        self._wait((self.pipe / PID_FILE).exists)
 
     def end(self) -> None:
-        """End it, and wait until it is gone."""
+        """End it, and wait until it is gone; its sockets stay."""
         self._ask("quit")
-        self._wait(lambda: not (self.pipe / "control").exists())
+        self._wait(lambda: not (self.pipe / PID_FILE).exists())
 
     def kill(self) -> None:
         """End it by force where it still runs."""
@@ -125,7 +132,7 @@ class Session:
         self._ask(_LIST)
 
     def _ask(self, command: str) -> None:
-        self._run(text=f"{command}\n")
+        self._run(text=f"{command.replace('UUID', self.environment['CUDA_VISIBLE_DEVICES'])}\n")
 
     def _run(self, *arguments: str, text: str = "") -> None:
         self.answers.append(self._call(*arguments, text=text))
@@ -145,6 +152,7 @@ class Session:
             )
             output.seek(0)
             asked = re.sub(r"-uid \d+", "-uid USER", text.strip())
+            asked = asked.replace(self.environment["CUDA_VISIBLE_DEVICES"], "UUID")
             return Answer(arguments, asked, done.returncode, _plain(output.read(), self._folder))
 
     def _files(self) -> dict[str, str]:

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_driver.config.kinds import GpuConfig, MigDeviceConfig, VfioDeviceConfig
+from gpu_driver.config.kinds import GpuConfig
 from gpu_driver.config.pinned_memory import limits
-from gpu_driver.config.precedence import winning
 from gpu_driver.driver import driver
 from gpu_driver.settings import Settings
 
@@ -139,25 +138,3 @@ def test_a_limit_by_index_means_the_same_device_as_by_uuid(
     index = data.draw(st.integers(0, len(uuids) - 1))
     limit = dra.QuantityField(f"{mebibytes}Mi")
     assert limits(uuids, None, {str(index): limit}) == limits(uuids, None, {sorted(uuids)[index]: limit})
-
-
-def entry(config: dra.OpaqueConfig, index: int, *requests: str) -> dra.ConfigEntry[dra.OpaqueConfig]:
-    return dra.ConfigEntry(config, "claim", index, requests)
-
-
-def test_the_last_entry_of_the_devices_kind_wins() -> None:
-    entries = [entry(GpuConfig(), 0), entry(GpuConfig(), 1), entry(MigDeviceConfig(), 2)]
-    won = winning(entries, GpuConfig, "gpu-0")
-    assert won is not None
-    assert won.index == 1
-
-
-@pytest.mark.parametrize("request_", ["gpu", "gpu/large"])
-def test_an_entry_that_names_the_request_and_is_of_another_kind_is_an_error(request_: str) -> None:
-    entries = [entry(GpuConfig(), 0), entry(VfioDeviceConfig(), 1, request_)]
-    with pytest.raises(dra.PermanentError, match=f"VfioDeviceConfig of the claim, for {request_} does not fit gpu-0"):
-        winning(entries, GpuConfig, "gpu-0")
-
-
-def test_without_an_entry_of_its_kind_a_device_has_none() -> None:
-    assert winning([entry(MigDeviceConfig(), 0)], GpuConfig, "gpu-0") is None

@@ -17,6 +17,7 @@ from gpu_driver.settings import Settings
 from tests.conftest import Node
 
 VERSION = "580.65.06"
+ROOT = Path("/")
 
 
 def spec(seen: Path) -> dict[str, Any]:
@@ -85,6 +86,20 @@ def test_the_libraries_of_a_driver_in_a_folder_of_its_own_have_the_hosts_paths(n
     (node.hardware.host / "usr").rename(root / "usr")
     paths = {mount.host_path for mount in driver_files(replace(node.hardware, fake=False), Path("/run/nvidia/driver"))}
     assert f"/run/nvidia/driver/usr/lib/x86_64-linux-gnu/libcuda.so.{VERSION}" in paths
+
+
+def test_libraries_that_the_system_has_links_to_are_mounted_from_where_they_are(node: Node) -> None:
+    """Such as where the driver is a file system image of its own; ``/`` of the links is the host's."""
+    host = node.hardware.host
+    (host / "usr/lib/x86_64-linux-gnu").rename(host / "image")
+    (host / "usr/lib/libcuda.so.1").symlink_to("libcuda.so")
+    (host / "usr/lib/libcuda.so").symlink_to("/image/libcuda.so.1")
+    (host / "usr/lib/libloop.so.1").symlink_to("libloop.so.1")
+    mounts = {mount.container_path: mount.host_path for mount in driver_files(replace(node.hardware, fake=False), ROOT)}
+    names = ("libcuda.so", "libcuda.so.1", f"libcuda.so.{VERSION}")
+    assert {name: mounts.get(f"/usr/local/nvidia/lib64/{name}") for name in names} == dict.fromkeys(
+        names, f"/image/libcuda.so.{VERSION}"
+    )
 
 
 def test_fake_libraries_are_mounted_from_where_they_are(node: Node) -> None:

@@ -14,7 +14,7 @@ from gpu_driver.nvml.backend import ComputeMode, NvmlBackend, NvmlEvent, Placeme
 from gpu_driver.nvml.errors import NvmlError, NvmlReturn
 from gpu_driver.nvml.fake import injection, mig_rules
 from gpu_driver.nvml.fake.fake import FakeNvml
-from gpu_driver.nvml.fake.profile import Fault, Profile, ScheduledEvent, load, names
+from gpu_driver.nvml.fake.profile import Fault, Profile, ScheduledEvent, _Part, load, names
 
 TABLES = {
     name: table for name in ("h100", "a100-40gb") for kind in load(name).gpu_types.values() if (table := kind.mig)
@@ -124,6 +124,34 @@ def test_a_step_takes_as_long_as_in_the_profile(step: str, takes: float, tmp_pat
     assert time.monotonic() - begin >= takes
 
 
+def test_opening_nvml_takes_as_long_as_in_the_profile(tmp_path: Path) -> None:
+    text = load("l4").model_dump(mode="json", by_alias=True)
+    nvml, begin = FakeNvml(Profile.model_validate({**text, "timing": {"init": 0.3}}), tmp_path), time.monotonic()
+    nvml.driver_version()
+    assert time.monotonic() - begin >= 0.3
+
+
+def test_nvml_is_opened_once_and_again_after_it_was_closed(tmp_path: Path) -> None:
+    counted = Fault(call="nvmlInitWithFlags", times=0)
+    nvml = FakeNvml(load("l4").model_copy(update={"faults": (counted,)}), tmp_path)
+    opened = []
+    for close in (False, False, True, False):
+        if close:
+            nvml.close()
+        nvml.driver_version()
+        opened.append(nvml.state.read().calls["0"])
+    assert opened == [1, 1, 2, 2]
+
+
+def test_nvml_that_does_not_open_is_opened_by_the_next_call(tmp_path: Path) -> None:
+    broken = Fault(call="nvmlInitWithFlags", error="DRIVER_NOT_LOADED")
+    nvml = FakeNvml(load("l4").model_copy(update={"faults": (broken,)}), tmp_path)
+    with pytest.raises(NvmlError) as error:
+        nvml.gpus()
+    assert (refused(error), error.value.call) == (NvmlReturn.DRIVER_NOT_LOADED, "nvmlInitWithFlags")
+    assert len(nvml.gpus()) == 4
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(sorted(TABLES)), st.lists(st.tuples(st.integers(0, 6), st.integers(0, 7)), max_size=12))
 def test_what_exists_never_overlaps_and_never_exceeds_the_gpu(kind: str, wanted: list[tuple[int, int]]) -> None:
@@ -214,7 +242,46 @@ def test_a_recovery_action_comes_at_its_time(tmp_path: Path) -> None:
     ],
 )
 def test_an_event_that_cannot_be_is_named(event: dict[str, object], message: str, tmp_path: Path) -> None:
-    file = tmp_path / "node.yaml"
-    file.write_text(yaml.safe_dump({**load("l4").model_dump(mode="json", by_alias=True), "events": [event]}))
+    refuse("l4", {"events": [event]}, message, tmp_path)
+
+
+def refuse(profile: str, changed: dict[str, object], message: str, folder: Path) -> None:
+    file = folder / "node.yaml"
+    file.write_text(yaml.safe_dump({**load(profile).model_dump(mode="json", by_alias=True), **changed}))
     with pytest.raises(ConfigurationError, match=message):
         load(str(file))
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ({"call": "*", "error": "GPU_IS_SAD"}, "faults.0.error: .*NVML returns no GPU_IS_SAD; it has UNINITIALIZED"),
+        ({"call": "*", "gpu": "GPU-x"}, "a fault is of GPU 'GPU-x', which the profile does not have"),
+    ],
+)
+def test_a_fault_that_cannot_be_is_named(fault: dict[str, object], message: str, tmp_path: Path) -> None:
+    refuse("l4", {"faults": [fault]}, message, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("profile", "changed", "message"),
+    [
+        ("l4", {"migMode": True}, "GPU 0 has migMode, and its type l4 has no mig"),
+        ("h100", {"foreign": [{"profile": "1g.10gb", "start": 0}]}, "write migMode: true"),
+        (
+            "h100",
+            {"migMode": True, "foreign": [{"profile": "9g", "start": 0}]},
+            "no MIG profile 9g; there are 1g.10gb,",
+        ),
+        ("h100", {"migMode": True, "foreign": [{"profile": "3g.40gb", "start": 1}]}, "3g.40gb begins at 0, 4"),
+    ],
+)
+def test_mig_that_cannot_be_is_named(profile: str, changed: dict[str, object], message: str, tmp_path: Path) -> None:
+    gpus = [gpu.model_dump(mode="json", by_alias=True) for gpu in load(profile).gpus]
+    refuse(profile, {"gpus": [{**gpus[0], **changed}, *gpus[1:]]}, message, tmp_path)
+
+
+def test_the_page_of_profiles_names_every_field() -> None:
+    page = Path(__file__).parents[1].joinpath("docs/profiles.md").read_text(encoding="utf-8")
+    fields = {field.alias or name for part in _Part.__subclasses__() for name, field in part.model_fields.items()}
+    assert {field for field in fields if f"`{field}`" not in page} == set()

@@ -96,6 +96,7 @@ def test_a_lost_gpu_is_reported_with_all_its_devices_and_no_other_is(node: Node,
         for name, device in zip(node_names(watched), watched.source.devices, strict=True)
         if device.uuid == node.first
     }
+    assert not watched.source.recovered(watched.source.devices[0], "gpu-lost")
     injection.find(node.nvml.state, node.first)
     assert watched.source.recovered(watched.source.devices[0], "gpu-lost")
 
@@ -164,6 +165,38 @@ def test_a_gpu_whose_events_cannot_be_registered_is_unmonitored(node: Node) -> N
     profile = node.nvml.profile.model_copy(update={"faults": (fault,)})
     node.nvml._faults = type(node.nvml._faults)(profile.faults, node.nvml.state)
     assert ("gpu-0", "unmonitored", "") in of_gpu_0(Watched(node).ill)
+
+
+@pytest.fixture
+def old(node: Node) -> Node:
+    """A node whose driver knows XIDs alone."""
+    types = {
+        name: kind.model_copy(update={"event_types": ("xid",)}) for name, kind in node.nvml.profile.gpu_types.items()
+    }
+    node.nvml.profile = node.nvml.profile.model_copy(update={"gpu_types": types})
+    return node
+
+
+@pytest.mark.parametrize("profile", ["l4"])
+def test_an_old_driver_names_no_lost_gpu_and_the_others_are_not_taken_for_it(old: Node) -> None:
+    watched = Watched(old)
+    injection.lose(old.nvml.state, old.first)
+    for _ in range(3):
+        found = watched.look()
+    assert {name for name, reason in found if reason == "gpu-lost"} == {"gpu-0", "gpu-0-monitor"}
+
+
+@pytest.mark.parametrize("profile", ["l4"])
+@pytest.mark.parametrize(("number", "reason"), [(31, "application-xid"), (79, "xid")])
+def test_of_an_old_driver_the_number_tells_whether_an_xid_is_a_programs(old: Node, number: int, reason: str) -> None:
+    watched = Watched(old)
+    injection.xid(old.nvml.state, old.first, number)
+    for _ in range(2):
+        found = of_gpu_0(watched.look())
+    assert found == {("gpu-0", reason, str(number))}
+    watched.source.forget_after = 0.0
+    watched.look()
+    assert bool(of_gpu_0(watched.look())) is (reason == "xid"), "what a program did is old news some time"
 
 
 def test_a_query_that_fails_keeps_what_is_known(node: Node, watched: Watched) -> None:

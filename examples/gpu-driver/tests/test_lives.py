@@ -116,7 +116,7 @@ def test_after_a_reboot_clients_have_a_daemon_again_with_its_limits(dra: Harness
     before = pid(dra)
     dra.reboot(lost=["fake_folder"])
     dra.wait_for(lambda: another(dra, before))
-    log = Path(variables(dra, "servers", "one")["CUDA_MPS_PIPE_DIRECTORY"]).parent / "log/control.log"
+    log = Path(variables(dra, "servers", "one")["CUDA_MPS_PIPE_DIRECTORY"]).parent / "log/double.log"
     assert "set_default_active_thread_percentage 25" in log.read_text()
 
 

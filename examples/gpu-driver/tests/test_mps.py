@@ -1,5 +1,6 @@
 """MPS: a daemon for the devices of a claim, its limits, and what is left when it, the claim or the driver goes."""
 
+import logging
 import os
 import re
 import shutil
@@ -16,10 +17,14 @@ from typing import Any
 import dra_kit as dra
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
+from gpu_driver.doubles.nvidia_cuda_mps_control import PID_FILE
 from gpu_driver.effects.mps.control import MpsControl
+from gpu_driver.effects.mps.daemon import MpsDaemon
 from gpu_driver.effects.mps.limits import Limits
-from gpu_driver.effects.mps.paths import MpsFolder
+from gpu_driver.effects.mps.paths import MpsFolder, identity
 from gpu_driver.effects.mps.pod import LABELS, MpsPod
 from gpu_driver.settings import Settings
 from tests.conftest import Node
@@ -117,7 +122,7 @@ def test_a_claim_gets_a_daemon_with_its_limits_and_leaves_nothing(node: Node) ->
     limited = config(defaultActiveThreadPercentage=25, defaultPinnedDeviceMemoryLimit="6Gi")
     [prepared] = node.bench.prepare("serve", [node.devices["gpu-0"]], config=limited, within=SOON)
     assert ask(node, prepared, "get_default_active_thread_percentage") == "25.0"
-    assert ask(node, prepared, "get_default_device_pinned_mem_limit 0") == "6144M"
+    assert ask(node, prepared, "get_default_device_pinned_mem_limit 0") == "6G"
     assert [mount.container_path for mount in prepared.mounts] == [str(pipe(prepared)), "/dev/shm"]
     daemon = pid(prepared)
     node.bench.unprepare("serve")
@@ -128,9 +133,18 @@ def test_a_claim_gets_a_daemon_with_its_limits_and_leaves_nothing(node: Node) ->
 
 def test_a_daemon_that_is_needed_no_more_is_asked_to_quit(node: Node) -> None:
     [prepared] = node.bench.prepare("serve", [node.devices["gpu-0"]], config=config(), within=SOON)
-    with (pipe(prepared).parent / "log/control.log").open() as log:  # it is read when its folder is gone
+    with (pipe(prepared).parent / "log/double.log").open() as log:  # it is read when its folder is gone
         node.bench.unprepare("serve")
-        assert log.read().splitlines()[-2].endswith("User did: quit -t 3")
+        assert log.read().splitlines()[-2].endswith("Cmd:quit -t 3")
+
+
+def test_what_it_writes_when_it_is_asked_does_not_fill_the_log(node: Node, tmp_path: Path) -> None:
+    daemon = MpsDaemon(devices=(node.first,), folder=MpsFolder(path=tmp_path))
+    clock = "[2026-11-26 10:36:39.472 Control  2647] "
+    chatter = ("NEW UI", "Cmd:get_default_active_thread_percentage", "100.0", "2G", "UI closed")
+    assert {daemon.log_level(clock + text) for text in chatter} == {logging.DEBUG}
+    news = ("Starting new server 947 for user 0", "Cmd:quit -t 3", "Server 947 exited with status 1")
+    assert {daemon.log_level(clock + text) for text in news} == {logging.INFO}
 
 
 def test_gpus_of_one_entry_share_a_daemon_and_limits_go_by_index(node: Node) -> None:
@@ -139,8 +153,8 @@ def test_gpus_of_one_entry_share_a_daemon_and_limits_go_by_index(node: Node) -> 
     limited = config(defaultPinnedDeviceMemoryLimit="1Gi", defaultPerDevicePinnedMemoryLimit={second: "2Gi"})
     one, two = node.bench.prepare("serve", devices, config=limited, within=SOON)
     assert pipe(one) == pipe(two)
-    assert ask(node, one, "get_default_device_pinned_mem_limit 0") == "1024M"
-    assert ask(node, one, "get_default_device_pinned_mem_limit 1") == "2048M"
+    assert ask(node, one, "get_default_device_pinned_mem_limit 0") == "1G"
+    assert ask(node, one, "get_default_device_pinned_mem_limit 1") == "2G"
 
 
 def test_limits_of_a_device_that_is_not_there_are_refused_and_nothing_is_started(node: Node) -> None:
@@ -225,9 +239,14 @@ def test_a_claim_with_admin_access_starts_no_daemon(node: Node) -> None:
     assert nothing_left(node)
 
 
+@given(st.sets(st.tuples(st.sampled_from(["uid-a", "uid-b"]), st.integers(0, 3), st.sampled_from(["GPU-a", "GPU-b"]))))
+def test_groups_of_a_claim_and_claims_never_share_a_folder(groups: set[tuple[str, int, str]]) -> None:
+    assert len({identity(claim, entry, [device]) for claim, entry, device in groups}) == len(groups)
+
+
 def test_several_users_take_an_option_of_the_daemon(node: Node) -> None:
     [prepared] = node.bench.prepare("serve", [node.devices["gpu-0"]], config=config(multiUser=True), within=SOON)
-    assert "Multi-user server enabled" in (pipe(prepared).parent / "log/control.log").read_text()
+    assert "Multi-user server enabled" in (pipe(prepared).parent / "log/double.log").read_text()
 
 
 def test_several_users_are_refused_on_a_gpu_that_is_too_old(node: Node) -> None:
@@ -247,7 +266,7 @@ def test_without_a_daemon_the_double_answers_as_the_real_one_does(node: Node, tm
     assert program is not None
     environment = {**node.hardware.environment, "CUDA_MPS_PIPE_DIRECTORY": str(tmp_path)}
     done = subprocess.run([program], input="get_server_list\n", env=environment, text=True, capture_output=True)
-    assert (done.returncode, done.stdout) == (1, "Cannot find MPS control daemon process\n")
+    assert (done.returncode, done.stderr) == (1, "Cannot find MPS control daemon process\n")
 
 
 class TestPods:
@@ -302,9 +321,9 @@ class TestPods:
         path = os.environ["PATH"] if double else f"{Path(program).parent}:{os.environ['PATH']}"
         with self.served(node, PATH=path, MPS_DOUBLE="true" if double else "", MPS_DRIVER_ROOT=str(root)) as folder:
             control = MpsControl([program], {**node.hardware.environment, **folder.environment})
-            assert control.ask("get_default_device_pinned_mem_limit 0") == "1024M"
+            assert control.ask("get_default_device_pinned_mem_limit 0") == "1G"
         assert not control.answers()
-        assert not (folder.pipe / "control").exists()
+        assert not (folder.pipe / PID_FILE).exists()
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="another root directory is NOT tested: that takes the rights of root")
     def test_the_hosts_daemon_runs_in_the_hosts_system(self, node: Node, tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
-"""The double of nvidia-cuda-mps-control answers what its documentation says, and what a real one was recorded to."""
+"""The double of nvidia-cuda-mps-control answers what a real one was recorded to."""
 
 import copy
 import json
+import os
+import signal
 import subprocess
 import tempfile
 import time
@@ -12,6 +14,7 @@ import pytest
 
 from gpu_driver.doubles.nvidia_cuda_mps_control import PID_FILE
 from gpu_driver.effects.mps.control import PROGRAM, MpsControl
+from gpu_driver.effects.mps.limits import Limits
 from gpu_driver.hardware import Hardware
 from gpu_driver.nvml.fake.hardware import fake_hardware
 from tests.mps_session import RECORDING, Session, differences, of_this_user
@@ -34,46 +37,62 @@ def session(hardware: Hardware, folder: Path, within: float = 60.0) -> Session:
     return Session(hardware.needed(PROGRAM), environment, folder, within=within)
 
 
-def test_it_answers_as_documented(hardware: Hardware, folder: Path) -> None:
-    recorded = session(hardware, folder)
-    found = recorded.record()
-    answers = {answer.input: answer.output for answer in recorded.answers if answer.input.startswith("get_")}
-    assert answers["get_default_active_thread_percentage"] == "25.0"
-    assert answers["get_default_device_pinned_mem_limit 0"] == "1G"
-    first, _, second, *_, last = recorded.answers
-    assert (first.exit_code, first.output) == (1, "Cannot find MPS control daemon process")
-    assert last == first
-    assert "already running" in second.output
-    assert {name: mode[0] for name, mode in found["files"].items()} == {
-        "control": "s",
-        "control_lock": "-",
-        "control_privileged": "s",
-        "log": "p",
-        "nvidia-cuda-mps-control.pid": "-",
-    }
-    assert found["left"] == {}
-
-
 def test_it_answers_as_a_real_one_did(hardware: Hardware, folder: Path) -> None:
-    if not RECORDING.exists():
-        pytest.skip(f"no real MPS was recorded yet: {RECORDING.name} comes of `make test-gpu` on a machine with a GPU")
     recorded = of_this_user(json.loads(RECORDING.read_text(encoding="utf-8")))
     if recorded is None:
         pytest.skip("the recording is of another user than this one")
     assert differences(recorded, session(hardware, folder).record()) == []
 
 
-def test_a_server_is_listed_until_it_is_shut_down(hardware: Hardware, folder: Path) -> None:
+def test_in_the_foreground_it_writes_to_its_output_and_ends_with_quit(hardware: Hardware, folder: Path) -> None:
+    environment = session(hardware, folder).environment
+    program = hardware.needed(PROGRAM)
+    with subprocess.Popen([program, "-f"], env=environment, stdout=subprocess.PIPE, text=True) as daemon:
+        control = MpsControl([program], environment)
+        until = time.monotonic() + 60
+        while not control.answers():
+            assert time.monotonic() < until
+        control.ask("quit -t 3")
+        output, _ = daemon.communicate(timeout=60)
+    assert daemon.returncode == 0
+    assert "Cmd:quit -t 3" in output
+    assert not (folder / "l/control.log").exists()
+
+
+def test_a_signal_leaves_its_files_and_the_next_one_starts_among_them(hardware: Hardware, folder: Path) -> None:
+    running = session(hardware, folder)
+    running.start()
+    number = int((running.pipe / PID_FILE).read_text())
+    os.kill(number, signal.SIGTERM)
+    wait_until_gone(number)
+    assert (running.pipe / PID_FILE).exists()
+    running.start()
+    running.end()
+
+
+def test_a_server_serves_one_user(hardware: Hardware, folder: Path) -> None:
     running = session(hardware, folder)
     control = MpsControl([hardware.needed(PROGRAM)], running.environment)
     running.start()
     try:
-        control.ask("start_server -uid 1000")
-        control.ask("start_server -uid 1000")
-        pid = control.ask("get_server_list")
-        assert pid.isdigit()
-        control.ask(f"shutdown_server {pid}")
-        assert control.ask("get_server_list") == ""
+        pids = []
+        for user in (1000, 1000, 1001):
+            control.ask(f"start_server -uid {user}")
+            pids.append(control.ask("get_server_list"))
+        assert pids[0] == pids[1] != pids[2]
+    finally:
+        running.kill()
+
+
+def test_limits_of_every_size_are_set_and_read_back(hardware: Hardware, folder: Path) -> None:
+    """It shows whole GiB from one of them on, and drops the rest."""
+    running = session(hardware, folder)
+    running.start()
+    try:
+        for mebibytes in (1, 1023, 1024, 1500, 6145, 143771):
+            Limits(percentage=25, memory={0: f"{mebibytes}M"}).set_in(
+                MpsControl([hardware.needed(PROGRAM)], running.environment)
+            )
     finally:
         running.kill()
 
@@ -83,7 +102,7 @@ def test_what_differs_between_two_sessions_is_named_by_its_command(hardware: Har
     assert differences(found, found) == []
     other = copy.deepcopy(found)
     other["answers"][4]["output"] = "50.0"
-    other["left"]["control"] = "srw-rw-rw-"
+    other["left"]["log"] = "prw-rw-rw-"
     del other["answers"][-1]
     told = differences(other, found)
     assert [line.split(":")[0] for line in told] == [

@@ -30,7 +30,7 @@ def is_up(dra: Harness) -> bool:
 
 def control_log(dra: Harness) -> str:
     pipe = dra.wait("servers").containers["one"].environment["CUDA_MPS_PIPE_DIRECTORY"]
-    return Path(pipe).with_name("log").joinpath("control.log").read_text()
+    return Path(pipe).with_name("log").joinpath("double.log").read_text()
 
 
 @pytest.mark.dra_process

@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -56,13 +57,22 @@ def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+class Make(Protocol):
+    def __call__(self, profile: str, **of_type: object) -> Gpus:
+        """Make the GPUs of a profile, of a type that is another one in some fields."""
+        ...
+
+
 @pytest.fixture
-def make(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[[str], Gpus]]:
+def make(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Make]:
     made: list[Gpus] = []
 
-    def gpus(profile: str) -> Gpus:
+    def gpus(profile: str, **of_type: object) -> Gpus:
+        known = load(profile)
+        types = {name: each.model_copy(update=of_type) for name, each in known.gpu_types.items()}
+        known = known.model_copy(update={"gpu_types": types})
         library = request.getfixturevalue("nvml_library") if kind == "real" else Path()
-        made.append(fake(load(profile), tmp_path) if kind == "fake" else real(load(profile), tmp_path, library))
+        made.append(fake(known, tmp_path) if kind == "fake" else real(known, tmp_path, library))
         return made[-1]
 
     yield gpus
@@ -71,7 +81,7 @@ def make(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[
 
 
 @pytest.fixture
-def hopper(make: Callable[[str], Gpus]) -> Gpus:
+def hopper(make: Make) -> Gpus:
     gpus = make("h100")
     gpus.nvml.set_mig_mode(gpus.first, enabled=True)
     return gpus
@@ -145,7 +155,7 @@ def test_mig_is_not_switched_off_under_instances_but_becomes_pending(hopper: Gpu
     assert (mode.current, mode.pending) == (True, False)
 
 
-def test_ampere_waits_for_a_reset_before_mig_is_on(make: Callable[[str], Gpus]) -> None:
+def test_ampere_waits_for_a_reset_before_mig_is_on(make: Make) -> None:
     gpus = make("a100-40gb")
     assert answer(lambda: gpus.nvml.set_mig_mode(gpus.first, enabled=True)) is NvmlReturn.RESET_REQUIRED
     mode = gpus.nvml.mig_mode(gpus.first)
@@ -153,14 +163,14 @@ def test_ampere_waits_for_a_reset_before_mig_is_on(make: Callable[[str], Gpus]) 
     assert gpus.nvml.gpu_instances(gpus.first) == []
 
 
-def test_what_an_administrator_has_cut_is_listed_with_its_compute_instances(make: Callable[[str], Gpus]) -> None:
+def test_what_an_administrator_has_cut_is_listed_with_its_compute_instances(make: Make) -> None:
     gpus = make("a100-mig")
     found = gpus.nvml.gpu_instances(gpus.nvml.gpus()[1].uuid)
     assert [(made.profile_id, made.placement.start) for made in found] == [(9, 4), (19, 0), (14, 2)]
     assert all(made.compute_instances[0].mig_uuid.startswith("MIG-") for made in found)
 
 
-def test_a_gpu_without_mig_says_so(make: Callable[[str], Gpus]) -> None:
+def test_a_gpu_without_mig_says_so(make: Make) -> None:
     gpus = make("l4")
     uuid = gpus.first
     assert not gpus.nvml.gpus()[0].mig_capable
@@ -174,7 +184,7 @@ def test_a_gpu_without_mig_says_so(make: Callable[[str], Gpus]) -> None:
     assert {answer(call) for call in calls} == {NvmlReturn.NOT_SUPPORTED}
 
 
-def test_the_compute_mode_stays_until_mig_is_on(make: Callable[[str], Gpus]) -> None:
+def test_the_compute_mode_stays_until_mig_is_on(make: Make) -> None:
     gpus = make("h100")
     gpus.nvml.set_compute_mode(gpus.first, ComputeMode.EXCLUSIVE_PROCESS)
     assert gpus.nvml.compute_mode(gpus.first) is ComputeMode.EXCLUSIVE_PROCESS
@@ -184,7 +194,37 @@ def test_the_compute_mode_stays_until_mig_is_on(make: Callable[[str], Gpus]) -> 
     assert refused is NvmlReturn.NOT_SUPPORTED
 
 
-def test_a_lost_gpu_fails_every_call_and_no_other_gpu_does(make: Callable[[str], Gpus]) -> None:
+def test_a_compute_mode_that_the_gpu_does_not_have_is_not_supported(make: Make) -> None:
+    gpus = make("l4", compute_modes=("DEFAULT", "EXCLUSIVE_PROCESS"))
+    gpus.nvml.set_compute_mode(gpus.first, ComputeMode.EXCLUSIVE_PROCESS)
+    refused = answer(lambda: gpus.nvml.set_compute_mode(gpus.first, ComputeMode.PROHIBITED))
+    assert refused is NvmlReturn.NOT_SUPPORTED
+    assert gpus.nvml.compute_mode(gpus.first) is ComputeMode.EXCLUSIVE_PROCESS
+
+
+def test_events_of_types_that_cannot_be_registered_do_not_come(make: Make) -> None:
+    gpus = make("l4", event_types=("xid",))
+    first, second = (gpu.uuid for gpu in gpus.nvml.gpus()[:2])
+    events = gpus.nvml.events([first, second])
+    assert list(events.unmonitored) == []
+    gpus.want_recovery(first, RecoveryAction.GPU_RESET)
+    gpus.xid(first, 48)
+    found = events.wait(10)
+    assert found is not None
+    assert (found.kind, found.uuid, found.xid) == ("xid", first, 48)
+    assert answer(lambda: gpus.nvml.recovery_action(first)) is NvmlReturn.NOT_SUPPORTED
+    gpus.lose(second)
+    lost = events.wait(10)
+    assert lost is not None
+    assert (lost.kind, lost.uuid) == ("lost", ""), "waiting fails, and does not tell for which GPU"
+
+
+def test_a_gpu_without_types_of_events_is_not_monitored(make: Make) -> None:
+    gpus = make("l4", event_types=())
+    assert list(gpus.nvml.events([gpus.first]).unmonitored) == [gpus.first]
+
+
+def test_a_lost_gpu_fails_every_call_and_no_other_gpu_does(make: Make) -> None:
     gpus = make("h100")
     lost, well = (gpu.uuid for gpu in gpus.nvml.gpus()[:2])
     gpus.lose(lost)
@@ -196,14 +236,14 @@ def test_a_lost_gpu_fails_every_call_and_no_other_gpu_does(make: Callable[[str],
     assert gpus.first == lost
 
 
-def test_an_unknown_gpu_is_not_found(make: Callable[[str], Gpus]) -> None:
+def test_an_unknown_gpu_is_not_found(make: Make) -> None:
     gpus = make("l4")
     with pytest.raises(NvmlError) as error:
         gpus.nvml.compute_mode("GPU-that-is-not-there")
     assert (error.value.code, error.value.subject) == (NvmlReturn.NOT_FOUND, "GPU-that-is-not-there")
 
 
-def test_events_come_in_their_order_since_somebody_listens(make: Callable[[str], Gpus]) -> None:
+def test_events_come_in_their_order_since_somebody_listens(make: Make) -> None:
     gpus = make("h100")
     first, second, other = (gpu.uuid for gpu in gpus.nvml.gpus()[:3])
     gpus.xid(first, 13)
@@ -223,7 +263,7 @@ def test_events_come_in_their_order_since_somebody_listens(make: Callable[[str],
     events.close()
 
 
-def test_a_gpu_that_is_lost_before_cannot_be_listened_to(make: Callable[[str], Gpus]) -> None:
+def test_a_gpu_that_is_lost_before_cannot_be_listened_to(make: Make) -> None:
     gpus = make("h100")
     lost, well = (gpu.uuid for gpu in gpus.nvml.gpus()[:2])
     gpus.lose(lost)

@@ -75,7 +75,7 @@ def test_limits_of_a_device_that_the_claim_has_not_are_an_event(dra: Harness) ->
 
 
 def test_a_share_of_a_gpu_for_nobody_but_monitors_is_refused(dra: Harness) -> None:
-    asked: Any = claim("kind: GpuConfig").replace(
+    asked: Any = claim("kind: GpuConfig", requests="[]").replace(
         "deviceClassName: gpu.nvidia.com", "deviceClassName: monitor.gpu.nvidia.com"
     )
     dra.apply(asked, POD)

@@ -113,7 +113,8 @@ async def test_a_config_that_names_a_request_and_does_not_fit_is_told_and_one_fo
     assert guide.settings is not None
     async with node.running(panel, author=guide.settings(root=leds)):
         answers = await node.kubelet.plugin("led.example").prepare([named])
-        assert f"FanConfig of the claim, for led: {LED} is an LED and takes a LedConfig" in answers["uid-named"].error
+        told = f"FanConfig of the claim, for led does not fit {LED}, which takes LedConfig"
+        assert told in answers["uid-named"].error
         await node.kubelet.prepare("led.example", [passed])
         assert node.env(passed) == ["INPUT3_CAPSLOCK_GROUP=0"]
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from dra_kit.author.config.decoding import ConfigDecoder
 from dra_kit.author.config.opaque import OpaqueConfig
 from dra_kit.lint.surroundings import Surroundings
-from tests.unit.lint.texts import DRIVER, GPUS, advertised, claim, found, rules, underlined
+from dra_kit.resource import v1
+from dra_kit.resource.mistakes.advertised import Advertised
+from dra_kit.resource.slices.lazy import LazySlice
+from tests.unit.lint.texts import DRIVER, GPUS, GUARD, advertised, claim, device_class, found, rules, underlined
 
 
 class GpuConfig(OpaqueConfig, api_version="gpu.example.com/v1"):
@@ -63,3 +68,100 @@ def test_configuration_for_other_drivers_is_theirs() -> None:
 def test_configuration_for_a_misspelt_driver_is_told() -> None:
     (finding,) = found(config("exclusive: true", driver="gpu.exmaple.com"), advertised(GPUS))
     assert (finding.rule, finding.help) == ("unknown-driver", f'did you mean "{DRIVER}"?')
+
+
+class PartConfig(OpaqueConfig, api_version="gpu.example.com/v1", for_devices={"kind": "part"}):
+    shared: bool = False
+
+
+class WholeConfig(OpaqueConfig, api_version="gpu.example.com/v1", for_devices={"kind": ["whole", "spare"]}):
+    exclusive: bool = False
+
+
+WHOLE: dict[str, object] = {"attributes": {"kind": {"string": "whole"}}}
+PART: dict[str, object] = {"attributes": {f"{DRIVER}/kind": {"string": "part"}}}
+BOTH = [WHOLE, PART]
+
+
+def known(*devices: dict[str, object]) -> Surroundings:
+    return replace(advertised(devices or BOTH), configs={DRIVER: ConfigDecoder([WholeConfig, PartConfig])})
+
+
+def class_of(*kinds: str, config: str = "") -> str:
+    """A class of some kinds of devices; of all of them without one."""
+    which = " || ".join(f'device.attributes["{DRIVER}"].kind == "{kind}"' for kind in kinds)
+    made = device_class(f"{GUARD} && ({which})" if kinds else GUARD)
+    return f"{made}  config: [{config}]\n" if config else made
+
+
+def entry(kind: str, requests: str = "") -> str:
+    named = f"requests: [{requests}], " if requests else ""
+    parameters = f"{{apiVersion: gpu.example.com/v1, kind: {kind}}}"
+    return f"{{{named}opaque: {{driver: {DRIVER}, parameters: {parameters}}}}}"
+
+
+def order(kind: str, *classes: str, requests: str = "gpu", body: str = "deviceClassName: gpu") -> str:
+    return "---\n".join([class_of(*classes), claim(body, extra=f"config: [{entry(kind, requests)}]")])
+
+
+def test_a_config_whose_kind_no_device_of_the_named_request_takes_is_an_error() -> None:
+    (finding,) = found(order("PartConfig", "whole"), known())
+    assert (finding.rule, finding.level, underlined(finding)) == ("config-for-other-devices", "error", "PartConfig")
+    assert finding.message == (
+        "PartConfig is for devices with kind part, and request gpu can get none of them, only such as "
+        f"{DRIVER}/node/gpu-0"
+    )
+    assert finding.help == "write WholeConfig, or ask for other devices"
+
+
+def test_a_class_with_config_of_a_kind_that_its_devices_do_not_take_is_an_error() -> None:
+    (finding,) = found(class_of("part", config=entry("WholeConfig")), known())
+    assert finding.message.startswith(
+        "WholeConfig is for devices with kind whole or spare, and this class can get none"
+    )
+    assert finding.help == "write PartConfig, or select other devices"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(order("WholeConfig", "whole"), id="it fits"),
+        pytest.param(order("PartConfig"), id="some of the devices take it"),
+        pytest.param(order("PartConfig", "whole", requests=""), id="it is for all requests, and passed over"),
+        pytest.param(order("PartConfig", "spare"), id="no device is known"),
+        pytest.param(order("PartConfig", "whole", body="deviceClassName: other"), id="the class is not known"),
+        pytest.param(
+            order("PartConfig", "whole", body="deviceClassName: gpu\nadminAccess: true"), id="it is given no config"
+        ),
+    ],
+)
+def test_a_config_that_may_be_right_is_not_told(text: str) -> None:
+    assert "config-for-other-devices" not in rules(text, known())
+
+
+def alternatives(requests: str) -> str:
+    """A part, or else a whole one, and a PartConfig for some of that."""
+    choices = [f"{{name: {kind}, deviceClassName: {kind}}}" for kind in ("part", "whole")]
+    spec = (
+        f"requests: [{{name: gpu, firstAvailable: [{', '.join(choices)}]}}], config: [{entry('PartConfig', requests)}]"
+    )
+    made = [class_of(kind).replace("name: gpu", f"name: {kind}") for kind in ("part", "whole")]
+    head = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: lunch}\n"
+    return "---\n".join([*made, f"{head}spec: {{devices: {{{spec}}}}}\n"])
+
+
+@pytest.mark.parametrize(("requests", "told"), [("gpu", 0), ("gpu/part", 0), ("gpu/whole", 1)])
+def test_of_a_request_with_alternatives_any_may_be_what_a_config_is_for(requests: str, told: int) -> None:
+    assert rules(alternatives(requests), known()).count("config-for-other-devices") == told
+
+
+def test_a_device_of_another_driver_may_be_what_the_request_gets() -> None:
+    both = Advertised(
+        [
+            LazySlice.of_pool(name, "node", [v1.Device.model_validate({"name": "a", **WHOLE})])
+            for name in (DRIVER, "x.org")
+        ],
+        complete=True,
+    )
+    anything = device_class("true") + "---\n" + claim(extra=f"config: [{entry('PartConfig', 'gpu')}]")
+    assert "config-for-other-devices" not in rules(anything, replace(known(), advertised=both))

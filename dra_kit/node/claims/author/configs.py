@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from dra_kit.author.config.decoding import ConfigDecoder
-from dra_kit.author.config.opaque import ConfigEntry
+from dra_kit.author.config.for_devices import is_for
+from dra_kit.author.config.opaque import ConfigEntry, OpaqueConfig
 from dra_kit.errors import InvalidConfig
 from dra_kit.node.claims.reader import AllocatedClaim
 from dra_kit.resource import v1
@@ -29,6 +31,35 @@ def decoded_configs(claim: AllocatedClaim, decoder: ConfigDecoder[Any]) -> list[
             if index not in known:
                 known[index] = _decoded(entry, index, result.request, _named(entry, claim), decoder)
     return [tuple(known[index_of[id(entry)]] for entry in entries) for entries in claim.configs]
+
+
+def for_device(
+    entries: tuple[ConfigEntry[Any], ...],
+    result: v1.DeviceRequestAllocationResult,
+    device: v1.Device,
+    kinds: Sequence[type[OpaqueConfig]],
+) -> tuple[ConfigEntry[Any], ...]:
+    """Return those of a result's entries whose configs are for its device, weakest first.
+
+    Args:
+        entries: that apply to the result.
+        result: of the allocation.
+        device: as it is published.
+        kinds: of config that the driver takes.
+
+    Raises:
+        InvalidConfig: an entry names the request and is not for the device, and no stronger one is; with admin access
+            it is passed over, for nothing is changed.
+    """
+    found: list[ConfigEntry[Any]] = []
+    for entry in reversed(entries):
+        if is_for(entry.config.for_devices_, device, result.driver):
+            found.append(entry)
+        elif entry.requests and not found and not result.admin_access:
+            fitting = [kind.kind_ for kind in kinds if is_for(kind.for_devices_, device, result.driver)]
+            taken = " or ".join(fitting) or "no config"
+            raise InvalidConfig(f"{entry} does not fit {result.device}, which takes {taken}; correct one of the two")
+    return tuple(reversed(found))
 
 
 def _named(entry: v1.DeviceAllocationConfiguration, claim: AllocatedClaim) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from dra_kit.errors import (
     PrepareError,
 )
 from dra_kit.node.claims.author.author_calls import AuthorCalls
-from dra_kit.node.claims.author.configs import decoded_configs
+from dra_kit.node.claims.author.configs import decoded_configs, for_device
 from dra_kit.node.claims.reader import AllocatedClaim
 from dra_kit.node.claims.reports.status import device_statuses
 from dra_kit.node.effects.engine import EffectEngine
@@ -172,6 +172,11 @@ class Preparation:
         configs = decoded_configs(claim, self.configs)
         known = [await self._advertised(result) for result in claim.results]
         advertised, identities = [device for device, _ in known], [identity for _, identity in known]
+        if any(entry.config.for_devices_ for entries in configs for entry in entries):
+            configs = [
+                for_device(entries, result, device.to_v1(), self.configs.kinds)
+                for entries, result, device in zip(configs, claim.results, advertised, strict=True)
+            ]
         await self.started.wait()
         ordinary_scope = ClaimEffects(self.effects, claim.reference, admin_access=False)
         admin_scope = ClaimEffects(self.effects, claim.reference, admin_access=True)

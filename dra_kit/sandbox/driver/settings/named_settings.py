@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from dra_kit.author.driver import Driver
 from dra_kit.errors import ConfigurationError
 from dra_kit.values.nearest import did_you_mean
+
+if TYPE_CHECKING:
+    from dra_kit.author.driver import Driver
 
 T = TypeVar("T")
 

@@ -1,16 +1,11 @@
-"""The live view: what happens in the sandbox, printed while it happens, in a terminal and in a log alike.
-
-Each line that begins an entry has the seconds since the start; what belongs to it follows indented.
-"""
+"""The live view: what happens in the sandbox, printed while it happens, in a terminal and in a log alike."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, TextIO
-
-import click
 
 from dra_kit.kube.resources import PODS
 from dra_kit.sandbox.driver.roles.role_thread import HANGING_SECONDS
@@ -26,30 +21,30 @@ from dra_kit.sandbox.timeline.view.container_entries import ContainerEntries
 from dra_kit.sandbox.timeline.view.driver_entries import driver_entries
 from dra_kit.sandbox.timeline.view.entries import Detail, Entry, Names, lines
 from dra_kit.sandbox.timeline.view.object_entries import ObjectEntries
-from dra_kit.values.printable import printable
-
-_INDENT: Final = " " * 9
+from dra_kit.sandbox.timeline.view.printer import EntryPrinter
 
 
 class LiveView:
     """Prints an entry for each record that people want to see; :meth:`read` is a reader of a timeline.
 
     Args:
-        stream: to print to.
+        output: a stream, or what has printed to it so far.
     """
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._closed = False
-        self._coloured = stream.isatty()
-        self._begin = time.monotonic()
-        self._detailed = False
+    def __init__(self, output: TextIO | EntryPrinter) -> None:
+        self._printer = output if isinstance(output, EntryPrinter) else EntryPrinter(output)
         self._names = Names()
         self._objects = ObjectEntries(self._names)
         self._calls = CallEntries(self._names)
         self._containers = ContainerEntries(self._names)
         self.cut_off: Final = asyncio.Event()
         """Set when nobody reads any more."""
+        self._printer.when_cut_off(self.cut_off.set)
+
+    @property
+    def begin(self) -> float:
+        """From which its seconds are counted, by ``time.monotonic``."""
+        return self._printer.begin
 
     @property
     def namespace(self) -> str:
@@ -68,11 +63,11 @@ class LiveView:
 
     def read(self, record: Record) -> None:
         """Print what is to be seen of a record."""
-        self._begin = time.monotonic() - record.seconds
+        self._printer.begin = time.monotonic() - record.seconds
         for entry in self._entries(record):
             self._print(entry, record.seconds)
         if isinstance(record, ClusterEnding):
-            self._closed = True  # what happens from now on is that the cluster ends
+            self._printer.closed = True  # what happens from now on is that the cluster ends
 
     def _entries(self, record: Record) -> Iterator[Entry]:
         match record:
@@ -97,44 +92,18 @@ class LiveView:
 
     def entry(self, text: str, **style: Any) -> None:
         """Print a line that begins an entry."""
-        self._title(text, time.monotonic() - self._begin, style)
+        self._printer.entry(text, **style)
 
     def detail(self, text: str, **style: Any) -> None:
         """Print what belongs to the entry before: a line, or several."""
-        self._details([(text, style)])
+        self._printer.details([(text, style)])
 
     def details(self, texts: Iterable[str]) -> None:
         """Print several of them."""
         if found := list(texts):
             self.detail("\n".join(found))
 
-    def _details(self, details: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
-        self._detailed = True
-        shown = (self._shown(line, style) for text, style in details for line in text.split("\n"))
-        self._line("\n".join(f"{_INDENT}  {line}" for line in shown))
-
     def _print(self, entry: Entry, seconds: float) -> None:
-        self._title(entry.text, seconds, {"fg": entry.colour, "bold": entry.bold})
+        self._printer.entry(entry.text, seconds, fg=entry.colour, bold=entry.bold)
         if entry.details:
-            self._details((item.text, {"fg": item.colour}) for item in entry.details)
-
-    def _title(self, text: str, seconds: float, style: Mapping[str, Any]) -> None:
-        if self._detailed:
-            self._line("")
-        self._detailed = False
-        self._line(f"{seconds:6.2f} s {self._shown(text, style)}")
-
-    def _shown(self, text: str, style: Mapping[str, Any]) -> str:
-        """Return text without control characters: names, messages and output are what others wrote."""
-        text = printable(text, keep="\t")
-        style = {name: value for name, value in style.items() if value}
-        return click.style(text, **style) if self._coloured and style else text
-
-    def _line(self, text: str) -> None:
-        if self._closed:
-            return
-        try:
-            print(text, file=self._stream, flush=True)
-        except BrokenPipeError:
-            self._closed = True
-            self.cut_off.set()
+            self._printer.details((item.text, {"fg": item.colour}) for item in entry.details)

@@ -1,7 +1,7 @@
 """``GpuHealth``: how the GPUs are, from NVML's events and from what it asks for to make a GPU healthy again."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import dra_kit as dra
 
@@ -72,6 +72,8 @@ class GpuHealth(dra.HealthSource[Gpu, Hardware, Settings]):
         try:
             action = self.hardware.nvml.recovery_action(device.uuid)
         except NvmlError as error:
+            if error.code in _LOST:
+                return False
             if error.code is not NvmlReturn.NOT_SUPPORTED:
                 raise
             # old drivers have none: what this process has seen stays
@@ -92,13 +94,10 @@ class GpuHealth(dra.HealthSource[Gpu, Hardware, Settings]):
             try:
                 action = self.hardware.nvml.recovery_action(uuid)
             except NvmlError as error:
-                if error.code in _LOST and pci.bound_driver(self.hardware.host, parts[0].pci_bus_id) != _PASSED_THROUGH:
-                    yield from _ill(parts, "gpu-lost", "it does not answer any more")
-                elif error.code is NvmlReturn.NOT_SUPPORTED:
-                    yield from _well(parts, "recovery")
-                else:
-                    yield from (dra.HealthUnknown(device) for device in parts)
-                continue
+                if error.code is not NvmlReturn.NOT_SUPPORTED:
+                    yield from self._silent(parts, error)
+                    continue
+                action = RecoveryAction.NONE  # an old driver, which asks for nothing
             if action is RecoveryAction.NONE:
                 yield from _well(parts, "recovery")
             else:
@@ -107,10 +106,18 @@ class GpuHealth(dra.HealthSource[Gpu, Hardware, Settings]):
                 del self._programs[uuid]
                 yield from _well(parts, "application-xid")
 
+    def _silent(self, parts: Sequence[Gpu], error: NvmlError) -> Iterator[Report]:
+        passed_through = pci.bound_driver(self.hardware.host, parts[0].pci_bus_id) == _PASSED_THROUGH
+        if error.code in _LOST and not passed_through:
+            yield from _ill(parts, "gpu-lost", "it does not answer any more")
+        else:
+            yield from (dra.HealthUnknown(device) for device in parts)
+
     def _happened(self, event: NvmlEvent) -> Iterator[Report]:
         parts = list(self._concerned(event))
         if event.kind == "lost":
-            yield from _ill(parts, "gpu-lost", "it fell off the bus")
+            # where NVML does not tell which it is, the look that comes next does
+            yield from _ill(parts if event.uuid else (), "gpu-lost", "it fell off the bus")
         elif event.kind == "xid":
             if self._by_program(event):
                 self._programs[event.uuid] = time.monotonic()

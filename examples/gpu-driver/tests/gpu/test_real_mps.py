@@ -76,7 +76,8 @@ def test_limits_are_set_and_read_back(program: str, environment: dict[str, str],
     session = Session(program, environment, folder / "limits")
     session.start()
     try:
-        Limits(percentage=25, memory={0: "1024M"}).set_in(MpsControl([program], session.environment))
+        for mebibytes in (1, 1023, 1024, 1500, 6145):
+            Limits(percentage=25, memory={0: f"{mebibytes}M"}).set_in(MpsControl([program], session.environment))
         session.end()
     finally:
         session.kill()

@@ -209,8 +209,8 @@ API answer nvmlDeviceSetComputeMode(device handle, unsigned mode)
         return NO_PERMISSION;
     if (mode > 3)
         return INVALID_ARGUMENT;
-    if (gpu->mig_current)
-        return NOT_SUPPORTED; /* only for the handle of a MIG device then */
+    if (gpu->mig_current || !(gpu->modes >> mode & 1))
+        return NOT_SUPPORTED; /* with MIG only for the handle of a MIG device */
     gpu->compute_mode = mode;
     return OK;
 }

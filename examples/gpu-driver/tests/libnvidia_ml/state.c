@@ -40,11 +40,12 @@ static int read_gpu(const char *line)
     int used = 0;
     if (state.gpus == MAX_GPUS)
         return 0;
-    int read = sscanf(line, "%95s %29s %u %x %x %x %x %u %u %u %u %u %lld %d %c %u %u %llx %n", gpu->uuid, gpu->serial,
+    int read = sscanf(line, "%95s %29s %u %x %x %x %x %u %u %u %u %u %lld %d %c %u %u %llx %x %n", gpu->uuid, gpu->serial,
                       &gpu->minor, &gpu->domain, &gpu->bus, &gpu->slot, &gpu->device_id, &gpu->brand,
                       &gpu->architecture, &gpu->major, &gpu->minor_capability, &gpu->cores, &gpu->memory_mib,
-                      &gpu->addressing, &gpu->toggle, &gpu->mig_current, &gpu->compute_slices, &gpu->events, &used);
-    if (read != 18)
+                      &gpu->addressing, &gpu->toggle, &gpu->mig_current, &gpu->compute_slices, &gpu->events,
+                      &gpu->modes, &used);
+    if (read != 19)
         return 0;
     snprintf(gpu->name, sizeof gpu->name, "%s", line + used);
     gpu->self.kind = GPU;

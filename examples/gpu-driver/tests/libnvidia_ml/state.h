@@ -47,6 +47,7 @@ struct gpu {
     unsigned mig_current, mig_pending, compute_mode, compute_slices, recovery, made;
     int lost;
     unsigned long long events;
+    unsigned modes; /* a bit for each compute mode that it takes */
     unsigned gi_rows, ci_rows;
     struct gi_row gi[MAX_ROWS];
     struct ci_row ci[MAX_ROWS];

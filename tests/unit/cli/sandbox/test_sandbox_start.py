@@ -1,10 +1,11 @@
-"""``dra-kit sandbox`` speaks before it imports what a cluster is made of."""
+"""``dra-kit sandbox`` says what it does before it imports what that needs, and imports what it needs alone."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ DRIVER = """
 
     class Oven(dra.DeviceProvider):
         def discover(self):
-            yield [dra.Device(name="pizza-0")]
+            yield [dra.Device(name="{name}-0")]
 
 
     class Waiter(dra.Preparer):
@@ -23,37 +24,102 @@ DRIVER = """
             return dra.Prepared()
 
 
-    driver = dra.Driver("dra.pizza", provider=Oven(), preparer=Waiter())
+    driver = dra.Driver("dra.{name}", provider=Oven(), preparer=Waiter())
+"""
+POD = """
+    apiVersion: v1
+    kind: Pod
+    metadata: {name: guest}
+    spec:
+      restartPolicy: Never
+      containers: [{name: eater, image: x, command: ["true"]}]
 """
 COMMAND = """
     import sys
 
-    class NoCluster:
+    class Without:
         def find_spec(self, name, path=None, target=None):
-            if name in {"dra_kit.sandbox.run.session", "dra_kit.apiserver", "dra_kit.explain", "kopf"}:
+            if name in without:
                 sys.exit(f"imports {name}")
 
-    sys.meta_path.insert(0, NoCluster())
+    without = set(sys.argv[1].split(","))
+    sys.meta_path.insert(0, Without())
     from dra_kit.cli import main
-    sys.argv = ["dra-kit", "sandbox", *sys.argv[1:]]
+    sys.argv = ["dra-kit", "sandbox", *sys.argv[2:]]
     main()
 """
+CLUSTER = ("dra_kit.sandbox.run.session", "dra_kit.apiserver", "dra_kit.explain", "kopf")
+DRIVERS = ("pydantic", "dra_kit.author", "dra_kit.resource.v1", "dra_kit.sandbox.driver.drivers", "asyncio")
+UNUSED = (
+    "dra_kit.explain",
+    "dra_kit.controller.author_handlers.operator",
+    "dra_kit.controller.binding.part",
+    "dra_kit.controller.pools.pools",
+    "dra_kit.controller.taint_rules.keeping",
+    "dra_kit.webhook",
+)
+"""What nothing of a driver and a pod without anything special needs."""
+
+
+def sandbox(folder: Path, without: Sequence[str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    for name in ("pizza", "beer"):
+        (folder / f"{name}.py").write_text(textwrap.dedent(DRIVER.format(name=name)))
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(COMMAND), ",".join(without), *arguments],
+        cwd=folder, capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+
+
+def entries(ended: subprocess.CompletedProcess[str]) -> list[str]:
+    """What is printed, without the seconds."""
+    return [line[9:] if line[6:9] == " s " else line for line in ended.stdout.splitlines()]
 
 
 @pytest.mark.parametrize(
     ("targets", "line"),
     [
-        (["./pizzeria.py"], "  0.00 s a cluster in this process starts, with driver dra.pizza"),
-        ([], "  0.00 s a cluster in this process starts, without a driver"),
+        (["./pizza.py"], "loading ./pizza.py"),
+        (["./pizza.py", "./beer.py"], "loading ./pizza.py"),
+        ([], "a cluster in this process starts, without a driver"),
     ],
 )
 @pytest.mark.processes
-def test_the_first_line_comes_before_the_cluster_is_imported(tmp_path: Path, targets: list[str], line: str) -> None:
-    (tmp_path / "pizzeria.py").write_text(textwrap.dedent(DRIVER))
+def test_the_first_line_comes_before_what_a_driver_is_made_of(tmp_path: Path, targets: list[str], line: str) -> None:
+    ended = sandbox(tmp_path, DRIVERS, *targets)
 
-    ended = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(COMMAND), *targets],
-        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
+    assert (entries(ended), ended.returncode) == ([line], 1), ended.stderr
 
-    assert (ended.stdout.splitlines(), ended.returncode) == ([line], 1), ended.stderr
+
+@pytest.mark.processes
+def test_the_drivers_are_named_before_the_cluster_is_imported(tmp_path: Path) -> None:
+    ended = sandbox(tmp_path, CLUSTER, "./pizza.py", "./beer.py")
+
+    assert entries(ended) == [
+        "loading ./pizza.py",
+        "loading ./beer.py",
+        "a cluster in this process starts, with drivers dra.pizza and dra.beer",
+    ], ended.stderr
+    assert ended.returncode == 1
+
+
+@pytest.mark.processes
+def test_the_project_here_is_not_called_a_dot(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.dra-kit]\ndriver = "pizza"\n')
+
+    assert entries(sandbox(tmp_path, DRIVERS)) == ["loading the driver of this project"]
+
+
+@pytest.mark.processes
+def test_help_needs_no_driver_and_says_nothing_else(tmp_path: Path) -> None:
+    ended = sandbox(tmp_path, DRIVERS, "--help")
+
+    assert (ended.stdout.split(" [")[0], ended.returncode) == ("Usage: dra-kit sandbox", 0), ended.stderr
+
+
+@pytest.mark.processes
+def test_a_pod_runs_without_what_it_does_not_need(tmp_path: Path) -> None:
+    (tmp_path / "pod.yaml").write_text(textwrap.dedent(POD))
+
+    ended = sandbox(tmp_path, UNUSED, "./pizza.py", "-f", "pod.yaml")
+
+    assert (entries(ended)[-1].split(":")[0], ended.returncode) == ("left over", 0), ended.stdout + ended.stderr

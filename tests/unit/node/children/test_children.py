@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import subprocess
@@ -220,6 +221,26 @@ async def test_what_it_writes_stands_in_the_log(tmp_path: Path, caplog: pytest.L
         await until(lambda: lines(caplog) == ["one"])
         await daemon.revert(process)
         assert lines(caplog) == ["one", "two"], "a line has no end until the program has"
+
+
+class Chatty(Shell, id="chatty"):
+    """Has an opinion about what it writes."""
+
+    def log_level(self, line: str) -> int:
+        return {"hello": logging.DEBUG, "fire": logging.ERROR}[line]
+
+
+async def test_a_line_has_the_level_that_the_program_gives_it_and_none_is_lost_for_an_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    async with driver(tmp_path) as children:
+        daemon = Chatty(script=f"echo hello; echo fire; echo unknown; {SLEEPS}").with_runner(children)
+        process = await daemon.apply(None)
+        await said(caplog, "unknown")
+        await daemon.revert(process)
+    levels = {item.line: item.levelname for item in caplog.records if hasattr(item, "line")}
+    assert levels == {"hello": "DEBUG", "fire": "ERROR", "unknown": "INFO"}
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -528,6 +549,7 @@ async def test_the_new_owner_of_its_process_id_is_left_alone(tmp_path: Path) -> 
         holding=Locks(tmp_path / "locks").hold("shell"),
         ended=lambda _: None,
         stop=not_asked,
+        level=lambda _: logging.INFO,
     )
     assert await program.end()
     assert process_table.identify(stranger.pid) is not None

@@ -17,13 +17,13 @@ class GpuConfiguration(Config, api_version="gpu.resource.nvidia.com/v1alpha1"):
         return GpuConfig(sharing=self.sharing)
 
 
-class GpuConfig(Config, api_version=API_VERSION, upgrades_from=[GpuConfiguration]):
+class GpuConfig(Config, api_version=API_VERSION, upgrades_from=[GpuConfiguration], for_devices={"type": "gpu"}):
     """For whole GPUs, and for a share of one's memory."""
 
     sharing: GpuSharing | None = None
 
 
-class MigDeviceConfig(Config, api_version=API_VERSION):
+class MigDeviceConfig(Config, api_version=API_VERSION, for_devices={"type": "mig"}):
     """For MIG devices."""
 
     sharing: MigDeviceSharing | None = None
@@ -36,7 +36,7 @@ class Iommu(Part):
     enable_api_device: bool = Field(default=False, alias="enableAPIDevice")
 
 
-class VfioDeviceConfig(Config, api_version=API_VERSION):
+class VfioDeviceConfig(Config, api_version=API_VERSION, for_devices={"type": "vfio"}):
     """For GPUs in passthrough."""
 
     iommu: Iommu = Iommu()

@@ -1,7 +1,11 @@
-"""A double of ``nvidia-cuda-mps-control``: its command line, environment and files, as its documentation has them.
+"""A double of ``nvidia-cuda-mps-control``: command line, environment, files and answers are those of a real one.
 
-Daemon and client talk over sockets of the names that the real ones have, in a protocol of their own: never mix them
-with real ones. Only the standard library is imported: the driver asks often.
+They were recorded (``tests/recorded/nvidia-cuda-mps-control.json``). Daemon and client talk over sockets of the names
+that the real ones have, in a protocol of their own: never mix them with real ones. Only the standard library is
+imported: the driver asks often.
+
+What it was asked also stands in ``double.log`` in the folder of logs, for tests: a real one in the foreground writes to
+its output alone.
 
 The file ``mps-fault`` in the fake node's folder makes it fail: ``silent`` opens no socket, ``ends`` ends at once,
 ``hangs`` accepts connections and answers none, ``ignores-limits`` ignores them.
@@ -10,7 +14,6 @@ The file ``mps-fault`` in the fake node's folder makes it fail: ``silent`` opens
 import contextlib
 import fcntl
 import os
-import signal
 import socket
 import sys
 import threading
@@ -23,7 +26,10 @@ _USAGE = """usage: nvidia-cuda-mps-control [-d | -f] [-M]
   -f  start the daemon in the foreground
   -M  let clients of several users share a server"""
 PID_FILE = "nvidia-cuda-mps-control.pid"
-_FILES = ("control", "control_privileged", "control_lock", "log", PID_FILE)
+_REMOVED = ("log", PID_FILE)
+"""What ``quit`` removes; the sockets stay, and after a signal everything does."""
+_CONTROL_LOG = "control.log"
+_OWN_LOG = "double.log"
 
 
 def main() -> int:
@@ -48,7 +54,7 @@ def _client(pipe: Path) -> int:
         try:
             connection.connect(str(pipe / ("control_privileged" if privileged else "control")))
         except OSError:
-            print("Cannot find MPS control daemon process")
+            print("Cannot find MPS control daemon process", file=sys.stderr)
             return 1
         connection.sendall(sys.stdin.buffer.read())
         connection.shutdown(socket.SHUT_WR)
@@ -60,32 +66,33 @@ def _client(pipe: Path) -> int:
 class _Daemon:
     def __init__(self, pipe: Path, log: Path, *, multi_user: bool) -> None:
         self._pipe = pipe
-        self._log = log / "control.log"
+        self._folder = log
+        self._control_log: Path | None = None
         self._multi_user = multi_user
         self._devices = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
         self._percentage = 100.0
-        self._memory: dict[int, str] = {}
-        self._servers: dict[str, int] = {}  # their PIDs, by user
+        self._memory: dict[str, int] = {}  # MiB
+        self._server: tuple[str, int] | None = None  # whose it is, and its PID
         self._quit = threading.Event()
 
     def run(self, *, in_background: bool) -> int:
-        """Serve until ``quit`` or a signal; returns the exit code."""
+        """Serve until ``quit``, or until a signal ends it; returns the exit code."""
         fault = _fault()
         if fault == "ends":
             print("MPS control daemon failed to start", file=sys.stderr)
             return 1
         self._pipe.mkdir(parents=True, exist_ok=True)
-        self._log.parent.mkdir(parents=True, exist_ok=True)
+        self._folder.mkdir(parents=True, exist_ok=True)
         with (self._pipe / "control_lock").open("a") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 print("An instance of this daemon is already running", file=sys.stderr)
                 return 1
-            if in_background and _detach():
-                return 0  # the lock is the other process's
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, lambda *_: self._quit.set())
+            if in_background:
+                self._control_log = self._folder / _CONTROL_LOG
+                if _detach():
+                    return 0  # the lock is the other process's
             return self._serve(silent=fault == "silent")
 
     def _serve(self, *, silent: bool) -> int:
@@ -104,10 +111,9 @@ class _Daemon:
         except OSError as error:
             print(f"Failed to open socket in {self._pipe}: {error}", file=sys.stderr)
             return 1
-        finally:
-            self._write("Exit")
-            for name in _FILES:
-                (self._pipe / name).unlink(missing_ok=True)
+        self._write("Exit with status 0")
+        for name in _REMOVED:
+            (self._pipe / name).unlink(missing_ok=True)
         return 0
 
     def _listen(self, name: str) -> socket.socket:
@@ -115,7 +121,7 @@ class _Daemon:
         path.unlink(missing_ok=True)
         listening = socket.socket(socket.AF_UNIX)
         listening.bind(str(path))
-        path.chmod(0o600 if name == "control_privileged" else 0o666)
+        path.chmod(0o755 if name == "control_privileged" else 0o666)
         listening.listen()
         return listening
 
@@ -125,19 +131,24 @@ class _Daemon:
             threading.Thread(target=self._talk, args=[connection], daemon=True).start()
 
     def _talk(self, connection: socket.socket) -> None:
+        self._write("Accepting connection...")
         with connection, contextlib.suppress(OSError):
             text = b""
             while more := connection.recv(65536):
                 text += more
             while _fault() == "hangs":
                 time.sleep(0.1)
+            self._write("NEW UI")
             for line in text.decode().splitlines():
-                self._write(f"User did: {line}")
+                self._write(f"Cmd:{line}")
                 answer = self._answer(line.split())
                 if answer:
+                    self._write(answer)
                     connection.sendall(f"{answer}\n".encode())
         if b"quit" in text.split():
             self._quit.set()
+        else:
+            self._write("UI closed")
 
     def _answer(self, words: list[str]) -> str:
         match words:
@@ -146,54 +157,61 @@ class _Daemon:
             case ["start_server", "-uid", user] if user.isdigit():
                 return self._start_server("all" if self._multi_user else user)
             case ["get_server_list"]:
-                return "\n".join(map(str, self._servers.values()))
-            case ["shutdown_server", pid, *_] if pid.isdigit():
-                self._servers = {user: number for user, number in self._servers.items() if number != int(pid)}
-                return ""
+                return "" if self._server is None else str(self._server[1])
             case ["get_default_active_thread_percentage"]:
                 return str(self._percentage)
             case ["set_default_active_thread_percentage", number]:
                 return self._set_percentage(number)
             case ["get_default_device_pinned_mem_limit", device]:
-                return self._memory.get(self._index(device), "")
+                return _shown(self._memory.get(device, 0))
             case ["set_default_device_pinned_mem_limit", device, limit]:
                 return self._set_memory(device, limit)
-        return f"Unrecognized command: {' '.join(words)}"
+        return f'Unknown command "{" ".join(words)}"'
 
     def _start_server(self, user: str) -> str:
-        """There is one for each user; it is no process here, and has a number that no process can have."""
-        largest = int(Path("/proc/sys/kernel/pid_max").read_text())
-        self._servers.setdefault(user, largest + 1 + len(self._servers))
+        """There is one, for one user; it is no process here, and has a number that no process can have."""
+        if self._server is None or self._server[0] != user:
+            largest = int(Path("/proc/sys/kernel/pid_max").read_text())
+            self._server = user, largest + 1 + (0 if self._server is None else self._server[1] - largest)
         return ""
 
     def _set_percentage(self, text: str) -> str:
-        try:
+        """Whatever is not more than 0 and at most 100 is ignored, and the answer is what counts then."""
+        with contextlib.suppress(ValueError):
             number = float(text)
-        except ValueError:
-            number = -1
-        if not 0 <= number <= 100:
-            return f"Invalid active thread percentage {text}"
-        if _fault() != "ignores-limits":
-            self._percentage = number
+            if 0 < number <= 100 and _fault() != "ignores-limits":
+                self._percentage = number
         return str(self._percentage)
 
     def _set_memory(self, device: str, limit: str) -> str:
-        if not device.isdigit():
-            return ""  # a UUID is taken and ignored (k8s-device-plugin#572)
-        if int(device) >= len(self._devices):
-            return f"Invalid device ordinal {device}"
-        if not (limit[:-1].isdigit() and limit[-1:] in {"K", "M", "G"}):
-            return f"Invalid memory limit {limit}"
-        if _fault() != "ignores-limits":
-            self._memory[int(device)] = limit
+        """Set it without a word, whatever it is; a limit by UUID is one of its own."""
+        is_there = int(device) < len(self._devices) if device.isdigit() else device in self._devices
+        if is_there and _fault() != "ignores-limits":
+            self._memory[device] = _mebibytes(limit)
         return ""
 
-    def _index(self, device: str) -> int:
-        return int(device) if device.isdigit() else -1
-
     def _write(self, text: str) -> None:
-        with self._log.open("a") as file:
-            file.write(f"[{time.strftime('%Y-%m-%d %H:%M:%S')} Control {os.getpid()}] {text}\n")
+        now = time.time()
+        clock = f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(now))}.{int(now * 1000) % 1000:03}"
+        line = f"[{clock} Control {os.getpid():5}] {text}"
+        if self._control_log is None:
+            print(line, flush=True)
+        for path in filter(None, (self._folder / _OWN_LOG, self._control_log)):
+            with path.open("a") as file:
+                file.write(f"{line}\n")
+
+
+def _mebibytes(limit: str) -> int:
+    """Return the MiB of a limit: digits, and ``G`` behind them; everything else counts as ``M``."""
+    digits = limit[: len(limit) - len(limit.lstrip("0123456789"))]
+    return int(digits or 0) * (1024 if limit[len(digits) :].startswith("G") else 1)
+
+
+def _shown(mebibytes: int) -> str:
+    """Return a limit as it is shown: whole GiB, a rest dropped, from one of them on; empty for none."""
+    if mebibytes >= 1024:
+        return f"{mebibytes // 1024}G"
+    return f"{mebibytes}M" if mebibytes else ""
 
 
 def _detach() -> bool:

@@ -62,6 +62,17 @@ class NvmlError(Exception):
         super().__init__(f"{call}{f' for {subject}' if subject else ''}: {code.name}")
 
 
+REMEDIES: Mapping[NvmlReturn, str] = {
+    NvmlReturn.GPU_IS_LOST: "it fell off the bus; delete the pod to get another GPU, and reset this one or its node",
+    NvmlReturn.NOT_FOUND: "NVML does not list it; see nvidia-smi -L on the node, or delete the pod to get another GPU",
+    NvmlReturn.RESET_REQUIRED: "it waits for a reset; drain the node, then nvidia-smi --gpu-reset",
+    NvmlReturn.NO_PERMISSION: "the driver may not change it; run it as root, in a privileged container",
+    NvmlReturn.DRIVER_NOT_LOADED: "NVIDIA's kernel modules are not loaded; see nvidia-smi on the node",
+    NvmlReturn.LIB_RM_VERSION_MISMATCH: "library and kernel modules are of two releases; reboot the node",
+}
+"""What to do about a return code, where that does not depend on the call."""
+
+
 @contextmanager
 def answering(answers: Mapping[NvmlReturn, Exception | None]) -> Iterator[None]:
     """Raise an error for people in the place of what NVML returns; None: it does not matter."""

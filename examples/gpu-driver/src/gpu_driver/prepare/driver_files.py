@@ -1,5 +1,6 @@
 """The driver's libraries and programs for a container, where there is no ``nvidia-ctk``."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,8 @@ links, or the container's linker look elsewhere."""
 
 _PROGRAMS = ("nvidia-smi", "nvidia-debugdump", "nvidia-cuda-mps-control", "nvidia-cuda-mps-server")
 _READ_ONLY = ("ro", "nosuid", "nodev")
+_LINKS = 40
+"""Links one behind the other that Linux follows."""
 
 
 def driver_files(hardware: Hardware, installed: Path) -> list[dra.Mount]:
@@ -30,7 +33,7 @@ def driver_files(hardware: Hardware, installed: Path) -> list[dra.Mount]:
     version = hardware.nvml.driver_version()
     root = driver_root(hardware.host, installed)
     on_host = root if hardware.fake else installed  # fake files are there to be mounted, too
-    libraries = list(_libraries(root, on_host, version))
+    libraries = list(_libraries(hardware, root, version))
     if not libraries:
         raise dra.NotYet(
             f"no library of NVIDIA's driver {version} (*.so.{version}) below {root}; set --driver-root to where it is "
@@ -48,17 +51,25 @@ def driver_files(hardware: Hardware, installed: Path) -> list[dra.Mount]:
     return [mounts[path] for path in sorted(mounts)]
 
 
-def _libraries(root: Path, on_host: Path, version: str) -> Iterator[dra.Mount]:
+def _libraries(hardware: Hardware, root: Path, version: str) -> Iterator[dra.Mount]:
+    host = hardware.host
     for folder in LIBRARIES:
-        for library in (root / folder).glob(f"*.so.{version}"):
-            links = library.parent.glob(f"{library.name.removesuffix(version)}*")
-            names = {library.name, *(link.name for link in links if _links(link, library))}
-            for name in names:
-                yield _mount(on_host / folder / library.name, f"{_LIBRARIES_AT}/{name}")
+        for name in sorted(os.listdir(root / folder) if (root / folder).is_dir() else ()):
+            library = _behind(root / folder / name, host)
+            if library.name.endswith(f".so.{version}") and library.is_relative_to(host) and library.exists():
+                on_host = library if hardware.fake else "/" / library.relative_to(host)
+                for known in {name, library.name}:
+                    yield _mount(on_host, f"{_LIBRARIES_AT}/{known}")
 
 
-def _links(link: Path, library: Path) -> bool:
-    return link.is_symlink() and link.resolve() == library.resolve()
+def _behind(path: Path, host: Path) -> Path:
+    """Return what a link leads to on the host, which may be a folder of its own for the driver."""
+    for _ in range(_LINKS):
+        if not path.is_symlink():
+            break
+        target = path.readlink()
+        path = host / target.relative_to("/") if target.is_absolute() else path.parent / target
+    return Path(os.path.normpath(path))
 
 
 def _mount(source: Path, target: str) -> dra.Mount:

@@ -2,17 +2,18 @@
 
 import re
 from collections.abc import Sequence
+from typing import TypeVar
 
 import dra_kit as dra
 
 from gpu_driver.config.kinds import GpuConfig, MigDeviceConfig, VfioDeviceConfig
-from gpu_driver.config.precedence import winning
 from gpu_driver.devices.gpu import Gpu
 from gpu_driver.effects.compute_mode import SetComputeMode
 from gpu_driver.effects.mig.mode import SetMigMode
 from gpu_driver.effects.time_slice import SetTimeSlice
 from gpu_driver.hardware import Hardware
 from gpu_driver.nvml.backend import ComputeMode
+from gpu_driver.nvml.errors import REMEDIES, NvmlError
 from gpu_driver.prepare import edits, partitions, passthrough, sharing
 from gpu_driver.prepare.common import CommonEdits
 from gpu_driver.prepare.sharing import SharingEntry
@@ -20,6 +21,7 @@ from gpu_driver.settings import Settings
 
 AnyConfig = GpuConfig | MigDeviceConfig | VfioDeviceConfig
 Allocated = dra.AllocatedDevice[AnyConfig, Gpu]
+ConfigT = TypeVar("ConfigT", GpuConfig, MigDeviceConfig, VfioDeviceConfig)
 
 
 class GpuPreparer(dra.Preparer[AnyConfig, Gpu, Hardware, Settings]):
@@ -34,6 +36,14 @@ class GpuPreparer(dra.Preparer[AnyConfig, Gpu, Hardware, Settings]):
         context.metrics.register(PreparedDevices(context))
 
     def prepare_claim(self, claim: dra.Claim, devices: Sequence[Allocated]) -> Sequence[dra.Prepared]:
+        try:
+            return self._prepare_all(claim, devices)
+        except NvmlError as error:
+            whose = ", ".join(device.name for device in devices if device.advertised.uuid == error.subject)
+            remedy = REMEDIES.get(error.code, "see nvidia-smi -q on the node; it is tried again")
+            raise dra.TransientError(f"{f'{whose}: ' if whose else ''}{error}: {remedy}") from None
+
+    def _prepare_all(self, claim: dra.Claim, devices: Sequence[Allocated]) -> Sequence[dra.Prepared]:
         # a config that is wrong is refused before anything is changed
         shared = [_sharing(device) for device in devices]
         machines = {device.name: _passthrough(device) for device in devices if device.advertised.kind == "vfio"}
@@ -95,20 +105,25 @@ class GpuPreparer(dra.Preparer[AnyConfig, Gpu, Hardware, Settings]):
 
 
 def _sharing(device: Allocated) -> SharingEntry | None:
-    """Return the entry of the device's sharing; None also with admin access."""
-    if device.advertised.kind == "mig":
-        partition = winning(device.configs, MigDeviceConfig, device.name)
-        return None if device.admin_access else partition
-    if device.advertised.kind == "gpu" and not device.admin_access:
-        return winning(device.configs, GpuConfig, device.name)
-    return None
+    """Return the entry of the device's sharing; None with admin access, which changes nothing."""
+    if device.admin_access:
+        return None
+    return _strongest(device, MigDeviceConfig) if device.advertised.kind == "mig" else _strongest(device, GpuConfig)
 
 
 def _passthrough(device: Allocated) -> passthrough.VfioEntry | None:
     """Return the entry of a device in passthrough."""
     if device.admin_access:
         raise dra.PermanentError(f"{device.name}: nobody looks at a GPU in passthrough; leave adminAccess out")
-    return winning(device.configs, VfioDeviceConfig, device.name)
+    return _strongest(device, VfioDeviceConfig)
+
+
+def _strongest(device: Allocated, kind: type[ConfigT]) -> dra.ConfigEntry[ConfigT] | None:
+    """Return the entry that configures the device; None where it is as it is. Those for other devices are not there."""
+    for entry in reversed(device.configs):
+        if isinstance(entry.config, kind):
+            return dra.ConfigEntry(entry.config, entry.source, entry.index, entry.requests)
+    return None
 
 
 def _env_name(device: Allocated) -> str:

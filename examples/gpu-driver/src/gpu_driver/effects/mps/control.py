@@ -8,7 +8,8 @@ PATIENCE = 4.0
 """Seconds in which a daemon has answered; less than those in which an effect has to."""
 
 QUIT = "quit -t 3"
-"""NVIDIA's way to end a daemon: servers with clients get so many seconds, less than :data:`PATIENCE`."""
+"""NVIDIA's way to end a daemon: servers with clients get so many seconds, less than :data:`PATIENCE`, and so long the
+answer takes; without ``-t`` it waits for the clients for ever."""
 
 
 class MpsError(Exception):
@@ -27,11 +28,15 @@ class MpsControl:
         self._command = list(command)
         self._environment = dict(environment)
 
-    def ask(self, command: str) -> str:
+    def ask(self, command: str, patience: float = PATIENCE) -> str:
         """Return what the daemon answers to one command; empty for nothing.
 
+        Args:
+            command: as ``nvidia-cuda-mps-control --help`` lists them.
+            patience: seconds that the answer may take.
+
         Raises:
-            MpsError: it is not there, refuses, or takes longer than :data:`PATIENCE`.
+            MpsError: it is not there, refuses, or takes longer.
         """
         try:
             done = subprocess.run(
@@ -40,12 +45,12 @@ class MpsControl:
                 capture_output=True,
                 text=True,
                 errors="replace",
-                timeout=PATIENCE,
+                timeout=patience,
                 check=False,
                 env=self._environment,
             )
         except subprocess.TimeoutExpired:
-            raise MpsError(f"{command}: no answer within {PATIENCE:.0f} s") from None
+            raise MpsError(f"{command}: no answer within {patience:.0f} s") from None
         except OSError as error:
             raise MpsError(f"{self._command[0]} cannot be run: {error.strerror}") from None
         text = (done.stdout + done.stderr).strip()

@@ -1,11 +1,17 @@
 """``MpsDaemon``: the MPS control daemon of a group of devices, as a program beside the driver."""
 
+import logging
+import re
+
 import dra_kit as dra
 
 from gpu_driver.effects.mps.control import PROGRAM, QUIT, MpsControl, MpsError
 from gpu_driver.effects.mps.limits import Limits
 from gpu_driver.effects.mps.paths import MpsFolder
 from gpu_driver.hardware import Hardware
+
+_CHATTER = re.compile(r"\] (Accepting connection\.\.\.|NEW UI|UI closed|Cmd:get_\w+( \S+)?|[\d.]+[MG]?)$")
+"""What it writes whenever it is asked something."""
 
 
 class MpsDaemon(dra.ChildProcess[Hardware], id="mps-daemon"):
@@ -65,6 +71,9 @@ class MpsDaemon(dra.ChildProcess[Hardware], id="mps-daemon"):
 
     def clear(self) -> None:
         self.folder.empty()
+
+    def log_level(self, line: str) -> int:
+        return logging.DEBUG if _CHATTER.search(line) else logging.INFO
 
     def _control(self) -> MpsControl:
         return MpsControl([self.hardware.needed(PROGRAM)], self.environment())

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from gpu_driver.effects.mps.control import MpsControl
 
-_UNITS = {"": 1 / 2**20, "B": 1 / 2**20, "K": 1 / 2**10, "M": 1, "G": 2**10, "T": 2**20}
+_MEBIBYTES = {"M": 1, "G": 2**10}
 
 
 class Limits(BaseModel):
@@ -16,8 +16,8 @@ class Limits(BaseModel):
 
     Attributes:
         percentage: of the threads of a GPU; None for all.
-        memory: as MPS writes it (``6144M``), by the index of the GPU among the daemon's ``CUDA_VISIBLE_DEVICES``.
-            Limits by UUID are ignored (k8s-device-plugin#572).
+        memory: as MPS takes it (``6144M``), by the index of the GPU among the daemon's ``CUDA_VISIBLE_DEVICES``.
+            Older releases ignore limits by UUID (k8s-device-plugin#572); 580 obeys both.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -40,7 +40,7 @@ class Limits(BaseModel):
         for index, limit in self.memory.items():
             answer = control.ask(f"set_default_device_pinned_mem_limit {index} {limit}")
             found = control.ask(f"get_default_device_pinned_mem_limit {index}")
-            if _mebibytes(found) != _mebibytes(limit):
+            if not _is_shown_as(found, limit):
                 raise _ignored(f"pinned memory limit {limit} of device {index}", found, answer)
 
 
@@ -49,9 +49,13 @@ def _number(answer: str) -> float | None:
     return None if found is None else float(found[1])
 
 
-def _mebibytes(answer: str) -> float | None:
-    found = re.search(r"(\d+(?:\.\d+)?)\s*([KMGTB]?)i?B?\s*$", answer.upper())
-    return None if found is None else float(found[1]) * _UNITS[found[2]]
+def _is_shown_as(found: str, limit: str) -> bool:
+    """Return whether MPS shows this limit so: in whole GiB where it has one, the rest dropped (``6145M`` as ``6G``)."""
+    size, shown = re.fullmatch(r"(\d+)([MG])", limit), re.fullmatch(r"(\d+)([MG])", found.strip())
+    if size is None or shown is None:
+        return False
+    mebibytes, unit = int(size[1]) * _MEBIBYTES[size[2]], _MEBIBYTES[shown[2]]
+    return mebibytes // unit == int(shown[1])
 
 
 def _ignored(what: str, found: str, answer: str) -> dra.PermanentError:

@@ -73,7 +73,7 @@ def _comes_up(control: MpsControl, ending: threading.Event) -> bool:
 
 def _quit(control: MpsControl, daemon: "subprocess.Popen[bytes]") -> int:
     try:
-        control.ask("quit -t 10")
+        control.ask("quit -t 10", patience=_QUIT_WITHIN)
         return daemon.wait(_QUIT_WITHIN)
     except (MpsError, subprocess.TimeoutExpired):
         daemon.kill()

@@ -1,8 +1,9 @@
 """``FakeNvml``: answers for a profile's GPUs as NVML does for real ones, errors and all."""
 
+import threading
 import uuid as uuids
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from gpu_driver.nvml.fake import mig_rules
 from gpu_driver.nvml.fake.events import FakeEvents
 from gpu_driver.nvml.fake.faults import Faults
 from gpu_driver.nvml.fake.host_tree import render
-from gpu_driver.nvml.fake.profile import GpuInstanceRow, GpuType, MigTable, Profile, ProfileGpu
+from gpu_driver.nvml.fake.profile import EventType, GpuInstanceRow, GpuType, MigTable, Profile, ProfileGpu
 from gpu_driver.nvml.fake.schedule import Schedule
 from gpu_driver.nvml.fake.state import GpuState, NodeState, State
 from gpu_driver.nvml.fake.state_files import show
@@ -52,17 +53,19 @@ class FakeNvml:
         self._schedule = Schedule(profile, self.state)
         self._schedule.catch_up()
         self._gpus = {gpu.uuid: gpu for gpu in profile.gpus}
+        self._opening = threading.Lock()
+        self._is_open = False
 
     def driver_version(self) -> str:
-        self._faults.meet("nvmlSystemGetDriverVersion", None)
+        self._meet("nvmlSystemGetDriverVersion", None)
         return self.profile.driver_version
 
     def cuda_driver_version(self) -> tuple[int, int]:
-        self._faults.meet("nvmlSystemGetCudaDriverVersion", None)
+        self._meet("nvmlSystemGetCudaDriverVersion", None)
         return self.profile.cuda_driver_version
 
     def gpus(self) -> Sequence[GpuFacts]:
-        self._faults.meet("nvmlDeviceGetCount", None)
+        self._meet("nvmlDeviceGetCount", None)
         self._schedule.catch_up()
         state = self.state.read()
         there = [gpu for gpu in self._gpus.values() if _visible(state.gpus[gpu.uuid])]
@@ -74,7 +77,8 @@ class FakeNvml:
     def set_compute_mode(self, uuid: str, mode: ComputeMode) -> None:
         call = "nvmlDeviceSetComputeMode"
         with self._changing(call, uuid) as (_, gpu):
-            if gpu.mig_current:  # only MIG devices have a mode then
+            known = self._type(uuid).compute_modes
+            if gpu.mig_current or mode.name not in known:  # with MIG only its devices have a mode
                 raise NvmlError(NvmlReturn.NOT_SUPPORTED, call, uuid)
             gpu.compute_mode = mode
 
@@ -191,29 +195,49 @@ class FakeNvml:
             gpu.instances.remove(instance)
 
     def recovery_action(self, uuid: str) -> RecoveryAction:
-        return self._read("nvmlDeviceGetFieldValues", uuid).recovery
+        call = "nvmlDeviceGetFieldValues"
+        found = self._read(call, uuid).recovery
+        if "recoveryAction" not in self._type(uuid).event_types:
+            raise NvmlError(NvmlReturn.NOT_SUPPORTED, call, uuid)
+        return found
 
     def events(self, uuids: Sequence[str]) -> EventSet:
-        unmonitored = []
+        types: dict[str, Sequence[EventType]] = {}
         for uuid in uuids:
-            try:
+            with suppress(NvmlError):
                 self._read("nvmlDeviceRegisterEvents", uuid)
-            except NvmlError:
-                unmonitored.append(uuid)
-        return FakeEvents(self.state, self._schedule, frozenset(uuids) - frozenset(unmonitored), tuple(unmonitored))
+                types[uuid] = self._type(uuid).event_types
+        unmonitored = tuple(uuid for uuid in uuids if not types.get(uuid))
+        return FakeEvents(self.state, self._schedule, {uuid: types[uuid] for uuid in types if types[uuid]}, unmonitored)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Have the next call open it again; no GPU is held."""
+        self._is_open = False
 
     def released(self) -> AbstractContextManager[None]:
-        """Nothing is held."""
+        self.close()
         return nullcontext()
+
+    def _meet(self, call: str, gpu: ProfileGpu | None) -> None:
+        """Open NVML where it is not, and let the call wait or fail where it is to.
+
+        Raises:
+            NvmlError: one of the two is to fail.
+        """
+        with self._opening:
+            if not self._is_open:
+                self._faults.meet("nvmlInitWithFlags", None)
+                self._is_open = True
+        self._faults.meet(call, gpu)
+
+    def _type(self, uuid: str) -> GpuType:
+        return self.profile.type_of(self._gpus[uuid])
 
     def _gpu(self, call: str, uuid: str) -> ProfileGpu:
         gpu = self._gpus.get(uuid)
         if gpu is None:
             raise NvmlError(NvmlReturn.NOT_FOUND, call, uuid)
-        self._faults.meet(call, gpu)
+        self._meet(call, gpu)
         return gpu
 
     def _read(self, call: str, uuid: str) -> GpuState:
@@ -245,11 +269,11 @@ def first_state(profile: Profile) -> NodeState:
         for number, foreign in enumerate(gpu.foreign):
             if table is None:
                 continue
-            [row] = [row for row in table.gi if row.name == foreign["profile"]]
+            [row] = [row for row in table.gi if row.name == foreign.profile]
             [whole] = [cut for cut in mig_rules.compute_rows(table, row) if cut.c == row.c]
             mig_uuid = f"MIG-{uuids.uuid5(uuids.NAMESPACE_OID, f'{gpu.uuid}/foreign/{number}')}"
             compute = ComputeInstance(0, whole.id, Placement(0, whole.c), mig_uuid)
-            made.instances.append(GpuInstance(number + 1, row.id, Placement(foreign["start"], row.size), (compute,)))
+            made.instances.append(GpuInstance(number + 1, row.id, Placement(foreign.start, row.size), (compute,)))
     return state
 
 

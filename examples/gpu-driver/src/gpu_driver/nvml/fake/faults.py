@@ -24,6 +24,7 @@ class Faults:
         self._state = state
         known = timing or Timing()
         self._takes = {
+            "nvmlInitWithFlags": known.init,
             "nvmlDeviceGetCount": known.enumerate,
             "nvmlDeviceSetMigMode": known.set_mig_mode,
             "nvmlDeviceCreateGpuInstanceWithPlacement": known.create_gi,

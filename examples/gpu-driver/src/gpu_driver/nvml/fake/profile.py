@@ -2,15 +2,18 @@
 
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 import yaml
 from dra_kit import ConfigurationError
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from gpu_driver.devices.names import camel
 from gpu_driver.nvml.backend import RecoveryAction
+from gpu_driver.nvml.errors import NvmlReturn
 
+ComputeModeName = Literal["DEFAULT", "EXCLUSIVE_THREAD", "PROHIBITED", "EXCLUSIVE_PROCESS"]
+EventType = Literal["xid", "lost", "recoveryAction"]
 PciAddress = Annotated[str, Field(pattern=r"^[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")]
 
 
@@ -84,6 +87,9 @@ class GpuType(_Part):
         memory_mib: None for memory that GPU and processor share.
         bar_mib: of its largest PCI region.
         fp64_per_sm: double-precision cores of each multiprocessor.
+        compute_modes: that can be set; any other is ``NOT_SUPPORTED``.
+        time_slice: whether it can be set.
+        event_types: that can be registered; drivers that lack ``recoveryAction`` know no recovery actions at all.
     """
 
     name: str
@@ -96,12 +102,21 @@ class GpuType(_Part):
     sms: int
     fp64_per_sm: int
     addressing_mode: str | None = None
+    compute_modes: tuple[ComputeModeName, ...] = get_args(ComputeModeName)
     time_slice: bool = True
+    event_types: tuple[EventType, ...] = get_args(EventType)
     mig: MigTable | None = None
 
 
+class ForeignInstance(_Part):
+    """A MIG instance that somebody has made by hand: a profile's name, and the memory slice where it begins."""
+
+    profile: str
+    start: int
+
+
 class ProfileGpu(_Part):
-    """One GPU; ``foreign`` are MIG instances that somebody has made by hand: ``{profile, start}``."""
+    """One GPU; ``foreign`` is what is on it beside what the driver makes."""
 
     type: str
     minor: int
@@ -112,7 +127,7 @@ class ProfileGpu(_Part):
     numa_node: int = -1
     iommu_group: int | None = None
     mig_mode: bool = False
-    foreign: tuple[dict[str, Any], ...] = ()
+    foreign: tuple[ForeignInstance, ...] = ()
 
 
 class Fault(_Part):
@@ -136,16 +151,25 @@ class Fault(_Part):
     delay: float = 0.0
     hang: bool = False
 
+    @field_validator("error")
+    @classmethod
+    def _returned(cls, name: str) -> str:
+        if name and name not in NvmlReturn.__members__:
+            raise ValueError(f"NVML returns no {name}; it has {', '.join(NvmlReturn.__members__)}")
+        return name
+
 
 class Timing(_Part):
     """Seconds that things take; real GPUs take up to ten for some of them.
 
     Attributes:
+        init: opening NVML, for the first call of a process and the next one after it was closed.
         enumerate: listing the GPUs.
         set_mig_mode, create_gi, create_ci: of one GPU.
         smi: each call of ``nvidia-smi``.
     """
 
+    init: float = Field(default=0.0, ge=0)
     enumerate: float = Field(default=0.0, ge=0)
     set_mig_mode: float = Field(default=0.0, ge=0)
     create_gi: float = Field(default=0.0, ge=0)
@@ -200,18 +224,39 @@ class Profile(_Part):
         for gpu in self.gpus:
             if gpu.type not in self.gpu_types:
                 raise ValueError(f"GPU {gpu.minor} is of type {gpu.type!r}; gpuTypes has {', '.join(self.gpu_types)}")
+            _check_mig(gpu, self.gpu_types[gpu.type].mig)
         for name in ("minor", "uuid", "pci"):
             values = [getattr(gpu, name) for gpu in self.gpus]
             if len(set(values)) < len(values):
                 raise ValueError(f"two GPUs have one {name}")
-        for event in self.events:
-            if not any(event.gpu in {gpu.uuid, gpu.minor} for gpu in self.gpus):
-                raise ValueError(f"an event is of GPU {event.gpu!r}, which the profile does not have")
+        named = [("an event", event.gpu) for event in self.events] + [("a fault", fault.gpu) for fault in self.faults]
+        for what, wanted in named:
+            if wanted is not None and not any(wanted in {gpu.uuid, gpu.minor} for gpu in self.gpus):
+                raise ValueError(f"{what} is of GPU {wanted!r}, which the profile does not have")
         return self
 
     def type_of(self, gpu: ProfileGpu) -> GpuType:
         """Return the GPU's type."""
         return self.gpu_types[gpu.type]
+
+
+def _check_mig(gpu: ProfileGpu, table: MigTable | None) -> None:
+    """Refuse MIG where the type has none, and instances that cannot be.
+
+    Raises:
+        ValueError: naming the GPU.
+    """
+    if gpu.mig_mode and table is None:
+        raise ValueError(f"GPU {gpu.minor} has migMode, and its type {gpu.type} has no mig")
+    if gpu.foreign and not gpu.mig_mode:
+        raise ValueError(f"GPU {gpu.minor} has foreign MIG instances; write migMode: true")
+    rows = {row.name: row for row in table.gi} if table else {}
+    for foreign in gpu.foreign:
+        if foreign.profile not in rows:
+            raise ValueError(f"GPU {gpu.minor}: there is no MIG profile {foreign.profile}; there are {', '.join(rows)}")
+        starts = rows[foreign.profile].starts
+        if foreign.start not in starts:
+            raise ValueError(f"GPU {gpu.minor}: {foreign.profile} begins at {', '.join(map(str, starts))}")
 
 
 def names() -> list[str]:

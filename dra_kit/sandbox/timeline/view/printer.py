@@ -1,0 +1,78 @@
+"""Entries on a stream: each begins with the seconds since the start; what belongs to it follows indented.
+
+It imports next to nothing: ``dra-kit sandbox`` prints with it before it imports what a cluster is made of.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TextIO
+
+import click
+
+from dra_kit.values.printable import printable
+
+_INDENT: Final = " " * 9
+
+
+class EntryPrinter:
+    """Prints entries.
+
+    Args:
+        stream: to print to.
+
+    Attributes:
+        begin: from which the seconds of an entry are counted, by ``time.monotonic``.
+        closed: nothing is printed any more.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._coloured = stream.isatty()
+        self._detailed = False
+        self._cut_off = False
+        self._when_cut_off: Callable[[], object] = lambda: None
+        self.begin: float = time.monotonic()
+        self.closed: bool = False
+
+    def when_cut_off(self, then: Callable[[], object]) -> None:
+        """Call something once nobody reads the stream any more; at once, where that is so already."""
+        self._when_cut_off = then
+        if self._cut_off:
+            then()
+
+    def entry(self, text: str, seconds: float | None = None, **style: Any) -> None:
+        """Print a line that begins an entry.
+
+        Args:
+            text: what others wrote in it is made printable.
+            seconds: since the start; None for now.
+            style: of ``click.style``.
+        """
+        if self._detailed:
+            self._line("")
+        self._detailed = False
+        since = time.monotonic() - self.begin if seconds is None else seconds
+        self._line(f"{since:6.2f} s {self._shown(text, style)}")
+
+    def details(self, details: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+        """Print what belongs to the entry before: texts of a line or several, each with its style."""
+        self._detailed = True
+        shown = (self._shown(line, style) for text, style in details for line in text.split("\n"))
+        self._line("\n".join(f"{_INDENT}  {line}" for line in shown))
+
+    def _shown(self, text: str, style: Mapping[str, Any]) -> str:
+        """Return text without control characters: names, messages and output are what others wrote."""
+        text = printable(text, keep="\t")
+        style = {name: value for name, value in style.items() if value}
+        return click.style(text, **style) if self._coloured and style else text
+
+    def _line(self, text: str) -> None:
+        if self.closed:
+            return
+        try:
+            print(text, file=self._stream, flush=True)
+        except BrokenPipeError:
+            self.closed = self._cut_off = True
+            self._when_cut_off()

@@ -1,0 +1,90 @@
+"""Configs that are for some devices of a driver: passed over for the others, refused where they name one's request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+import dra_kit as dra
+from tests.unit.node.drivers import driver
+from tests.unit.node.role import DRIVER, Node
+
+
+class PizzaConfig(dra.OpaqueConfig, api_version="kitchen.example/v1", for_devices={"kind": "pizza"}):
+    cheese: int = 0
+
+
+class DrinkConfig(dra.OpaqueConfig, api_version="kitchen.example/v1", for_devices={"kind": "drink"}):
+    ice: int = 0
+
+
+class Bar(dra.DeviceProvider):
+    def discover(self) -> Iterator[Sequence[dra.Device]]:
+        yield [
+            dra.Device(name="pizza-0", attributes={"kind": "pizza"}),
+            dra.Device(name="drink-0", attributes={"kind": "drink"}),
+            dra.Device(name="table-0"),
+        ]
+
+
+class Waiter(dra.Preparer[PizzaConfig | DrinkConfig]):
+    def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice[PizzaConfig | DrinkConfig]) -> dra.Prepared:
+        configs = [str(entry.index) for entry in device.configs]
+        return dra.Prepared(env={device.env_name: f"{','.join(configs)} {type(device.config).__name__}"})
+
+
+def entry(kind: str, *requests: str, source: str = "FromClaim") -> dict[str, Any]:
+    parameters = {"apiVersion": "kitchen.example/v1", "kind": kind}
+    return {"source": source, "requests": list(requests), "opaque": {"driver": DRIVER, "parameters": parameters}}
+
+
+ORDER = [{"request": "food", "device": "pizza-0"}, {"request": "cold/small", "device": "drink-0"}]
+
+
+async def test_an_entry_for_all_requests_is_passed_over_for_other_devices(node: Node) -> None:
+    lunch = node.claim(devices=ORDER, config=[entry("PizzaConfig"), entry("DrinkConfig"), entry("PizzaConfig")])
+    async with node.running(driver(Waiter(), Bar())):
+        await node.prepare(lunch)
+        assert sorted(node.env(lunch)) == ["DRINK_0=1 DrinkConfig", "PIZZA_0=0,2 PizzaConfig"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (entry("PizzaConfig", "cold"), "PizzaConfig of the claim, for cold does not fit drink-0"),
+        (entry("PizzaConfig", "cold/small"), "PizzaConfig of the claim, for cold/small does not fit drink-0"),
+        (entry("PizzaConfig", "cold", source="FromClass"), "PizzaConfig of the DeviceClass, for cold does not fit"),
+    ],
+)
+async def test_an_entry_that_names_the_request_of_another_device_is_refused(
+    node: Node, wrong: dict[str, Any], told: str
+) -> None:
+    lunch = node.claim(devices=ORDER, config=[wrong, entry("PizzaConfig")])
+    async with node.running(driver(Waiter(), Bar())):
+        error = await node.error(lunch)
+        assert told in error
+        assert "which takes DrinkConfig; correct one of the two" in error
+
+
+async def test_a_device_that_takes_no_config_says_so(node: Node) -> None:
+    lunch = node.claim(devices=[{"request": "seat", "device": "table-0"}], config=[entry("PizzaConfig", "seat")])
+    async with node.running(driver(Waiter(), Bar())):
+        assert "table-0, which takes no config" in await node.error(lunch)
+
+
+async def test_a_stronger_entry_that_fits_makes_up_for_a_weaker_one(node: Node) -> None:
+    config = [entry("PizzaConfig", "cold", source="FromClass"), entry("DrinkConfig", "cold")]
+    lunch = node.claim(devices=ORDER, config=config)
+    async with node.running(driver(Waiter(), Bar())):
+        await node.prepare(lunch)
+        assert "DRINK_0=1 DrinkConfig" in node.env(lunch)
+
+
+async def test_admin_access_is_given_no_config_of_other_devices(node: Node) -> None:
+    looks = [{"request": "cold", "device": "drink-0", "adminAccess": True}]
+    lunch = node.claim(devices=looks, config=[entry("PizzaConfig", "cold")])
+    async with node.running(driver(Waiter(), Bar())):
+        await node.prepare(lunch)
+        assert node.env(lunch) == ["DRINK_0= PizzaConfig"]
