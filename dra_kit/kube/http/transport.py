@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import socket
 from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+from weakref import WeakSet
 
 import aiohttp
 from yarl import URL
@@ -21,6 +25,7 @@ CONNECTIONS = 16
 """A burst finds them open, or opens them: more make the first burst wait for TLS handshakes."""
 
 _CONNECT_SECONDS = 10.0
+_TURNS = 20  # of the event loop, in a few of which it notices that a socket has ended
 _KEEP_ALIVE_SECONDS = 80.0  # kube-apiserver closes an idle connection after 90
 _REMEMBERED_WARNINGS = 1000
 _NO_ANSWER = "error"
@@ -48,6 +53,7 @@ class Transport:
         self._user_agent = user_agent
         self._ordinary = aiohttp.ClientTimeout(total=timeout, sock_connect=_CONNECT_SECONDS)
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
+        self._sockets: WeakSet[socket.socket] = WeakSet()
         self._warned: OrderedDict[str, None] = OrderedDict()
 
     async def close(self) -> None:
@@ -55,6 +61,26 @@ class Transport:
         sessions, self._sessions = self._sessions, {}
         for session in sessions.values():
             await session.close()
+        await self._end_sockets()
+
+    async def _end_sockets(self) -> None:
+        """End what requests that were cut off have left: over TLS that waits for a goodbye, and the loop may end."""
+        for left in self._open_sockets():
+            with suppress(OSError):
+                left.shutdown(socket.SHUT_RDWR)
+        for _ in range(_TURNS):
+            if not self._open_sockets():
+                break
+            await asyncio.sleep(0)
+
+    def _open_sockets(self) -> list[socket.socket]:
+        return [each for each in self._sockets if each.fileno() >= 0]
+
+    def _new_socket(self, address: tuple[Any, ...]) -> socket.socket:
+        family, kind, protocol, *_ = address
+        made = socket.socket(family, kind, protocol)
+        self._sockets.add(made)
+        return made
 
     async def send(self, call: Call) -> bytes:
         """Send a request and return the body of its answer.
@@ -152,7 +178,9 @@ class Transport:
             # streams keep a connection each and must not starve requests, so they have a pool without a limit
             session = self._sessions[streaming] = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
-                    limit=0 if streaming else self._connections, keepalive_timeout=_KEEP_ALIVE_SECONDS
+                    limit=0 if streaming else self._connections,
+                    keepalive_timeout=_KEEP_ALIVE_SECONDS,
+                    socket_factory=self._new_socket,
                 ),
                 headers={"Accept": "application/json", "User-Agent": self._user_agent},
                 # without Accept-Encoding kube-apiserver does not compress answers of more than 128 KiB

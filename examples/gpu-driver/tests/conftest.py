@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 from dra_kit.testing import BlockingBench, unit
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 
 from gpu_driver.devices.gpu import Gpu
 from gpu_driver.devices.inventory import inventory
@@ -20,6 +22,10 @@ from gpu_driver.nvml.fake.fake import FakeNvml
 from gpu_driver.nvml.fake.hardware import fake_hardware
 from gpu_driver.settings import Settings
 from tests.library_double import build
+
+# no test depends on how fast the machine is
+hypothesis_settings.register_profile("slow machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+hypothesis_settings.load_profile("slow machine")
 
 
 @dataclass

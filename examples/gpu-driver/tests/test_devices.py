@@ -167,7 +167,7 @@ def test_what_the_host_does_not_have_is_left_out() -> None:
     assert known["resource.kubernetes.io/pciBusID"] == "0000:00:00.0"
 
 
-@hypothesis_settings(max_examples=20, deadline=None)
+@hypothesis_settings(max_examples=20)
 @given(
     st.lists(st.integers(0, 63), min_size=1, max_size=4, unique=True),
     st.sampled_from(["h100", "a100-40gb", "gb200"]),

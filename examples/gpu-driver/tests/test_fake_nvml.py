@@ -152,7 +152,7 @@ def test_nvml_that_does_not_open_is_opened_by_the_next_call(tmp_path: Path) -> N
     assert len(nvml.gpus()) == 4
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sampled_from(sorted(TABLES)), st.lists(st.tuples(st.integers(0, 6), st.integers(0, 7)), max_size=12))
 def test_what_exists_never_overlaps_and_never_exceeds_the_gpu(kind: str, wanted: list[tuple[int, int]]) -> None:
     table = TABLES[kind]

@@ -366,7 +366,7 @@ def seen(nvml: NvmlBackend, uuid: str) -> list[object]:
 
 
 @pytest.mark.parametrize("name", ["h100", "a100-mig"])
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(operations=st.lists(_operations, min_size=3, max_size=16))
 def test_both_answer_alike_whatever_is_done(
     name: str, operations: list[tuple[object, ...]], nvml_library: Path, tmp_path: Path

@@ -65,7 +65,7 @@ GPU = Example(
         }
     ),
     frozenset({*FIRST_STORY, "src/gpu_driver/config.py"}),
-    frozenset({"kind", "src", "stories", "tests", "values.yaml"}),
+    frozenset({"docs", "kind", "src", "stories", "tests", "values.yaml"}),
 )
 EXAMPLES = pytest.mark.parametrize("example", [PIZZA, GPU], ids=lambda example: example.folder.name)
 
