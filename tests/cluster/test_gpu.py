@@ -117,7 +117,7 @@ def test_a_client_of_mps_finds_its_daemon_which_has_its_limits_and_goes_with_it(
     assert daemon["spec"]["priorityClassName"] == "system-node-critical"
     assert {"operator": "Exists"} in daemon["spec"]["tolerations"]
     assert clients.limited()
-    assert clients.ask("get_default_device_pinned_mem_limit 0") == "6144M"
+    assert clients.ask("get_default_device_pinned_mem_limit 0") == "6G"
     assert "195,   0" in output  # /dev/nvidia0, by the numbers of CDI
     assert "195, 255" in output  # /dev/nvidiactl
     assert f'{{device_type="gpu",driver="{DRIVER}",node="{clients.node.plane.node}"}} 1.0' in clients.node.metrics()
