@@ -216,8 +216,9 @@ class Agent:
             self._advertised.replace(Inventory(pools=[]), {})
             if not self._undertaking.has_code:
                 inventory.replace(Inventory(pools=[]), {})
-            title, ended = self._classes.title, self._nothing_left
-            end = Remaining(name, self._store, checkpoint, publisher, title=title, ended=ended)
+            end = Remaining(
+                name, self._store, checkpoint, publisher, title=self._classes.title, ended=self._nothing_left
+            )
             self.supervisor.add(end, after=startup)
 
     def _add_parts(self, kopf: Operator, kubelet: KubeletConnection, startup: Startup, status: StatusWriter) -> None:
@@ -345,8 +346,7 @@ class Agent:
     def hanging(self, patience: float) -> list[str]:
         """Return a line for each call of the author's code that hangs for so many seconds; from any thread."""
         health = [] if self._health is None else self._health.hanging(patience)
-        # at the driver's end nothing that is to be undone waits for devices
-        discover = [] if self._undertaking is not None else self._discovery.hanging(patience)
+        discover = [] if self._undertaking is not None else self._discovery.hanging(patience)  # no undo waits for it
         return [*HangingCalls(self._loop, patience)(), *discover, *health]
 
     def inject_health(self, device: str, reason: str, message: str | None, *, pool: str | None = None) -> Future[None]:

@@ -38,7 +38,7 @@ def test_a_time_slice_without_interval_is_the_default(body: dict[str, Any], inte
     [
         ("GpuConfig", {}),
         ("GpuConfig", {"sharing": MPS}),
-        ("GpuConfig", {"sharing": {**MPS, "mpsConfig": {"defaultActiveThreadPercentage": 0}}}),
+        ("GpuConfig", {"sharing": {**MPS, "mpsConfig": {"defaultActiveThreadPercentage": 1}}}),
         ("GpuConfig", {"sharing": {**MPS, "mpsConfig": {"defaultPinnedDeviceMemoryLimit": "1Mi"}}}),
         ("GpuConfig", {"sharing": {**MPS, "mpsConfig": {"multiUser": True}}}),
         ("MigDeviceConfig", {"sharing": TIME_SLICING}),
@@ -70,6 +70,7 @@ def test_what_is_left_out_changes_nothing() -> None:
         ("GpuConfig", {"sharing": {**TIME_SLICING, "mpsConfig": {}}}, "mpsConfig goes with strategy MPS"),
         ("GpuConfig", {"sharing": {**MPS, "timeSlicingConfig": {}}}, "timeSlicingConfig goes with"),
         ("GpuConfig", {"sharing": {**MPS, "mpsConfig": {"defaultActiveThreadPercentage": 101}}}, "100"),
+        ("GpuConfig", {"sharing": {**MPS, "mpsConfig": {"defaultActiveThreadPercentage": 0}}}, "at least 1"),
         ("GpuConfig", {"sharing": {**MPS, "mpsConfig": {"defaultPinnedDeviceMemoryLimit": "1k"}}}, "less than 1Mi"),
         ("GpuConfig", {"sharing": {**MPS, "mpsConfig": {"defaultPinnedDeviceMemoryLimit": "1M"}}}, "less than 1Mi"),
         ("GpuConfig", {"sharing": {**MPS, "mpsConfig": {"defaultPinnedDeviceMemoryLimit": "0"}}}, "less than 1Mi"),

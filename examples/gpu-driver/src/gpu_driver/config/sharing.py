@@ -21,9 +21,12 @@ class TimeSlicingConfig(Part):
 
 
 class MpsConfig(Part):
-    """Limits of each client of the MPS control daemon; ``multi_user`` lets clients of several users in."""
+    """Limits of each client of the MPS control daemon; ``multi_user`` lets clients of several users in.
 
-    default_active_thread_percentage: Annotated[int, Field(ge=0, le=100)] | None = None
+    MPS ignores a percentage of 0 (seen with driver 580), which would be an error only when the claim is prepared.
+    """
+
+    default_active_thread_percentage: Annotated[int, Field(ge=1, le=100)] | None = None
     default_pinned_device_memory_limit: PinnedMemory | None = None
     default_per_device_pinned_memory_limit: dict[str, PinnedMemory] = {}
     multi_user: bool = False

@@ -171,8 +171,8 @@ class _Daemon:
     def _start_server(self, user: str) -> str:
         """There is one, for one user; it is no process here, and has a number that no process can have."""
         if self._server is None or self._server[0] != user:
-            largest = int(Path("/proc/sys/kernel/pid_max").read_text())
-            self._server = user, largest + 1 + (0 if self._server is None else self._server[1] - largest)
+            former = int(Path("/proc/sys/kernel/pid_max").read_text()) if self._server is None else self._server[1]
+            self._server = user, former + 1
         return ""
 
     def _set_percentage(self, text: str) -> str:
