@@ -7,6 +7,7 @@ import inspect
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from dra_kit import errors
@@ -39,6 +40,7 @@ def codes_of_classes(tree: ast.AST) -> Iterator[str]:
             yield str(node.value.value)
 
 
+@cache
 def codes_in_code() -> set[str]:
     trees = [ast.parse(file.read_text(encoding="utf-8")) for file in sorted((ROOT / "dra_kit").rglob("*.py"))]
     return {code for tree in trees for code in (*codes_of_calls(tree), *codes_of_classes(tree))}

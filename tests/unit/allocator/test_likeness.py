@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.allocator.cluster.devices import AdvertisedDevice
@@ -47,7 +47,6 @@ def outcome(evaluator: CelEvaluator, expression: str, one: AdvertisedDevice, *, 
         return type(error), str(error)
 
 
-@settings(deadline=None, max_examples=300)
 @given(st.lists(DEVICES, min_size=2, max_size=6), st.one_of(CONDITIONS, ANYTHING), st.booleans())
 def test_a_verdict_is_the_same_as_if_there_were_no_other_device(
     fields: list[dict[str, Any]], expression: str, sees_sharing: bool

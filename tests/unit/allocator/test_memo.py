@@ -427,7 +427,6 @@ def games(draw: st.DrawFn) -> Game:
     return Game(family, draw(clusters(family)), played, draw(st.sampled_from(GATES)))
 
 
-@settings(max_examples=100)
 @given(games())
 def test_an_outcome_is_the_same_as_if_nothing_were_known(game: Game) -> None:
     check(game)

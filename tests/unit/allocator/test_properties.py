@@ -4,7 +4,7 @@ from collections import Counter
 from itertools import combinations
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.allocator import Gates, Snapshot
@@ -185,7 +185,6 @@ def test_a_snapshot_that_is_kept_up_to_date_is_as_good_as_a_new_one(
             held.append(allocation)
 
 
-@settings(max_examples=300)
 @given(
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), max_size=7),
     st.tuples(st.integers(1, 3), st.integers(1, 3)),
@@ -226,7 +225,6 @@ attributes = st.one_of(
 )
 
 
-@settings(max_examples=300)
 @given(
     st.lists(attributes, min_size=1, max_size=8),
     st.tuples(st.integers(1, 3), st.integers(1, 3)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from unittest.mock import patch
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dra_kit.allocator.search.prospects import Prospects
@@ -78,7 +78,6 @@ def verdict(inventory: list[Document], pod: list[Document]) -> object:
         return error.kind
 
 
-@settings(max_examples=200)
 @given(
     st.integers(0, 6).flatmap(lambda count: st.tuples(*[devices(f"d{number}") for number in range(count)])),
     st.integers(1, 2).flatmap(lambda count: st.tuples(*[claims(f"c{number}") for number in range(count)])),

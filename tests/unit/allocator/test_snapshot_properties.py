@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.allocator import Allocator, Gates, Node, Snapshot
@@ -57,7 +57,6 @@ def answers(world: Snapshot, gates: Gates) -> list[object]:
     return found
 
 
-@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.lists(slices(), max_size=2), st.sets(st.sampled_from(["slice-1", "slice-2"]))), max_size=5),
     st.sampled_from([Gates.of("1.34"), Gates(partitionable_devices=True), Gates.of("1.37")]),

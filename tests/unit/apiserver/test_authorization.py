@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.apiserver.authorization.attributes import Attributes
@@ -29,7 +29,6 @@ _rules = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(owned=st.lists(_rules, max_size=3), wanted=_rules)
 def test_who_holds_all_of_a_rule_may_do_all_that_it_allows(owned: list[Any], wanted: Any) -> None:
     if missing(owned, [wanted]):

@@ -52,7 +52,6 @@ def values(draw: st.DrawFn, type_name: str, depth: int = 3) -> Any:
 
 
 @given(st.sampled_from(TYPES).flatmap(lambda name: st.tuples(st.just(name), values(name))))
-@settings(max_examples=150, deadline=None)
 def test_what_is_written_is_read_and_written_again_unchanged(case: tuple[str, Any]) -> None:
     type_name, value = case
     strictness = Strictness()

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.apiserver.server import ApiServer
@@ -163,7 +163,6 @@ writes = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["put", "del
 
 
 @given(writes, st.data())
-@settings(max_examples=60, deadline=None)
 def test_any_moment_and_the_changes_since_make_the_present(changes: list[tuple[str, str]], data: st.DataObject) -> None:
     storage = Storage()
     moments: list[dict[str, int]] = [{}]

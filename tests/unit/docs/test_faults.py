@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,12 @@ def named(row: str) -> list[tuple[str, str]]:
     return re.findall(r"`([a-z_/]+\.py)::(test_[a-z0-9_]+)`", row)
 
 
+@cache
+def defined(file: str) -> set[str]:
+    tree = ast.parse((TESTS / file).read_text(encoding="utf-8"))
+    return {item.name for item in ast.walk(tree) if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)}
+
+
 def test_there_are_faults() -> None:
     assert len(PAGES) == 3
     assert len(ROWS) > 60
@@ -27,6 +34,4 @@ def test_there_are_faults() -> None:
 def test_each_fault_has_tests_that_exist(row: str) -> None:
     assert named(row)
     for file, name in named(row):
-        tree = ast.parse((TESTS / file).read_text(encoding="utf-8"))
-        defined = {item.name for item in ast.walk(tree) if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)}
-        assert name in defined, f"{file} has no {name}"
+        assert name in defined(file), f"{file} has no {name}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ SAMPLE = 40
 MARK = "explain.test"
 
 
+@cache
 def lines() -> list[Line]:
     return read(GOLDEN)[::SAMPLE]
 

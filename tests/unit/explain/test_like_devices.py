@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.allocator import Allocator
@@ -85,7 +85,6 @@ def world(found: list[tuple[Document, str]], only: int | None = None) -> Cluster
     )
 
 
-@settings(max_examples=100, deadline=None)
 @given(WORLDS, REQUESTS)
 def test_a_device_among_others_has_the_verdict_that_it_has_alone(
     found: list[tuple[Document, str]], asked: Document
@@ -99,7 +98,6 @@ def test_a_device_among_others_has_the_verdict_that_it_has_alone(
         ]
 
 
-@settings(max_examples=100, deadline=None)
 @given(WORLDS, REQUESTS, REQUESTS)
 def test_each_node_has_the_outcome_that_the_allocator_has(
     found: list[tuple[Document, str]], first: Document, second: Document

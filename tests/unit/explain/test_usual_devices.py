@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.explain.claims.document import claim_document
@@ -107,7 +107,6 @@ def told(where: Cluster, wanted: Document) -> tuple[Any, str]:
     return claim_document(explanation), str(page)
 
 
-@settings(max_examples=60, deadline=None)
 @given(SLICES, RULES, st.frozensets(st.sampled_from(NODES)), REQUESTS, st.booleans())
 def test_the_explanation_is_the_same_as_if_each_device_were_looked_at(
     found: list[Any], rules: list[Document], holds: frozenset[str], asked: Document, constrained: bool

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.errors import Forbidden
@@ -224,7 +224,6 @@ async def _applied(changes: AsyncIterator[Change], final: Mapping[str, Any]) -> 
     return known
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.dictionaries(st.sampled_from(["a", "b"]), st.sampled_from(["1", "2"])), min_size=1, max_size=6),
     st.lists(st.sampled_from(["gone", "cut", "end"]), max_size=4),

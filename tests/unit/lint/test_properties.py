@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.lint.check import check
@@ -61,7 +61,6 @@ def checked(text: str, surroundings: Surroundings) -> None:
     assert as_text(findings, files=1, objects=1).count("\n") >= len(findings)
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     kind=KINDS,
     version=VERSIONS,
@@ -75,13 +74,11 @@ def test_no_document_is_too_strange(
     checked(json.dumps({"spec": spec, **more, "apiVersion": version, "kind": kind}, indent=1), known)
 
 
-@settings(max_examples=60, deadline=None)
 @given(text=st.text(st.sampled_from("abk: -\n[]{}&*!|>'\"%@`#,?\t\x00\x85\u2028é"), max_size=60))
 def test_no_text_is_too_strange(text: str) -> None:
     checked(f"apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\n{text}", KNOWN[0])
 
 
-@settings(max_examples=200, deadline=None)
 @given(expression=EXPRESSIONS, known=st.sampled_from(KNOWN))
 def test_no_expression_is_too_strange(expression: str, known: Surroundings) -> None:
     quoted = json.dumps(expression)
@@ -91,7 +88,6 @@ def test_no_expression_is_too_strange(expression: str, known: Surroundings) -> N
 LEAVES = st.lists(st.integers(0, 60), min_size=1, max_size=2)
 
 
-@settings(max_examples=80, deadline=None)
 @given(positions=LEAVES, value=SCALARS)
 def test_a_good_claim_with_some_values_replaced_is_still_checked(positions: list[int], value: Any) -> None:
     body: dict[str, Any] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.resource import v1
@@ -39,14 +39,12 @@ def _pools(draw: st.DrawFn) -> DesiredPool:
 
 
 _DESIRED = st.builds(lambda pool: Desired("gpu.example.com", None, (pool,)), _pools())
-_examples = settings(max_examples=40, deadline=None)
 
 
 def _publish(server: ModelServer, desired: Desired) -> None:
     server.apply(plan(desired, server.list(), features=Features()))
 
 
-@_examples
 @given(st.lists(_DESIRED, min_size=1, max_size=3), st.lists(st.integers(0, 5), min_size=3, max_size=3))
 def test_one_plan_suffices_even_after_interrupted_ones(history: list[Desired], writes: list[int]) -> None:
     server = ModelServer()
@@ -57,7 +55,6 @@ def test_one_plan_suffices_even_after_interrupted_ones(history: list[Desired], w
     assert not plan(history[-1], server.list(), features=Features())
 
 
-@_examples
 @given(_DESIRED, _DESIRED)
 def test_every_slice_is_valid_and_every_device_is_published_once_and_in_order(old: Desired, new: Desired) -> None:
     server = ModelServer()
@@ -71,7 +68,6 @@ def test_every_slice_is_valid_and_every_device_is_published_once_and_in_order(ol
         assert [device.name for device in visible] == [device.name for device in desired.pools[0].devices]
 
 
-@_examples
 @given(st.lists(_DESIRED, min_size=2, max_size=4))
 def test_the_generation_never_falls(history: list[Desired]) -> None:
     server, generations = ModelServer(), [0]
@@ -82,7 +78,6 @@ def test_the_generation_never_falls(history: list[Desired]) -> None:
     assert generations == sorted(generations)
 
 
-@_examples
 @given(_DESIRED, _DESIRED, st.integers(0, 6), st.lists(st.integers(0, 5), max_size=2), _DESIRED)
 def test_no_reader_ever_sees_a_mixture(
     first: Desired, broken_off: Desired, writes: int, deleted: list[int], last: Desired
@@ -102,7 +97,6 @@ def test_no_reader_ever_sees_a_mixture(
     assert _visible(server) == _names(last)
 
 
-@_examples
 @given(_DESIRED.filter(lambda desired: bool(desired.pools[0].devices)), st.data())
 def test_a_change_of_one_device_is_one_update_in_the_same_generation(desired: Desired, data: st.DataObject) -> None:
     server = ModelServer()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
@@ -53,7 +53,6 @@ SLICES = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.lists(SLICES, max_size=3))
 def test_a_slice_is_read_as_pydantic_reads_it(documents: list[Document]) -> None:
     reader = SliceReader()

@@ -278,7 +278,7 @@ class Interleavings(RuleBasedStateMachine):
 
 
 TestInterleavings = Interleavings.TestCase
-TestInterleavings.settings = settings(max_examples=200, stateful_step_count=20, deadline=None)
+TestInterleavings.settings = settings(stateful_step_count=20)
 
 
 def test_an_answer_that_comes_after_the_news_of_a_later_state_is_none() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.allocator import Gates
@@ -336,7 +336,6 @@ def test_devices_of_two_pools_with_one_name_are_disjoint() -> None:
     ]
 
 
-@settings(max_examples=40)
 @given(
     st.lists(st.integers(0, 4), min_size=1, max_size=4),
     st.lists(st.tuples(st.booleans(), st.integers(1, 3)), max_size=12),

@@ -111,7 +111,7 @@ async def test_connections_that_come_during_a_rotation_are_served(tmp_path: Path
         contents.append((pair.cert.read_bytes(), pair.key.read_bytes()))
 
     async def rotate() -> None:
-        for number in range(50):
+        for number in range(20):
             for path, content in zip((pair.cert, pair.key), contents[number % 2], strict=True):
                 path.write_bytes(content)
             assert await certificate.refresh()

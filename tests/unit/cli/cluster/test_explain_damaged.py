@@ -123,9 +123,7 @@ RICH = with_spec(
 )  # fmt: skip
 
 
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=60, deadline=None
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data())
 def test_whatever_is_damaged_there_is_an_explanation_or_one_line(tmp_path: Path, data: st.DataObject) -> None:
     victims = [RICH, node("node-1", taints=[{"key": "k", "effect": "NoSchedule"}]), template("t"), claim("lunch")]

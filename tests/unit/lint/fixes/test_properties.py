@@ -7,7 +7,7 @@ import random
 import re
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.lint.check import check
@@ -156,7 +156,6 @@ def differ(one: Any, other: Any, path: str = "") -> list[str]:
     return [] if json.dumps(one) == json.dumps(other) else [path]
 
 
-@settings(max_examples=120, deadline=None)
 @given(
     body=st.builds(
         claim,
@@ -200,7 +199,6 @@ BETA = REQUESTS.filter(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(requests=st.lists(BETA, min_size=1, max_size=3), rnd=st.randoms(use_true_random=False))
 def test_an_object_of_v1beta1_becomes_that_of_v1(requests: list[dict[str, Any]], rnd: random.Random) -> None:
     plain = [
@@ -215,7 +213,6 @@ def test_an_object_of_v1beta1_becomes_that_of_v1(requests: list[dict[str, Any]],
     assert comments(after) == comments(before)
 
 
-@settings(max_examples=80, deadline=None)
 @given(
     start=st.text(st.sampled_from("abk: -\n[]{}&*!|>'\"%@`#,?\t\x00\x85\u2028é"), max_size=40),
     known=st.sampled_from(KNOWN),
@@ -231,7 +228,6 @@ CLAIMS = st.builds(
 )
 
 
-@settings(max_examples=40, deadline=None)
 @given(bodies=st.lists(CLAIMS, min_size=2, max_size=3), rnd=st.randoms(use_true_random=False))
 def test_documents_of_one_file_are_mended_as_if_each_were_alone(
     bodies: list[dict[str, Any]], rnd: random.Random

@@ -201,9 +201,7 @@ async def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
             pass
 
 
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None, max_examples=50
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(names=st.lists(st.text(min_size=1, max_size=400), min_size=1, unique=True))
 def test_every_name_has_a_lock_of_its_own(file: Path, names: list[str]) -> None:
     async def hold_all() -> None:

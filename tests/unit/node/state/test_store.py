@@ -6,7 +6,7 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.node.state.records import ClaimRecord, DeviceRecord
@@ -28,7 +28,6 @@ def written(_: ClaimRecord | str) -> None:
     """There are no files."""
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.lists(STEPS, max_size=10))
 def test_holders_are_those_whose_records_say_so(steps: list[tuple[str, list[DeviceRecord] | None]]) -> None:
     async def play(store: Store) -> None:

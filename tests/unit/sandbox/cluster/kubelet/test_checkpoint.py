@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.errors import KubeletError
@@ -39,7 +39,6 @@ CLAIMS = st.builds(
 ).map(_some_skipped)
 
 
-@settings(max_examples=40)
 @given(st.lists(CLAIMS, max_size=3), st.lists(CLAIMS, max_size=3))
 def test_what_was_stored_last_is_loaded(before: list[ClaimInfo], claims: list[ClaimInfo]) -> None:
     with tempfile.TemporaryDirectory() as directory:

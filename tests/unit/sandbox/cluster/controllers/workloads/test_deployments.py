@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.sandbox.cluster.controllers.workloads import deployments
@@ -49,7 +49,6 @@ def test_a_new_deployment_gets_its_pods() -> None:
     st.sampled_from(["0%", "25%", "50%", 1, 2]),
     st.randoms(use_true_random=False),
 )
-@settings(deadline=None, max_examples=60)
 def test_a_rolling_update_ends_and_keeps_within_its_limits(
     before: int, total: int, surge: Any, lacking: Any, random: Any
 ) -> None:
