@@ -35,7 +35,8 @@ _SWEPT = (PODS, RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES, DEVICE_TAINT_RULES, D
 _CALM_SECONDS = 0.4
 _PAUSE_SECONDS = 0.1
 _REAL_PAUSE_SECONDS = 0.15
-_SETUP_SECONDS = 1.0  # until the scheduler has seen that the nodes have no taints any more
+# until the scheduler has seen the slices, and that the nodes have no taints any more: a busy one is seconds late
+_SETUP_SECONDS = 3.0
 _BEAT_SECONDS = 1.0
 _FORGOTTEN_SECONDS = 6.0  # until the node lifecycle controller knows nothing of earlier nodes of the same name
 # a pod whose attempts failed is tried again after ten seconds at most, and a busy machine is late
