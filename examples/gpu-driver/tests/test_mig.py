@@ -209,6 +209,15 @@ def test_a_partition_of_a_gpu_that_is_lost_is_released_all_the_same(node: Node) 
     assert not list((node.hardware.host.parent / "journal").glob("*"))
 
 
+def test_a_partition_of_a_gpu_that_is_not_in_the_node_any_more_is_released_all_the_same(node: Node) -> None:
+    node.bench.prepare("train", [node.devices[LARGE]])
+    with node.nvml.state.changing() as state:
+        state.gpus[node.first].driver = ""
+    node.bench.unprepare("train")
+    assert node.bench.effects == []
+    assert not list((node.hardware.host.parent / "journal").glob("*"))
+
+
 @pytest.mark.parametrize(
     "call", ["nvmlDeviceCreateGpuInstanceWithPlacement", "nvmlGpuInstanceCreateComputeInstanceWithPlacement"]
 )
