@@ -60,13 +60,13 @@ class Unrecorded:
         for finder in self._finders:
             try:
                 for mark in await finder.found():
-                    await self._take_up(mark)
+                    await self._take_up(mark, finder)
             except DraKitError as error:  # an API server or a disk that does not work now is no reason to end
                 failed = True
                 self._log_once("effects without a record not looked for", error)
         return not failed
 
-    async def _take_up(self, mark: Mark) -> None:
+    async def _take_up(self, mark: Mark, finder: Finder) -> None:
         if self._is_known(mark):
             return
         try:
@@ -77,6 +77,8 @@ class Unrecorded:
         async with self._locks.try_hold_all(self._classes.touched(mark.record())) as alone:
             if not alone or self._is_known(mark):
                 return  # who is at work on it writes it down
+            if mark not in await finder.found():
+                return  # it was undone meanwhile
             for claim in mark.claims:
                 await self._store.intend(
                     mark.effect, mark.spec, mark.keys, claim=claim, boot_id=UNKNOWN_BOOT,
