@@ -33,6 +33,9 @@ class Unrecorded:
         finders: know where to look.
         locks: of what effects touch.
         every: seconds between two looks; the first one is at the start.
+
+    Attributes:
+        has_looked: after the first look, whether or not everywhere could be looked.
     """
 
     name = "unrecorded"
@@ -46,12 +49,14 @@ class Unrecorded:
         self._locks = locks
         self._every = every
         self._logged: set[str] = set()
+        self.has_looked: bool = False
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; ready at once."""
         ready.set()
         while True:
             everywhere = await self.look()
+            self.has_looked = True
             await asyncio.sleep(self._every if everywhere else min(_AGAIN, self._every))
 
     async def look(self) -> bool:
