@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import dra_kit as dra
-from dra_kit.errors import ConfigurationError
+from dra_kit.errors import ConfigurationError, StoreError
 from dra_kit.node.agent import Agent
 from dra_kit.node.effects.unrecorded import Unrecorded
 from dra_kit.node.undertaker import run_undertaker, undertaker
@@ -223,6 +223,21 @@ async def test_a_claim_of_the_boot_before_is_not_prepared_again(node: Node) -> N
         assert "is being removed from this node" in await node.error(claim)
         await node.unprepare(claim)
     assert Heat.hardware.on == {}
+
+
+async def test_a_claim_whose_record_cannot_be_read_is_not_said_to_be_unprepared(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(uid: str) -> None:
+        raise StoreError(f"the record of {uid} cannot be read; look at the disk")
+
+    claim = await prepared(node, kitchen())
+    async with staying(node, kitchen(), stays=True) as agent:
+        with monkeypatch.context() as patched:
+            patched.setattr(agent._store, "claim", fail)
+            error = await node.error(claim)
+        assert error == "the record of uid-lunch cannot be read; look at the disk"
+        await node.unprepare(claim)
 
 
 async def test_programs_are_ended_without_the_drivers_code(node: Node) -> None:
