@@ -269,13 +269,7 @@ class EventRecorder:
                 if self._continues_series(event, seen):
                     seen.settle()
                     continue
-                try:
-                    await self._create(event, seen)
-                except BaseException:
-                    with self._lock:
-                        self._queue(event, seen)
-                        self._waiting.move_to_end(event, last=False)
-                    raise
+                await self._create_or_keep(event, seen)
                 seen.settle()
             for event, series in list(self._series.items()):
                 if series.count > series.written_count and (final or self._next_update(series) <= time.monotonic()):
@@ -297,6 +291,16 @@ class EventRecorder:
     def _seconds_to_next_series(self) -> float | None:
         due = [self._next_update(series) for series in self._series.values() if series.count > series.written_count]
         return max(0.0, min(due) - time.monotonic()) if due else None
+
+    async def _create_or_keep(self, event: _Event, seen: _Occurrences) -> None:
+        """Create an event; where that cannot be done now, it is the next one again."""
+        try:
+            await self._create(event, seen)
+        except BaseException:
+            with self._lock:
+                self._queue(event, seen)
+                self._waiting.move_to_end(event, last=False)
+            raise
 
     async def _create(self, event: _Event, seen: _Occurrences) -> None:
         # one name for all attempts: when the answer to the first is lost, the second is a Conflict
@@ -345,7 +349,7 @@ class EventRecorder:
             await self._client.patch(EVENTS, series.name, {"series": _series(series)}, event.namespace)
         except NotFound:  # the API server forgets events after an hour
             del self._series[event]
-            await self._create(event, _Occurrences(series.last, series.last))
+            await self._create_or_keep(event, _Occurrences(series.last, series.last))
         except Unavailable:
             raise
         except KubeError as error:

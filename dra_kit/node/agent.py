@@ -142,7 +142,7 @@ class Agent:
         cdi = SpecStore(settings.cdi_dir, name)
         cdi.require_writable()
         locks = settings.state(name) / "locks"
-        self._inventory = self._advertised = inventory = CurrentInventory()
+        self._advertised = inventory = CurrentInventory()
         self._source = node_source(driver, node)
         self._discovery = discovery = Discovery(self._source, inventory)
         context = NodeContext(
@@ -160,17 +160,15 @@ class Agent:
         node_locks = NodeLocks.below(locks)
         facts = ServerFacts(self._client, node, context.node_known)
         hardware, effects, holding = self._effects(facts, node_locks, boot_id)
-        started = asyncio.Event()
+        news, started = ClaimNews(), asyncio.Event()
         metadata_dir = settings.state(name) / "device-metadata"
         metadata = MetadataFiles(metadata_dir, name)
-        status = StatusWriter(self._client, name, self._store)
-        files = ClaimFiles(cdi, metadata)
+        status, files = StatusWriter(self._client, name, self._store), ClaimFiles(cdi, metadata)
         preparation = Preparation(
             driver, driver.configs.with_settings(settings.author), inventory, effects, boot_id, started,
             metadata, hardware, holding, looks_for_nodes=settings.check_device_nodes,
             of_no_node=of_no_node(driver, self._client, facts),
         )  # fmt: skip
-        news = ClaimNews()
         checkpoint = KubeletCheckpoint(settings.kubelet_dir)
         self._service = ClaimService(
             preparation,
@@ -217,8 +215,9 @@ class Agent:
             if not self._undertaking.has_code:
                 inventory.replace(Inventory(pools=[]), {})
             end = Remaining(
-                name, self._store, checkpoint, publisher, title=self._classes.title, ended=self._nothing_left
-            )
+                name, self._store, checkpoint, publisher, title=self._classes.title,
+                all_known=lambda: self._unrecorded.has_looked or not driver.effects, ended=self._nothing_left,
+            )  # fmt: skip
             self.supervisor.add(end, after=startup)
 
     def _add_parts(self, kopf: Operator, kubelet: KubeletConnection, startup: Startup, status: StatusWriter) -> None:

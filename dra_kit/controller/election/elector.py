@@ -108,7 +108,7 @@ class Elector:
 
         Raises:
             KubeError: it is not known.
-            ConfigurationError: there is no such namespace.
+            ConfigurationError: there is no such namespace, or no Lease, which the account may not create.
         """
         began = self._clock()
         if not self._leadership.leading or self._stored is None:
@@ -145,6 +145,12 @@ class Elector:
             raise ConfigurationError(
                 f"there is no namespace {self._namespace} for the Lease of the controller: name the one that it runs "
                 "in with --lease-namespace"
+            ) from error
+        except Forbidden as error:
+            raise ConfigurationError(
+                f"Lease {self._namespace}/{self._lease} is not there, and this account may not create it: {error}",
+                remedy="the chart makes it in the namespace of its release: run helm upgrade once more, or name that "
+                "namespace with --lease-namespace",
             ) from error
 
     def _may_take(self, lease: Mapping[str, Any]) -> bool:

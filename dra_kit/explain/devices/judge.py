@@ -51,14 +51,18 @@ def judge(cluster: Cluster, choice: Choice, evaluator: CelEvaluator) -> JudgedCh
         on_node = _OnNode(judge_, node, pools)
         for pool, slice_ in ((each, slice_) for each in pools for slice_ in each.slices):
             for reached, positions in on_node.reached(slice_):
-                known = found.get(reached)
+                known, matters = found.get(reached), on_node.matters(slice_, pool)
                 if known is None:
                     known = found[reached] = _Judged(slice_, positions, on_node.reasons(slice_, positions, pool))
-                elif not known.fit and on_node.matters(slice_, pool):
-                    known.improve(on_node.reasons(slice_, positions, pool))
+                    known.node_matters, here = matters, known.fitting
+                elif matters or known.node_matters:
+                    here = known.improve(on_node.reasons(slice_, positions, pool))
+                    known.node_matters &= matters
+                else:
+                    here = known.fitting
                 known.nodes.append(node.name)
-                if known.fitting:
-                    fitting[node.name] = fitting.get(node.name, 0) + known.fitting
+                if here:
+                    fitting[node.name] = fitting.get(node.name, 0) + here
     verdicts = [verdict for judged in found.values() for verdict in judged.verdicts()]
     slices = {judged.slice_.published for judged in found.values() if len(judged.positions) == len(judged.slice_)}
     single = (
@@ -80,9 +84,10 @@ class _Judged:
     Attributes:
         nodes: names of the nodes that reach them.
         fitting: how many of them fit.
+        node_matters: the reasons are of nodes on which they may be others than elsewhere.
     """
 
-    __slots__ = ("fitting", "nodes", "positions", "reasons", "slice_")
+    __slots__ = ("fitting", "node_matters", "nodes", "positions", "reasons", "slice_")
 
     def __init__(
         self, slice_: AdvertisedSlice, positions: Sequence[int], reasons: Sequence[tuple[Reason, ...]]
@@ -92,16 +97,17 @@ class _Judged:
         self.nodes: list[str] = []
         self.reasons = reasons
         self.fitting = reasons.count(())
+        self.node_matters = False
 
-    @property
-    def fit(self) -> bool:
-        """Whether all of them fit."""
-        return self.fitting == len(self.positions)
+    def improve(self, reasons: Sequence[tuple[Reason, ...]]) -> int:
+        """Replace the reasons of devices that do not fit by those of another node: fitting on one node is enough.
 
-    def improve(self, reasons: Sequence[tuple[Reason, ...]]) -> None:
-        """Replace the reasons of devices that do not fit by those of another node: fitting on one node is enough."""
+        Returns:
+            How many fit on that node.
+        """
         self.reasons = [known and new for known, new in zip(self.reasons, reasons, strict=True)]
         self.fitting = self.reasons.count(())
+        return reasons.count(())
 
     def verdicts(self) -> Iterator[DeviceVerdict]:
         """Yield the verdict on each device."""
@@ -213,7 +219,7 @@ class _OnNode:
             return True  # the allocator stumbles over it here
 
     def matters(self, slice_: AdvertisedSlice, pool: NodePool) -> bool:
-        """Whether verdicts may be others than on a node that was looked at before."""
+        """Whether verdicts may be others than on another node."""
         return bool(pool.invalid or slice_.spec.skip_node_operations)
 
     def reasons(

@@ -33,6 +33,9 @@ class Unrecorded:
         finders: know where to look.
         locks: of what effects touch.
         every: seconds between two looks; the first one is at the start.
+
+    Attributes:
+        has_looked: after the first look, whether or not everywhere could be looked.
     """
 
     name = "unrecorded"
@@ -46,12 +49,14 @@ class Unrecorded:
         self._locks = locks
         self._every = every
         self._logged: set[str] = set()
+        self.has_looked: bool = False
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; ready at once."""
         ready.set()
         while True:
             everywhere = await self.look()
+            self.has_looked = True
             await asyncio.sleep(self._every if everywhere else min(_AGAIN, self._every))
 
     async def look(self) -> bool:
@@ -60,13 +65,13 @@ class Unrecorded:
         for finder in self._finders:
             try:
                 for mark in await finder.found():
-                    await self._take_up(mark)
+                    await self._take_up(mark, finder)
             except DraKitError as error:  # an API server or a disk that does not work now is no reason to end
                 failed = True
                 self._log_once("effects without a record not looked for", error)
         return not failed
 
-    async def _take_up(self, mark: Mark) -> None:
+    async def _take_up(self, mark: Mark, finder: Finder) -> None:
         if self._is_known(mark):
             return
         try:
@@ -77,6 +82,8 @@ class Unrecorded:
         async with self._locks.try_hold_all(self._classes.touched(mark.record())) as alone:
             if not alone or self._is_known(mark):
                 return  # who is at work on it writes it down
+            if mark not in await finder.found():
+                return  # it was undone meanwhile
             for claim in mark.claims:
                 await self._store.intend(
                     mark.effect, mark.spec, mark.keys, claim=claim, boot_id=UNKNOWN_BOOT,

@@ -53,6 +53,7 @@ class Remaining:
         checkpoint: the claims that the kubelet knows.
         publisher: withdraws the devices.
         title: what people read of an effect.
+        all_known: whether effects without a record were looked for: before that, there may be more than is recorded.
         ended: called once when nothing is left.
     """
 
@@ -66,6 +67,7 @@ class Remaining:
         publisher: Publisher,
         *,
         title: Callable[[EffectRecord], str],
+        all_known: Callable[[], bool],
         ended: Callable[[], None],
     ) -> None:
         self._driver = driver
@@ -73,6 +75,7 @@ class Remaining:
         self._checkpoint = checkpoint
         self._publisher = publisher
         self._title = title
+        self._all_known = all_known
         self._ended = ended
         self._logged: Left | None = None
 
@@ -85,8 +88,10 @@ class Remaining:
             except DraKitError as error:  # a disk that does not work now is no reason to end
                 logger.error("what is left is not known", extra={"error": str(error), "code": error.code})
             else:
-                self._log(left)
-                if left == Left():
+                if left != Left():
+                    self._log(left)
+                elif self._all_known():
+                    logger.info("nothing is left")
                     self._ended()
                     await asyncio.Event().wait()
             await asyncio.sleep(LOOK_EVERY)
@@ -108,10 +113,7 @@ class Remaining:
         if self._logged == left:
             return
         self._logged = left
-        if left == Left():
-            logger.info("nothing is left")
-        else:
-            logger.info("left", extra={"claims": left.claims, "effects": left.effects, "slices": left.slices})
+        logger.info("left", extra={"claims": left.claims, "effects": left.effects, "slices": left.slices})
 
 
 def has_ended(directory: Path) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dra_kit.errors import PermanentError, StoreError
-from dra_kit.node.state.records import ClaimRecord, EffectRecord
+from dra_kit.node.state.records import EffectRecord
 from dra_kit.node.state.store import Store
 from dra_kit.plugin.service import NodeService, PreparedDevice
 from dra_kit.resource.reference import ClaimReference
@@ -55,8 +55,11 @@ class LastCalls:
         """Release claims as ever."""
         return await self._service.unprepare(claims)
 
-    def _refusal(self, claim: ClaimReference) -> PermanentError | None:
-        record = self._record(claim)
+    def _refusal(self, claim: ClaimReference) -> PermanentError | StoreError | None:
+        try:
+            record, effects = self._store.claim(claim.uid), self._store.effects_of(claim.uid)
+        except StoreError as error:  # whether it is prepared is not known
+            return error
         if record is None or (record.phase, record.boot_id) != ("prepared", self._boot_id):
             return PermanentError(
                 f"claim {claim} is not prepared: driver {self._driver} is being removed from this node; delete the "
@@ -65,7 +68,7 @@ class LastCalls:
             )
         if self._without_code is None:
             return None
-        lost = [item for item in self._store.effects_of(claim.uid) if not self._without_code.is_in_force(item)]
+        lost = [item for item in effects if not self._without_code.is_in_force(item)]
         if not (lost or record.outdated):
             return None
         what = f"{', '.join(map(self._without_code.title, lost))} not in force" if lost else "its device is another one"
@@ -74,9 +77,3 @@ class LastCalls:
             "its code is not here; delete the pod, or undertake it with the driver's TARGET, in the driver's image",
             code="no-driver-code",
         )
-
-    def _record(self, claim: ClaimReference) -> ClaimRecord | None:
-        try:
-            return self._store.claim(claim.uid)
-        except StoreError:
-            return None

@@ -122,6 +122,12 @@ def parent(node: Node) -> CreateGpuInstance:
     return effect.with_hardware(node.hardware)
 
 
+def shares(node: Node) -> list[CreateComputeInstance]:
+    """Return two shares of one GPU instance."""
+    made = [CreateComputeInstance(parent=parent(node), slices=1, owner=owner) for owner in ("one", "two")]
+    return [share.with_hardware(node.hardware) for share in made]
+
+
 @pytest.mark.parametrize("begun_again", [True, False])
 def test_mig_mode_that_was_set_before_a_crash_is_taken_back(node: Node, begun_again: bool) -> None:
     effect = SetMigMode(uuid=node.first, enabled=True).with_hardware(node.hardware)
@@ -153,6 +159,35 @@ def test_a_compute_instance_of_another_share_is_not_taken_for_half_done_work(nod
     assert made == node.nvml.gpu_instances(node.first)[0].id
 
 
+def test_shares_that_are_prepared_in_another_order_after_a_reboot_have_compute_instances_of_their_own(
+    node: Node,
+) -> None:
+    one, two = shares(node)
+    node.nvml.set_mig_mode(node.first, enabled=True)
+    parent(node).apply(None)
+    before = [one.apply(None), two.apply(None)]
+    injection.reboot(node.nvml)
+    node.nvml.set_mig_mode(node.first, enabled=True)
+    parent(node).apply(None)
+    second = two.apply(before[1])
+    assert second.compute_instance == before[0].compute_instance, "NVML gives an id again"
+    assert one.apply(before[0]).mig_uuid != second.mig_uuid
+
+
+def test_a_share_that_ends_after_a_reboot_leaves_the_compute_instance_that_another_has_in_its_place(node: Node) -> None:
+    one, two = shares(node)
+    node.nvml.set_mig_mode(node.first, enabled=True)
+    parent(node).apply(None)
+    before = one.apply(None)
+    injection.reboot(node.nvml)
+    node.nvml.set_mig_mode(node.first, enabled=True)
+    parent(node).apply(None)
+    there = two.apply(None)
+    # a UUID that is made of the ids alone
+    one.revert(before.model_copy(update={"mig_uuid": there.mig_uuid}))
+    assert two.holds(there)
+
+
 def test_a_partition_in_use_is_not_destroyed_and_the_error_says_why(node: Node) -> None:
     node.bench.prepare("train", [node.devices[LARGE]])
     with node.nvml.state.changing() as state:
@@ -169,6 +204,15 @@ def test_a_partition_in_use_is_not_destroyed_and_the_error_says_why(node: Node) 
 def test_a_partition_of_a_gpu_that_is_lost_is_released_all_the_same(node: Node) -> None:
     node.bench.prepare("train", [node.devices[LARGE]])
     injection.lose(node.nvml.state, node.first)
+    node.bench.unprepare("train")
+    assert node.bench.effects == []
+    assert not list((node.hardware.host.parent / "journal").glob("*"))
+
+
+def test_a_partition_of_a_gpu_that_is_not_in_the_node_any_more_is_released_all_the_same(node: Node) -> None:
+    node.bench.prepare("train", [node.devices[LARGE]])
+    with node.nvml.state.changing() as state:
+        state.gpus[node.first].driver = ""
     node.bench.unprepare("train")
     assert node.bench.effects == []
     assert not list((node.hardware.host.parent / "journal").glob("*"))

@@ -1,5 +1,6 @@
 """Which hardware a node has: real GPUs below the driver root, fake ones on demand, or an error that helps."""
 
+import shutil
 from pathlib import Path
 
 import dra_kit as dra
@@ -43,6 +44,20 @@ def test_the_driver_root_is_below_the_hosts(library: LibraryDouble, root: Path) 
     assert hardware.host == root.parent
     assert root / "usr/bin" in hardware.programs
     assert hardware.environment["LD_PRELOAD"] == str(root / "usr/lib64/libnvidia-ml.so.1")
+    hardware.nvml.close()
+
+
+def test_a_library_that_the_system_has_a_link_to_is_opened_from_where_it_is(
+    library: LibraryDouble, nvml_library: Path, tmp_path: Path
+) -> None:
+    """``/`` of the link is the host's."""
+    host = tmp_path / "host"
+    for folder in ("usr/lib64", "image"):
+        (host / folder).mkdir(parents=True)
+    shutil.copy(nvml_library, host / "image/nvml")
+    (host / "usr/lib64/libnvidia-ml.so.1").symlink_to("/image/nvml")
+    hardware = opened(Settings(host_root=host))
+    assert [gpu.name for gpu in hardware.nvml.gpus()] == ["NVIDIA L4"] * 4
     hardware.nvml.close()
 
 

@@ -255,3 +255,8 @@ def test_a_driver_that_the_kernel_has_not_loaded_is_an_error(tmp_path: Path) -> 
     with pytest.raises(dra.TransientError, match="modprobe vfio-pci"):
         SysfsBus(tmp_path).bind("0000:07:00.0", "vfio-pci")
     assert not (function / "driver_override").exists()
+
+
+def test_a_gpu_that_is_not_in_the_node_any_more_has_nothing_to_take_back(node: Node, tmp_path: Path) -> None:
+    with_kernel = replace(node.hardware, host=tmp_path / "empty", bus=SysfsBus(tmp_path / "empty"))
+    bind(node).with_hardware(with_kernel).revert(True)

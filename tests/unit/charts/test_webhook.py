@@ -55,6 +55,15 @@ def device_class(name: str, driver: str) -> str:
     )
 
 
+@pytest.mark.parametrize("spec", ["", "{config: }", "{config: [{}, {opaque: }]}"])
+def test_a_class_with_fields_that_are_left_empty_is_rendered(spec: str, helm: Helm) -> None:
+    text = f"apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {{name: plain}}\nspec: {spec}\n"
+
+    rendered = helm.render({**values(), "deviceClasses": text}).named("ValidatingWebhookConfiguration")
+
+    assert len(rendered["webhooks"]) == len(helm.render(values()).named("ValidatingWebhookConfiguration")["webhooks"])
+
+
 async def test_a_first_install_makes_its_classes_though_the_webhook_does_not_answer_yet(helm: Helm) -> None:
     classes = "---\n".join([device_class("hot", DRIVER), device_class("cold", ""), device_class("far", "a.example")])
     rendered = helm.render({**values(), "deviceClasses": classes}).named("ValidatingWebhookConfiguration")

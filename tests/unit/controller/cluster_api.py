@@ -43,6 +43,7 @@ class ClusterApi:
         self.lists = 0
         self.list_failures = 0
         self.forbidden = False
+        self.creates_no_lease = False
         self.down = False
         self.silent = False
         self.hold_leases = False
@@ -128,7 +129,8 @@ class ClusterApi:
         if request.path.startswith(LEASES):
             if self.hold_leases:
                 return _status(503, "ServiceUnavailable")
-            return _status(403, "Forbidden") if self.forbidden else await self._lease(request)
+            refused = self.forbidden or (self.creates_no_lease and request.method == "POST")
+            return _status(403, "Forbidden") if refused else await self._lease(request)
         if "/namespaces/nowhere/" in request.path:
             return _missing("namespaces", "nowhere")
         if request.method == "GET" and request.path == CLAIMS:

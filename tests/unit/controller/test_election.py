@@ -280,3 +280,11 @@ async def test_a_namespace_that_does_not_exist_is_told(api: ClusterApi, client: 
     elector = Elector(client, Leadership(), identity="one", namespace="nowhere", lease="oven")
     with pytest.raises(ConfigurationError, match=r"there is no namespace nowhere .* --lease-namespace"):
         await elector.run(asyncio.Event())
+
+
+async def test_a_lease_that_is_gone_and_may_not_be_created_is_told_with_who_makes_it(
+    api: ClusterApi, client: Client
+) -> None:
+    api.creates_no_lease = True
+    with pytest.raises(ConfigurationError, match=r"Lease default/oven is not there, .*; .*helm upgrade"):
+        await Running(client, "one").task

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from dra_kit.allocator import Gates
+from dra_kit.allocator.search.holding import OPTIONAL_NODE_OPERATIONS
 from tests.unit.explain.world import (
     PIZZA,
     Document,
@@ -12,6 +15,7 @@ from tests.unit.explain.world import (
     cluster,
     device,
     device_class,
+    explain,
     held,
     node,
     pizza,
@@ -24,6 +28,7 @@ from tests.unit.explain.world import (
 )
 
 WITHOUT_SHARING = Gates.of("1.35")
+SKIPPING = replace(Gates.of("1.37"), optional_node_operations=True)
 
 
 def test_a_device_that_fits_has_nothing_against_it() -> None:
@@ -236,3 +241,27 @@ def test_of_a_device_for_several_nodes_all_are_known() -> None:
     where = cluster(slice_of(pizza("a"), allNodes=True), nodes=[node("node-1"), node("node-2")])
 
     assert list(verdicts(where, claim(request()))["a"].nodes) == ["node-1", "node-2"]
+
+
+def test_a_device_of_a_pool_that_is_invalid_on_one_node_alone_fits_on_the_others() -> None:
+    pool = {"name": "pool-a", "generation": 1, "resourceSliceCount": 2}
+    everywhere = slice_of(pizza("a"), name="everywhere", pool=pool, allNodes=True)
+    where = cluster(everywhere, slice_of(pizza("a"), name="once-more", pool=pool), nodes=[node(), node("node-2")])
+
+    [asked] = explain(where, claim(request())).requests
+
+    assert [[str(reason.check) for reason in device.reasons] for device in asked.choices[0].devices] == [[], ["pool"]]
+    assert asked.choices[0].fitting == {"node-2": 1}
+
+
+@pytest.mark.parametrize("skipping", ["node-1", "node-2"])
+def test_a_device_whose_driver_is_not_called_fits_on_nodes_that_can_skip_calls(skipping: str) -> None:
+    nodes = [node(name) for name in ("node-1", "node-2")]
+    for each in nodes:
+        able = each["metadata"]["name"] == skipping
+        each["status"] = {"declaredFeatures": [OPTIONAL_NODE_OPERATIONS] if able else []}
+    slice_ = slice_of(pizza("a"), allNodes=True, skipNodeOperations=["Prepare", "Unprepare"])
+
+    [asked] = explain(cluster(slice_, nodes=nodes, gates=SKIPPING), claim(request())).requests
+
+    assert asked.choices[0].fitting == {skipping: 1}

@@ -180,6 +180,16 @@ async def test_a_series_the_server_has_forgotten_starts_over() -> None:
     assert wire.bodies[0]["metadata"]["name"] != wire.bodies[2]["metadata"]["name"]
 
 
+async def test_a_series_that_starts_over_waits_for_an_api_server_that_is_down() -> None:
+    gone, down = status(404, "NotFound", "gone"), status(503, "ServiceUnavailable", "starting")
+    async with recording(answer({}, 201), gone, down, answer({}, 201)) as (wire, events):
+        tell(events)
+        await until(lambda: wire.bodies)
+        tell(events)
+        assert await events.flush(60)
+    assert [request.method for request in wire.requests] == ["POST", "PATCH", "POST", "POST"]
+
+
 async def test_events_wait_for_an_api_server_that_is_down(caplog: pytest.LogCaptureFixture) -> None:
     down = status(503, "ServiceUnavailable", "starting")
     with caplog.at_level(logging.WARNING):

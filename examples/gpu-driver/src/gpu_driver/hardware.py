@@ -12,7 +12,7 @@ import dra_kit as dra
 from gpu_driver.host.pci import PciBus, SysfsBus
 from gpu_driver.journal import Journal
 from gpu_driver.nvml.backend import NvmlBackend
-from gpu_driver.nvml.errors import NvmlError, NvmlReturn
+from gpu_driver.nvml.errors import LOST, NvmlError
 
 _SLOW = 20.0
 """Seconds that a program of NVIDIA's may take; they initialise the GPU where nobody has it open."""
@@ -50,13 +50,13 @@ class Hardware:
         return self.bus or SysfsBus(self.host)
 
     def is_lost(self, uuid: str) -> bool:
-        """Whether a GPU has fallen off the bus: nothing of it can be changed, and it comes back with a reset or a
-        reboot, which takes all that was changed on it along.
+        """Whether a GPU has fallen off the bus, or NVML does not list it: nothing of it can be changed, and if it comes
+        back, then by a reset, a reboot or a new binding, which takes all that was changed on it along.
         """
         try:
             self.nvml.recovery_action(uuid)
         except NvmlError as error:
-            return error.code is NvmlReturn.GPU_IS_LOST
+            return error.code in LOST
         return False
 
     def program(self, name: str) -> str | None:

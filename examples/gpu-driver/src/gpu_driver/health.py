@@ -9,7 +9,7 @@ from gpu_driver.devices.gpu import Gpu
 from gpu_driver.hardware import Hardware
 from gpu_driver.host import pci
 from gpu_driver.nvml.backend import WHOLE_GPU, EventSet, NvmlEvent, RecoveryAction
-from gpu_driver.nvml.errors import NvmlError, NvmlReturn
+from gpu_driver.nvml.errors import LOST, NvmlError, NvmlReturn
 from gpu_driver.settings import Settings
 
 Report = dra.Healthy | dra.Unhealthy | dra.HealthUnknown
@@ -18,7 +18,6 @@ APPLICATION_XIDS = frozenset({13, 31, 43, 45, 68, 109})
 """XIDs of programs, which leave the GPU well (NVIDIA's XID catalogue): for drivers without recovery actions."""
 
 _PASSED_THROUGH = "vfio-pci"
-_LOST = {NvmlReturn.GPU_IS_LOST, NvmlReturn.NOT_FOUND}
 
 
 class GpuHealth(dra.HealthSource[Gpu, Hardware, Settings]):
@@ -72,7 +71,7 @@ class GpuHealth(dra.HealthSource[Gpu, Hardware, Settings]):
         try:
             action = self.hardware.nvml.recovery_action(device.uuid)
         except NvmlError as error:
-            if error.code in _LOST:
+            if error.code in LOST:
                 return False
             if error.code is not NvmlReturn.NOT_SUPPORTED:
                 raise
@@ -108,7 +107,7 @@ class GpuHealth(dra.HealthSource[Gpu, Hardware, Settings]):
 
     def _silent(self, parts: Sequence[Gpu], error: NvmlError) -> Iterator[Report]:
         passed_through = pci.bound_driver(self.hardware.host, parts[0].pci_bus_id) == _PASSED_THROUGH
-        if error.code in _LOST and not passed_through:
+        if error.code in LOST and not passed_through:
             yield from _ill(parts, "gpu-lost", "it does not answer any more")
         else:
             yield from (dra.HealthUnknown(device) for device in parts)

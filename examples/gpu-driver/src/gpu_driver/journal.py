@@ -22,7 +22,7 @@ class Entry(BaseModel):
 class Journal:
     """One file for each thing that is being made; durable before the hardware is touched.
 
-    NVML instances carry no mark of who made them. A entry says which were there before, so that what is there beside
+    NVML instances carry no mark of who made them. An entry says which were there before, so that what is there beside
     them is this driver's.
 
     Args:
@@ -58,6 +58,11 @@ class Journal:
     def remove(self, name: str) -> None:
         """Remove the entry of what is gone, or was never begun."""
         self._file(name).unlink(missing_ok=True)
+
+    def remove_group(self, group: str) -> None:
+        """Remove all entries whose names begin with ``group``."""
+        for file in self._folder.glob(f"{group}*.json"):
+            file.unlink(missing_ok=True)
 
     def _file(self, name: str) -> Path:
         return self._folder / f"{name}.json"

@@ -23,7 +23,7 @@ def open_hardware(context: dra.Context[Settings]) -> Hardware:
     if settings.fake_gpus:
         return fake_hardware(settings.fake_gpus, settings.fake_folder or context.state_dir / "fake-gpus")
     root = driver_root(settings.host_root, settings.driver_root)
-    library = find_library(root)
+    library = find_library(root, settings.host_root)
     if library is None:
         raise dra.ConfigurationError(
             f"no NVIDIA driver on this node: {LIBRARY} is in none of {library_folders(root)}; set --driver-root to "

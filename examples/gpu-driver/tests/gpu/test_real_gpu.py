@@ -35,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def hardware(folder: Path) -> Iterator[Hardware]:
     root = Path(os.environ.get("DRIVER_ROOT", "/"))
-    library = find_library(root)
+    library = find_library(root, HOST)
     if library is None:
         pytest.skip(f"no GPU was tested: NVML is in none of {library_folders(root)}; set DRIVER_ROOT")
     opened = real_hardware(library, root, HOST, Journal(folder / "journal"))

@@ -11,6 +11,7 @@ import pytest
 import dra_kit as dra
 from dra_kit.node.agent import Agent
 from dra_kit.node.children import process_table
+from dra_kit.node.effects.marks import Mark
 from dra_kit.node.objects.keeper import DRIVER_LABEL, MARK, NODE_LABEL
 from dra_kit.plugin.kubelet_checkpoint import FILE_NAME
 from dra_kit.sandbox.cluster.kubelet.dra.checkpoint import Checkpoint, ClaimInfo
@@ -226,6 +227,26 @@ async def test_a_program_that_several_claims_use_is_found_for_all_of_them(node: 
         assert process_table.marked(node.root / "state" / "children")
         await node.unprepare(dinner)
         assert not process_table.marked(node.root / "state" / "children")
+
+
+async def test_what_is_released_while_it_is_looked_for_is_not_taken_up(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lunch = node.claim()
+    async with node.running(with_objects()) as agent:
+        await node.prepare(lunch)
+        [finder] = agent._unrecorded._finders
+        find, looks = finder.found, iter([lunch])
+
+        async def found() -> list[Mark]:
+            marks = await find()
+            for claim in looks:
+                await node.unprepare(claim)
+            return marks
+
+        monkeypatch.setattr(finder, "found", found)
+        assert await agent._unrecorded.look()
+        assert node.effects() == []
 
 
 async def test_a_program_that_has_ended_is_not_taken_up(node: Node) -> None:

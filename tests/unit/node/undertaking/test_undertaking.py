@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 import dra_kit as dra
-from dra_kit.errors import ConfigurationError
+from dra_kit.errors import ConfigurationError, StoreError
 from dra_kit.node.agent import Agent
+from dra_kit.node.effects.unrecorded import Unrecorded
 from dra_kit.node.undertaker import run_undertaker, undertaker
+from dra_kit.node.undertaking import remaining
 from dra_kit.sandbox.cluster.kubelet.dra.checkpoint import Checkpoint, ClaimInfo
 from tests.support.api import eventually
 from tests.unit.node.drivers import Oven, Waiter, driver
@@ -223,6 +225,21 @@ async def test_a_claim_of_the_boot_before_is_not_prepared_again(node: Node) -> N
     assert Heat.hardware.on == {}
 
 
+async def test_a_claim_whose_record_cannot_be_read_is_not_said_to_be_unprepared(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(uid: str) -> None:
+        raise StoreError(f"the record of {uid} cannot be read; look at the disk")
+
+    claim = await prepared(node, kitchen())
+    async with staying(node, kitchen(), stays=True) as agent:
+        with monkeypatch.context() as patched:
+            patched.setattr(agent._store, "claim", fail)
+            error = await node.error(claim)
+        assert error == "the record of uid-lunch cannot be read; look at the disk"
+        await node.unprepare(claim)
+
+
 async def test_programs_are_ended_without_the_drivers_code(node: Node) -> None:
     claim = await prepared(node, hosting())
     [pid] = [int(entry.removeprefix("PID=")) for entry in node.env(claim) if entry.startswith("PID=")]
@@ -317,6 +334,30 @@ async def test_where_the_state_is_lost_the_kubelet_is_answered_for_the_claims_th
         await node.unprepare(claim)
         assert not task.done()
         checkpoint.store([])
+
+
+async def test_nothing_is_left_only_when_effects_without_a_record_were_looked_for(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim, look, may_look = await prepared(node, hosting()), Unrecorded.look, asyncio.Event()
+    for file in node.settings().state(DRIVER).glob("state.sqlite*"):
+        file.unlink()
+
+    async def look_later(part: Unrecorded) -> bool:
+        await may_look.wait()
+        return await look(part)
+
+    monkeypatch.setattr(Unrecorded, "look", look_later)
+    monkeypatch.setattr(remaining, "LOOK_EVERY", 0.01)
+    async with staying(node, hosting(), stays=True) as agent:
+        await eventually(lambda: agent._publisher.is_up_to_date)
+        await asyncio.sleep(0.1)
+        assert not agent.nothing_left
+        may_look.set()
+        await eventually(lambda: node.effects() == [("daemon", "intent", ["lunch"])])
+        assert not agent.nothing_left
+        await node.unprepare(claim)
+        await eventually(lambda: agent.nothing_left)
 
 
 async def test_what_a_killed_one_has_left_is_removed(node: Node) -> None:

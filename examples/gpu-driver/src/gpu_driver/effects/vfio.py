@@ -60,6 +60,8 @@ class BindVfio(dra.Effect[bool, Hardware], id="vfio"):
         return pci.bound_driver(self.hardware.host, self.address) == VFIO
 
     def revert(self, outcome: bool | None) -> None:
+        if not pci.function(self.hardware.host, self.address).exists():
+            return  # it is not in the node any more
         bound = pci.bound_driver(self.hardware.host, self.address)
         if bound in {VFIO, ""}:
             self._wait_for(f"/dev/vfio/{self.group}")

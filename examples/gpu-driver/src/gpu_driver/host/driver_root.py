@@ -1,5 +1,6 @@
 """Where NVIDIA's driver is installed: on the host itself, or in a folder where a driver container has put it."""
 
+import os
 from pathlib import Path
 
 LIBRARY = "libnvidia-ml.so.1"
@@ -14,6 +15,8 @@ LIBRARIES = (
     "usr/lib",
 )
 """Folders below the driver's root in which its libraries may be."""
+_LINKS = 40
+"""Links one behind the other that Linux follows."""
 _PROGRAMS = ("usr/bin", "usr/sbin", "bin", "sbin", "opt/bin")
 
 
@@ -27,10 +30,30 @@ def driver_root(host: Path, installed: Path) -> Path:
     return host / str(installed).lstrip("/")
 
 
-def find_library(root: Path) -> Path | None:
-    """NVML of the driver; None where there is none."""
-    places = (root / folder / LIBRARY for folder in LIBRARIES)
-    return next((path for path in places if path.exists()), None)
+def behind(path: Path, host: Path) -> Path:
+    """Return what a link leads to on the host, which may be a folder of its own for the driver.
+
+    Args:
+        path: of the link, or of what is none.
+        host: root of the host's file system as this process sees it: ``/`` of a link is the host's.
+    """
+    for _ in range(_LINKS):
+        if not path.is_symlink():
+            break
+        target = path.readlink()
+        path = host / target.relative_to("/") if target.is_absolute() else path.parent / target
+    return Path(os.path.normpath(path))
+
+
+def find_library(root: Path, host: Path) -> Path | None:
+    """NVML of the driver; None where there is none.
+
+    Args:
+        root: the driver's folder as this process sees it.
+        host: root of the host's file system as this process sees it.
+    """
+    links = [root / folder / LIBRARY for folder in LIBRARIES]
+    return next((path for path in (*links, *(behind(link, host) for link in links)) if path.exists()), None)
 
 
 def library_folders(root: Path) -> str:

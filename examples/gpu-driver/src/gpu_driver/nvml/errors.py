@@ -73,6 +73,10 @@ REMEDIES: Mapping[NvmlReturn, str] = {
 """What to do about a return code, where that does not depend on the call."""
 
 
+LOST = frozenset({NvmlReturn.GPU_IS_LOST, NvmlReturn.NOT_FOUND})
+"""Return codes for a GPU that fell off the bus: until NVML is opened again, and since."""
+
+
 @contextmanager
 def answering(answers: Mapping[NvmlReturn, Exception | None]) -> Iterator[None]:
     """Raise an error for people in the place of what NVML returns; None: it does not matter."""

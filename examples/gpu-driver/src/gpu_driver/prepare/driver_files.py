@@ -7,7 +7,7 @@ from pathlib import Path
 import dra_kit as dra
 
 from gpu_driver.hardware import Hardware
-from gpu_driver.host.driver_root import LIBRARIES, driver_root, program_folders
+from gpu_driver.host.driver_root import LIBRARIES, behind, driver_root, program_folders
 
 _LIBRARIES_AT = "/usr/local/nvidia/lib64"
 _PROGRAMS_AT = "/usr/local/nvidia/bin"
@@ -16,8 +16,6 @@ links, or the container's linker look elsewhere."""
 
 _PROGRAMS = ("nvidia-smi", "nvidia-debugdump", "nvidia-cuda-mps-control", "nvidia-cuda-mps-server")
 _READ_ONLY = ("ro", "nosuid", "nodev")
-_LINKS = 40
-"""Links one behind the other that Linux follows."""
 
 
 def driver_files(hardware: Hardware, installed: Path) -> list[dra.Mount]:
@@ -55,21 +53,11 @@ def _libraries(hardware: Hardware, root: Path, version: str) -> Iterator[dra.Mou
     host = hardware.host
     for folder in LIBRARIES:
         for name in sorted(os.listdir(root / folder) if (root / folder).is_dir() else ()):
-            library = _behind(root / folder / name, host)
+            library = behind(root / folder / name, host)
             if library.name.endswith(f".so.{version}") and library.is_relative_to(host) and library.exists():
                 on_host = library if hardware.fake else "/" / library.relative_to(host)
                 for known in {name, library.name}:
                     yield _mount(on_host, f"{_LIBRARIES_AT}/{known}")
-
-
-def _behind(path: Path, host: Path) -> Path:
-    """Return what a link leads to on the host, which may be a folder of its own for the driver."""
-    for _ in range(_LINKS):
-        if not path.is_symlink():
-            break
-        target = path.readlink()
-        path = host / target.relative_to("/") if target.is_absolute() else path.parent / target
-    return Path(os.path.normpath(path))
 
 
 def _mount(source: Path, target: str) -> dra.Mount:

@@ -90,29 +90,36 @@ class CreateComputeInstance(dra.Effect[MadeCompute, Hardware], id="compute-insta
         """Return what was made for this effect and still exists."""
         if outcome is None:
             return self._half_done(instance)
-        return next((made for made in instance.compute_instances if made.mig_uuid == outcome.mig_uuid), None)
+        others = self._made_by_others()  # a UUID may be given again, as ids are
+        return next(
+            (
+                made
+                for made in instance.compute_instances
+                if made.mig_uuid == outcome.mig_uuid and made.id not in others
+            ),
+            None,
+        )
 
     def _half_done(self, instance: GpuInstance) -> ComputeInstance | None:
         """Return what was made for this effect before a crash, and not returned; None when there is none."""
         entry = self.hardware.journal.read(self._entry)
         if entry is None:
             return None
-        others = self.hardware.journal.made_by_others(self._group, self._entry)
+        others = self._made_by_others()
         for compute in instance.compute_instances:
             if compute.id == entry.made or (entry.made is None and compute.id not in entry.before | others):
                 return compute
         return None
 
+    def _made_by_others(self) -> frozenset[int]:
+        return self.hardware.journal.made_by_others(self.parent.compute_group, self._entry)
+
     def _instance(self) -> GpuInstance | None:
         return self.parent.with_hardware(self.hardware).find()
 
     @property
-    def _group(self) -> str:
-        return f"{self.parent.uuid}-{self.parent.profile_id}-{self.parent.start}-compute"
-
-    @property
     def _entry(self) -> str:
-        return f"{self._group}-{self.owner or 'whole'}"
+        return f"{self.parent.compute_group}-{self.owner or 'whole'}"
 
 
 def _made(instance: GpuInstance, compute: ComputeInstance) -> MadeCompute:

@@ -41,6 +41,7 @@ class CreateGpuInstance(dra.Effect[int, Hardware], id="gpu-instance"):
                     f"(nvidia-smi mig -dgi -gi {there.id}), or let the claim be allocated elsewhere"
                 )
             return there.id
+        self.hardware.journal.remove_group(self.compute_group)  # ids of compute instances are given again
         instances = self.hardware.nvml.gpu_instances(self.uuid)
         self.hardware.journal.begin(self._entry, [instance.id for instance in instances])
         taken = (
@@ -72,6 +73,11 @@ class CreateGpuInstance(dra.Effect[int, Hardware], id="gpu-instance"):
             if instance.profile_id == self.profile_id and instance.placement == wanted:
                 return instance
         return None
+
+    @property
+    def compute_group(self) -> str:
+        """What the journal's entries of compute instances in it begin with."""
+        return f"{self._entry}-compute"
 
     @property
     def _entry(self) -> str:
