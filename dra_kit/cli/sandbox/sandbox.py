@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
 import signal
@@ -110,8 +109,14 @@ def _is_project_here() -> bool:
 
 
 def _import_aside() -> None:
-    """Import aiohttp in a thread: it reads the system's certificate authorities, and others may run meanwhile."""
-    threading.Thread(target=importlib.import_module, args=("aiohttp",), name="import").start()
+    """Import aiohttp in a thread: where it reads files, others may run meanwhile."""
+
+    def work() -> None:
+        from dra_kit.kube.http.late_authorities import import_aiohttp
+
+        import_aiohttp()
+
+    threading.Thread(target=work, name="import").start()
 
 
 class NewFile(click.Path):
