@@ -6,9 +6,8 @@ import asyncio
 import socket
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel
 
@@ -137,8 +136,7 @@ def controller_role(
     return RoleThread("controller role", run)
 
 
-@dataclass(frozen=True, slots=True)
-class Webhook:
+class Webhook(NamedTuple):
     """The webhook role.
 
     Attributes:
