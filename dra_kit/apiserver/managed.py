@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from dra_kit.apiserver.patches.fieldsets import (
     EMPTY,
@@ -150,8 +150,7 @@ def after_update(old: Object, new: Object, type_name: str, writer: Manager, mana
     return [*others, mine]
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(NamedTuple):
     """The outcome of an apply: the merged object and its managers."""
 
     obj: Object

@@ -167,6 +167,11 @@ class Driver(Generic[ConfigT, DeviceT]):
         parts = (self.cluster_provider, self.binder, self.taint_rules, self.observer)
         return tuple(part for part in parts if part is not None)
 
+    @property
+    def has_controller_code(self) -> bool:
+        """Whether code of the author's runs in the controller."""
+        return bool(self.controller_bound) or self.handler_module.used
+
     def for_another_node(self) -> Driver[ConfigT, DeviceT]:
         """Return a copy for another node in the same process, which shares no state and no hardware with this one.
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import replace
+from typing import Any, NamedTuple, Self
 
 from dra_kit.errors import Gone, Invalid
 from dra_kit.kube.connection.credentials import Credentials
@@ -25,8 +25,7 @@ _WATCH_SECONDS = 300
 _WATCH_GRACE_SECONDS = 30
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectList:
+class ObjectList(NamedTuple):
     """What a list found.
 
     Attributes:

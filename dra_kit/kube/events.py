@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from dra_kit.errors import Conflict, KubeError, NotFound, Unavailable
 from dra_kit.kube.client import Client
@@ -28,8 +28,7 @@ _OBJECT_NAME_LENGTH = 253
 _REMEMBERED = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectReference:
+class ObjectReference(NamedTuple):
     """The object an event is about.
 
     Attributes:
@@ -55,8 +54,7 @@ class ObjectReference:
         return cls(obj["apiVersion"], obj["kind"], metadata["name"], metadata["uid"], metadata.get("namespace", ""))
 
 
-@dataclass(frozen=True, slots=True)
-class _Event:
+class _Event(NamedTuple):
     regarding: ObjectReference
     type: str
     reason: str

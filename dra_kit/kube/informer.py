@@ -8,9 +8,8 @@ import random
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from dra_kit.errors import Gone, KubeError, Unavailable
 from dra_kit.kube.client import Client
@@ -21,8 +20,7 @@ log: logging.Logger = logging.getLogger(__name__)
 _SHORT_WATCH_SECONDS: Final = 1.0  # a watch that the server ends sooner counts as a failed one
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """What became of one object, compared with what the informer knew of it.
 
     Attributes:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from dra_kit.manifests.parsing.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from dra_kit.values.paths import value_at
@@ -26,16 +25,14 @@ _ALIGNED: Final = 1 << 16
 """Characters of a value inside of which places are found: more than any CEL expression may have."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """A piece of a text; its end is behind its last character."""
 
     start: int
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(NamedTuple):
     """A field that a path led to, or the one above that is there when it is not.
 
     Attributes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -99,6 +99,7 @@ class Agent:
         credentials: for the API server.
         undertaking: it is the driver's end: no devices, and nothing new is prepared.
         clock: gives seconds that only rise.
+        calm: see :class:`dra_kit.node.parts.Operator`.
 
     Attributes:
         supervisor: runs the parts.
@@ -114,12 +115,14 @@ class Agent:
         *,
         undertaking: Undertaking | None = None,
         clock: Callable[[], float] = time.monotonic,
+        calm: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._driver = driver
         self._settings = settings
         self._undertaking = undertaking
         self._clock = clock
+        self._calm = calm
         self.supervisor: Supervisor = Supervisor(drain=DRAIN)
         self._stopping = Stopping()
         self._client = Client(credentials, user_agent=f"{driver.name} dra-kit/node")
@@ -171,15 +174,10 @@ class Agent:
         )  # fmt: skip
         checkpoint = KubeletCheckpoint(settings.kubelet_dir)
         self._service = ClaimService(
-            preparation,
-            api=self._client,
-            store=self._store,
-            files=files,
-            locks=node_locks,
-            news=news,
+            preparation, api=self._client, store=self._store, files=files, locks=node_locks, news=news,
             reallocated=Reallocated(boot_id, checkpoint, after=settings.orphan_after, clock=self._clock),
             deadline=settings.deadline,
-        )
+        )  # fmt: skip
         self._replugging = Replugging(self._store, node_locks.claims, preparation, self._service.prepare_again)
         self._report(news, status)
         self._processes = Processes(locks / "processes")
@@ -209,7 +207,7 @@ class Agent:
             name, self._client, self._store, self._service.unasked,
             checkpoint=checkpoint, after=settings.orphan_after, clock=self._clock,
         )  # fmt: skip
-        self._add_parts(Operator(credentials, name, node, publisher), kubelet, startup, status)
+        self._add_parts(Operator(credentials, name, node, publisher, self._calm), kubelet, startup, status)
         if self._undertaking is not None:
             self._advertised.replace(Inventory(pools=[]), {})
             if not self._undertaking.has_code:

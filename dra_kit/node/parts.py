@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -183,15 +183,31 @@ async def _abandonable(work: Coroutine[Any, Any, object]) -> None:
 
 
 class Operator:
-    """kopf in its own thread; started late, since its import costs more than all the rest of the start."""
+    """kopf in its own thread; started late, since its import costs more than all the rest of the start.
+
+    Args:
+        credentials: of the API server.
+        driver: its name.
+        node_name: the node's.
+        publisher: is to look again when slices have changed.
+        calm: waited for before anything is imported; None to wait for nothing.
+    """
 
     name = "kopf"
 
-    def __init__(self, credentials: Credentials, driver: str, node_name: str, publisher: Publisher) -> None:
+    def __init__(
+        self,
+        credentials: Credentials,
+        driver: str,
+        node_name: str,
+        publisher: Publisher,
+        calm: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         self._credentials = credentials
         self._driver = driver
         self._node_name = node_name
         self._publisher = publisher
+        self._calm = calm
         self._thread: OperatorThread | None = None
 
     def restarts(self) -> int:
@@ -200,6 +216,8 @@ class Operator:
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; kopf may die and come back, the node keeps its promises."""
+        if self._calm is not None:
+            await self._calm()
         loop = asyncio.get_running_loop()
         build, thread_class = await asyncio.to_thread(_import_kopf)
 

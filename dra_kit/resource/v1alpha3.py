@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from dra_kit.resource.v1.base import APIModel, Int64, ObjectMeta
 
 
@@ -19,5 +21,5 @@ class ResourcePoolStatusRequest(APIModel, frozen=True):
 
     api_version: str = "resource.k8s.io/v1alpha3"
     kind: str = "ResourcePoolStatusRequest"
-    metadata: ObjectMeta = ObjectMeta()
-    spec: ResourcePoolStatusRequestSpec = ResourcePoolStatusRequestSpec()
+    metadata: ObjectMeta = Field(default_factory=ObjectMeta)
+    spec: ResourcePoolStatusRequestSpec = Field(default_factory=ResourcePoolStatusRequestSpec)

@@ -27,6 +27,7 @@ from dra_kit.sandbox.cluster.refusals import Refusals
 from dra_kit.sandbox.cluster.workload.intake import Intake
 from dra_kit.sandbox.cluster.workload.report import ContainerReport
 from dra_kit.sandbox.driver.accounts import Kubeconfigs, RoleAccounts, install
+from dra_kit.sandbox.driver.calm import Calm
 from dra_kit.sandbox.driver.control import SandboxControl
 from dra_kit.sandbox.driver.drivers import SandboxDriver
 from dra_kit.sandbox.driver.node import SandboxNode
@@ -106,6 +107,7 @@ class Sandbox:
         drivers: to run; one, or several.
         settings: of the cluster.
         observers: notified of what happens.
+        calm: comes once whoever starts it waits for no first pods any more; None: he waits for none.
 
     Raises:
         ConfigurationError: two drivers have one name.
@@ -118,11 +120,13 @@ class Sandbox:
         settings: SandboxSettings | None = None,
         *,
         observers: Sequence[SandboxObserver] = (),
+        calm: Calm | None = None,
     ) -> None:
         self._settings = settings or SandboxSettings()
         self._observers = tuple(observers)
         self._stack = AsyncExitStack()
         self._releases = 0
+        self._calm = calm or Calm(come=True)
         self._client: Client | None = None
         self._intake = Intake()
         self.nodes: list[SandboxNode] = []
@@ -192,6 +196,7 @@ class Sandbox:
             controller=self._settings.controller,
             webhook=self._settings.webhook,
             since=self.beginning if first else None,
+            calm=self._calm,
             ended=self._drivers.role_ended,
         )
 
@@ -225,6 +230,7 @@ class Sandbox:
             declared_features=self._settings.gates.declared_by_nodes,
             observer=lambda activity: self._acted(name, activity),
             intake=self._intake,
+            calm=self._calm,
         )
         await self._stack.enter_async_context(node)
         self.nodes.append(node)

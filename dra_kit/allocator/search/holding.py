@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from dra_kit.allocator.cluster.devices import AdvertisedDevice
 from dra_kit.allocator.cluster.nodes import Node
@@ -22,8 +22,7 @@ OPTIONAL_NODE_OPERATIONS = "DRAOptionalNodeOperations"
 """The feature that a node declares if its kubelet can skip calls to a driver (KEP-5945)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pick:
+class Pick(NamedTuple):
     """One device for one choice.
 
     Attributes:

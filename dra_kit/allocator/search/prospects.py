@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from dra_kit.allocator.cluster.devices import AdvertisedDevice
 from dra_kit.allocator.requests.constraints import Constraint
@@ -35,8 +36,7 @@ class NodeChoice:
         return self.choice.count if self.everything is None else len(self.everything)
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimSearch:
+class ClaimSearch(NamedTuple):
     """One claim on one node.
 
     Attributes:

@@ -5,16 +5,14 @@ Source: k8s.io/apiserver 0.37 ``pkg/authorization/authorizer`` and ``pkg/endpoin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from dra_kit.apiserver.answers import Refusal, forbidden_path, unauthorized_for
 from dra_kit.apiserver.authorization.users import User
 from dra_kit.resource.fielderror import quote
 
 
-@dataclass(frozen=True, slots=True)
-class Attributes:
+class Attributes(NamedTuple):
     """What somebody wants to do.
 
     Attributes:
@@ -42,8 +40,7 @@ class Attributes:
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """The answer.
 
     Attributes:

@@ -6,8 +6,7 @@ Source: Kubernetes 1.37 ``plugin/pkg/auth/authorizer/rbac`` and ``pkg/registry/r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from dra_kit.apiserver.authorization.attributes import Attributes, Decision
 from dra_kit.apiserver.authorization.rules import Rule, allows
@@ -26,8 +25,7 @@ class RoleNotFound(LookupError):
     """A binding names a role that does not exist; the text is the API server's."""
 
 
-@dataclass(frozen=True, slots=True)
-class Granted:
+class Granted(NamedTuple):
     """A rule that somebody has.
 
     Attributes:

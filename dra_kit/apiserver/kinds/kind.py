@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from dra_kit.apiserver.kinds.strategy import Strategy
 from dra_kit.apiserver.selectors.fields import FieldReader, reader
 from dra_kit.values.json import Object
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(NamedTuple):
     """A column of the table that ``kubectl get`` prints.
 
     Attributes:

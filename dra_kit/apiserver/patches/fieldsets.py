@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from dra_kit.resource.schema.table import LIST, MAP, Field, item_type, struct
 
@@ -21,8 +21,7 @@ EMPTY: Final[FieldSet] = frozenset()
 _MISSING: Final = object()
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(NamedTuple):
     """How a value of some type is split into its parts.
 
     Attributes:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from dra_kit.apiserver.answers import Refusal, not_acceptable
 
@@ -22,8 +21,7 @@ _FORMS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(NamedTuple):
     """The form of an answer.
 
     Attributes:
@@ -41,8 +39,7 @@ class Form:
     list: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Clause:
+class Clause(NamedTuple):
     """One of the alternatives of an Accept header."""
 
     media_type: str

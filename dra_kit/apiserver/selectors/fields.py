@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from dra_kit.apiserver.answers import bad_request
 from dra_kit.values.paths import value_at
@@ -17,8 +17,7 @@ _TERM = re.compile(r"(?P<field>[^=!]*?)(?P<operator>!=|==|=)(?P<value>.*)", re.D
 _ESCAPED = re.compile(r"\\([\\,=])")
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
+class Term(NamedTuple):
     """``field=value`` or ``field!=value``."""
 
     field: str

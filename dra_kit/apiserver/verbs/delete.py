@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dra_kit.apiserver.answers import bad_request, conflict, forbidden, invalid, not_found, success
 from dra_kit.apiserver.api import Answer, Api, Attributes, Request
@@ -23,8 +22,7 @@ _FOREGROUND: Final = "foregroundDeletion"
 _POLICIES: Final = ("Background", "Foreground", "Orphan")
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteOptions:
+class DeleteOptions(NamedTuple):
     """``metav1.DeleteOptions``."""
 
     dry_run: bool = False

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from dra_kit.cel.admission.environment import AdmissionEnvironment
 from dra_kit.cel.admission.expressions import AdmissionExpression, compile_admission, variables_map
@@ -28,8 +28,7 @@ MESSAGE_MAX: Final = 5 * 1024
 _NO_BUDGET: Final = "validation failed due to running out of cost budget, no further validation rules will be run"
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(NamedTuple):
     """An expression that does not compile, or is of the wrong type.
 
     Attributes:
@@ -43,8 +42,7 @@ class Problem:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """What a policy is asked about, as values of CEL (``json_value``).
 
     Attributes:
@@ -66,8 +64,7 @@ class Request:
     resource: ResourceCheck | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Denial:
+class Denial(NamedTuple):
     """A validation that fails, or cannot be decided where the policy's ``failurePolicy`` is Fail.
 
     Attributes:
@@ -79,8 +76,7 @@ class Denial:
     reason: str = "Invalid"
 
 
-@dataclass(frozen=True, slots=True)
-class _Validation:
+class _Validation(NamedTuple):
     expression: AdmissionExpression
     message_expression: AdmissionExpression | None
     message: str
@@ -190,8 +186,7 @@ class Policy:
         }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _Error:
+class _Error(NamedTuple):
     message: str
 
 

@@ -16,7 +16,7 @@ LIBRARY: Final = Library()
 _SCHEME: Final = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
 _PORT: Final = re.compile(r"(?::[0-9]*)?")
 _USER: Final = re.compile(r"[A-Za-z0-9\-._:~!$&'()*+,;=%@]*")
-_HOST: Final = re.compile(r"[A-Za-z0-9\-_.~!$&'()*+,;=:\[\]<>\"%\x80-\U0010ffff]*")
+_HOST: Final = re.compile(r"[^\x00-\x20#/?@\\^`{|}\x7f]*")  # all but: to compile a range of half of Unicode takes 3 ms
 _HOST_ESCAPE: Final = re.compile(r"%(?:25|[89a-fA-F][0-9a-fA-F])")
 _ESCAPE: Final = re.compile(r"%[0-9a-fA-F]{2}")
 _PLAIN_PATH: Final = re.compile(r"(?:[A-Za-z0-9\-_.~$&+,/:;=@]|%[0-9A-Fa-f]{2})*")

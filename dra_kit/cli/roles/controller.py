@@ -76,11 +76,6 @@ def command(  # noqa: PLR0917 - click passes them by name
         lease_name=lease_name,
         cluster_role=cluster_role,
         # where nothing of the author's asks for them they may name files and hardware that only nodes have
-        author=author_settings(driver, ctx.meta.get("driver_settings", {})) if _has_code(driver) else None,
+        author=author_settings(driver, ctx.meta.get("driver_settings", {})) if driver.has_controller_code else None,
     )
     ctx.exit(asyncio.run(run_controller(driver, settings)))
-
-
-def _has_code(driver: Driver[Any, Any]) -> bool:
-    """Return whether code of the author's runs in the controller."""
-    return bool(driver.controller_bound) or driver.handler_module.used

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
 import signal
@@ -26,7 +25,7 @@ from dra_kit.cli.sandbox.list import list_command
 from dra_kit.cli.sandbox.schema import schema_command
 from dra_kit.cli.sandbox.targets import Loaded, load_stories, load_targets
 from dra_kit.errors import ConfigurationError, DraKitError, TargetError
-from dra_kit.process import collection
+from dra_kit.process import collection, switching
 from dra_kit.sandbox.timeline.view.printer import EntryPrinter
 from dra_kit.values.nearest import did_you_mean
 
@@ -39,7 +38,7 @@ COMMANDS: Final = {"down": down, "env": env, "list": list_command, "schema": sch
 """Words that are no TARGET; a folder of such a name is ``./down``."""
 _HERE: Final = "."
 _SETTLE_SECONDS: Final = 2.0
-"""After everything is up, what was loaded is looked through once and never again."""
+"""After everything is up, what was loaded is looked through once and never again, and threads take turns as usual."""
 
 
 class SandboxCommand(RoleCommand):
@@ -56,6 +55,7 @@ class SandboxCommand(RoleCommand):
         try:
             with _announced(), ExitStack() as until_made:
                 until_made.enter_context(collection.paused())
+                until_made.enter_context(switching.seldom())
                 context = super().make_context(info_name, args, parent, **extra)
                 context.call_on_close(until_made.pop_all().close)
                 return context
@@ -110,8 +110,19 @@ def _is_project_here() -> bool:
 
 
 def _import_aside() -> None:
-    """Import aiohttp in a thread: it reads the system's certificate authorities, and others may run meanwhile."""
-    threading.Thread(target=importlib.import_module, args=("aiohttp",), name="import").start()
+    """Import aiohttp in a thread: where it reads files, others may run meanwhile."""
+
+    def work() -> None:
+        from dra_kit.kube.http.late_authorities import import_aiohttp
+
+        import_aiohttp()
+
+    threading.Thread(target=work, name="import").start()
+
+
+def _settle() -> None:
+    switching.settle()
+    collection.settle()
 
 
 class NewFile(click.Path):
@@ -329,7 +340,7 @@ def _session(ctx: click.Context, options: Mapping[str, Any], view: LiveView) -> 
     replaced = any(story.replaces for story in stories)
 
     def ready(sandbox: Sandbox) -> None:
-        asyncio.get_running_loop().call_later(_SETTLE_SECONDS, collection.settle)
+        asyncio.get_running_loop().call_later(_SETTLE_SECONDS, _settle)
         leave_record(sandbox)
         announce(sandbox.drivers, sandbox.kubeconfig)
 

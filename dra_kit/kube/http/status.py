@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from dra_kit.errors import Conflict, Forbidden, Gone, Invalid, KubeError, NotFound, Unavailable
 from dra_kit.kube.http.call import Call
@@ -38,8 +37,7 @@ def decode(call: Call, body: bytes) -> dict[str, Any]:
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """An object as the server sent it.
 
     Attributes:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from dra_kit.errors import KubeError, Unavailable
 from dra_kit.kube.http.call import Call
 from dra_kit.kube.http.status import decode, error_from_status
 
 
-@dataclass(frozen=True, slots=True)
-class WatchEvent:
+class WatchEvent(NamedTuple):
     """One change.
 
     Attributes:

@@ -27,6 +27,9 @@ Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|
 """``metav1.Time``: RFC 3339; the API server cuts fractions of a second and answers in UTC."""
 
 
+_camel = cache(to_camel)
+
+
 class APIModel(BaseModel, frozen=True):
     """A JSON object of the Kubernetes API.
 
@@ -61,7 +64,8 @@ class APIModel(BaseModel, frozen=True):
         data: dict[str, Any] = handler(self)
         for name, field in type(self).model_fields.items():
             if not field.is_required() and not field.default and getattr(self, name) == field.default:
-                data.pop(field.serialization_alias or name, None)
+                # a model that was only ever part of others has no aliases of the generator's
+                data.pop(field.serialization_alias or _camel(name), None)
                 data.pop(name, None)
         return data
 

@@ -69,7 +69,7 @@ class DeviceAllocationResult(APIModel, frozen=True):
 class AllocationResult(APIModel, frozen=True):
     """What the scheduler chose."""
 
-    devices: DeviceAllocationResult = DeviceAllocationResult()
+    devices: DeviceAllocationResult = Field(default_factory=DeviceAllocationResult)
     node_selector: NodeSelector | None = None
     allocation_timestamp: str | None = None
 
@@ -168,7 +168,7 @@ class DeviceClaim(APIModel, frozen=True):
 class ResourceClaimSpec(APIModel, frozen=True):
     """What a claim asks for."""
 
-    devices: DeviceClaim = DeviceClaim()
+    devices: DeviceClaim = Field(default_factory=DeviceClaim)
 
 
 class ResourceClaim(APIModel, frozen=True):
@@ -177,5 +177,6 @@ class ResourceClaim(APIModel, frozen=True):
     api_version: str = "resource.k8s.io/v1"
     kind: str = "ResourceClaim"
     metadata: ObjectMeta
+    # to make the defaults builds both models, once: all processes read claims, and a first call is not to wait for that
     spec: ResourceClaimSpec = ResourceClaimSpec()
     status: ResourceClaimStatus = ResourceClaimStatus()

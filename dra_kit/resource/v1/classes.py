@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from dra_kit.resource.v1.base import APIModel, ObjectMeta
 from dra_kit.resource.v1.claims import DeviceSelector, OpaqueDeviceConfiguration
 
@@ -25,5 +27,5 @@ class DeviceClass(APIModel, frozen=True):
 
     api_version: str = "resource.k8s.io/v1"
     kind: str = "DeviceClass"
-    metadata: ObjectMeta = ObjectMeta()
-    spec: DeviceClassSpec = DeviceClassSpec()
+    metadata: ObjectMeta = Field(default_factory=ObjectMeta)
+    spec: DeviceClassSpec = Field(default_factory=DeviceClassSpec)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from dra_kit.resource.v1.base import APIModel, Bool, Int64, ObjectMeta
 from dra_kit.resource.v1.devices import CounterSet, Device
 from dra_kit.resource.v1.nodes import NodeSelector
@@ -22,7 +24,7 @@ class ResourceSliceSpec(APIModel, frozen=True):
     """Exactly one of ``node_name``, ``node_selector``, ``all_nodes`` and ``per_device_node_selection`` is set."""
 
     driver: str = ""
-    pool: ResourcePool = ResourcePool()
+    pool: ResourcePool = Field(default_factory=ResourcePool)
     node_name: str | None = None
     node_selector: NodeSelector | None = None
     all_nodes: Bool | None = None
@@ -38,5 +40,5 @@ class ResourceSlice(APIModel, frozen=True):
 
     api_version: str = "resource.k8s.io/v1"
     kind: str = "ResourceSlice"
-    metadata: ObjectMeta = ObjectMeta()
-    spec: ResourceSliceSpec = ResourceSliceSpec()
+    metadata: ObjectMeta = Field(default_factory=ObjectMeta)
+    spec: ResourceSliceSpec = Field(default_factory=ResourceSliceSpec)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from dra_kit.resource.v1.base import APIModel, ObjectMeta
 from dra_kit.resource.v1.devices import DeviceTaint
 
@@ -18,7 +20,7 @@ class DeviceTaintRuleSpec(APIModel, frozen=True):
     """Without ``device_selector`` a rule taints nothing, with an empty one every device."""
 
     device_selector: DeviceTaintSelector | None = None
-    taint: DeviceTaint = DeviceTaint()
+    taint: DeviceTaint = Field(default_factory=DeviceTaint)
 
 
 class DeviceTaintRule(APIModel, frozen=True):
@@ -26,5 +28,5 @@ class DeviceTaintRule(APIModel, frozen=True):
 
     api_version: str = "resource.k8s.io/v1"
     kind: str = "DeviceTaintRule"
-    metadata: ObjectMeta = ObjectMeta()
-    spec: DeviceTaintRuleSpec = DeviceTaintRuleSpec()
+    metadata: ObjectMeta = Field(default_factory=ObjectMeta)
+    spec: DeviceTaintRuleSpec = Field(default_factory=DeviceTaintRuleSpec)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from dra_kit.resource.v1.base import APIModel, ObjectMeta
 from dra_kit.resource.v1.claims import ResourceClaimSpec
 
@@ -9,8 +11,8 @@ from dra_kit.resource.v1.claims import ResourceClaimSpec
 class ResourceClaimTemplateSpec(APIModel, frozen=True):
     """The claims: labels and annotations from ``metadata``, and their spec."""
 
-    metadata: ObjectMeta = ObjectMeta()
-    spec: ResourceClaimSpec = ResourceClaimSpec()
+    metadata: ObjectMeta = Field(default_factory=ObjectMeta)
+    spec: ResourceClaimSpec = Field(default_factory=ResourceClaimSpec)
 
 
 class ResourceClaimTemplate(APIModel, frozen=True):
@@ -18,5 +20,5 @@ class ResourceClaimTemplate(APIModel, frozen=True):
 
     api_version: str = "resource.k8s.io/v1"
     kind: str = "ResourceClaimTemplate"
-    metadata: ObjectMeta = ObjectMeta()
-    spec: ResourceClaimTemplateSpec = ResourceClaimTemplateSpec()
+    metadata: ObjectMeta = Field(default_factory=ObjectMeta)
+    spec: ResourceClaimTemplateSpec = Field(default_factory=ResourceClaimTemplateSpec)

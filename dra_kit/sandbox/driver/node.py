@@ -24,6 +24,7 @@ from dra_kit.sandbox.cluster.kubelet.node import NodeKubelet
 from dra_kit.sandbox.cluster.workload.intake import Intake
 from dra_kit.sandbox.cluster.workload.orphans import end_orphans
 from dra_kit.sandbox.cluster.workload.runtime import ProcessRuntime
+from dra_kit.sandbox.driver.calm import Calm
 from dra_kit.sandbox.driver.node_driver import NodeDriver
 from dra_kit.sandbox.driver.release import Release
 from dra_kit.sandbox.driver.settings.node_settings import BOOT_ID, cdi_dir, node_settings
@@ -44,6 +45,7 @@ class SandboxNode:
         declared_features: alpha features that are on for the kubelet.
         observer: notified of what the kubelet does, and what becomes of the driver.
         intake: reads the output of containers.
+        calm: see :class:`~dra_kit.sandbox.driver.roles.node_role.RoleInThread`.
 
     Attributes:
         drivers: by name.
@@ -61,6 +63,7 @@ class SandboxNode:
         declared_features: Sequence[str] = (),
         observer: Observer,
         intake: Intake,
+        calm: Calm,
     ) -> None:
         self.name = name
         self.directory = directory
@@ -79,7 +82,9 @@ class SandboxNode:
             observer=observer,
         )
         self.drivers: Mapping[str, NodeDriver] = {
-            driver: NodeDriver(driver, self.kubelet, self._settings, directory / "processes" / driver, observer)
+            driver: NodeDriver(
+                driver, self.kubelet, self._settings, directory / "processes" / driver, observer, calm=calm
+            )
             for driver in drivers
         }
         self._boot_id = BOOT_ID

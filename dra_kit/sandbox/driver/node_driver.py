@@ -16,6 +16,7 @@ from dra_kit.node.settings import NodeSettings
 from dra_kit.sandbox.cluster.kubelet.activity import DriverEnded, DriverStarting, Observer
 from dra_kit.sandbox.cluster.kubelet.dra.plugin import PluginClient
 from dra_kit.sandbox.cluster.kubelet.node import NodeKubelet
+from dra_kit.sandbox.driver.calm import Calm
 from dra_kit.sandbox.driver.release import Release
 from dra_kit.sandbox.driver.roles.killable import Crash
 from dra_kit.sandbox.driver.roles.node_role import NodeRole, RoleInThread
@@ -40,6 +41,7 @@ class NodeDriver:
         settings: makes those of the node role, by the UID of its pod.
         directory: of its processes.
         observer: notified when it starts and ends.
+        calm: see :class:`~dra_kit.sandbox.driver.roles.node_role.RoleInThread`.
 
     Attributes:
         in_process: whether it gets a process of its own when it is started, which can be killed.
@@ -54,6 +56,8 @@ class NodeDriver:
         settings: Callable[[str | None], NodeSettings],
         directory: Path,
         observer: Observer,
+        *,
+        calm: Calm,
     ) -> None:
         self.name = name
         self.in_process = False
@@ -63,6 +67,7 @@ class NodeDriver:
         self._settings = settings
         self._directory = directory
         self._observe = observer
+        self._calm = calm
         self._role: NodeRole | None = None
         self._pod_uid: str | None = None
         self._pods = 0
@@ -228,7 +233,7 @@ class NodeDriver:
             if self._keeping is None:
                 self._keeping = asyncio.create_task(self._keep(), name=f"{self.name} on {settings.node_name}")
         else:
-            role = RoleInThread(release, settings)
+            role = RoleInThread(release, settings, self._calm)
         role.when_ended(lambda: self._ended(role))
         return role
 

@@ -11,9 +11,8 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dra_kit.errors import DraKitError, SandboxError
 from dra_kit.sandbox.cluster import private
@@ -28,8 +27,7 @@ _STOP_SECONDS: Final = 40.0
 _POLL: Final = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class DetachedSandbox:
+class DetachedSandbox(NamedTuple):
     """A sandbox in the background.
 
     Attributes:

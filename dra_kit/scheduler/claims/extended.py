@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dra_kit.resource.pods import containers, init_containers, is_sidecar
 from dra_kit.scheduler.claims.generation import pod_owner
@@ -16,8 +15,7 @@ EXTENDED_CLAIM_ANNOTATION: Final = "resource.kubernetes.io/extended-resource-cla
 _IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
 
 
-@dataclass(frozen=True, slots=True)
-class ExtendedClaim:
+class ExtendedClaim(NamedTuple):
     """The claim for what a pod's extended resources need of the devices of one node.
 
     Attributes:
@@ -31,8 +29,7 @@ class ExtendedClaim:
     resources: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class ExtendedResources:
+class ExtendedResources(NamedTuple):
     """The extended resources that a pod asks for and DeviceClasses provide.
 
     Attributes:

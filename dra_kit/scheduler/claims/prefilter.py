@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from dra_kit.resource.pods import pod_claims
 from dra_kit.scheduler.pods import Key, is_reserved_for, owns, shown
@@ -21,8 +21,7 @@ class Hopeless(Exception):
     """No node can take the pod because of its claims; the text is kube-scheduler's."""
 
 
-@dataclass(frozen=True, slots=True)
-class PodNeeds:
+class PodNeeds(NamedTuple):
     """The claims of a pod.
 
     Attributes:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dra_kit.resource.pods import pod_claims
 from dra_kit.scheduler.pods import is_done, is_reserved_for
@@ -13,8 +12,7 @@ from dra_kit.values.json import ObjectView
 DELETE_PROTECTION: Final = "resource.kubernetes.io/delete-protection"
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimStep:
+class ClaimStep(NamedTuple):
     """What is to be written to a claim, in this order.
 
     Attributes:

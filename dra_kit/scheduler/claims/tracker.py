@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from dra_kit.resource.pods import pod_claims
 from dra_kit.scheduler.claims.extended import made_for
@@ -18,8 +18,7 @@ from dra_kit.scheduler.pods import Key, key_of
 from dra_kit.values.json import ObjectView
 
 
-@dataclass(frozen=True, slots=True)
-class _InFlight:
+class _InFlight(NamedTuple):
     """What a placement is about to write to a claim.
 
     Attributes:

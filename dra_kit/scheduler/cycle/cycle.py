@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from dra_kit.allocator.cluster.nodes import Node, selects
 from dra_kit.allocator.search.result import Allocations
@@ -157,8 +157,7 @@ def place(
     raise Unschedulable(fit_message(rejections), rejections=rejections, remedy=remedy)
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(NamedTuple):
     """What a pod would get on a node.
 
     Attributes:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from dra_kit.scheduler.cycle.choice import DeviceChoice
 from dra_kit.scheduler.cycle.cycle import Placement, Unschedulable
 from dra_kit.values.json import ObjectView
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """One decision; exactly one of ``placement`` and ``refusal`` is there.
 
     Attributes:

@@ -7,13 +7,12 @@ devices.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from dra_kit.values.json import ObjectView
 
 
-@dataclass(frozen=True, slots=True)
-class Remedy:
+class Remedy(NamedTuple):
     """What to do with one claim.
 
     Attributes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from dra_kit.allocator.cluster.nodes import Node, selects
 from dra_kit.allocator.cluster.taints import tolerates
@@ -32,8 +32,7 @@ _PLUGINS: Final[Mapping[RejectionKind, str]] = {
 _UNSCHEDULABLE_TAINT = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 
 
-@dataclass(frozen=True, slots=True)
-class Rejection:
+class Rejection(NamedTuple):
     """Why a node is not for a pod.
 
     Attributes:

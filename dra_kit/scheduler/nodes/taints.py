@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dra_kit.allocator.cluster.taints import covers, tolerates
 from dra_kit.resource.pods import pod_claims
@@ -16,8 +16,7 @@ from dra_kit.values.json import ObjectView
 NO_EXECUTE: Final = "NoExecute"
 
 
-@dataclass(frozen=True, slots=True)
-class Eviction:
+class Eviction(NamedTuple):
     """A pod that has to go.
 
     Attributes:

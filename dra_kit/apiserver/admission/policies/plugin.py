@@ -7,8 +7,7 @@ out, and so is the action ``Audit``: there is no audit log.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from dra_kit.apiserver.admission.matching import matching_version, selected
 from dra_kit.apiserver.admission.policies.params import NotConfigured, collect, kind_of
@@ -25,8 +24,7 @@ _BINDINGS: Final = f"validatingadmissionpolicybindings.{_GROUP}"
 _CODES: Final = {"Forbidden": 403, "Invalid": 422, "RequestEntityTooLarge": 413}
 
 
-@dataclass(frozen=True, slots=True)
-class _Refused:
+class _Refused(NamedTuple):
     """Why a write is refused, and by whom."""
 
     denial: Denial

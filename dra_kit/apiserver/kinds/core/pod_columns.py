@@ -6,15 +6,14 @@ Source: Kubernetes 1.37 ``pkg/printers/internalversion``, ``printPod``.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from dra_kit.apiserver.kinds.ages import age
 from dra_kit.values.json import Object
 
 
-@dataclass(frozen=True, slots=True)
-class _Summary:
+class _Summary(NamedTuple):
     """What is notified of a pod.
 
     Attributes:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from dra_kit.resource.pods import PodReference
 from dra_kit.resource.reference import ClaimReference
@@ -12,16 +11,14 @@ from dra_kit.sandbox.cluster.kubelet.dra.plugin import Device
 from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerConfig, ContainerStatus
 
 
-@dataclass(frozen=True, slots=True)
-class PluginConnection:
+class PluginConnection(NamedTuple):
     """The node has a connection to a driver, or the last one is lost."""
 
     driver: str
     connected: bool
 
 
-@dataclass(frozen=True, slots=True)
-class PluginCalled:
+class PluginCalled(NamedTuple):
     """A call to a driver begins; :class:`ClaimsPrepared` or :class:`ClaimsReleased` tells what came of it.
 
     Attributes:
@@ -37,8 +34,7 @@ class PluginCalled:
     claims: tuple[ClaimReference, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimsPrepared:
+class ClaimsPrepared(NamedTuple):
     """A NodePrepareResources call for a pod, and what came of it.
 
     Attributes:
@@ -58,8 +54,7 @@ class ClaimsPrepared:
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimsReleased:
+class ClaimsReleased(NamedTuple):
     """A NodeUnprepareResources call, and what came of it: nothing, or an error in the kubelet's words."""
 
     driver: str
@@ -68,45 +63,39 @@ class ClaimsReleased:
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerStarted:
+class ContainerStarted(NamedTuple):
     """A container was started, or could not be: then its status has ended already."""
 
     config: ContainerConfig
     status: ContainerStatus
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerEnded:
+class ContainerEnded(NamedTuple):
     """A container ended."""
 
     pod: PodReference
     status: ContainerStatus
 
 
-@dataclass(frozen=True, slots=True)
-class PodTerminating:
+class PodTerminating(NamedTuple):
     """A pod is deleted; its containers are asked to end after this record."""
 
     pod: PodReference
 
 
-@dataclass(frozen=True, slots=True)
-class SlicesWiped:
+class SlicesWiped(NamedTuple):
     """The ResourceSlices of a driver on this node were deleted; of all drivers, when the name is empty."""
 
     driver: str
 
 
-@dataclass(frozen=True, slots=True)
-class DriverStarting:
+class DriverStarting(NamedTuple):
     """The node role of a driver is started."""
 
     driver: str
 
 
-@dataclass(frozen=True, slots=True)
-class DriverEnded:
+class DriverEnded(NamedTuple):
     """The node role of a driver was ended: stopped in order, or killed; or it ended by itself.
 
     Attributes:

@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from dra_kit.sandbox.cluster.workload.log_segment import ARRIVAL_BYTES, Arrival, Cursor, Segment, entries
 
@@ -25,8 +24,7 @@ EXCERPT: Final = 1 << 16
 """Bytes that a reader takes at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Excerpt:
+class Excerpt(NamedTuple):
     """What a reader gets.
 
     Attributes:

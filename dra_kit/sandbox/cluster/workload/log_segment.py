@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 ARRIVAL_BYTES: Final = 24
 """What is noted of an arrival beside the text itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cursor:
+class Cursor(NamedTuple):
     """A place between two entries of a log.
 
     Attributes:
@@ -24,8 +22,7 @@ class Cursor:
     line: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(NamedTuple):
     """Entries that arrived at the same time.
 
     Attributes:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerConfig, ContainerStatus
 from dra_kit.sandbox.cluster.workload.container_log import ContainerLog
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerReport:
+class ContainerReport(NamedTuple):
     """A container at one moment.
 
     Attributes:

@@ -12,6 +12,7 @@ from dra_kit.kube.connection.credentials import load_credentials
 from dra_kit.node.agent import Agent
 from dra_kit.node.settings import NodeSettings
 from dra_kit.process.probes import parts_not_ready
+from dra_kit.sandbox.driver.calm import Calm
 from dra_kit.sandbox.driver.release import Release
 from dra_kit.sandbox.driver.roles.role_thread import RoleThread
 
@@ -63,15 +64,16 @@ class RoleInThread:
     Args:
         release: to run.
         settings: of the node role, without the author's.
+        calm: kopf waits for it.
     """
 
-    def __init__(self, release: Release, settings: NodeSettings) -> None:
+    def __init__(self, release: Release, settings: NodeSettings, calm: Calm) -> None:
         self.begun = True
         self._agent: Agent | None = None
         whole = replace(settings, author=release.author)
 
         async def run() -> int:
-            self._agent = Agent(release.driver, whole, await load_credentials(whole.kubeconfig))
+            self._agent = Agent(release.driver, whole, await load_credentials(whole.kubeconfig), calm=calm.wait)
             return await self._agent.run()
 
         self._thread = RoleThread(f"node role on {settings.node_name}", run)

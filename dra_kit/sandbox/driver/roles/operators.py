@@ -6,9 +6,8 @@ import asyncio
 import socket
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel
 
@@ -17,6 +16,7 @@ from dra_kit.errors import NotFound, SandboxError
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import VALIDATING_WEBHOOK_CONFIGURATIONS
 from dra_kit.sandbox.driver.accounts import Kubeconfigs
+from dra_kit.sandbox.driver.calm import Calm
 from dra_kit.sandbox.driver.roles.role_thread import RoleThread
 
 WITHOUT_WEBHOOK: Final = "dra-kit/webhook"
@@ -37,6 +37,7 @@ class Operators:
         controller: run the controller role.
         webhook: run the webhook role, if the driver has configs.
         since: see :class:`dra_kit.controller.agent.ControllerSettings`.
+        calm: see :func:`controller_role`.
         ended: called when a role has ended, in order or not.
     """
 
@@ -49,6 +50,7 @@ class Operators:
         controller: bool = True,
         webhook: bool = True,
         since: str | None = None,
+        calm: Calm,
         ended: Callable[[], None] = lambda: None,
     ) -> None:
         self._client = client
@@ -58,6 +60,7 @@ class Operators:
         self._with_controller = controller
         self._with_webhook = webhook
         self._since = since
+        self._calm = calm
         self.roles: list[RoleThread] = []
 
     async def start(self, driver: Driver[Any, Any], author: BaseModel | None) -> None:
@@ -67,7 +70,7 @@ class Operators:
             SandboxError: it does not listen.
         """
         if self._with_controller:
-            self.roles.append(controller_role(driver, self._kubeconfigs.controller(), author, self._since))
+            self.roles.append(controller_role(driver, self._kubeconfigs.controller(), author, self._since, self._calm))
             self._start(self.roles[-1])
         if self._with_webhook and driver.configs.kinds:
             self._directory.mkdir()
@@ -107,7 +110,7 @@ async def _listens(webhook: Webhook) -> None:
 
 
 def controller_role(
-    driver: Driver[Any, Any], kubeconfig: Path, author: BaseModel | None, since: str | None
+    driver: Driver[Any, Any], kubeconfig: Path, author: BaseModel | None, since: str | None, calm: Calm | None = None
 ) -> RoleThread:
     """Return the controller role, not started yet.
 
@@ -116,9 +119,13 @@ def controller_role(
         kubeconfig: of the API server.
         author: the author's settings.
         since: see :class:`dra_kit.controller.agent.ControllerSettings`.
+        calm: waited for where no code of the driver runs in it: it announces what has happened before. None: there is
+            no need to.
     """
 
     async def run() -> int:
+        if calm is not None and since is not None and not driver.has_controller_code:
+            await calm.wait()
         from dra_kit.controller.agent import ControllerSettings, run_controller
 
         settings = ControllerSettings(
@@ -129,8 +136,7 @@ def controller_role(
     return RoleThread("controller role", run)
 
 
-@dataclass(frozen=True, slots=True)
-class Webhook:
+class Webhook(NamedTuple):
     """The webhook role.
 
     Attributes:

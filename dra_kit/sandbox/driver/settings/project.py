@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.manifests.files import read_file
@@ -18,8 +17,7 @@ _CLASSES: Final = "deviceclasses.yaml"
 _SETTINGS: Final = "sandbox"
 
 
-@dataclass(frozen=True, slots=True)
-class Project:
+class Project(NamedTuple):
     """A folder with a driver.
 
     Attributes:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from dra_kit.resource.pods import containers
 from dra_kit.scheduler.pods import is_terminal, shown
 from dra_kit.values.json import ObjectView
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """How the pods stand.
 
     Attributes:

@@ -52,11 +52,9 @@ CLUSTER = ("dra_kit.sandbox.run.session", "dra_kit.apiserver", "dra_kit.explain"
 DRIVERS = ("pydantic", "dra_kit.author", "dra_kit.resource.v1", "dra_kit.sandbox.driver.drivers", "asyncio")
 UNUSED = (
     "dra_kit.explain",
-    "dra_kit.controller.author_handlers.operator",
-    "dra_kit.controller.binding.part",
-    "dra_kit.controller.pools.pools",
-    "dra_kit.controller.taint_rules.keeping",
+    "dra_kit.controller",
     "dra_kit.webhook",
+    "kopf",
 )
 """What nothing of a driver and a pod without anything special needs."""
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import grpc.aio
 
@@ -28,8 +27,7 @@ Device = tuple[str, str]
 """Pool and name."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceHealth:
+class DeviceHealth(NamedTuple):
     """What a driver says of a device, and for how many seconds it may be believed."""
 
     device: Device

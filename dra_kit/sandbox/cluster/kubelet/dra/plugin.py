@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import grpc.aio
 
@@ -22,8 +22,7 @@ CALL_TIMEOUT = 45.0
 """Seconds the kubelet waits for NodePrepareResources and NodeUnprepareResources."""
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(NamedTuple):
     """A prepared device as the driver describes it; no request names means that it serves every request."""
 
     request_names: tuple[str, ...]
@@ -33,8 +32,7 @@ class Device:
     share_id: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedClaim:
+class PreparedClaim(NamedTuple):
     """A driver's answer for one claim; ``devices`` mean nothing when there is an ``error``."""
 
     devices: tuple[Device, ...]

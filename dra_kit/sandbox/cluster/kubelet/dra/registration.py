@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import grpc.aio
 
@@ -30,8 +30,7 @@ NOTIFY_TIMEOUT = 5.0
 """Seconds the kubelet waits for NotifyRegistrationStatus."""
 
 
-@dataclass(frozen=True, slots=True)
-class PluginInfo:
+class PluginInfo(NamedTuple):
     """What a plugin says of itself.
 
     Args:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import stat
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from dra_kit.sandbox.cluster.kubelet.dra.directory_events import DirectoryEvents
 
@@ -17,8 +17,7 @@ POLL_INTERVAL = 0.1
 Identity = tuple[int, int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class RegistryChange:
+class RegistryChange(NamedTuple):
     """What is different from the look before; a socket that was replaced is in both."""
 
     removed: tuple[Path, ...]

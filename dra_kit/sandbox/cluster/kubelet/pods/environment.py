@@ -6,8 +6,7 @@ import base64
 import math
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from dra_kit.errors import KubeletError, NotFound
 from dra_kit.resource.pods import containers, init_containers
@@ -21,8 +20,7 @@ Fetch = Callable[[str, str, str], Awaitable[dict[str, Any]]]
 _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]")
 
 
-@dataclass(frozen=True, slots=True)
-class NodeFacts:
+class NodeFacts(NamedTuple):
     """What a container may learn of its node.
 
     Attributes:

@@ -6,15 +6,14 @@ The rules are those of ``pkg/kubelet/kuberuntime/kuberuntime_manager.go`` (compu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from dra_kit.resource.pods import containers, init_containers, is_sidecar, restarts
 from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerStatus
 from dra_kit.values.json import ObjectView
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(NamedTuple):
     """What is to be done now.
 
     Attributes:

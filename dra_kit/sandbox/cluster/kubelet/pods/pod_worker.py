@@ -8,8 +8,7 @@ import datetime as dt
 import logging
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dra_kit.errors import Conflict, KubeError, KubeletError, NotFound
 from dra_kit.kube.client import STRATEGIC_MERGE_PATCH, Client
@@ -47,8 +46,7 @@ _LEAST_GRACE: Final = 2.0  # what the kubelet gives a container even when a pod'
 _FINAL: Final = frozenset({"Succeeded", "Failed"})
 
 
-@dataclass(frozen=True, slots=True)
-class PodServices:
+class PodServices(NamedTuple):
     """What the workers of one node share.
 
     Attributes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from dra_kit.cdi.spec import ContainerEdits
 from dra_kit.resource.pods import PodReference
@@ -42,8 +42,7 @@ class ContainerConfig:
     edits: ContainerEdits = field(default_factory=ContainerEdits)
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerExit:
+class ContainerExit(NamedTuple):
     """How a container ended.
 
     Attributes:

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+IMPORT = """
+    import ssl
+    import sys
+    import threading
+
+    from dra_kit.kube.http.late_authorities import import_aiohttp
+
+
+    class Meanwhile:
+        found = 0
+
+        def find_spec(self, name, path=None, target=None):
+            if name == "aiohttp.connector":
+                other = threading.Thread(target=self.look)
+                other.start()
+                other.join()
+
+        def look(self):
+            self.found = ssl.create_default_context().cert_store_stats()["x509"]
+
+
+    meanwhile = Meanwhile()
+    sys.meta_path.insert(0, meanwhile)
+    import_aiohttp()
+    from aiohttp.connector import _SSL_CONTEXT_VERIFIED as context
+
+    print(context.cert_store_stats()["x509"])
+    context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname="dra-kit.example")
+    print(context.cert_store_stats()["x509"] == ssl.create_default_context().cert_store_stats()["x509"])
+    print(meanwhile.found == ssl.create_default_context().cert_store_stats()["x509"])
+    print(context.verify_mode.name, context.check_hostname)
+"""
+
+
+@pytest.mark.processes
+def test_aiohttp_reads_the_systems_authorities_for_its_first_connection() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(IMPORT)], capture_output=True, text=True, check=False, timeout=120
+    )
+
+    assert ran.stdout.split("\n") == ["0", "True", "True", "CERT_REQUIRED True", ""], ran.stderr
