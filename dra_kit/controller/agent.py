@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -69,6 +69,7 @@ class ControllerSettings:
         author: the author's settings, already filled; None where nothing in the controller may ask for them.
         cluster_role: name of the ClusterRole that owns what the controller makes in the cluster, so that it goes with
             that; None: it stays.
+        pools_published: called when the pools of no node are published for the first time.
     """
 
     kubeconfig: Path | None = None
@@ -84,6 +85,7 @@ class ControllerSettings:
     hang_timeout: float = 600.0
     author: BaseModel | None = None
     cluster_role: str | None = None
+    pools_published: Callable[[], None] = lambda: None
 
 
 async def run_controller(driver: Driver[Any, Any], settings: ControllerSettings) -> int:
@@ -218,7 +220,10 @@ def _for_cluster(
     if source is not None:
         from dra_kit.controller.pools.pools import ClusterPools  # most drivers have none of their own
 
-        pools = ClusterPools(driver.name, source, client, context, Owner(client, settings.cluster_role))
+        pools = ClusterPools(
+            driver.name, source, client, context, Owner(client, settings.cluster_role),
+            published=settings.pools_published,
+        )  # fmt: skip
         metrics.read(pools.readings)
         yield pools
     if driver.taint_rules is not None:

@@ -29,6 +29,7 @@ class ClusterPools:
         context: of the author's code.
         owner: of the slices.
         check_after_write: seconds after a write until the slices are looked at again.
+        published: called when the first inventory of a life is published.
     """
 
     name = "pools"
@@ -42,6 +43,7 @@ class ClusterPools:
         owner: Owner,
         *,
         check_after_write: float = CHECK_AFTER_WRITE,
+        published: Callable[[], None] = lambda: None,
     ) -> None:
         self._driver = driver
         self._source = source
@@ -49,6 +51,7 @@ class ClusterPools:
         self._context = context
         self._owner = owner
         self._check_after_write = check_after_write
+        self._published = published
         self._record = PublicationRecord()
         self._publishing = False
 
@@ -71,6 +74,7 @@ class ClusterPools:
                 async with asyncio.TaskGroup() as group:
                     group.create_task(discovery.run(asyncio.Event()))
                     group.create_task(publisher.run(ready))
+                    group.create_task(self._tell(ready))
                     group.create_task(
                         look_again_on_changes(
                             self._client, RESOURCE_SLICES, look_again, field_selector=scope.field_selector
@@ -78,3 +82,7 @@ class ClusterPools:
                     )
         finally:
             self._publishing = False
+
+    async def _tell(self, ready: asyncio.Event) -> None:
+        await ready.wait()
+        self._published()

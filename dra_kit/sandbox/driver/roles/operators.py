@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -25,6 +26,8 @@ WITHOUT_WEBHOOK: Final = "dra-kit/webhook"
 _HOST: Final = "127.0.0.1"
 _LISTENS_SECONDS: Final = 60.0  # on a busy machine; what fails is told at once
 _POLL: Final = 0.02
+_POOLS_SECONDS: Final = 5.0
+"""A provider may have nothing for the cluster yet: then nobody waits for it."""
 
 
 class Operators:
@@ -61,16 +64,22 @@ class Operators:
         self._with_webhook = webhook
         self._since = since
         self._calm = calm
+        self._pools_published = threading.Event()
         self.roles: list[RoleThread] = []
 
     async def start(self, driver: Driver[Any, Any], author: BaseModel | None) -> None:
-        """Start them; returns when the webhook listens, and the API server calls it and no other.
+        """Start them.
+
+        Returns when the webhook listens, and the API server calls it and no other; and when pools of no node are
+        published, or have not been for some seconds.
 
         Raises:
             SandboxError: it does not listen.
         """
         if self._with_controller:
-            self.roles.append(controller_role(driver, self._kubeconfigs.controller(), author, self._since, self._calm))
+            kubeconfig, published = self._kubeconfigs.controller(), self._pools_published.set
+            role = controller_role(driver, kubeconfig, author, self._since, calm=self._calm, pools_published=published)
+            self.roles.append(role)
             self._start(self.roles[-1])
         if self._with_webhook and driver.configs.kinds:
             self._directory.mkdir()
@@ -84,10 +93,19 @@ class Operators:
             except NotFound:
                 pass
             await self._client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, webhook.configuration)
+        if self._with_controller and driver.cluster_provider is not None:
+            await self._publishes_pools(self.roles[0])
 
     def _start(self, role: RoleThread) -> None:
         role.start()
         role.when_ended(self._ended)
+
+    async def _publishes_pools(self, controller: RoleThread) -> None:
+        begin = time.monotonic()
+        while not (self._pools_published.is_set() or controller.failure):
+            if time.monotonic() - begin > _POOLS_SECONDS:
+                return
+            await asyncio.sleep(_POLL)
 
     async def stop(self) -> None:
         """End them, both at once: each of them drains."""
@@ -110,7 +128,13 @@ async def _listens(webhook: Webhook) -> None:
 
 
 def controller_role(
-    driver: Driver[Any, Any], kubeconfig: Path, author: BaseModel | None, since: str | None, calm: Calm | None = None
+    driver: Driver[Any, Any],
+    kubeconfig: Path,
+    author: BaseModel | None,
+    since: str | None,
+    *,
+    calm: Calm | None = None,
+    pools_published: Callable[[], None] = lambda: None,
 ) -> RoleThread:
     """Return the controller role, not started yet.
 
@@ -121,6 +145,7 @@ def controller_role(
         since: see :class:`dra_kit.controller.agent.ControllerSettings`.
         calm: waited for where no code of the driver runs in it: it announces what has happened before. None: there is
             no need to.
+        pools_published: see :class:`dra_kit.controller.agent.ControllerSettings`.
     """
 
     async def run() -> int:
@@ -129,8 +154,9 @@ def controller_role(
         from dra_kit.controller.agent import ControllerSettings, run_controller
 
         settings = ControllerSettings(
-            kubeconfig=kubeconfig, instance="sandbox", election=False, author=author, since=since
-        )
+            kubeconfig=kubeconfig, instance="sandbox", election=False, author=author, since=since,
+            pools_published=pools_published,
+        )  # fmt: skip
         return await run_controller(driver, settings)
 
     return RoleThread("controller role", run)

@@ -1,0 +1,57 @@
+"""A sandbox is up when what belongs to no node is published, too."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from unittest.mock import patch
+
+import dra_kit as dra
+from dra_kit.kube.resources import RESOURCE_SLICES
+from dra_kit.sandbox.driver.drivers import SandboxDriver
+from dra_kit.sandbox.driver.roles import operators
+from dra_kit.sandbox.sandbox import Sandbox
+
+
+class Lamps(dra.DeviceProvider):
+    def discover(self) -> Iterator[Sequence[dra.Device]]:
+        yield [dra.Device(name="lamp-0")]
+
+
+class Light(dra.Preparer):
+    def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice[dra.NoConfig, dra.Device]) -> dra.Prepared:
+        return dra.Prepared()
+
+
+def slow_warehouse(*pools: dra.Pool) -> type[dra.DeviceProvider]:
+    class Warehouse(dra.DeviceProvider, scope="cluster"):
+        async def discover(self) -> AsyncIterator[dra.Inventory]:
+            await asyncio.sleep(1.5)  # longer than a node needs
+            if not pools:
+                await asyncio.Event().wait()
+            yield dra.Inventory(pools=pools)
+
+    return Warehouse
+
+
+def driver_with(warehouse: type[dra.DeviceProvider]) -> SandboxDriver:
+    driver = dra.Driver("lamp.example", provider=Lamps(), preparer=Light(), cluster_provider=warehouse())
+    return SandboxDriver((driver,))
+
+
+async def pools_of_no_node(sandbox: Sandbox) -> set[str]:
+    slices = (await sandbox.client.list(RESOURCE_SLICES)).items
+    return {item["spec"]["pool"]["name"] for item in slices if "nodeName" not in item["spec"]}
+
+
+async def test_all_pools_of_no_node_are_published_when_it_is_up() -> None:
+    pools = [dra.Pool(name=name, all_nodes=True, devices=[dra.Device(name="disk")]) for name in ("near", "far")]
+
+    async with Sandbox(driver_with(slow_warehouse(*pools))) as sandbox:
+        assert await pools_of_no_node(sandbox) == {"near", "far"}
+
+
+async def test_a_provider_that_has_nothing_for_the_cluster_yet_is_not_waited_for_for_ever() -> None:
+    with patch.object(operators, "_POOLS_SECONDS", 0.1):
+        async with Sandbox(driver_with(slow_warehouse())) as sandbox:
+            assert await pools_of_no_node(sandbox) == set()
