@@ -166,6 +166,22 @@ def test_what_looks_like_a_credential_is_removed(text: str) -> None:
     assert cleaned.endswith("end") or "cut off" in text
 
 
+@pytest.mark.parametrize("secret", ['pass"word"1', "back\\slash\\1", "süß-geheim", "two\nlines", 'key\t"ü"'])
+def test_a_word_is_removed_as_json_writes_it_too(secret: str) -> None:
+    """In logs of JSON, and in errors in them that quote a value."""
+    logged = [
+        f"refused: {secret}",
+        f"refused: {json.dumps(secret)}",
+        f"refused: {json.dumps(secret, ensure_ascii=False)}",
+    ]
+    texts = [each for text in logged for each in (text, json.dumps(text), json.dumps({"a": text}, ensure_ascii=False))]
+    for text in texts:
+        cleaned = safe_text(text, {secret})
+        assert cleaned.replace('\\"', '"').replace('"', "").replace("\\", "") in {
+            f"refused: {REMOVED}", f"{{a: refused: {REMOVED}}}",
+        }  # fmt: skip
+
+
 def test_variables_that_may_be_secrets() -> None:
     for name in ("DRIVER_MENU", "DB_PASSWORD", "GITHUB_TOKEN", "api_key", "AWS_SECRET_ACCESS_KEY"):
         assert is_secret(name)
