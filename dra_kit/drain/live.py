@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from dra_kit import __version__
 from dra_kit.drain.holders import Holders, holders
+from dra_kit.errors import Unavailable
 from dra_kit.kube.client import Client
 from dra_kit.kube.connection.credentials import Credentials
 from dra_kit.kube.resources import RESOURCE_CLAIMS
@@ -36,7 +37,8 @@ async def wait_drained(
 
     Raises:
         ConfigurationError: a claim is not understood, or the cluster does not serve resource.k8s.io/v1.
-        KubeError: the API server refuses, or does not answer.
+        KubeError: the API server refuses, or does not answer; while it is waited for others, one that does not is asked
+            again until the time is over.
     """
     loop = asyncio.get_running_loop()
     until = loop.time() + wait
@@ -44,13 +46,18 @@ async def wait_drained(
     async with Client(credentials, user_agent=f"dra-kit/{__version__} drain") as client:
         await discover(client)
         while True:
-            claims = (await client.list(RESOURCE_CLAIMS, keep=_relevant)).items
-            found = holders(claims, driver, node)
-            if found != before:
-                changed(found)
-            if not found.held or loop.time() >= until:
-                return found
-            before = found
+            try:
+                claims = (await client.list(RESOURCE_CLAIMS, keep=_relevant)).items
+            except Unavailable:
+                if before is None or loop.time() >= until:
+                    raise
+            else:
+                found = holders(claims, driver, node)
+                if found != before:
+                    changed(found)
+                if not found.held or loop.time() >= until:
+                    return found
+                before = found
             await asyncio.sleep(min(_LOOK_EVERY, max(until - loop.time(), 0.0)))
 
 

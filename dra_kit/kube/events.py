@@ -136,6 +136,7 @@ class EventRecorder:
         self._lock = threading.Lock()
         self._waiting: OrderedDict[_Event, _Occurrences] = OrderedDict()
         self._series: OrderedDict[_Event, _Occurrences] = OrderedDict()
+        self._under_way: tuple[_Event, _Occurrences] | None = None
         self._reported: set[type[KubeError]] = set()
         self._writing = asyncio.Lock()
         self._wake = asyncio.Event()
@@ -175,9 +176,9 @@ class EventRecorder:
         now = dt.datetime.now(dt.UTC)
         seen = _Occurrences(now, now, written=[written] if written is not None else [])
         with self._lock:
-            waiting = self._waiting.get(event)
-            if not repeat and waiting is not None:
-                waiting.written += seen.written
+            unsettled = self._unsettled(event)
+            if not repeat and unsettled is not None:
+                unsettled.written += seen.written
                 return
             known = not repeat and event in self._series
             if not known:
@@ -244,6 +245,11 @@ class EventRecorder:
         except TimeoutError:
             return False
 
+    def _unsettled(self, event: _Event) -> _Occurrences | None:
+        """Return an event that waits or is being written."""
+        under_way, occurrences = self._under_way or (None, None)
+        return self._waiting.get(event) or (occurrences if under_way == event else None)
+
     def _queue(self, event: _Event, seen: _Occurrences) -> None:
         waiting = self._waiting.get(event)
         if waiting is not None:
@@ -262,16 +268,19 @@ class EventRecorder:
         async with self._writing:
             while self._waiting:
                 with self._lock:
-                    event, seen = self._waiting.popitem(last=False)
+                    event, seen = self._under_way = self._waiting.popitem(last=False)
                 self._has_room.set()
-                if self._continues_series(event, seen):
-                    seen.settle()
-                    continue
-                await self._create_or_keep(event, seen)
-                seen.settle()
+                if not self._continues_series(event, seen):
+                    await self._create_or_keep(event, seen)
+                self._settle(seen)
             for event, series in list(self._series.items()):
                 if series.count > series.written_count and (final or self._next_update(series) <= time.monotonic()):
                     await self._update(event, series)
+
+    def _settle(self, seen: _Occurrences) -> None:
+        with self._lock:
+            self._under_way = None
+        seen.settle()
 
     def _continues_series(self, event: _Event, seen: _Occurrences) -> bool:
         series = self._series.get(event)
@@ -296,6 +305,7 @@ class EventRecorder:
             await self._create(event, seen)
         except BaseException:
             with self._lock:
+                self._under_way = None
                 self._queue(event, seen)
                 self._waiting.move_to_end(event, last=False)
             raise
@@ -346,8 +356,12 @@ class EventRecorder:
         try:
             await self._client.patch(EVENTS, series.name, {"series": _series(series)}, event.namespace)
         except NotFound:  # the API server forgets events after an hour
-            del self._series[event]
-            await self._create_or_keep(event, _Occurrences(series.last, series.last))
+            anew = _Occurrences(series.last, series.last)
+            with self._lock:
+                del self._series[event]
+                self._under_way = event, anew
+            await self._create_or_keep(event, anew)
+            self._settle(anew)
         except Unavailable:
             raise
         except KubeError as error:

@@ -50,7 +50,14 @@ async def ask_text(socket: Path, path: str, *, timeout: float = 10.0) -> str:
             ) as session,
             session.get(f"http://localhost{path}") as response,
         ):
-            body = await response.content.read(_BYTES_MAX)
+            body = bytearray()
+            async for part in response.content.iter_any():
+                body += part
+                if len(body) > _BYTES_MAX:
+                    raise Unavailable(
+                        f"{socket} answers {path} with more than {_BYTES_MAX} bytes; is it a driver of dra-kit?",
+                        code="no-answer",
+                    )
             if response.status != 200:
                 text = body.decode(errors="replace").strip()[:500]
                 raise Unavailable(f"{socket} answers {path} with status {response.status}: {text}", code="no-answer")

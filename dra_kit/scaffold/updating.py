@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal, TypeAlias
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.scaffold.writing import read_base, write, write_base
+from dra_kit.scaffold.writing import BASE, read_base, write, write_base
 
 Outcome: TypeAlias = Literal["added", "changed", "merged", "conflict", "removed", "kept"]
 
@@ -50,7 +50,10 @@ def update(folder: Path, files: Mapping[PurePosixPath, str], *, project: str) ->
             planned.append((Change(path, outcome), text))
     for change, text in planned:
         _carry_out(folder, change, text)
-    write_base(folder, files)
+    try:
+        write_base(folder, files)
+    except OSError as error:
+        raise _unwritten(folder / BASE, error) from None
     return [change for change, _ in planned]
 
 
@@ -85,9 +88,11 @@ def _carry_out(folder: Path, change: Change, text: str) -> None:
         elif change.outcome != "kept":
             write(folder, change.path, text)
     except OSError as error:
-        raise ConfigurationError(
-            f"{folder / change.path} cannot be written: {error.strerror}; mend that and update again"
-        ) from None
+        raise _unwritten(folder / change.path, error) from None
+
+
+def _unwritten(path: Path, error: OSError) -> ConfigurationError:
+    return ConfigurationError(f"{path} cannot be written: {error.strerror}; mend that and update again")
 
 
 def _merge(mine: str, base: str, new: str, project: str) -> tuple[str, bool]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
@@ -57,14 +58,23 @@ def refuse_taken(folder: Path) -> None:
 
 
 def write(folder: Path, path: PurePosixPath, text: str) -> None:
-    """Write one file of a project.
+    """Write one file of a project; one that is there keeps its mode.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: it cannot be written; it is as it was.
     """
-    place = folder / path
+    place = (folder / path).resolve()
     place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_text(text, encoding="utf-8")
+    mode = stat.S_IMODE(place.stat().st_mode) if place.exists() else 0o666 & ~_umask()
+    descriptor, name = tempfile.mkstemp(prefix=".dra-kit-", dir=place.parent)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(name).chmod(mode)
+        Path(name).replace(place)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
 
 
 def write_base(folder: Path, files: Mapping[PurePosixPath, str]) -> None:

@@ -44,7 +44,7 @@ class CheckCommand(RoleCommand):
     help="nodes whose kubelets are asked; may be repeated  [default: the first five]",
 )  # fmt: skip
 @click.option(
-    "--account", type=click.Choice(["user", "node", "controller", "webhook"]),
+    "--account", type=click.Choice(["user", "node", "undertaker", "controller", "webhook"]),
     help="what the account of the credentials is for  [default: the role in whose pod this is, else user]",
 )  # fmt: skip
 @click.option(
@@ -115,7 +115,7 @@ def _settings(ctx: click.Context, driver: Driver[Any, Any] | None, account: str)
     """Return the driver's own settings where its rights follow from them: in which namespaces its objects are."""
     if (
         driver is None
-        or account != "node"
+        or account not in {"node", "undertaker"}
         or not any(issubclass(item, ClusterObject) for item in driver.effects.values())
     ):
         return None

@@ -58,7 +58,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     On a node the drivers of dra-kit, the kubelet and the CDI files are asked, without the API server (root); drivers of
     dra-kit tell hardware ids. Elsewhere claims and pods are read, for drivers in any language.
 
-    Exit code 3: nothing of that is in use.
+    Exit code 3: nothing of that is in use; 1: that is not known, since a driver of this node does not answer.
 
     \b
       dra-kit who
@@ -89,10 +89,14 @@ def command(  # noqa: PLR0917 - click passes them by name
             click.echo(who_table(uses))
         else:
             of = f" of {', '.join(wanted)}" if wanted else ""
+            if found.is_silent:
+                why = "is not known, since a driver does not answer; dra-kit status tells more"
+                click.echo(printable(f"whether a device{of} is in use {why}"), err=True)
+                ctx.exit(1)
             hint = "; what the hardware calls a device is known on its node alone" if wanted else ""
             where = " on this node; --source cluster asks the API server" if here else hint
             click.echo(printable(f"no device{of} is in use{where}"), err=True)
-    ctx.exit(0 if uses else NOBODY)
+    ctx.exit(0 if uses else 1 if found.is_silent else NOBODY)
 
 
 async def _in_cluster(kubeconfig: Path | None, context: str | None, namespace: str | None) -> Found:

@@ -59,22 +59,11 @@ class Transport:
     async def close(self) -> None:
         """Close all connections; a later call opens new ones."""
         sessions, self._sessions = self._sessions, {}
+        # those of requests that begin from now on are not among them
+        sockets, self._sockets = self._sockets, WeakSet()
         for session in sessions.values():
             await session.close()
-        await self._end_sockets()
-
-    async def _end_sockets(self) -> None:
-        """End what requests that were cut off have left: over TLS that waits for a goodbye, and the loop may end."""
-        for left in self._open_sockets():
-            with suppress(OSError):
-                left.shutdown(socket.SHUT_RDWR)
-        for _ in range(_TURNS):
-            if not self._open_sockets():
-                break
-            await asyncio.sleep(0)
-
-    def _open_sockets(self) -> list[socket.socket]:
-        return [each for each in self._sockets if each.fileno() >= 0]
+        await _end(sockets)
 
     def _new_socket(self, address: tuple[Any, ...]) -> socket.socket:
         family, kind, protocol, *_ = address
@@ -199,6 +188,21 @@ class Transport:
             if len(self._warned) > _REMEMBERED_WARNINGS:
                 self._warned.popitem(last=False)
             log.warning("%s: the API server warns: %s", call, text)
+
+
+async def _end(sockets: WeakSet[socket.socket]) -> None:
+    """End what requests that were cut off have left: over TLS that waits for a goodbye, and the loop may end."""
+    for left in _open(sockets):
+        with suppress(OSError):
+            left.shutdown(socket.SHUT_RDWR)
+    for _ in range(_TURNS):
+        if not _open(sockets):
+            break
+        await asyncio.sleep(0)
+
+
+def _open(sockets: WeakSet[socket.socket]) -> list[socket.socket]:
+    return [each for each in sockets if each.fileno() >= 0]
 
 
 def _break_off(response: aiohttp.ClientResponse) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from dra_kit.author.config.for_devices import described, is_for
 from dra_kit.author.config.opaque import OpaqueConfig
@@ -19,70 +21,111 @@ from dra_kit.resource.mistakes.advertised import KnownDevice
 def misplaced_configs(
     manifest: Manifest, classes: Mapping[str, v1.DeviceClass | None], surroundings: Surroundings
 ) -> Iterator[Problem]:
-    """Yield configs whose kind no device takes that the request they name, or their class, can get.
+    """Yield configs whose kind no device takes that their class, or the request they name or its alternative, can get.
 
     Nothing is told of requests for which devices are not known, or of which a device of another driver may come: there
-    the config is passed over. Nor of admin access, which is given no config.
+    the config is passed over. Nor of admin access, which is given no config, nor where a stronger config, one that is
+    further down, is for a device: there it is passed over, too.
     """
     if isinstance(manifest.obj, v1.DeviceClass):
-        matching = known_matching(manifest.obj.spec.selectors, surroundings)
+        own = [_Candidates("", known_matching(manifest.obj.spec.selectors, surroundings))]
         for index, entry in enumerate(manifest.obj.spec.config):
-            yield from _misplaced(f"spec.config[{index}]", entry.opaque, "this class", matching, surroundings)
+            stronger = [later.opaque for later in manifest.obj.spec.config[index + 1 :]]
+            yield from _misplaced(
+                f"spec.config[{index}]", entry.opaque, "this class", [(one, stronger) for one in own], surroundings
+            )
     elif manifest.claim is not None:
         path, spec = manifest.claim
-        choices = list(written_choices(manifest))
+        choices = [_candidates(choice, classes, surroundings) for choice in written_choices(manifest)]
         for index, config in enumerate(spec.devices.config):
-            where = f"{path}.devices.config[{index}]"
+            where, after = f"{path}.devices.config[{index}]", spec.devices.config[index + 1 :]
             for name in config.requests:
-                devices = _of_request(name, choices, classes, surroundings)
-                yield from _misplaced(where, config.opaque, f"request {name}", devices, surroundings)
+                named = [
+                    (choice, [later.opaque for later in after if not later.requests or choice.is_any(later.requests)])
+                    for choice in choices
+                    if choice.is_any([name])
+                ]
+                yield from _misplaced(where, config.opaque, f"request {name}", named, surroundings)
 
 
-def _of_request(
-    name: str,
-    choices: Sequence[WrittenChoice],
-    classes: Mapping[str, v1.DeviceClass | None],
-    surroundings: Surroundings,
-) -> Sequence[tuple[KnownDevice, int]]:
-    """Return the known devices that a request can get, by any of its alternatives; none if there may be others."""
-    found: list[tuple[KnownDevice, int]] = []
-    for choice in choices:
-        if name not in {choice.request, base_request(choice.request)}:
-            continue
-        device_class = classes.get(choice.asked.device_class_name)
-        if device_class is None or getattr(choice.asked, "admin_access", None):
-            return ()
-        matching = known_matching(selectors_for(choice, device_class), surroundings)
-        if not matching:
-            return ()
-        found += matching
-    return found
+@dataclass(frozen=True, slots=True)
+class _Candidates:
+    """What a request, an alternative of one, or a class can get.
+
+    Attributes:
+        request: its name, of a subrequest ``request/subrequest``; empty for a class.
+        devices: that are known, with their places; none where there may be others, or no config is given.
+    """
+
+    request: str
+    devices: Sequence[tuple[KnownDevice, int]]
+
+    def is_any(self, requests: Sequence[str]) -> bool:
+        """Return whether it is one of those that an entry names."""
+        return not {self.request, base_request(self.request)}.isdisjoint(requests)
+
+
+def _candidates(
+    choice: WrittenChoice, classes: Mapping[str, v1.DeviceClass | None], surroundings: Surroundings
+) -> _Candidates:
+    device_class = classes.get(choice.asked.device_class_name)
+    if device_class is None or getattr(choice.asked, "admin_access", None):
+        return _Candidates(choice.request, ())
+    return _Candidates(choice.request, known_matching(selectors_for(choice, device_class), surroundings))
+
+
+_Stronger: TypeAlias = Sequence[v1.OpaqueDeviceConfiguration | None]
 
 
 def _misplaced(
     path: str,
     opaque: v1.OpaqueDeviceConfiguration | None,
     whose: str,
-    devices: Sequence[tuple[KnownDevice, int]],
+    named: Sequence[tuple[_Candidates, _Stronger]],
     surroundings: Surroundings,
 ) -> Iterator[Problem]:
     decoder = surroundings.configs.get(opaque.driver) if opaque is not None else None
-    if opaque is None or decoder is None or not devices or any(one.driver != opaque.driver for one, _ in devices):
+    kind = _kind(opaque, surroundings)
+    if opaque is None or decoder is None or kind is None:
         return
-    try:
-        kind: type[OpaqueConfig] = type(decoder.decode(opaque.parameters))
-    except InvalidConfig:
-        return  # which is told already
-    if any(_takes(device, kind) for device, _ in devices):
+    bad: list[_Candidates] = []
+    for candidates, stronger in named:
+        devices = [one for one, _ in candidates.devices]
+        kinds = [kind, *(_kind(each, surroundings) for each in stronger if each and each.driver == opaque.driver)]
+        if not devices or any(one.driver != opaque.driver for one in devices):
+            continue
+        # a kind that is not known is of an entry that is told already
+        if not any(each is None or _takes(device, each) for device in devices for each in kinds):
+            bad.append(candidates)
+    if not bad:
         return
-    others = [other for other in decoder.kinds if any(_takes(device, other) for device, _ in devices)]
+    if len(bad) < len(named):
+        whose = f"request {' and '.join(each.request for each in bad)}"
+    devices = [one for each in bad for one, _ in each.devices]
+    others = [other for other in decoder.kinds if any(_takes(device, other) for device in devices)]
+    fitting = [
+        each.request for each, _ in named if each not in bad and any(_takes(one, kind) for one, _ in each.devices)
+    ]
     text = (
         f"{kind.kind_} is for devices with {described(kind.for_devices_)}, and {whose} can get none of them, only such "
-        f"as {devices[0][0].name}"
+        f"as {devices[0].name}"
     )
     remedy = f"write {' or '.join(other.kind_ for other in others)}" if others else "remove the config"
     place = "ask for other devices" if whose.startswith("request") else "select other devices"
+    if fitting:
+        remedy = f"name {' and '.join(fitting)} as what it is for, {remedy}"
     yield Problem(f"{path}.opaque.parameters.kind", "config-for-other-devices", text, f"{remedy}, or {place}")
+
+
+def _kind(opaque: v1.OpaqueDeviceConfiguration | None, surroundings: Surroundings) -> type[OpaqueConfig] | None:
+    """Return of which kind a config is; None where that cannot be known."""
+    decoder = surroundings.configs.get(opaque.driver) if opaque is not None else None
+    if opaque is None or decoder is None:
+        return None
+    try:
+        return type(decoder.decode(opaque.parameters))
+    except InvalidConfig:
+        return None  # which is told already
 
 
 def _takes(device: KnownDevice, kind: type[OpaqueConfig]) -> bool:

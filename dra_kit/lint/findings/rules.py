@@ -166,7 +166,7 @@ _DEVICES: Final = (
     Rule(
         "config-for-other-devices",
         "error",
-        "Opaque configuration names a request, or stands in a class, of which no device takes its kind.",
+        "Opaque configuration names a request or alternative, or stands in a class, of which no device takes its kind.",
     ),
 )
 _REFERENCES: Final = (

@@ -21,7 +21,7 @@ from dra_kit.node.claims.releases import Releases
 from dra_kit.node.claims.reports.news import ClaimNews
 from dra_kit.node.claims.reports.status import has_statuses
 from dra_kit.node.locks.named import Locks
-from dra_kit.node.state.records import ClaimRecord
+from dra_kit.node.state.records import UNKNOWN_BOOT, ClaimRecord
 from dra_kit.node.steps import Step, reached
 from dra_kit.process.logging import log_context
 from dra_kit.resource.reference import ClaimReference
@@ -142,6 +142,7 @@ class Preparing:
         """Prepare a claim that is not prepared; ``needed`` are the effects that it needed before all the same."""
         store, uid = self.durable.store, claim.reference.uid
         begun, returned = None, list[Prepared]()
+        unrecorded = self._unrecorded(uid) if needed else set[int]()
         if self.preparation.is_imperative and not self._may_run(uid):
             begun = self.preparation.begun(claim)
             await self.durable.begin(begun, epoch=epoch)
@@ -156,9 +157,12 @@ class Preparing:
             still = isinstance(error, NotYet)
             if begun is not None and stored is not None and stored.phase == "releasing":
                 await self._roll_back(self.releases.in_turn(_with_states(begun, returned), keep_effects=still))
-            elif stored is None and not still:
-                keep = needed if self._may_run(uid) else ()
-                await self._roll_back(self.preparation.effects.undoing.release(claim.reference, keep=keep))
+            elif stored is None:
+                if not still:
+                    keep = needed if self._may_run(uid) else unrecorded
+                    await self._roll_back(self.preparation.effects.undoing.release(claim.reference, keep=keep))
+                for number in unrecorded:
+                    await self._roll_back(store.effect_unrecorded(number))  # for the next call that fails
             raise
         return record
 
@@ -203,6 +207,10 @@ class Preparing:
         """Return numbers and outcomes of what was in force for a claim, also of what does not hold any more."""
         found = self.durable.store.effects_of(uid)
         return {(item.number, item.outcome) for item in found if item.outcome is not None}
+
+    def _unrecorded(self, uid: str) -> set[int]:
+        """Return what was found without a record and is needed by a claim whose containers may use it."""
+        return {item.number for item in self.durable.store.effects_of(uid) if item.boot_id == UNKNOWN_BOOT}
 
     def _may_run(self, uid: str) -> bool:
         """Return whether containers of a claim without a record may run: the record was lost, or is damaged."""

@@ -84,5 +84,7 @@ def wire_effects(
     finders: list[Finder] = [FoundObjects(keeper, driver.effects.values(), settings.author)]
     if runner is not None:
         finders.append(runner)
-    unrecorded = Unrecorded(store, classes, finders, locks.effects, every=settings.orphan_after)
+    unrecorded = Unrecorded(
+        store, classes, finders, locks.effects, claims=locks.claims, every=settings.orphan_after
+    )  # fmt: skip
     return NodeEffects(classes, runner, hardware, engine, holding, unrecorded)

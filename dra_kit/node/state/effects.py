@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from dra_kit.errors import InternalError, StoreError
 from dra_kit.node.state.damage import Damages
-from dra_kit.node.state.records import ClaimRecord, EffectRecord
+from dra_kit.node.state.records import UNKNOWN_BOOT, ClaimRecord, EffectRecord
 from dra_kit.node.state.rows import (
     CLAIM,
     EFFECT,
@@ -150,6 +150,10 @@ class EffectStore:
     async def effect_lost(self, number: int) -> None:
         """Note that an effect does not hold any more: it does not count as in force, and is to be applied again."""
         await self._change(number, phase="intent")
+
+    async def effect_unrecorded(self, number: int) -> None:
+        """Note that containers may use an effect that was found without a record, whatever it was applied for since."""
+        await self._change(number, phase="intent", boot_id=UNKNOWN_BOOT)
 
     async def release_effect(self, number: int, uid: str) -> EffectRecord | None:
         """Remove the need of a claim for an effect; return the effect when no other claim needs it, to be undone now.

@@ -73,8 +73,12 @@ async def gather(driver: str, credentials: Credentials | None, kubelet_dir: Path
     else:
         async with Client(credentials, user_agent=f"dra-kit/{__version__} support-bundle", timeout=60) as client:
             await _of_cluster(client, driver, bundle)
-    checked = await findings(Wanted(driver=driver, kubelet_dir=_if_node(kubelet_dir)), credentials, why)
-    bundle.files["check.txt"] = "".join(f"{item}\n" for item in checked)
+
+    async def check() -> None:
+        checked = await findings(Wanted(driver=driver, kubelet_dir=_if_node(kubelet_dir)), credentials, why)
+        bundle.files["check.txt"] = "".join(f"{item}\n" for item in checked)
+
+    await bundle.attempt("check", check)
     link = operation_link(kubelet_dir, driver)
     if link.is_symlink():
         await _of_node(link, bundle)

@@ -7,6 +7,7 @@ hold anything. Texts, such as logs, are searched for those very values, and for 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -91,6 +92,14 @@ def is_secret(name: str) -> bool:
     return name.startswith(_SETTING) or _SECRET_NAMES.search(name) is not None
 
 
+def _written(word: str) -> set[str]:
+    """Return a word as it is, as JSON writes it, and as JSON writes a text in which JSON quotes it."""
+    found = {word}
+    for _ in range(2):
+        found |= {json.dumps(form, ensure_ascii=escaped)[1:-1] for form in found for escaped in (False, True)}
+    return found
+
+
 def safe_text(text: str, words: Iterable[str]) -> str:
     """Return a text without these words, and without what looks like a credential.
 
@@ -98,8 +107,8 @@ def safe_text(text: str, words: Iterable[str]) -> str:
         text: a log, or JSON.
         words: what must not be in it.
     """
-    for word in sorted(words, key=len, reverse=True):
-        text = text.replace(word, REMOVED)
+    for form in sorted({form for word in words for form in _written(word)}, key=len, reverse=True):
+        text = text.replace(form, REMOVED)
     for pattern in _LOOKS_SECRET:
         text = pattern.sub(REMOVED, text)
     return text

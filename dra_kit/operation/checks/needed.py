@@ -11,7 +11,7 @@ from dra_kit.author.driver import Driver
 from dra_kit.author.effects.account_rules import account_rules
 from dra_kit.author.effects.cluster_object import ClusterObject
 
-Account: TypeAlias = Literal["node", "controller", "webhook", "user"]
+Account: TypeAlias = Literal["node", "undertaker", "controller", "webhook", "user"]
 
 _RESOURCE: Final = "resource.k8s.io"
 _OWN_ENTRIES: Final = (1, 36)
@@ -71,7 +71,13 @@ def needed(account: Account, driven: Driven) -> list[Right]:
         account: what it is for.
         driven: whose it is.
     """
-    of = {"node": _of_node, "controller": _of_controller, "webhook": _of_webhook, "user": _of_user}
+    of = {
+        "node": _of_node,
+        "undertaker": _of_undertaker,
+        "controller": _of_controller,
+        "webhook": _of_webhook,
+        "user": _of_user,
+    }
     first: dict[Right, Right] = {}
     for right in of[account](driven):
         first.setdefault(replace(right, needed_for=""), right)
@@ -95,8 +101,22 @@ def _of_node(driven: Driven) -> Iterator[Right]:
         return
     if code.policy is not None and code.policy.watches is not None:
         yield from _of_rules(code.policy.watches.rules(), f"policy {type(code.policy).__name__}")
+    yield from _effects(code, driven.settings)
+
+
+def _of_undertaker(driven: Driven) -> Iterator[Right]:
+    yield from _rights(_RESOURCE, "resourceclaims", "get", "knowing which claims are over")
+    yield from _rights(_RESOURCE, "resourceslices", "list delete", "withdrawing devices")
+    yield from _rights("", "nodes", "get", "withdrawing devices")
+    yield from _status("associated-node:patch", "the status of devices", driven)
+    yield from _events()
+    if driven.code is not None:
+        yield from _effects(driven.code, driven.settings)
+
+
+def _effects(code: Driver[Any, Any], settings: Any) -> Iterator[Right]:
     effects = [effect for effect in code.effects.values() if issubclass(effect, ClusterObject)]
-    rules = account_rules(effects, driven.settings)
+    rules = account_rules(effects, settings)
     what = f"effects {', '.join(effect.__name__ for effect in effects)}"
     yield from _of_rules(rules["extraRules"], what)
     for namespace, inside in rules.get("namespacedRules", {}).items():

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dra_kit.process.metrics.families import Role
+from dra_kit.operation.checks.needed import Account
 
-_ROLES: Final[tuple[Role, ...]] = ("node", "controller", "webhook")
+_COMMANDS: Final[Mapping[str, tuple[Account, int]]] = {
+    "node": ("node", 1),
+    "controller": ("controller", 1),
+    "webhook": ("webhook", 1),
+    "undertake": ("undertaker", 2),
+}
+"""Commands of roles, with the account of each, and how many words after the command its TARGET is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,10 +24,10 @@ class RoleProcess:
 
     Attributes:
         role: that runs.
-        target: its TARGET; empty where the second word does not name it.
+        target: its TARGET; empty where the command does not begin with it.
     """
 
-    role: Role
+    role: Account
     target: str
 
 
@@ -36,8 +43,10 @@ def role_process(processes: Path = Path("/proc")) -> RoleProcess | None:
         return None
     for number, word in enumerate(words[:3]):  # an interpreter may come before it
         if Path(word).name == "dra-kit" and number + 1 < len(words):
-            role, target = words[number + 1], (*words[number + 2 :], "")[0]
-            for known in _ROLES:
-                if role == known:
-                    return RoleProcess(known, "" if target.startswith("-") else target)
+            command, options = words[number + 1], words[number + 2 :]
+            if command in _COMMANDS:
+                role, place = _COMMANDS[command]
+                before = options[:place]
+                named = len(before) == place and not any(option.startswith("-") for option in before)
+                return RoleProcess(role, before[-1] if named else "")
     return None

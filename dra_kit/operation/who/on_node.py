@@ -23,10 +23,12 @@ class Found:
     Attributes:
         uses: devices in use.
         gaps: what is not known and why, a line each.
+        is_silent: a driver does not answer, so that more devices may be in use.
     """
 
     uses: Sequence[DeviceUse]
     gaps: Sequence[str] = ()
+    is_silent: bool = False
 
 
 def is_node(kubelet_dir: Path) -> bool:
@@ -58,6 +60,7 @@ async def on_node(kubelet_dir: Path, cdi_directories: Iterable[Path]) -> Found:
             node, found = answer
             nodes.add(node)
             uses += found
+    is_silent = bool(gaps)
     node = nodes.pop() if len(nodes) == 1 else ""
     held: list[HeldDevice] = []
     try:
@@ -72,7 +75,7 @@ async def on_node(kubelet_dir: Path, cdi_directories: Iterable[Path]) -> Found:
         for name, use in devices_in_files(cdi_directories).items()
         if name not in covered and use.claim_uid not in uids
     ]
-    return Found(sorted(joined), gaps)
+    return Found(sorted(joined), gaps, is_silent)
 
 
 async def _held(kubelet_dir: Path) -> list[HeldDevice]:

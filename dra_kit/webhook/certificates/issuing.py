@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
@@ -84,7 +84,7 @@ def _is_usable(found: Certificates, now: dt.datetime) -> bool:
         pairs = ((authorities[-1], _loaded_key(found.authority_key)), (server, _loaded_key(found.key)))
         if any(cert.public_key() != key.public_key() for cert, key in pairs):
             return False
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, UnsupportedAlgorithm):
         return False
     return server.not_valid_after_utc > now and any(
         item.not_valid_after_utc > now and _is_signed_by(server, item) for item in authorities
@@ -99,13 +99,16 @@ def _is_due(cert: x509.Certificate, now: dt.datetime) -> bool:
 def _is_signed_by(cert: x509.Certificate, authority: x509.Certificate) -> bool:
     try:
         cert.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature):
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
         return False
     return True
 
 
 def _names_of(cert: x509.Certificate) -> set[str]:
-    names = cert.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    try:
+        names = cert.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (x509.ExtensionNotFound, x509.DuplicateExtension, ValueError):  # somebody else made it
+        return set()
     return set(names.get_values_for_type(x509.DNSName))
 
 

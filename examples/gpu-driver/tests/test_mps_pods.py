@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +11,8 @@ from pathlib import Path
 import pytest
 from dra_kit.testing import Harness, TestBed, sandbox
 
+from gpu_driver.effects.mps import serve
+from gpu_driver.effects.mps.paths import MpsFolder
 from tests.test_lives import FOR_EACH_EFFECT, pid, runs
 
 
@@ -74,3 +78,18 @@ def test_killed_at_each_step_of_its_pod_a_daemon_comes_up_once_and_goes(dra: Har
     dra.apply("serve.yaml")
     dra.wait_for(lambda: is_up(dra))
     dra.delete("Pod/servers")
+
+
+def test_the_program_of_the_pod_says_where_there_is_no_daemon(tmp_path: Path) -> None:
+    folder = MpsFolder(path=tmp_path / "mps")
+    folder.make()
+    done = subprocess.run(
+        [sys.executable, "-m", serve.__name__],
+        env={"PYTHONPATH": os.pathsep.join(sys.path), **folder.environment, "MPS_DRIVER_ROOT": str(tmp_path)},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr == (
+        "nvidia-cuda-mps-control cannot be run: No such file or directory; set driver_root of the driver's settings "
+        "to where NVIDIA's driver has nvidia-cuda-mps-control\n"
+    )

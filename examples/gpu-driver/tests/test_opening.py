@@ -61,6 +61,29 @@ def test_a_library_that_the_system_has_a_link_to_is_opened_from_where_it_is(
     hardware.nvml.close()
 
 
+def test_programs_that_the_system_has_links_to_are_found_where_they_are(
+    library: LibraryDouble, nvml_library: Path, tmp_path: Path
+) -> None:
+    """As Debian's alternatives do; ``/`` of a link to a folder is the host's, too."""
+    host = tmp_path / "host"
+    for folder in ("usr/lib64", "usr/bin", "etc/alternatives", "image/current", "system/bin"):
+        (host / folder).mkdir(parents=True)
+    shutil.copy(nvml_library, host / "usr/lib64/libnvidia-ml.so.1")
+    (host / "usr/bin/nvidia-smi").symlink_to("/etc/alternatives/nvidia-smi")
+    (host / "etc/alternatives/nvidia-smi").symlink_to("../../usr/../image/current/nvidia-smi")
+    (host / "opt").symlink_to("/system")
+    for program in ("image/current/nvidia-smi", "system/bin/nvidia-ctk"):
+        (host / program).write_text("#!/bin/sh\necho it runs\n")
+        (host / program).chmod(0o755)
+    (host / "usr/bin/nvidia-cuda-mps-control").symlink_to("/image/nowhere")
+    (host / "usr/sbin").symlink_to("sbin")  # in a circle
+    hardware = opened(Settings(host_root=host))
+    assert hardware.program("nvidia-smi") == str(host / "image/current/nvidia-smi")
+    assert hardware.run("nvidia-ctk") == "it runs\n"
+    assert hardware.program("nvidia-cuda-mps-control") is None
+    hardware.nvml.close()
+
+
 def test_without_a_driver_the_error_names_root_library_and_flag(tmp_path: Path) -> None:
     with pytest.raises(dra.ConfigurationError) as error:
         opened(Settings(host_root=tmp_path, driver_root=Path("/run/nvidia/driver")))

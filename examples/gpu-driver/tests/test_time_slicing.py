@@ -3,6 +3,7 @@
 import dra_kit as dra
 import pytest
 
+from gpu_driver.effects.compute_mode import SetComputeMode
 from gpu_driver.nvml.backend import ComputeMode
 from gpu_driver.nvml.fake import injection
 from tests.conftest import Node
@@ -40,6 +41,18 @@ def test_the_compute_mode_that_an_administrator_set_comes_back(node: Node) -> No
     assert node.nvml.compute_mode(node.first) is ComputeMode.DEFAULT
     node.bench.unprepare("jobs")
     assert node.nvml.compute_mode(node.first) is ComputeMode.EXCLUSIVE_PROCESS
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_it_comes_back_after_a_crash_before_its_outcome_was_stored(node: Node, goes_on: bool) -> None:
+    node.nvml.set_compute_mode(node.first, ComputeMode.EXCLUSIVE_PROCESS)
+    effect = SetComputeMode(uuid=node.first, mode=ComputeMode.DEFAULT).with_hardware(node.hardware)
+    effect.apply(None)
+    effect.revert(effect.apply(None) if goes_on else None)
+    assert node.nvml.compute_mode(node.first) is ComputeMode.EXCLUSIVE_PROCESS
+    node.nvml.set_compute_mode(node.first, ComputeMode.DEFAULT)
+    effect.revert(effect.apply(None))
+    assert node.nvml.compute_mode(node.first) is ComputeMode.DEFAULT, "what there was is looked at each time"
 
 
 def test_a_claim_with_admin_access_does_not_set_it(node: Node) -> None:

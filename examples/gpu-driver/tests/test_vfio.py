@@ -135,6 +135,36 @@ def test_persistence_mode_is_off_meanwhile_and_comes_back(node: Node) -> None:
     assert node.nvml.state.read().gpus[node.first].persistence
 
 
+@pytest.mark.parametrize("tried", ["again", "never again"])
+def test_persistence_mode_comes_back_where_the_gpu_was_held_at_first(node: Node, tried: str) -> None:
+    with node.nvml.state.changing() as state:
+        state.gpus[node.first].persistence = True
+    held = hold(node, "/dev/nvidia0")
+    with pytest.raises(dra.TransientError, match="is held by"):
+        node.bench.prepare("machine", [node.devices["gpu-vfio-0"]])
+    if tried == "again":
+        held.unlink()
+        node.bench.prepare("machine", [node.devices["gpu-vfio-0"]])
+    node.bench.unprepare("machine")
+    assert driver_of(node) == "nvidia"
+    assert node.nvml.state.read().gpus[node.first].persistence
+
+
+def test_persistence_mode_comes_back_after_a_crash_before_its_outcome_was_stored(node: Node) -> None:
+    with node.nvml.state.changing() as state:
+        state.gpus[node.first].persistence = True
+    effect = bind(node)
+    effect.apply(None)
+    assert effect.apply(None)
+    effect.revert(None)
+    assert node.nvml.state.read().gpus[node.first].persistence
+    effect.revert(effect.apply(None))
+    with node.nvml.state.changing() as state:
+        state.gpus[node.first].persistence = False
+    effect.revert(effect.apply(None))
+    assert not node.nvml.state.read().gpus[node.first].persistence, "nobody had it on"
+
+
 def test_a_gpu_that_an_administrator_took_back_is_bound_again(node: Node) -> None:
     device = node.devices["gpu-vfio-0"]
     node.bench.prepare("machine", [device])

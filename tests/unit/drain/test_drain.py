@@ -110,6 +110,30 @@ def test_it_waits_until_nobody_holds_any(kubeconfig: tuple[Api, Path]) -> None:
     assert "waiting for 1 claim\n" in found.stderr
 
 
+def test_it_goes_on_waiting_while_the_api_server_does_not_answer(kubeconfig: tuple[Api, Path]) -> None:
+    api, path = kubeconfig
+    claims = "/apis/resource.k8s.io/v1/resourceclaims"
+    api.put("resourceclaims", claim("lunch"))
+
+    def asked_again(times: int) -> None:
+        while api.asked("GET", claims) < times:
+            time.sleep(0.01)
+
+    def restart() -> None:
+        asked_again(1)
+        with api.failing(503, "GET", below=claims):
+            asked_again(2)
+            api.put("resourceclaims", claim("lunch", users=()))
+
+    with ThreadPoolExecutor() as pool:
+        restarted = pool.submit(restart)
+        found = drain(path, "--wait", "600")
+        restarted.result()
+    assert found.exit_code == 0, found.output
+    with api.failing(503, "GET", below=claims):
+        assert drain(path, "--wait", "600").exit_code == 1, "who it is was never known"
+
+
 def test_users_that_are_no_pods_are_named_with_their_kind() -> None:
     job = {"apiGroup": "batch.example", "resource": "jobs", "name": "bake", "uid": "1"}
     [holder] = holders([claim("lunch", users=(job,))], DRIVER).held

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import aiohttp
 import pytest
 from aiohttp import web
 
@@ -321,6 +322,33 @@ async def test_a_get_survives_a_kept_alive_connection_the_server_closed() -> Non
         assert await client.get(NODES, "node-1") == {"n": 1}
         assert await client.get(NODES, "node-1") == {"n": 2}
     assert len(wire.requests) == 3
+
+
+async def test_a_request_that_begins_while_old_connections_are_closed_is_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, closed = asyncio.Event(), asyncio.Event()
+    close = aiohttp.ClientSession.close
+
+    async def slow_close(session: aiohttp.ClientSession) -> None:
+        await close(session)
+        await asked.wait()
+
+    async def late(_: web.Request) -> web.Response:
+        asked.set()
+        await closed.wait()
+        return web.json_response({"n": 2})
+
+    async with served(answer({"n": 1}), late) as wire, wire.client() as client:
+        assert await client.get(NODES, "node-1") == {"n": 1}
+        with monkeypatch.context() as patch:
+            patch.setattr(aiohttp.ClientSession, "close", slow_close)
+            closing = asyncio.create_task(client.close())
+            await asyncio.sleep(0)
+            asking = asyncio.create_task(client.create(NODES, {"metadata": {"name": "b"}}))
+            await closing
+        closed.set()
+        assert await asking == {"n": 2}
 
 
 async def test_a_create_is_never_sent_twice() -> None:

@@ -408,3 +408,26 @@ async def test_one_that_is_pushed_out_is_given_up_and_who_waits_for_room_pushes_
         async with running(events):
             await events.room()
             assert len(events._waiting) <= 2
+
+
+async def test_one_that_is_being_written_is_not_counted_again_when_it_did_not_happen_again() -> None:
+    seen: list[str] = []
+    recorded = asyncio.Event()
+
+    async def slow(_: web.Request) -> web.Response:
+        await recorded.wait()
+        return web.json_response({}, status=201)
+
+    async with served(slow, status(404, "NotFound", "no"), slow) as wire:
+        events = recorder(wire)
+        told_when_written(events, "once", seen)
+        for requests in (1, 3):  # it is written, and written anew when the API server has forgotten it
+            recorded.clear()
+            flushed = asyncio.create_task(events.flush(60))
+            await until(lambda: len(wire.requests) == requests)  # noqa: B023 - it ends before the next one
+            told_when_written(events, "once", seen, repeat=False)
+            recorded.set()
+            assert await flushed
+            assert len(wire.requests) == requests
+            told_when_written(events, "once", seen)  # it has happened again
+    assert seen == ["once"] * 4

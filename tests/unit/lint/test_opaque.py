@@ -150,9 +150,35 @@ def alternatives(requests: str) -> str:
     return "---\n".join([*made, f"{head}spec: {{devices: {{{spec}}}}}\n"])
 
 
-@pytest.mark.parametrize(("requests", "told"), [("gpu", 0), ("gpu/part", 0), ("gpu/whole", 1)])
-def test_of_a_request_with_alternatives_any_may_be_what_a_config_is_for(requests: str, told: int) -> None:
-    assert rules(alternatives(requests), known()).count("config-for-other-devices") == told
+@pytest.mark.parametrize(("requests", "told"), [("gpu", 1), ("gpu/part", 0), ("gpu/whole", 1), ("", 0)])
+def test_of_a_request_with_alternatives_each_must_be_able_to_take_a_config(requests: str, told: int) -> None:
+    findings = [one for one in found(alternatives(requests), known()) if one.rule == "config-for-other-devices"]
+    assert len(findings) == told
+    assert all("request gpu/whole can get none of them" in one.message for one in findings)
+
+
+def test_who_names_all_alternatives_is_told_which_one_to_name() -> None:
+    [finding] = [one for one in found(alternatives("gpu"), known()) if one.rule == "config-for-other-devices"]
+    assert finding.help == "name gpu/part as what it is for, write WholeConfig, or ask for other devices"
+
+
+@pytest.mark.parametrize(
+    ("configs", "told"),
+    [
+        pytest.param([("PartConfig", "gpu"), ("WholeConfig", "gpu")], 0, id="a stronger one is taken"),
+        pytest.param([("PartConfig", "gpu"), ("WholeConfig", "")], 0, id="as is one for all requests"),
+        pytest.param([("WholeConfig", "gpu"), ("PartConfig", "gpu")], 1, id="a weaker one is not"),
+        pytest.param([("PartConfig", "gpu"), ("WholeConfig", "other")], 1, id="nor one of another request"),
+        pytest.param([("PartConfig", "gpu"), ("PartConfig", "gpu")], 2, id="nor one that does not fit either"),
+    ],
+)
+def test_a_config_that_a_stronger_one_takes_the_place_of_is_not_told(configs: list[tuple[str, str]], told: int) -> None:
+    entries = ", ".join(entry(*each) for each in configs)
+    text = "---\n".join([class_of("whole"), claim("deviceClassName: gpu", extra=f"config: [{entries}]")])
+    assert rules(text, known()).count("config-for-other-devices") == told
+    made = class_of("whole", config=", ".join(entry(kind) for kind, _ in configs))
+    fits = [kind for kind, _ in configs][-1] == "WholeConfig"
+    assert ("config-for-other-devices" in rules(made, known())) is not fits
 
 
 def test_a_device_of_another_driver_may_be_what_the_request_gets() -> None:

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from dra_kit.apiserver.server import run_in_thread
 from dra_kit.cli.app import cli
+from dra_kit.errors import Unavailable
 from dra_kit.kube.client import Client
 from dra_kit.kube.connection.credentials import load_credentials
 from dra_kit.kube.resources import (
@@ -24,6 +25,7 @@ from dra_kit.kube.resources import (
     RESOURCE_SLICES,
     SECRETS,
 )
+from dra_kit.operation.bundle.contents import gather
 from dra_kit.operation.bundle.redaction import REMOVED, is_secret, safe_object, safe_text
 
 DRIVER = "dra.pizza"
@@ -147,6 +149,30 @@ async def test_no_planted_secret_is_in_the_bundle(tmp_path: Path, monkeypatch: p
     assert not {"objects/secrets.json", "objects/configmaps.json"} & set(files)
 
 
+async def test_what_was_read_before_the_api_server_went_away_is_in_the_bundle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    get_path = Client.get_path
+
+    async def once(client: Client, path: str) -> Any:
+        asked.append(path)
+        if asked.count(path) > 1:
+            raise Unavailable(f"GET {path}: no connection")
+        return await get_path(client, path)
+
+    monkeypatch.setattr(Client, "get_path", once)
+    with run_in_thread() as server:
+        kubeconfig = tmp_path / "kubeconfig"
+        kubeconfig.write_text(yaml.safe_dump(server.kubeconfig()))
+        credentials = await load_credentials(kubeconfig)
+        async with Client(credentials, user_agent="test") as client:
+            await cluster(client)
+        bundle = await gather(DRIVER, credentials, tmp_path / "none")
+    assert "pizza-0" in bundle.files["objects/resourceslices.json"]
+    assert "check: GET /version: no connection" in bundle.missing
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -164,6 +190,22 @@ def test_what_looks_like_a_credential_is_removed(text: str) -> None:
     for secret in ("eyJ", "s3cr3t", "passw0rd", "hunter2", "MIIE"):
         assert secret not in cleaned
     assert cleaned.endswith("end") or "cut off" in text
+
+
+@pytest.mark.parametrize("secret", ['pass"word"1', "back\\slash\\1", "süß-geheim", "two\nlines", 'key\t"ü"'])
+def test_a_word_is_removed_as_json_writes_it_too(secret: str) -> None:
+    """In logs of JSON, and in errors in them that quote a value."""
+    logged = [
+        f"refused: {secret}",
+        f"refused: {json.dumps(secret)}",
+        f"refused: {json.dumps(secret, ensure_ascii=False)}",
+    ]
+    texts = [each for text in logged for each in (text, json.dumps(text), json.dumps({"a": text}, ensure_ascii=False))]
+    for text in texts:
+        cleaned = safe_text(text, {secret})
+        assert cleaned.replace('\\"', '"').replace('"', "").replace("\\", "") in {
+            f"refused: {REMOVED}", f"{{a: refused: {REMOVED}}}",
+        }  # fmt: skip
 
 
 def test_variables_that_may_be_secrets() -> None:

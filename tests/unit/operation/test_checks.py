@@ -184,6 +184,21 @@ async def test_each_part_of_the_code_needs_rights_of_its_own(tmp_path: Path) -> 
     ]
 
 
+async def test_who_ends_a_driver_needs_no_right_to_publish(tmp_path: Path) -> None:
+    driven = Driven(name="dra.pizza", code=whole("dra.pizza"))
+    rights = dict.fromkeys(map(str, needed("undertaker", driven)))
+    assert [right for right in rights if "resourceslices" in right] == [
+        "list resourceslices.resource.k8s.io", "delete resourceslices.resource.k8s.io",
+    ]  # fmt: skip
+    assert "get bells.kitchen.example in kitchen" in rights
+    assert not any("nodemenus" in right for right in rights), "nothing is advertised"
+    assert {*rights} < {*map(str, needed("node", driven))}
+    with server(allowed=[(right.verb, right.resource) for right in needed("undertaker", Driven())]) as address:
+        async with await client_of(address, tmp_path) as client:
+            [finding] = await check_rights(client, "undertaker", Driven())
+    assert finding.text.startswith("system:serviceaccount:a:b may do all that the undertaker needs")
+
+
 async def test_the_webhook_needs_rights_for_a_certificate_of_its_own_alone(tmp_path: Path) -> None:
     with server(allowed=[]) as address:
         async with await client_of(address, tmp_path) as client:
@@ -206,6 +221,8 @@ async def test_the_webhook_needs_rights_for_a_certificate_of_its_own_alone(tmp_p
         (["/usr/bin/python3", "/bin/dra-kit", "controller", "pizza:driver"], RoleProcess("controller", "pizza:driver")),
         (["dra-kit", "node", "--globs", "x"], RoleProcess("node", "")),
         (["dra-kit", "webhook"], RoleProcess("webhook", "")),
+        (["dra-kit", "undertake", "/state", "pizza:driver", "--stay"], RoleProcess("undertaker", "pizza:driver")),
+        (["dra-kit", "undertake", "/state", "--driver", "dra.pizza"], RoleProcess("undertaker", "")),
         (["dra-kit", "check"], None),
         (["/sbin/init"], None),
         ([], None),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -73,3 +75,25 @@ def test_on_a_node_without_anything_to_ask_what_is_missing_is_said(tmp_path: Pat
     assert answer.exit_code == 3
     assert "containers are not known: the kubelet's" in answer.stderr
     assert answer.stderr.endswith("no device is in use on this node; --source cluster asks the API server\n")
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_where_a_driver_does_not_answer_nobody_says_that_nothing_is_in_use(tmp_path: Path, output: str) -> None:
+    (tmp_path / "plugins/dra.pizza").mkdir(parents=True)
+    link = tmp_path / "plugins/dra.pizza/ops.sock"
+    with closing(socket.socket(socket.AF_UNIX)) as killed:
+        killed.bind(str(link.with_name("ops-1.sock")))
+    link.symlink_to("ops-1.sock")
+    asked = ["--kubelet-dir", tmp_path, "--cdi-dir", tmp_path, "-o", output]
+    answer = who("GPU-1", *asked)
+    assert answer.exit_code == 1
+    assert f"no driver answers at {link}" in (answer.stderr if output == "text" else answer.stdout)
+    if output == "text":
+        assert answer.stderr.endswith(
+            "whether a device of GPU-1 is in use is not known, since a driver does not answer; "
+            "dra-kit status tells more\n"
+        )
+    uid = "5d4ba5a2-7b5c-4a54-9c0e-3b4f1f0d9a11"
+    spec = {"cdiVersion": "0.6.0", "kind": "gpu.example/gpu", "devices": [{"name": f"{uid}-0"}]}
+    (tmp_path / "foreign.json").write_text(json.dumps(spec))
+    assert who(*asked).exit_code == 0

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -167,3 +170,33 @@ def test_uncommitted_changes_are_refused_unless_forced(tmp_path: Path) -> None:
 
 def test_what_new_did_not_make_is_refused(tmp_path: Path) -> None:
     assert "was not made by `dra-kit new`" in run("update", cwd=tmp_path, code=2)
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """A disk on which larger ones cannot be written."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("large", ["changed", BASE])
+def test_a_file_that_cannot_be_written_is_as_it_was_and_the_next_update_goes_on(project: Path, large: str) -> None:
+    new = {**NEW, "changed": "new\n" * (400 if large == "changed" else 1)}
+    before = (project / large).read_text()
+    with files_of_at_most(150), pytest.raises(ConfigurationError, match=f"{large} cannot be written: File too large"):
+        update(project, files(new), project="dra-kit 0.0.1")
+    assert (project / large).read_text() == before
+    assert not [path for path in project.iterdir() if path.name.startswith(".dra-kit-")]
+    update(project, files(new), project="dra-kit 0.0.1")
+    assert (project / "changed").read_text() == new["changed"]
+    assert (project / "both").read_text() == LINES.replace("line 1", "mine 1").replace("line 8", "new 8")
+
+
+def test_a_script_can_be_run_after_an_update(project: Path) -> None:
+    (project / "changed").chmod(0o755)
+    update(project, files(NEW), project="dra-kit 0.0.1")
+    assert (project / "changed").stat().st_mode & 0o777 == 0o755

@@ -7,6 +7,9 @@ from dataclasses import replace
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 from cryptography.x509 import verification
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -98,6 +101,22 @@ def test_a_key_of_another_is_made_anew(field: str) -> None:
     after = renewed(replace(made(), **{field: getattr(other, field)}), NAMES, START)
     assert after is not None
     assert is_trusted(after.cert, after, START)
+
+
+def test_one_without_names_is_made_anew() -> None:
+    """As somebody made it who put it into the Secret: the API server takes none without names."""
+    before = made()
+    [authority], key = authorities(before), load_pem_private_key(before.authority_key, None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    own = load_pem_private_key(before.key, None)
+    assert isinstance(own, ec.EllipticCurvePrivateKey)
+    builder = x509.CertificateBuilder().subject_name(authority.subject).issuer_name(authority.subject)
+    builder = builder.public_key(own.public_key()).serial_number(x509.random_serial_number())
+    nameless = builder.not_valid_before(START - DAY).not_valid_after(START + 60 * DAY).sign(key, hashes.SHA256())
+    after = renewed(replace(before, cert=nameless.public_bytes(Encoding.PEM)), NAMES, START)
+    assert after is not None
+    assert after.authorities == before.authorities
+    assert is_trusted(after.cert, before, START)
 
 
 @settings(max_examples=25, deadline=None)

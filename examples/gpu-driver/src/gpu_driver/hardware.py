@@ -9,6 +9,7 @@ from pathlib import Path
 
 import dra_kit as dra
 
+from gpu_driver.host.driver_root import behind
 from gpu_driver.host.pci import PciBus, SysfsBus
 from gpu_driver.journal import Journal
 from gpu_driver.nvml.backend import NvmlBackend
@@ -61,7 +62,10 @@ class Hardware:
 
     def program(self, name: str) -> str | None:
         """Return the path of one of NVIDIA's programs; None where it is not installed."""
-        return shutil.which(name, path=":".join(map(str, self.programs)))
+        paths = [folder / name for folder in self.programs]
+        # a fake's are not the host's
+        paths = [behind(path, self.host) if path.is_relative_to(self.host) else path for path in paths]
+        return next((str(path) for path in paths if shutil.which(path)), None)
 
     def needed(self, name: str) -> str:
         """Return the path of one of NVIDIA's programs, which must be installed.

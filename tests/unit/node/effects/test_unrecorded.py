@@ -260,3 +260,46 @@ async def test_a_program_that_has_ended_is_not_taken_up(node: Node) -> None:
     async with node.running(with_programs()) as agent:
         assert await agent._unrecorded.look()
         assert node.effects() == []
+
+
+def failing(effect: type[Menu], *, ensures: bool) -> dra.Driver[Any, Any]:
+    async def serve(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        if ensures:
+            await device.ensure(effect(claim_uid=claim.uid, namespace="default", dish=claim.name))
+        raise dra.TransientError("the oven is cold")
+
+    return driver(Doing(serve), effects=[effect])
+
+
+@pytest.mark.parametrize("ensures", [False, True])
+async def test_what_its_containers_may_use_stays_when_its_claim_cannot_be_prepared(node: Node, ensures: bool) -> None:
+    lunch = await prepared_and_lost(node, with_objects())
+    async with node.running(failing(Menu, ensures=ensures)):
+        await eventually(lambda: bool(node.effects()))
+        for _ in range(2):
+            assert "the oven is cold" in await node.error(lunch)
+            assert objects(node) == ["menu-uid-lunch"]
+        await node.unprepare(lunch)
+        assert node.is_clean()
+
+
+async def test_it_is_not_taken_up_for_a_claim_while_somebody_is_at_work_on_that(node: Node) -> None:
+    lunch = await prepared_and_lost(node, with_objects())
+    [found] = node.api.objects("pods")
+    node.api.delete("pods", "menu-uid-lunch", "default")
+    looks: list[bool] = []
+
+    async def serve(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        node.api.put("pods", found)
+        looks.append(await agent._unrecorded.look())
+        await device.ensure(Menu(claim_uid=claim.uid, namespace="default", dish=claim.name))
+        return dra.Prepared()
+
+    async with node.running(driver(Doing(serve), effects=[Menu])) as agent:
+        await eventually(lambda: agent._unrecorded.has_looked)
+        await node.prepare(lunch)
+        assert looks == [False]
+        assert await agent._unrecorded.look()
+        assert node.effects() == [("menu", "applied", ["lunch"])]
+        await node.unprepare(lunch)
+        assert node.is_clean()

@@ -39,16 +39,17 @@ class BindVfio(dra.Effect[bool, Hardware], id="vfio"):
 
     def apply(self, previous: bool | None) -> bool:
         bound = pci.bound_driver(self.hardware.host, self.address)
+        persistent = bool(previous) or self._was_persistent()
         if bound == VFIO:
-            return bool(previous)
+            return persistent
         if bound not in {NVIDIA, ""}:
             raise dra.PermanentError(f"{self.title()}: driver {bound} has it; unbind it there, or ask for another GPU")
-        persistent = bool(previous)
         if bound == NVIDIA:
             if pci.virtual_functions(self.hardware.host, self.address):
                 raise dra.PermanentError(f"{self.title()}: it has virtual functions; set its sriov_numvfs to 0")
-            persistent = self._persistence() or persistent
-            if persistent:
+            if self._persistence():
+                persistent = True
+                self.hardware.journal.begin(self._entry, [1])  # the GPU may be held, or this process be killed
                 self._set_persistence(on=False)
         with self.hardware.nvml.released():  # NVML in this process holds every GPU, too
             if bound == NVIDIA:
@@ -61,14 +62,24 @@ class BindVfio(dra.Effect[bool, Hardware], id="vfio"):
 
     def revert(self, outcome: bool | None) -> None:
         if not pci.function(self.hardware.host, self.address).exists():
+            self.hardware.journal.remove(self._entry)
             return  # it is not in the node any more
         bound = pci.bound_driver(self.hardware.host, self.address)
         if bound in {VFIO, ""}:
             self._wait_for(f"/dev/vfio/{self.group}")
             with self.hardware.nvml.released():  # it lists the GPUs that were there when it was opened
                 self.hardware.pci.bind(self.address, NVIDIA)
-        if outcome:
+        if outcome or self._was_persistent():
             self._set_persistence(on=True)
+        self.hardware.journal.remove(self._entry)
+
+    @property
+    def _entry(self) -> str:
+        return f"{self.uuid}-persistence"
+
+    def _was_persistent(self) -> bool:
+        """Whether persistence mode was switched off for this, and is to come back."""
+        return self.hardware.journal.read(self._entry) is not None
 
     def _wait_for(self, device: str) -> None:
         found = holders(self.hardware.host, device)

@@ -1,6 +1,5 @@
 """Where NVIDIA's driver is installed: on the host itself, or in a folder where a driver container has put it."""
 
-import os
 from pathlib import Path
 
 LIBRARY = "libnvidia-ml.so.1"
@@ -31,18 +30,27 @@ def driver_root(host: Path, installed: Path) -> Path:
 
 
 def behind(path: Path, host: Path) -> Path:
-    """Return what a link leads to on the host, which may be a folder of its own for the driver.
+    """Return what a path leads to on the host, which may be a folder of its own for the driver.
 
     Args:
-        path: of the link, or of what is none.
+        path: below ``host``; any part of it may be a link.
         host: root of the host's file system as this process sees it: ``/`` of a link is the host's.
     """
-    for _ in range(_LINKS):
-        if not path.is_symlink():
-            break
-        target = path.readlink()
-        path = host / target.relative_to("/") if target.is_absolute() else path.parent / target
-    return Path(os.path.normpath(path))
+    found, left, links = host, list(reversed(path.relative_to(host).parts)), 0
+    while left:
+        part = left.pop()
+        if part == "..":
+            found = found if found == host else found.parent
+            continue
+        step = found / part
+        if links == _LINKS or not step.is_symlink():
+            found = step
+            continue
+        links += 1
+        target = step.readlink()
+        found = host if target.is_absolute() else found
+        left += reversed(target.relative_to("/").parts if target.is_absolute() else target.parts)
+    return found
 
 
 def find_library(root: Path, host: Path) -> Path | None:

@@ -33,9 +33,8 @@ def edits_of_driver(hardware: Hardware, name: str, driver_root: Path) -> dra.Con
     """
     seen = where.driver_root(hardware.host, driver_root)
     arguments = ["cdi", "generate", "--mode", "nvml", "--format", "json", "--driver-root", str(seen)]
-    hook = next(
-        (path for path in ("usr/bin/nvidia-cdi-hook", "bin/nvidia-cdi-hook") if (hardware.host / path).exists()), ""
-    )
+    host, hooks_at = hardware.host, ("usr/bin/nvidia-cdi-hook", "bin/nvidia-cdi-hook")
+    hook = next((path for path in hooks_at if where.behind(host / path, host).exists()), "")
     if hook:
         arguments += ["--nvidia-cdi-hook-path", f"/{hook}"]
     written = hardware.run(name, *arguments)

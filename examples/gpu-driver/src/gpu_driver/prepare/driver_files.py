@@ -41,7 +41,7 @@ def driver_files(hardware: Hardware, installed: Path) -> list[dra.Mount]:
         _mount(on_host / folder.relative_to(root) / name, f"{_PROGRAMS_AT}/{name}")
         for folder in program_folders(root)
         for name in _PROGRAMS
-        if (folder / name).exists()
+        if behind(folder / name, hardware.host).exists()
     ]
     mounts: dict[str, dra.Mount] = {}
     for mount in (*libraries, *programs):

@@ -38,7 +38,15 @@ def main() -> int:
     ending = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ending.set())
-    daemon = subprocess.Popen([*command, "-f", *more], env=environment)
+    try:
+        daemon = subprocess.Popen([*command, "-f", *more], env=environment)
+    except OSError as error:
+        print(
+            f"{command[0]} cannot be run: {error.strerror}; set driver_root of the driver's settings to where "
+            f"NVIDIA's driver has {PROGRAM}",
+            file=sys.stderr,
+        )
+        return 1
     threading.Thread(target=_wait_for_end, args=[daemon, ending], daemon=True).start()
     try:
         if _comes_up(control, ending):
