@@ -62,9 +62,7 @@ class Hardware:
 
     def program(self, name: str) -> str | None:
         """Return the path of one of NVIDIA's programs; None where it is not installed."""
-        paths = [folder / name for folder in self.programs]
-        # a fake's are not the host's
-        paths = [behind(path, self.host) if path.is_relative_to(self.host) else path for path in paths]
+        paths = [behind(folder / name, self.host) for folder in self.programs]
         return next((str(path) for path in paths if shutil.which(path)), None)
 
     def needed(self, name: str) -> str:

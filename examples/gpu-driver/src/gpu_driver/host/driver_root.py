@@ -33,9 +33,11 @@ def behind(path: Path, host: Path) -> Path:
     """Return what a path leads to on the host, which may be a folder of its own for the driver.
 
     Args:
-        path: below ``host``; any part of it may be a link.
+        path: below ``host``; any part of it may be a link. One that is elsewhere, as a fake's, is not followed.
         host: root of the host's file system as this process sees it: ``/`` of a link is the host's.
     """
+    if not path.is_relative_to(host):
+        return path
     found, left, links = host, list(reversed(path.relative_to(host).parts)), 0
     while left:
         part = left.pop()
