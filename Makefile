@@ -82,9 +82,9 @@ demo-gpu: install ## watch a pretended GPU being divided for claims, and made wh
 	tail --pid=$$$$ -F "$$folder/gpus/gpu-0" 2>/dev/null \
 	  | sed -un 's/^\(MIG mode: off\|memory slices.*\|partition.*\)/    GPU 0 | \1/p' & \
 	$(BIN)/dra-kit sandbox examples/gpu-driver --story examples/gpu-driver/stories/10-dynamic-mig --fake-gpus h100 \
-	  --dynamic-mig --fake-folder "$$folder" | grep --line-buffered \
+	  --dynamic-mig --fake-folder "$$folder" | tee "$$folder/all" | grep --line-buffered \
 	  -E 's (Pod|scheduler|kubelet .* calls|left|story)|^ +GPU_.*_UUID=|FAIL|failed'; \
-	code=$$?; rm -rf "$$folder"; exit $$code
+	code=$$?; [ $$code = 0 ] || tail -n 40 "$$folder/all"; rm -rf "$$folder"; exit $$code
 
 EXAMPLE := $(MAKE) --directory examples/pizza-driver VIRTUAL_ENV=$(abspath $(VENV))
 
