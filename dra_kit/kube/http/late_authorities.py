@@ -19,8 +19,8 @@ class LateContext(ssl.SSLContext):
 
     def _read_authorities(self) -> None:
         if self._lacks_authorities:
-            self._lacks_authorities = False
             self.set_default_verify_paths()
+            self._lacks_authorities = False  # only now: a connection in another thread may not do with less
 
     def wrap_bio(self, *args: Any, **named: Any) -> ssl.SSLObject:
         """See :meth:`ssl.SSLContext.wrap_bio`; this is what an event loop calls for each connection."""

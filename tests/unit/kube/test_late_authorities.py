@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import ssl
 import subprocess
 import sys
 import textwrap
+import threading
 
 import pytest
+
+from dra_kit.kube.http.late_authorities import LateContext
 
 IMPORT = """
     import ssl
@@ -47,3 +51,28 @@ def test_aiohttp_reads_the_systems_authorities_for_its_first_connection() -> Non
     )
 
     assert ran.stdout.split("\n") == ["0", "True", "True", "CERT_REQUIRED True", ""], ran.stderr
+
+
+def test_a_connection_that_comes_while_another_reads_the_authorities_has_them_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reading, done = threading.Event(), threading.Event()
+    read = ssl.SSLContext.set_default_verify_paths
+
+    def slow(context: ssl.SSLContext) -> None:
+        if not reading.is_set():
+            reading.set()
+            done.wait(60)
+        read(context)
+
+    monkeypatch.setattr(ssl.SSLContext, "set_default_verify_paths", slow)
+    context = LateContext(ssl.PROTOCOL_TLS_CLIENT)
+    first = threading.Thread(target=lambda: context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname="a"))
+    first.start()
+    reading.wait(60)
+
+    context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname="b")
+
+    assert context.cert_store_stats()["x509"] > 0
+    done.set()
+    first.join()
