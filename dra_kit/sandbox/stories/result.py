@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from dra_kit.sandbox.stories.expectations.facts import PodFacts
 from dra_kit.sandbox.stories.expectations.outcome import Outcome
 from dra_kit.sandbox.stories.expectations.verdict import Mismatch
+
+if TYPE_CHECKING:
+    from dra_kit.sandbox.stories.expectations.facts import PodFacts
 
 
 @dataclass(frozen=True, slots=True)

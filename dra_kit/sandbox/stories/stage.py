@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dra_kit.errors import Conflict, Forbidden, KubeError, NotFound, Unavailable
 from dra_kit.kube.resources import NAMESPACES, PODS, REPLICA_SETS, RESOURCE_CLAIMS, SERVICE_ACCOUNTS, Resource
@@ -18,13 +18,15 @@ from dra_kit.sandbox.cluster.controllers.workloads.controller import FOLLOWED as
 from dra_kit.sandbox.cluster.served_kinds import ServedKinds
 from dra_kit.sandbox.cluster.slow_calls import PATIENCE
 from dra_kit.sandbox.stories import published
-from dra_kit.sandbox.stories.expectations.facts import Cluster, DriverControl, Facts, PublishedDevice, gather
 from dra_kit.sandbox.stories.expectations.rollout import pods_of
 from dra_kit.sandbox.stories.manifests import Manifest
 from dra_kit.sandbox.stories.objects import apply_object, in_namespace
 from dra_kit.sandbox.stories.remains import Remains
 from dra_kit.scheduler.pods import held
 from dra_kit.values.json import ObjectView
+
+if TYPE_CHECKING:
+    from dra_kit.sandbox.stories.expectations.facts import Cluster, DriverControl, Facts, PublishedDevice
 
 POLL_SECONDS = 0.3
 """Seconds between two looks at the cluster; the first ones follow sooner."""
@@ -248,6 +250,8 @@ class Stage:
 
     async def facts(self, pods: Iterable[str], claims: Iterable[str]) -> Facts:
         """Look at pods and claims."""
+        from dra_kit.sandbox.stories.expectations.facts import gather  # a story asks for them, -f never
+
         return await gather(self._cluster, self.namespace, pods, claims)
 
     async def until_deadline(self, timeout: float | None = None) -> AsyncIterator[None]:
