@@ -45,7 +45,7 @@ def kind_of(value: object) -> str:
 
 
 def build_where_written(cls: type[BaseModel]) -> None:
-    """Build an author's model at once, so that what is wrong with it is told where it is written.
+    """Build an author's model at once: an error in it is raised where it is written.
 
     Those of dra-kit are built when the first object is made of them: pydantic takes 1 ms or more for each.
     """
