@@ -81,6 +81,7 @@ LATE = (
     "dra_kit.author.observing",
     "dra_kit.cel.admission",
     "dra_kit.cel.functions.authorization",
+    "dra_kit.cel.functions.urls",
     "dra_kit.manifests.positions",
     "dra_kit.node.children",
     "dra_kit.node.effects.without_class",
