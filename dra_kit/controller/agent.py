@@ -7,11 +7,11 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec import Struct, field
 from pydantic import BaseModel
 
 from dra_kit import __version__
@@ -49,8 +49,7 @@ _WAITING_EVENTS: Final = 4096  # one controller speaks for a whole cluster
 _FLUSH_SECONDS: Final = 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControllerSettings:
+class ControllerSettings(Struct, frozen=True, kw_only=True):
     """What whoever deploys the controller decides.
 
     Attributes:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from dra_kit.process.metrics import families
 from dra_kit.process.metrics.families import Reading
 
 
-@dataclass(slots=True)
-class PublicationRecord:
+class PublicationRecord(Struct):
     """Counts of publications; one record may outlive several publishers.
 
     Attributes:

@@ -7,10 +7,11 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
+
+from msgspec import Struct, field
 
 from dra_kit.apiserver.requests.pod_log import LogOptions, NoLog
 from dra_kit.errors import InternalError
@@ -41,8 +42,7 @@ if TYPE_CHECKING:
     from dra_kit.sandbox.cluster.causes import Cause
 
 
-@dataclass(frozen=True, kw_only=True)
-class SandboxSettings:
+class SandboxSettings(Struct, frozen=True, kw_only=True):
     """How the cluster is to be.
 
     Attributes:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import BaseModel
 
 from dra_kit import __version__
@@ -38,8 +39,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 _AGAIN: Final = 0.2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookSettings:
+class WebhookSettings(Struct, frozen=True, kw_only=True):
     """What whoever deploys the webhook decides.
 
     Attributes:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from dra_kit.author.driver import Driver
 from dra_kit.kube.client import Client
@@ -22,8 +23,7 @@ from dra_kit.node.settings import NodeSettings
 from dra_kit.node.state.store import Store
 
 
-@dataclass(frozen=True, slots=True)
-class NodeEffects:
+class NodeEffects(Struct, frozen=True):
     """What a node has for its effects.
 
     Attributes:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from dra_kit.node.effects.understanding import EffectClasses
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Undertaking:
+class Undertaking(Struct, frozen=True, kw_only=True):
     """What is different from an ordinary node.
 
     Attributes:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from dra_kit import __version__
 from dra_kit.errors import DraKitError
@@ -26,8 +27,7 @@ LOG_LINES: Final = 5000
 _NAME_LABEL: Final = "app.kubernetes.io/name"
 
 
-@dataclass(slots=True)
-class Bundle:
+class Bundle(Struct):
     """What was gathered.
 
     Attributes:
@@ -105,8 +105,7 @@ async def _of_node(link: Path, bundle: Bundle) -> None:
         await bundle.attempt(what, work)
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(Struct, frozen=True):
     """Objects of one kind: which the server selects, and which of those are the driver's."""
 
     resource: Resource

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct
 
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.errors import ConfigurationError
@@ -17,8 +18,7 @@ from dra_kit.sandbox.cluster import kubeconfig
 _SECONDS: Final = 30 * 24 * 3600.0  # a sandbox does not renew tokens
 
 
-@dataclass(frozen=True, kw_only=True)
-class RoleAccounts:
+class RoleAccounts(Struct, frozen=True, kw_only=True):
     """The service accounts that the roles of drivers run as; without, all of them are the administrator.
 
     Attributes:

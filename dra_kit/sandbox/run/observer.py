@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 
+from msgspec import Struct, field
 from typing_extensions import override
 
 from dra_kit.sandbox.stories.expectations.facts import Facts
@@ -17,8 +17,7 @@ from dra_kit.sandbox.timeline.timeline import Timeline
 from dra_kit.sandbox.timeline.view.live import LiveView
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Shown:
+class Shown(Struct, frozen=True, kw_only=True):
     """What a run shows, and what becomes of it.
 
     Attributes:

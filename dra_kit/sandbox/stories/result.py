@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from dra_kit.sandbox.stories.expectations.facts import PodFacts
 from dra_kit.sandbox.stories.expectations.outcome import Outcome
 from dra_kit.sandbox.stories.expectations.verdict import Mismatch
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True):
     """Why a story failed: where, what was not as expected, and what the cluster says of the objects.
 
     ``outcome`` is that of a step whose expectation nobody has written.
@@ -36,8 +36,7 @@ class Failure:
         return "\n".join(self.lines)
 
 
-@dataclass(frozen=True, slots=True)
-class StoryResult:
+class StoryResult(Struct, frozen=True):
     """How a story went.
 
     Attributes:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import types
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin
 
+from msgspec import Struct, field
 from pydantic import BaseModel, ValidationError
 
 from dra_kit.errors import ConfigurationError
@@ -30,8 +30,7 @@ P = TypeVar("P", bound=BaseModel)
 _UNIONS = {Union, types.UnionType}
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """One phase of a story: what is done, in this order, and what must become true.
 
     Attributes:
@@ -61,8 +60,7 @@ class Step:
         return bool((self.actions != DriverActions() and not reboots) or self.edits or self.health)
 
 
-@dataclass(frozen=True, slots=True)
-class Story:
+class Story(Struct, frozen=True):
     """A story as it was read.
 
     Attributes:

@@ -12,10 +12,12 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dra_kit.resource.pods import PodReference
 from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerConfig, ContainerExit, ContainerStatus
@@ -34,8 +36,7 @@ _POLL: Final = 0.02
 _UNKNOWN: Final = 255  # containerd 2, of a container that the machine's end has taken with it
 
 
-@dataclass(slots=True)
-class _Container:
+class _Container(Struct):
     config: ContainerConfig
     status: ContainerStatus
     environment: dict[str, str]

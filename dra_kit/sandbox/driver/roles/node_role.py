@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.kube.connection.credentials import load_credentials

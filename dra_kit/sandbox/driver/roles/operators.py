@@ -8,8 +8,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from msgspec import Struct
 from pydantic import BaseModel
 
 from dra_kit.author.driver import Driver
@@ -162,7 +163,7 @@ def controller_role(
     return RoleThread("controller role", run)
 
 
-class Webhook(NamedTuple):
+class Webhook(Struct, frozen=True):
     """The webhook role.
 
     Attributes:

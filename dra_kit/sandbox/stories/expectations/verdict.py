@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from msgspec import Struct
 
 from dra_kit.sandbox.stories.expectations.facts import ClaimFacts, ContainerFacts, Facts, PodFacts, PublishedDevice
 from dra_kit.sandbox.stories.story_model import (
@@ -34,8 +35,7 @@ _HINTS: dict[Kind, str] = {
 """How containers of a real cluster show what they have."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mismatch:
+class Mismatch(Struct, frozen=True):
     """One expectation that is not met.
 
     Attributes:

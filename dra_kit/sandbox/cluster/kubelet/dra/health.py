@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import grpc.aio
+from msgspec import Struct
 
 from dra_kit.proto import dra_health_v1_pb2 as v1
 from dra_kit.proto import dra_health_v1_pb2_grpc as v1_grpc
@@ -27,7 +28,7 @@ Device = tuple[str, str]
 """Pool and name."""
 
 
-class DeviceHealth(NamedTuple):
+class DeviceHealth(Struct, frozen=True):
     """What a driver says of a device, and for how many seconds it may be believed."""
 
     device: Device

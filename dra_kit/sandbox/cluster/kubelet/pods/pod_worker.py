@@ -8,7 +8,9 @@ import datetime as dt
 import logging
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+from msgspec import Struct
 
 from dra_kit.errors import Conflict, KubeError, KubeletError, NotFound
 from dra_kit.kube.client import STRATEGIC_MERGE_PATCH, Client
@@ -46,7 +48,7 @@ _LEAST_GRACE: Final = 2.0  # what the kubelet gives a container even when a pod'
 _FINAL: Final = frozenset({"Succeeded", "Failed"})
 
 
-class PodServices(NamedTuple):
+class PodServices(Struct, frozen=True):
     """What the workers of one node share.
 
     Attributes:

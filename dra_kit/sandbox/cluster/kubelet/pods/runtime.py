@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from msgspec import Struct, field
 
 from dra_kit.cdi.spec import ContainerEdits
 from dra_kit.resource.pods import PodReference
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerConfig:
+class ContainerConfig(Struct, frozen=True):
     """A container to run.
 
     Attributes:
@@ -42,7 +42,7 @@ class ContainerConfig:
     edits: ContainerEdits = field(default_factory=ContainerEdits)
 
 
-class ContainerExit(NamedTuple):
+class ContainerExit(Struct, frozen=True):
     """How a container ended.
 
     Attributes:
@@ -58,8 +58,7 @@ class ContainerExit(NamedTuple):
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerStatus:
+class ContainerStatus(Struct, frozen=True):
     """What the runtime knows of one container.
 
     Attributes:

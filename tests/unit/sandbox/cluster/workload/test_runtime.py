@@ -7,10 +7,10 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from dra_kit.cdi.spec import ContainerEdits, Mount
 from dra_kit.resource.pods import PodReference
