@@ -26,7 +26,8 @@ from dra_kit.sandbox.cluster.pod_log import log_stream, logged_container
 from dra_kit.sandbox.cluster.refusals import Refusals
 from dra_kit.sandbox.cluster.workload.intake import Intake
 from dra_kit.sandbox.cluster.workload.report import ContainerReport
-from dra_kit.sandbox.driver.accounts import Access, RoleAccess, RoleAccounts, install
+from dra_kit.sandbox.driver.access import Access
+from dra_kit.sandbox.driver.accounts import RoleAccess, RoleAccounts, install
 from dra_kit.sandbox.driver.calm import Calm
 from dra_kit.sandbox.driver.control import SandboxControl
 from dra_kit.sandbox.driver.drivers import SandboxDriver

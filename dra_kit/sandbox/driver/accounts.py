@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.errors import ConfigurationError
@@ -14,6 +14,7 @@ from dra_kit.kube.client import Client
 from dra_kit.kube.connection.credentials import Credentials
 from dra_kit.kube.resources import Resource
 from dra_kit.sandbox.cluster import kubeconfig
+from dra_kit.sandbox.driver.access import Access
 
 _SECONDS: Final = 30 * 24 * 3600.0  # a sandbox does not renew tokens
 
@@ -56,18 +57,6 @@ async def install(accounts: RoleAccounts, server: ApiServer, client: Client) -> 
             raise ConfigurationError(f"{obj['kind']} {obj['apiVersion']} is not served by the sandbox; leave it out")
         version = obj["apiVersion"].rpartition("/")[2]
         await client.create(Resource(kind.group, version, kind.plural, kind.kind, namespaced=kind.namespaced), obj)
-
-
-class Access(NamedTuple):
-    """How a role reaches the API server.
-
-    Attributes:
-        credentials: of one in this process.
-        kubeconfig: of one in a process of its own.
-    """
-
-    credentials: Credentials
-    kubeconfig: Path
 
 
 class RoleAccess:

@@ -25,7 +25,7 @@ from dra_kit.sandbox.cluster.kubelet.node import NodeKubelet
 from dra_kit.sandbox.cluster.workload.intake import Intake
 from dra_kit.sandbox.cluster.workload.orphans import end_orphans
 from dra_kit.sandbox.cluster.workload.runtime import ProcessRuntime
-from dra_kit.sandbox.driver.accounts import Access
+from dra_kit.sandbox.driver.access import Access
 from dra_kit.sandbox.driver.calm import Calm
 from dra_kit.sandbox.driver.node_driver import NodeDriver
 from dra_kit.sandbox.driver.release import Release

@@ -15,7 +15,8 @@ from dra_kit.author.calling import call
 from dra_kit.errors import ConfigurationError
 from dra_kit.kube.connection.connection import Connection
 from dra_kit.kube.connection.credentials import Credentials
-from dra_kit.sandbox.driver.accounts import Access, RoleAccess
+from dra_kit.sandbox.driver.access import Access
+from dra_kit.sandbox.driver.accounts import RoleAccess
 from dra_kit.sandbox.driver.calm import Calm
 from dra_kit.sandbox.driver.roles.operators import Operators
 from dra_kit.sandbox.driver.roles.role_thread import HANGING_SECONDS, RoleThread
