@@ -87,10 +87,17 @@ class ControllerSettings(Struct, frozen=True, kw_only=True):
     pools_published: Callable[[], None] = lambda: None
 
 
-async def run_controller(driver: Driver[Any, Any], settings: ControllerSettings) -> int:
+async def run_controller(
+    driver: Driver[Any, Any], settings: ControllerSettings, credentials: Credentials | None = None
+) -> int:
     """Run the controller until SIGTERM or SIGINT, or until a part of it fails.
 
     Every replica follows the claims; what is told and written is the active one's part.
+
+    Args:
+        driver: whose.
+        settings: how.
+        credentials: for the API server; None for those that the settings name.
 
     Returns:
         The exit code: 0, or 1 after a failure, or 2 where the failure is a ConfigurationError.
@@ -100,7 +107,7 @@ async def run_controller(driver: Driver[Any, Any], settings: ControllerSettings)
             module of handlers does not import, or the cluster does not serve resource.k8s.io/v1.
         KubeError: the API server does not answer at the start.
     """
-    credentials = await load_credentials(settings.kubeconfig, settings.context)
+    credentials = credentials or await load_credentials(settings.kubeconfig, settings.context)
     async with Client(credentials, user_agent=_user_agent(driver)) as client:
         await discover(client)
         recorder = EventRecorder(

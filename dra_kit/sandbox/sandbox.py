@@ -27,7 +27,8 @@ from dra_kit.sandbox.cluster.pod_log import log_stream, logged_container
 from dra_kit.sandbox.cluster.refusals import Refusals
 from dra_kit.sandbox.cluster.workload.intake import Intake
 from dra_kit.sandbox.cluster.workload.report import ContainerReport
-from dra_kit.sandbox.driver.accounts import Kubeconfigs, RoleAccounts, install
+from dra_kit.sandbox.driver.access import Access
+from dra_kit.sandbox.driver.accounts import RoleAccess, RoleAccounts, install
 from dra_kit.sandbox.driver.calm import Calm
 from dra_kit.sandbox.driver.control import SandboxControl
 from dra_kit.sandbox.driver.drivers import SandboxDriver
@@ -170,6 +171,7 @@ class Sandbox:
             place.mkdir()
         self._drivers.prepare(places, self._settings.edited)
         self._listen_to_driver()
+        self.control_plane.listen_at(self.directory / "apiserver.sock")
         await self._stack.enter_async_context(self.control_plane)
         self.control_plane.server.serve_logs(self._pod_log)
         self._client = await self.control_plane.connect("dra-kit sandbox")
@@ -182,7 +184,7 @@ class Sandbox:
         if self._settings.accounts is not None:
             await install(self._settings.accounts, self.control_plane.server, self._client)
         if self._settings.roles:
-            await self.control_plane.or_fail(self._drivers.start(self._kubeconfigs))
+            await self.control_plane.or_fail(self._drivers.start(self._access))
 
     # --- dra_kit.sandbox.driver.running.Surroundings
 
@@ -191,7 +193,7 @@ class Sandbox:
         self._releases += 1
         return Operators(
             self.client,
-            self._kubeconfigs,
+            self._access,
             self.directory / f"webhook-{self._releases}",
             controller=self._settings.controller,
             webhook=self._settings.webhook,
@@ -217,7 +219,8 @@ class Sandbox:
         server = self.control_plane.server
         self._stack.enter_context(kubeconfig.written(self.kubeconfig, server.kubeconfig()))
         files = self._stack.enter_context(ExitStack())
-        self._kubeconfigs = Kubeconfigs(server, self.kubeconfig, self.directory, self._settings.accounts, files)
+        admin = Access(self.control_plane.credentials(), self.kubeconfig)
+        self._access = RoleAccess(server, admin, self.directory, self._settings.accounts, files)
 
     async def _add_node(self, name: str, directory: Path) -> None:
         node = SandboxNode(
