@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct, field
 
@@ -17,12 +17,14 @@ from dra_kit.apiserver.authorization.users import ADMIN, User
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.kinds.registry import Registry
 from dra_kit.apiserver.kinds.strategy import Context
-from dra_kit.apiserver.requests.pod_log import LogSource
 from dra_kit.apiserver.requests.requests import Query, Target, verb
 from dra_kit.apiserver.storage import Storage, Stored
 from dra_kit.resource.gates import FeatureGates
 from dra_kit.resource.schema.decode import decode, prune
 from dra_kit.values.json import Object
+
+if TYPE_CHECKING:
+    from dra_kit.apiserver.requests.pod_log import LogSource
 
 
 class Request(Struct, frozen=True):

@@ -11,16 +11,13 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from aiohttp import StreamReader, web
-from aiohttp.abc import AbstractStreamWriter
-from aiohttp.http_parser import RawRequestMessage
 from aiohttp.web_protocol import RequestHandler
 
 from dra_kit.apiserver import seeds
 from dra_kit.apiserver.admission.chain import Chain
-from dra_kit.apiserver.admission.webhooks import ServiceAddress
 from dra_kit.apiserver.api import Api
 from dra_kit.apiserver.authentication.tokens import DEFAULT_SECONDS
 from dra_kit.apiserver.authorization import aggregation
@@ -29,11 +26,17 @@ from dra_kit.apiserver.http.door import NAMES, Door
 from dra_kit.apiserver.http.serving import Endpoint
 from dra_kit.apiserver.kinds.builtin import KINDS
 from dra_kit.apiserver.kinds.registry import Registry
-from dra_kit.apiserver.requests.pod_log import LogSource
 from dra_kit.apiserver.verbs.bodies import BODY_MAX
 from dra_kit.kube.connection.connection import Connection
 from dra_kit.resource.gates import FeatureGates
 from dra_kit.values.json import Object
+
+if TYPE_CHECKING:
+    from aiohttp.abc import AbstractStreamWriter
+    from aiohttp.http_parser import RawRequestMessage
+
+    from dra_kit.apiserver.admission.webhooks import ServiceAddress
+    from dra_kit.apiserver.requests.pod_log import LogSource
 
 _GONE_SECONDS: Final = 2.0  # a peer that does not answer the goodbye of TLS is not waited for any longer
 _POLL: Final = 0.005
@@ -154,7 +157,7 @@ class ApiServer:
 
     def route_services(self, address: ServiceAddress) -> None:
         """Let admission webhooks be Services: a function tells where each is, by namespace, name and port."""
-        self._admission.webhooks.services = address
+        self._admission.services = address
 
     def serve_logs(self, source: LogSource) -> None:
         """Answer ``pods/log`` with what a function gives."""

@@ -11,29 +11,30 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, get_args
 from pydantic import BaseModel
 from typing_extensions import TypeVar
 
-from dra_kit.author.cluster.binder import DeviceBinder
-from dra_kit.author.cluster.taint_rules import TaintRuleSource
 from dra_kit.author.config.decoding import ConfigDecoder
 from dra_kit.author.config.opaque import NoConfig, OpaqueConfig
 from dra_kit.author.context import Context
 from dra_kit.author.controller_bound import ControllerBound
 from dra_kit.author.devices.device import Device, own_fields
-from dra_kit.author.devices.health import HealthSource, check_health
-from dra_kit.author.devices.policy import DevicePolicy
 from dra_kit.author.devices.provider import DeviceProvider, NoDevices
 from dra_kit.author.devices.unserved import Serving, device_class
 from dra_kit.author.effects.effect import Effect
 from dra_kit.author.handler_module import HandlerModule
 from dra_kit.author.models.model import shown
 from dra_kit.author.node_bound import NodeBound
-from dra_kit.author.observing.observer import ClaimObserver
 from dra_kit.author.preparing.preparer import Preparer, check_preparer, config_kinds
 from dra_kit.author.type_parameters import AuthorSettingsT, HardwareT
 from dra_kit.errors import ConfigurationError
 from dra_kit.resource.validation.fields.formats import driver_name
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what few drivers have is loaded by those alone: with whatever their authors derive from it
     import kopf
+
+    from dra_kit.author.cluster.binder import DeviceBinder
+    from dra_kit.author.cluster.taint_rules import TaintRuleSource
+    from dra_kit.author.devices.health import HealthSource
+    from dra_kit.author.devices.policy import DevicePolicy
+    from dra_kit.author.observing.observer import ClaimObserver
 
 ConfigT = TypeVar("ConfigT", bound=OpaqueConfig, default=NoConfig)
 DeviceT = TypeVar("DeviceT", bound=Device, default=Device)
@@ -101,8 +102,12 @@ class Driver(Generic[ConfigT, DeviceT]):
         _check_instance(name, "preparer", preparer, Preparer)
         check_preparer(preparer)
         if binder is not None:
+            from dra_kit.author.cluster.binder import DeviceBinder
+
             _check_instance(name, "binder", binder, DeviceBinder)
         if taint_rules is not None:
+            from dra_kit.author.cluster.taint_rules import TaintRuleSource
+
             _check_instance(name, "taint_rules", taint_rules, TaintRuleSource)
         _check_choice(name, "concurrency", concurrency, get_args(Concurrency))
         _check_choice(name, "invalid_devices", invalid_devices, get_args(InvalidDevices))
@@ -112,11 +117,17 @@ class Driver(Generic[ConfigT, DeviceT]):
                 "rescan only when asked"
             )
         if health is not None:
+            from dra_kit.author.devices.health import HealthSource, check_health
+
             _check_instance(name, "health", health, HealthSource)
             check_health(name, health)
         if policy is not None:
+            from dra_kit.author.devices.policy import DevicePolicy
+
             _check_instance(name, "policy", policy, DevicePolicy)
         if observer is not None:
+            from dra_kit.author.observing.observer import ClaimObserver
+
             _check_instance(name, "observer", observer, ClaimObserver)
         if settings is not None and not (isinstance(settings, type) and issubclass(settings, BaseModel)):
             raise ConfigurationError(

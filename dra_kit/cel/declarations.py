@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib import import_module
 from typing import Any, Final, TypeAlias, TypeVar
@@ -14,10 +14,49 @@ from dra_kit.cel.types import Type, parse_type, split_types
 Implementation: TypeAlias = Callable[..., Any]
 _Computation = TypeVar("_Computation", bound=Implementation)
 
-_MODULES: Final = (
-    "arithmetic", "comparison", "containers", "conversions", "formats", "formatting", "network", "optionals",
-    "quantities", "regex", "semvers", "sets", "sorting", "strings", "lists", "time", "urls",
-)  # fmt: skip
+_MODULES: Final[Mapping[str, str]] = {
+    "arithmetic": "_+_ _-_ _*_ _/_ _%_ -_",
+    "comparison": "_<_ _<=_ _>_ _>=_ _==_ _!=_ !_ @not_strictly_false _&&_ _||_ _?_:_ _[_] _[?_]",
+    "containers": "size @in _in_ in type dyn cel.@mapInsert",
+    "conversions": "bool bytes double duration int string timestamp uint",
+    "formats": (
+        "format.dns1123Label format.dns1123Subdomain format.dns1035Label format.qualifiedName "
+        "format.dns1123LabelPrefix format.dns1123SubdomainPrefix format.dns1035LabelPrefix format.labelValue "
+        "format.uri format.uuid format.byte format.date format.datetime format.named validate"
+    ),
+    "formatting": "format",
+    "network": (
+        "ip isIP ip.isCanonical string family isUnspecified isLoopback isLinkLocalMulticast "
+        "isLinkLocalUnicast isGlobalUnicast cidr isCIDR containsIP containsCIDR masked prefixLength"
+    ),
+    "optionals": (
+        "optional.of optional.ofNonZeroValue optional.none value hasValue or orValue first last unwrapOpt "
+        "optional.unwrap"
+    ),
+    "quantities": (
+        "quantity isQuantity sign isGreaterThan isLessThan compareTo asApproximateFloat asInteger isInteger add sub"
+    ),
+    "regex": "matches find findAll",
+    "semvers": "semver isSemver isGreaterThan isLessThan compareTo major minor patch",
+    "sets": "sets.contains sets.equivalent sets.intersects",
+    "sorting": "sort @sortByAssociatedKeys",
+    "strings": (
+        "contains startsWith endsWith charAt indexOf lastIndexOf lowerAscii upperAscii replace split "
+        "substring trim join strings.quote"
+    ),
+    "lists": "isSorted max min sum indexOf lastIndexOf includes slice flatten lists.range reverse distinct",
+    "time": (
+        "getFullYear getMonth getDate getDayOfMonth getDayOfWeek getDayOfYear getHours getMinutes getSeconds "
+        "getMilliseconds"
+    ),
+    "urls": "url isURL getScheme getHost getHostname getPort getEscapedPath getQuery",
+}
+"""The libraries in the order in which Kubernetes tries their overloads, and which functions each declares: a library
+that an expression uses nothing of is not loaded."""
+_DECLARED_BY: Final[dict[str, list[str]]] = {}
+for _module, _names in _MODULES.items():
+    for _name in _names.split():
+        _DECLARED_BY.setdefault(_name, []).append(_module)
 
 
 class Overload(Struct, frozen=True):
@@ -98,6 +137,21 @@ def _variables(types: tuple[Type, ...]) -> set[str]:
     for one in types:
         found |= _variables(one.parameters)
     return found
+
+
+def overloads(function: str) -> tuple[Overload, ...]:
+    """Return the overloads of one function of expressions on devices; empty if it does not exist."""
+    return _of_libraries(function) if function in _DECLARED_BY else ()
+
+
+@cache
+def _of_libraries(function: str) -> tuple[Overload, ...]:
+    return _declared(_DECLARED_BY[function])[function]
+
+
+def all_overloads(function: str) -> tuple[Overload, ...]:
+    """Return the overloads of one function, one that only expressions of admission have among them."""
+    return overloads(function) or all_functions().get(function, ())
 
 
 @cache

@@ -8,8 +8,8 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
-from dra_kit.cel import types
-from dra_kit.cel.declarations import Overload, functions
+from dra_kit.cel import declarations, types
+from dra_kit.cel.declarations import Overload
 from dra_kit.cel.types import Type, list_of, map_of, optional_of, type_of_type
 
 # ResourceSlice limits of resource.k8s.io/v1 (Kubernetes 1.37), from which worst-case costs are estimated
@@ -78,7 +78,7 @@ class Environment(Struct, frozen=True):
         function = function.removeprefix(".")
         if function == "includes" and not self.list_type_attributes:
             return ()
-        return functions().get(function, ())
+        return declarations.overloads(function)
 
 
 @cache

@@ -6,15 +6,17 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.manifests.limits import MANIFESTS, Limits
-from dra_kit.manifests.positions import Place, Positions
 from dra_kit.manifests.text import TextDocument, decoded, documents, items
 from dra_kit.manifests.unreadable import Unreadable
+
+if TYPE_CHECKING:
+    from dra_kit.manifests.positions import Place, Positions
 
 
 @dataclass(frozen=True)
@@ -89,11 +91,15 @@ class Document:
     @cached_property
     def positions(self) -> Positions:
         """The places of its fields."""
+        from dra_kit.manifests.positions import Positions  # of a finding: what is applied has none
+
         return Positions(self.file.text, self.source.root, self.path)
 
     @property
     def duplicates(self) -> list[tuple[str, Place]]:
         """Paths of keys that stand twice in one mapping of the document, with the place of the second one."""
+        from dra_kit.manifests.positions import Place
+
         return [(path, Place(node.start, node.end)) for path, node in self.source.repeated()]
 
 
@@ -118,6 +124,8 @@ class Reading(Struct):
     @property
     def place(self) -> Place:
         """Where the problem is."""
+        from dra_kit.manifests.positions import Place
+
         start = 0 if self.error is None else min(self.error.start, max(len(self.file.text) - 1, 0))
         return Place(start, start + 1)
 

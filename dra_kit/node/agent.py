@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dra_kit.author.context import NodeInfo
 from dra_kit.author.devices.inventory import Inventory
@@ -51,10 +51,6 @@ from dra_kit.node.slices.of_no_node import of_no_node
 from dra_kit.node.slices.scope import NodeScope
 from dra_kit.node.state.store import Store
 from dra_kit.node.steps import Step, reached
-from dra_kit.node.undertaking.devices import KnownDevices
-from dra_kit.node.undertaking.mode import Undertaking
-from dra_kit.node.undertaking.remaining import Remaining
-from dra_kit.node.undertaking.service import LastCalls, WithoutCode
 from dra_kit.node.upkeep.leftovers import Leftovers
 from dra_kit.node.upkeep.mending import Mending
 from dra_kit.node.upkeep.orphans import Orphans
@@ -72,6 +68,9 @@ from dra_kit.publishing.inventory import CurrentInventory
 from dra_kit.publishing.publisher import Publisher
 from dra_kit.publishing.scope import node_source
 from dra_kit.resource.reference import ClaimReference
+
+if TYPE_CHECKING:
+    from dra_kit.node.undertaking.mode import Undertaking
 
 logger: logging.Logger = logging.getLogger(__name__)
 DRAIN: Final = 20.0
@@ -212,7 +211,7 @@ class Agent:
             self._advertised.replace(Inventory(pools=[]), {})
             if not self._undertaking.has_code:
                 inventory.replace(Inventory(pools=[]), {})
-            end = Remaining(
+            end = self._undertaking.remaining(
                 name, self._store, checkpoint, publisher, title=self._classes.title,
                 all_known=lambda: self._unrecorded.has_looked or not driver.effects, ended=self._nothing_left,
             )  # fmt: skip
@@ -236,7 +235,7 @@ class Agent:
         if self._undertaking is None:
             self.supervisor.add(self._discovery, after=startup)
         elif self._undertaking.has_code:
-            self.supervisor.add(KnownDevices(self._discovery), after=startup)
+            self.supervisor.add(self._undertaking.devices(self._discovery), after=startup)
         for part in (self._health, self._policy):
             if part is not None:
                 self.supervisor.add(part, after=startup)
@@ -280,8 +279,8 @@ class Agent:
         name, service = self._driver.name, self._service
         calls: NodeService = service
         if self._undertaking is not None:
-            code = None if self._undertaking.has_code else WithoutCode(self._engine.is_in_force, self._classes.title)
-            calls = LastCalls(service, self._store, name, boot_id, without_code=code)
+            in_force, title = self._engine.is_in_force, self._classes.title
+            calls = self._undertaking.calls(service, self._store, name, boot_id, is_in_force=in_force, title=title)
         self._calls = MeasuredService(calls)
         streams = None if self._health is None else self._health.streams
         return KubeletConnection.of(name, self._settings, service, calls=self._calls, health=streams)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dra_kit.author.calling import call
 from dra_kit.author.context import Context
 from dra_kit.author.driver import Driver
-from dra_kit.author.effects.child_process import ChildProcess, ChildRunner
-from dra_kit.author.effects.cluster_object import ClusterObject, ObjectKeeper
 from dra_kit.author.effects.effect import Effect
 from dra_kit.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from dra_kit.author.effects.child_process import ChildRunner
+    from dra_kit.author.effects.cluster_object import ObjectKeeper
 
 EffectT = TypeVar("EffectT", bound=Effect[Any, Any])
 
@@ -70,6 +72,9 @@ class Hardware:
         """Return the same for whoever only looks at it, from any thread; without the handle before that is there."""
         if self._handle is not None:
             effect = effect.with_hardware(self._handle)
+        from dra_kit.author.effects.child_process import ChildProcess  # few drivers have effects, and so come here
+        from dra_kit.author.effects.cluster_object import ClusterObject
+
         if isinstance(effect, ChildProcess) and self._runner is not None:
             return effect.with_runner(self._runner)
         if isinstance(effect, ClusterObject) and self._keeper is not None:

@@ -20,7 +20,6 @@ from dra_kit.node.hardware import Hardware
 from dra_kit.node.server_facts import ServerFacts
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.steps import Step, reached
-from dra_kit.plugin.health import HealthStreams
 from dra_kit.plugin.registration import RegistrationServer, RegistrationStatus
 from dra_kit.plugin.server import PluginServer
 from dra_kit.plugin.service import NodeService
@@ -30,6 +29,7 @@ from dra_kit.publishing.publisher import Publisher
 
 if TYPE_CHECKING:
     from dra_kit.kube.operator.operator import OperatorThread
+    from dra_kit.plugin.health import HealthStreams
 
 logger: logging.Logger = logging.getLogger(__name__)
 

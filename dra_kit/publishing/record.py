@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from dra_kit.process.metrics import families
-from dra_kit.process.metrics.families import Reading
+if TYPE_CHECKING:
+    from dra_kit.process.metrics.families import Reading
 
 
 class PublicationRecord(Struct):
@@ -28,6 +29,8 @@ class PublicationRecord(Struct):
 
     def readings(self) -> Iterator[Reading]:
         """Yield the numbers of now; from any thread."""
+        from dra_kit.process.metrics import families  # when somebody asks
+
         for result in ("success", "error"):
             yield families.PUBLICATIONS.of(self.results[result], result)
         for verb in ("create", "update", "delete"):

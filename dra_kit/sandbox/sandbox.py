@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from msgspec import Struct, field
 
-from dra_kit.apiserver.requests.pod_log import LogOptions, NoLog
 from dra_kit.errors import InternalError
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import RESOURCE_CLAIMS
@@ -23,7 +22,6 @@ from dra_kit.sandbox.cluster.control_plane import ControlPlane
 from dra_kit.sandbox.cluster.directory import mark_of, sandbox_directory
 from dra_kit.sandbox.cluster.informers import Informers
 from dra_kit.sandbox.cluster.kubelet.activity import Activity, DriverEnded
-from dra_kit.sandbox.cluster.pod_log import log_stream, logged_container
 from dra_kit.sandbox.cluster.refusals import Refusals
 from dra_kit.sandbox.cluster.workload.intake import Intake
 from dra_kit.sandbox.cluster.workload.report import ContainerReport
@@ -40,6 +38,7 @@ from dra_kit.scheduler.cycle.decision import Decision
 from dra_kit.values.json import ObjectView
 
 if TYPE_CHECKING:
+    from dra_kit.apiserver.requests.pod_log import LogOptions
     from dra_kit.sandbox.cluster.causes import Cause
 
 
@@ -335,6 +334,9 @@ class Sandbox:
         return self.log.lines
 
     def _pod_log(self, pod: dict[str, Any], options: LogOptions) -> AsyncGenerator[bytes, None]:
+        from dra_kit.apiserver.requests.pod_log import NoLog  # when somebody reads a log
+        from dra_kit.sandbox.cluster.pod_log import log_stream, logged_container
+
         identity = logged_container(pod, options.container, previous=options.previous)
         report = self.container(identity)
         if report is None:

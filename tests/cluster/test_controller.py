@@ -15,7 +15,7 @@ import pytest
 from dra_kit.kube.client import Client
 from dra_kit.kube.connection.credentials import load_credentials
 from dra_kit.kube.resources import EVENTS, LEASES, NAMESPACES, RESOURCE_CLAIMS
-from dra_kit.sandbox.stories.story import load_story
+from dra_kit.sandbox.stories.story_file import load_story
 from dra_kit.sandbox.stories.story_run import run_story
 from tests.cluster.access import Access, granted
 from tests.cluster.node_driver import NodeDriver, RealCluster

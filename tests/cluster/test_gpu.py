@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_kit.sandbox.stories.story import load_story
+from dra_kit.sandbox.stories.story_file import load_story
 from dra_kit.sandbox.stories.story_run import run_story
 from tests.cluster.deployed import wait_until
 from tests.cluster.find import find

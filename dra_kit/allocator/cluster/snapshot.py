@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Hashable, Iterable
+from typing import TYPE_CHECKING
 
 from dra_kit.allocator.cluster.devices import AdvertisedSlice
 from dra_kit.allocator.cluster.nodes import Node
@@ -11,8 +12,11 @@ from dra_kit.allocator.cluster.pools import NodePools, Pool, PoolID
 from dra_kit.allocator.cluster.usage import Usage
 from dra_kit.allocator.gates import Gates
 from dra_kit.resource.slices.lazy import LazySlice
-from dra_kit.resource.v1 import AllocationResult, DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
+from dra_kit.resource.v1 import AllocationResult, DeviceClass, ResourceClaim, ResourceSlice
 from dra_kit.values.json import ObjectView
+
+if TYPE_CHECKING:
+    from dra_kit.resource.v1 import DeviceTaintRule
 
 
 class Snapshot:
@@ -42,7 +46,7 @@ class Snapshot:
     ) -> None:
         self.usage: Usage = Usage()
         self.classes: dict[str, DeviceClass] = {}
-        self._rules = tuple(DeviceTaintRule.model_validate(rule) for rule in taint_rules)
+        self._rules = _taint_rules(taint_rules)
         self._slices: dict[str, list[AdvertisedSlice]] = {}
         self._members: dict[PoolID, list[AdvertisedSlice]] = {}
         self._pools: dict[PoolID, Pool] = {}
@@ -104,7 +108,7 @@ class Snapshot:
 
     def taint(self, rules: Iterable[DeviceTaintRule | ObjectView]) -> None:
         """Replace all DeviceTaintRules."""
-        self._rules = tuple(DeviceTaintRule.model_validate(rule) for rule in rules)
+        self._rules = _taint_rules(rules)
         changed = {
             _pool_of(slice_): None for slices in self._slices.values() for slice_ in slices if slice_.taint(self._rules)
         }
@@ -175,3 +179,11 @@ def _lazy(slice_: LazySlice | ResourceSlice | ObjectView) -> LazySlice:
 
 def _pool_of(slice_: AdvertisedSlice) -> PoolID:
     return PoolID(slice_.spec.driver, slice_.spec.pool.name)
+
+
+def _taint_rules(rules: Iterable[DeviceTaintRule | ObjectView]) -> tuple[DeviceTaintRule, ...]:
+    if not (found := tuple(rules)):
+        return ()
+    from dra_kit.resource.v1 import DeviceTaintRule  # few clusters have one
+
+    return tuple(map(DeviceTaintRule.model_validate, found))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from dra_kit.resource.v1 import DeviceTaint, DeviceTaintSelector, DeviceToleration
+if TYPE_CHECKING:
+    from dra_kit.resource.v1 import DeviceTaint, DeviceTaintSelector, DeviceToleration
 
 
 def covers(selector: DeviceTaintSelector | None, device: tuple[str, str, str]) -> bool:

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 import aiohttp
 from msgspec.structs import replace
 
+from dra_kit.apiserver.admission.configured import BINDINGS, MUTATING, POLICIES, VALIDATING
 from dra_kit.apiserver.admission.matching import matching_version, selected
 from dra_kit.apiserver.admission.policies.requests import Shown
 from dra_kit.apiserver.answers import Refusal, forbidden, internal
@@ -32,12 +33,7 @@ _DEFAULT_SECONDS: Final = 10
 ServiceAddress: TypeAlias = Callable[[str, str, int], str]
 """The base URL of a Service: called with its namespace, name and port."""
 
-_VALIDATING: Final = "validatingwebhookconfigurations.admissionregistration.k8s.io"
-_MUTATING: Final = "mutatingwebhookconfigurations.admissionregistration.k8s.io"
-_EXEMPT: Final = {
-    _VALIDATING, _MUTATING, "validatingadmissionpolicies.admissionregistration.k8s.io",
-    "validatingadmissionpolicybindings.admissionregistration.k8s.io",
-}  # fmt: skip
+_EXEMPT: Final = {VALIDATING, MUTATING, POLICIES, BINDINGS}
 
 
 class _CallFailed(Exception):
@@ -122,7 +118,7 @@ class Webhooks:
             Refusal: one refuses, or cannot be asked and must be.
         """
         obj = write.obj
-        for webhook, conditions in self._configured(_MUTATING, write):
+        for webhook, conditions in self._configured(MUTATING, write):
             shown = replace(write, obj=None if obj is None else write.api.pruned(write.kind, obj))
             api_version = _asked_version(webhook, conditions, shown)
             if api_version is None:
@@ -138,7 +134,7 @@ class Webhooks:
         Raises:
             Refusal: one refuses, or cannot be asked and must be.
         """
-        for webhook, conditions in self._configured(_VALIDATING, write):
+        for webhook, conditions in self._configured(VALIDATING, write):
             if (api_version := _asked_version(webhook, conditions, write)) is not None:
                 await self._ask(webhook, write, api_version, warnings)
 

@@ -11,7 +11,6 @@ from dra_kit.apiserver.answers import Refusal, bad_request, method_not_allowed, 
 from dra_kit.apiserver.api import Answer, Api, Request
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.kinds.workloads import SCALABLE
-from dra_kit.apiserver.requests.pod_log import LogOptions, NoLog, container_of
 from dra_kit.apiserver.storage import Stored
 from dra_kit.apiserver.subresources.binding import bind
 from dra_kit.apiserver.subresources.eviction import evict
@@ -108,6 +107,8 @@ def _log(api: Api, kind: Kind, request: Request) -> AsyncGenerator[bytes, None] 
     target = request.target
     if request.method == "HEAD":
         raise method_not_allowed()
+    from dra_kit.apiserver.requests.pod_log import LogOptions, NoLog, container_of  # when somebody reads a log
+
     options = LogOptions.parse(request.query, target.name)
     pod = _stored(api, kind, request).object
     options = replace(options, container=container_of(pod, options.container))

@@ -11,7 +11,6 @@ from typing import Any, Generic, Self, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from dra_kit.author.config.cost import check_cost
 from dra_kit.author.config.opaque import OpaqueConfig
 from dra_kit.author.config.problems import (
     MOST_PROBLEMS,
@@ -56,6 +55,8 @@ class ConfigDecoder(Generic[ConfigT]):
                     f"configs {self._models[key].__name__} and {model.__name__} are both {key[0]}, kind {key[1]}; "
                     "give one another kind= or api_version="
                 )
+            from dra_kit.author.config.cost import check_cost  # of the first model: many drivers have none
+
             check_cost(model)
         self._older = frozenset(self._models.values()) - frozenset(kinds)
         self._settings: BaseModel | None = None

@@ -44,6 +44,15 @@ def kind_of(value: object) -> str:
     return "None" if value is None else type(value).__name__
 
 
+def build_where_written(cls: type[BaseModel]) -> None:
+    """Build an author's model at once: an error in it is raised where it is written.
+
+    Those of dra-kit are built when the first object is made of them: pydantic takes 1 ms or more for each.
+    """
+    if not cls.__module__.startswith("dra_kit."):
+        cls.model_rebuild(raise_errors=False)  # a class that is still to come is waited for, as pydantic does
+
+
 class AuthorModel(BaseModel):
     """Immutable and strict; an argument that does not exist, or does not fit, is an error at the line that wrote it.
 
@@ -52,11 +61,20 @@ class AuthorModel(BaseModel):
     """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
-        extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        arbitrary_types_allowed=True,
+        defer_build=True,  # a driver uses few of them
     )
     error_class_: ClassVar[type[DraKitError]] = InvalidDevice
     tells_values_: ClassVar[bool] = True
     """Whether errors show wrong values; where these may be secrets they name the type."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        build_where_written(cls)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:

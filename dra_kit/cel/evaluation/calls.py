@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 
 from dra_kit.cel.cost.charges import SORTED_TYPES, Charge, charge_of
 from dra_kit.cel.cost.meter import Frame
-from dra_kit.cel.declarations import Overload, all_functions
+from dra_kit.cel.declarations import Overload, all_overloads
 from dra_kit.cel.evaluation.code import Code, Guard, Run, classes_of, constant, guard_of
 from dra_kit.cel.failure import Failure, Panic, Refusal, no_such_overload
 from dra_kit.cel.functions.regex import compile_pattern
@@ -48,7 +48,7 @@ def compile_call(node: Call, operands: Sequence[Code]) -> Code:
     Raises:
         Refusal: a constant cannot be converted, or is no regular expression.
     """
-    overloads = [one for one in all_functions()[node.function] if one.id in node.overloads]
+    overloads = [one for one in all_overloads(node.function) if one.id in node.overloads]
     overloads = [one for one in overloads if one.member == (node.target is not None)]
     only = overloads[0].id if len(overloads) == 1 else ""
     charge = charge_of(node.function, only)
@@ -187,7 +187,7 @@ def _is_certain(node: Node, declared: Type) -> bool:
         return node.value is not None  # null fits many types, and is of none of them
     if not isinstance(node, Call) or len(node.overloads) != 1 or declared.parameters:
         return False
-    made = [one for one in all_functions().get(node.function, ()) if one.id == node.overloads[0]]
+    made = [one for one in all_overloads(node.function) if one.id == node.overloads[0]]
     return bool(made) and made[0].result == declared and made[0].compute is not None
 
 

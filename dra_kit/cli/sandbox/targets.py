@@ -70,7 +70,7 @@ def load_stories(folders: Sequence[Path]) -> tuple[Story, ...]:
     """
     if not folders:
         return ()
-    from dra_kit.sandbox.stories.story import EXPECT_FILE, find_stories, load_story
+    from dra_kit.sandbox.stories.story_file import EXPECT_FILE, find_stories, load_story
 
     found: list[Path] = []
     for folder in folders:

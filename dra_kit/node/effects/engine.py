@@ -21,7 +21,6 @@ from dra_kit.node.effects.understanding import (
     write_outcome,
 )
 from dra_kit.node.effects.undoing import Undoing
-from dra_kit.node.effects.without_class import undo_of
 from dra_kit.node.hardware import Hardware
 from dra_kit.node.locks.named import Locks
 from dra_kit.node.state.records import EffectRecord
@@ -89,6 +88,8 @@ class EffectEngine:
             NotYet: ``apply`` says so; the intent stays.
             PrepareError: it conflicts with an effect of another claim, or ``apply`` failed.
         """
+        from dra_kit.node.effects.without_class import undo_of  # of the first effect: few drivers have any
+
         spec, defaults = self._classes.written(effect)
         effect = await self._hardware.bound(effect)
         keys = keys_of(effect)

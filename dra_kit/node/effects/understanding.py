@@ -9,7 +9,6 @@ from typing import Any, Final, NamedTuple, TypeVar
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
-from dra_kit.author.effects.child_process import ChildProcess
 from dra_kit.author.effects.effect import Effect
 from dra_kit.errors import ConfigurationError, DraKitError, TransientError
 from dra_kit.node.state.records import EffectRecord
@@ -48,6 +47,10 @@ class EffectClasses:
     @property
     def runs_programs(self) -> bool:
         """Whether there may be programs to start, to find again, or to end."""
+        if not self._known:
+            return False
+        from dra_kit.author.effects.child_process import ChildProcess
+
         return any(issubclass(effect, ChildProcess) for effect in self._known.values())
 
     def check(self, stored: Sequence[EffectRecord]) -> None:

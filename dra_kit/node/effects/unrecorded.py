@@ -10,14 +10,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from dra_kit.errors import DraKitError
-from dra_kit.node.effects.marks import Finder, Mark
 from dra_kit.node.effects.understanding import EffectClasses
 from dra_kit.node.locks.named import Locks
 from dra_kit.node.state.records import UNKNOWN_BOOT
 from dra_kit.node.state.store import Store
+
+if TYPE_CHECKING:
+    from dra_kit.node.effects.marks import Finder, Mark
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from dra_kit.errors import DraKitError
 from dra_kit.plugin.service import NodeService, PreparedDevice
-from dra_kit.process.metrics.families import KUBELET_CALL_SECONDS, KUBELET_CLAIMS, Reading
 from dra_kit.process.metrics.measures import CALL_SECONDS, Durations, Words
 from dra_kit.process.tracing import span
 from dra_kit.resource.reference import ClaimReference
+
+if TYPE_CHECKING:
+    from dra_kit.process.metrics.families import Reading
 
 Method: TypeAlias = Literal["prepare", "unprepare"]
 
@@ -65,6 +67,8 @@ class MeasuredService:
 
     def readings(self) -> Iterator[Reading]:
         """Yield what was counted."""
+        from dra_kit.process.metrics.families import KUBELET_CALL_SECONDS, KUBELET_CLAIMS  # when somebody asks
+
         for key, durations in list(self._seconds.items()):
             yield KUBELET_CALL_SECONDS.of(durations, *key)
         for labels, count in list(self._claims.items()):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from dra_kit.node.operation.measured import MeasuredService
-from dra_kit.node.operation.readings import NodeReadings
 from dra_kit.node.operation.server import OperationServer
 from dra_kit.node.operation.status import NodeStatus, NodeView
 from dra_kit.node.settings import NodeSettings
@@ -15,6 +14,9 @@ from dra_kit.operation.socket import STATUS, WHO
 from dra_kit.plugin.sockets import operation_link, operation_socket
 from dra_kit.process.metrics.registry import Metrics
 from dra_kit.process.watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from dra_kit.process.metrics.families import Reading
 
 
 def operation_of(
@@ -40,7 +42,13 @@ def operation_of(
         ConfigurationError: the path of the socket is too long.
     """
     driver, prepared = view.prepared.driver, view.prepared
-    readings = NodeReadings(view, asyncio.get_running_loop(), calls, watchdog, kopf_restarts)
+    loop = asyncio.get_running_loop()
+
+    def readings() -> Iterator[Reading]:
+        from dra_kit.node.operation.readings import NodeReadings  # when somebody asks for numbers
+
+        return NodeReadings(view, loop, calls, watchdog, kopf_restarts)()
+
     metrics.read(readings, driver=driver)
 
     async def who() -> Mapping[str, Any]:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from dra_kit.errors import DraKitError
 from dra_kit.node.state.records import ClaimRecord
 from dra_kit.node.state.store import Store
-from dra_kit.operation.who.by_kubelet import held_use
-from dra_kit.operation.who.device_use import DeviceUse, with_users
 from dra_kit.plugin.pod_resources import held_devices, pod_resources_socket
+
+if TYPE_CHECKING:
+    from dra_kit.operation.who.device_use import DeviceUse
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -60,11 +62,16 @@ class PreparedDevices:
             self._reported = str(error)
             return uses
         self._reported = ""
+        from dra_kit.operation.who.by_kubelet import held_use  # when somebody asks
+        from dra_kit.operation.who.device_use import with_users
+
         own = {use.allocation for use in uses}
         # what the kubelet knows and no record does is being released, or was prepared by a release that is gone
         return with_users(uses, (user for user in map(held_use, held) if user.allocation in own))
 
     def _of(self, record: ClaimRecord) -> Iterator[DeviceUse]:
+        from dra_kit.operation.who.device_use import DeviceUse  # when somebody asks
+
         for item in record.devices:
             use = DeviceUse(
                 driver=self.driver,

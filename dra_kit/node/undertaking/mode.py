@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from msgspec import Struct
 
 from dra_kit.node.effects.understanding import EffectClasses
+from dra_kit.node.state.records import EffectRecord
+from dra_kit.node.state.store import Store
+from dra_kit.node.undertaking.devices import KnownDevices
+from dra_kit.node.undertaking.remaining import Remaining
+from dra_kit.node.undertaking.service import LastCalls, WithoutCode
+from dra_kit.plugin.kubelet_checkpoint import KubeletCheckpoint
+from dra_kit.plugin.service import NodeService
+from dra_kit.publishing.discovery import Discovery
+from dra_kit.publishing.publisher import Publisher
 
 
 class Undertaking(Struct, frozen=True, kw_only=True):
-    """What is different from an ordinary node.
+    """What is different from an ordinary node, and the parts that this takes: no other node loads them.
 
     Attributes:
         classes: undo what is in force; None for the driver's own effect classes.
@@ -22,3 +33,35 @@ class Undertaking(Struct, frozen=True, kw_only=True):
     def has_code(self) -> bool:
         """Whether the driver's own code is here."""
         return self.classes is None
+
+    def devices(self, discovery: Discovery) -> KnownDevices:
+        """Return the part that takes the place of a discovery."""
+        return KnownDevices(discovery)
+
+    def calls(
+        self,
+        service: NodeService,
+        store: Store,
+        driver: str,
+        boot_id: str,
+        *,
+        is_in_force: Callable[[EffectRecord], bool],
+        title: Callable[[EffectRecord], str],
+    ) -> LastCalls:
+        """Return what takes the place of a service; see :class:`LastCalls` and :class:`WithoutCode`."""
+        without_code = None if self.has_code else WithoutCode(is_in_force, title)
+        return LastCalls(service, store, driver, boot_id, without_code=without_code)
+
+    def remaining(
+        self,
+        driver: str,
+        store: Store,
+        checkpoint: KubeletCheckpoint,
+        publisher: Publisher,
+        *,
+        title: Callable[[EffectRecord], str],
+        all_known: Callable[[], bool],
+        ended: Callable[[], None],
+    ) -> Remaining:
+        """Return the part that watches what is left; see :class:`Remaining`."""
+        return Remaining(driver, store, checkpoint, publisher, title=title, all_known=all_known, ended=ended)

@@ -59,7 +59,7 @@ class APIModel(BaseModel, frozen=True):
                 raise
         return super().model_validate(cleaned, **options)
 
-    @model_serializer(mode="wrap")
+    @model_serializer(mode="wrap", return_type=dict[str, Any])  # named: pydantic looks it up anew for each model
     def _omit_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         data: dict[str, Any] = handler(self)
         for name, field in type(self).model_fields.items():

@@ -171,6 +171,9 @@ class ResourceClaimSpec(APIModel, frozen=True):
     devices: DeviceClaim = Field(default_factory=DeviceClaim)
 
 
+DeviceClaim.model_rebuild()  # before those that have it: they take what it is built of
+
+
 class ResourceClaim(APIModel, frozen=True):
     """A request for devices and its outcome."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from dra_kit.resource import v1, v1alpha3
+from dra_kit.resource import v1
 from dra_kit.resource.fielderror import FieldError, forbidden
 from dra_kit.resource.gates import FeatureGates
 from dra_kit.resource.validation.claims.claims import validate_claim_spec
@@ -51,6 +51,8 @@ def validate_new(obj: Object, kind: str, gates: FeatureGates) -> list[FieldError
         case "ResourceClaimTemplate":
             return validate_template(v1.ResourceClaimTemplate.model_validate(whole), gates)
         case "ResourcePoolStatusRequest":
+            from dra_kit.resource import v1alpha3  # an alpha kind, which hardly any cluster serves
+
             return validate_pool_status_request(v1alpha3.ResourcePoolStatusRequest.model_validate(whole))
         case "ResourceSlice":
             fractional = "DRAFractionalCapacityRange" in gates

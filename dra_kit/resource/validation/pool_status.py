@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from dra_kit.resource import v1alpha3
 from dra_kit.resource.fielderror import FieldError, declarative, invalid
 from dra_kit.resource.validation.fields.formats import declared_driver_name, declared_pool_name, full_name
+
+if TYPE_CHECKING:
+    from dra_kit.resource import v1alpha3
 
 LIMIT_MAX: Final = 1000
 _IMMUTABLE: Final = "field is immutable"

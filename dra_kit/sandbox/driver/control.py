@@ -17,7 +17,6 @@ from dra_kit.sandbox.driver.drivers import SandboxDriver
 from dra_kit.sandbox.driver.node import SandboxNode
 from dra_kit.sandbox.driver.node_driver import NodeDriver
 from dra_kit.sandbox.driver.release import Release
-from dra_kit.sandbox.driver.roles.killable import Crash
 from dra_kit.sandbox.driver.roles.operators import Operators
 from dra_kit.sandbox.driver.settings.edited_files import read_files, redirected, replace_files
 from dra_kit.values.nearest import did_you_mean
@@ -152,6 +151,8 @@ class SandboxControl:
             raise ConfigurationError(f"there is no step {name!r}{hint} it may be {', '.join(Step.__members__)}")
         if colon and not (count.isascii() and count.isdigit() and int(count)):
             raise ConfigurationError(f"{step!r}: behind the colon is which time it is; write {name}:2 for the second")
+        from dra_kit.sandbox.driver.roles.killable import Crash  # for stories that kill the driver
+
         for node in self.nodes:
             self.on(node).crash_at(Crash(Step[name], int(count or 1)))
 

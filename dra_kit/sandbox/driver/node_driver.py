@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pydantic import BaseModel
 
@@ -19,9 +19,11 @@ from dra_kit.sandbox.cluster.kubelet.dra.plugin import PluginClient
 from dra_kit.sandbox.cluster.kubelet.node import NodeKubelet
 from dra_kit.sandbox.driver.calm import Calm
 from dra_kit.sandbox.driver.release import Release
-from dra_kit.sandbox.driver.roles.killable import Crash
 from dra_kit.sandbox.driver.roles.node_role import NodeRole, RoleInThread
-from dra_kit.sandbox.driver.roles.process_role import RoleInProcess
+
+if TYPE_CHECKING:  # processes of their own are for what is killed: see _in_process
+    from dra_kit.sandbox.driver.roles.killable import Crash
+    from dra_kit.sandbox.driver.roles.process_role import RoleInProcess
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -181,8 +183,8 @@ class NodeDriver:
     async def lose_power(self) -> None:
         """End as the node does: killed where it is a process."""
         role, self._role = self._role, None
-        if isinstance(role, RoleInProcess):
-            await self._killed(role)
+        if (process := _in_process(role)) is not None:
+            await self._killed(process)
         elif role is not None:
             await self._stopped(role)
 
@@ -232,6 +234,8 @@ class NodeDriver:
         settings = self._settings(pod_uid)
         role: NodeRole
         if self.in_process:
+            from dra_kit.sandbox.driver.roles.process_role import RoleInProcess
+
             self._processes += 1
             role = RoleInProcess(release, settings, self._directory / str(self._processes), self.crash)
             if self._keeping is None:
@@ -258,32 +262,34 @@ class NodeDriver:
 
     async def _has_crashed(self, role: NodeRole) -> bool:
         """Return whether it has killed itself after a step; it is not there any more then."""
-        if not isinstance(role, RoleInProcess) or not (step := role.crashed_at):
+        process = _in_process(role)
+        if process is None or not (step := process.crashed_at):
             return False
         if self._role is role:
             self._role = self.crash = None
-            await self._killed(role, step)
+            await self._killed(process, step)
         return True
 
     def _own_process(self) -> RoleInProcess:
-        if not isinstance(self._role, RoleInProcess):
+        process = _in_process(self._role)
+        if process is None:
             why = "does not run" if self._role is None else "runs in a thread here"
             raise ConfigurationError(
                 f"driver {self.name} {why} and cannot be killed; mark the test with @pytest.mark.dra_process, which "
                 "gives it a process of its own"
             )
-        return self._role
+        return process
 
     async def _up(self, role: NodeRole, before: Collection[PluginClient]) -> bool:
         """Wait until a driver is ready and the kubelet has a connection to it; False where it is killed before.
 
         It may serve the kubelet before it is ready, and so come to the step after which it is killed.
         """
-        last, loaded = time.monotonic() + _LOADS, False
+        last, loaded, process = time.monotonic() + _LOADS, False, _in_process(role)
         while not (role.ready and any(item.connected and item not in before for item in self._plugins())):
             if role.begun and not loaded:
                 last, loaded = time.monotonic() + _COMES_UP, True
-            if isinstance(role, RoleInProcess) and role.killed:
+            if process is not None and process.killed:
                 return False
             if role.failure or time.monotonic() > last:
                 reason = role.failure or _late(role, loaded=loaded)
@@ -299,3 +305,12 @@ def _late(role: NodeRole, *, loaded: bool) -> str:
     missing = "the kubelet is not connected to it" if role.ready else "not all of its parts are ready"
     calls = "; not returned: " + ", ".join(role.calls()) if role.calls() else ""
     return f"within {_COMES_UP:g} s {missing}{calls}; see its log for what startup and discover wait for"
+
+
+def _in_process(role: NodeRole | None) -> RoleInProcess | None:
+    """Return a role that has a process of its own; None for one in a thread, and where there is none."""
+    if role is None or isinstance(role, RoleInThread):
+        return None
+    from dra_kit.sandbox.driver.roles.process_role import RoleInProcess
+
+    return role if isinstance(role, RoleInProcess) else None

@@ -24,7 +24,6 @@ from dra_kit.sandbox.stories.objects import in_order
 from dra_kit.sandbox.stories.result import Failure
 from dra_kit.sandbox.stories.stage import Made
 from dra_kit.sandbox.stories.story import Step, Story
-from dra_kit.sandbox.stories.story_model import Expectation
 from dra_kit.sandbox.timeline.records import PodExplained
 from dra_kit.scheduler.pods import key_of, shown
 from dra_kit.values.json import ObjectView
@@ -70,7 +69,7 @@ class Files(RunObserver):
         if not manifests:
             names = ", ".join(map(str, paths))
             raise ConfigurationError(f"-f {names}: there is no Kubernetes object; write one, or leave out -f")
-        return Story("-f", {}, (Step(manifests, {}, {}, (), Expectation(), completion=self),), (), own_namespace=False)
+        return Story("-f", {}, (Step(manifests, {}, {}, (), completion=self),), (), own_namespace=False)
 
     # --- dra_kit.sandbox.stories.completion.Completion
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 from typing_extensions import override
 
-from dra_kit.sandbox.stories.expectations.facts import Facts
 from dra_kit.sandbox.stories.observer import StoryObserver
 from dra_kit.sandbox.stories.result import Failure
 from dra_kit.sandbox.stories.story import Step, Story
@@ -15,6 +15,9 @@ from dra_kit.sandbox.timeline.feed import TimelineFeed
 from dra_kit.sandbox.timeline.report.problems import PodProblems
 from dra_kit.sandbox.timeline.timeline import Timeline
 from dra_kit.sandbox.timeline.view.live import LiveView
+
+if TYPE_CHECKING:
+    from dra_kit.sandbox.stories.expectations.facts import Facts
 
 
 class Shown(Struct, frozen=True, kw_only=True):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from dra_kit.sandbox.stories.expectations.facts import Facts
 from dra_kit.sandbox.stories.result import Failure
 from dra_kit.sandbox.stories.stage import Made
 from dra_kit.sandbox.stories.story import Step, Story
+
+if TYPE_CHECKING:
+    from dra_kit.sandbox.stories.expectations.facts import Facts
 
 
 class StoryObserver:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dra_kit.kube.resources import RESOURCE_SLICES
-from dra_kit.sandbox.stories.expectations.facts import Cluster, PublishedDevice
+
+if TYPE_CHECKING:
+    from dra_kit.sandbox.stories.expectations.facts import Cluster, PublishedDevice
 
 PARTIAL: Final = "a part"
 """Stands for a pool some slices of which are yet to come."""
@@ -63,6 +65,8 @@ async def _slices(cluster: Cluster) -> Sequence[Mapping[str, Any]]:
 
 
 def _device(item: Mapping[str, Any], device: Mapping[str, Any]) -> PublishedDevice:
+    from dra_kit.sandbox.stories.expectations.facts import PublishedDevice  # a story asks for them, -f never
+
     return PublishedDevice(
         name=device["name"],
         pool=item["spec"]["pool"]["name"],

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from dra_kit.errors import NotFound
 from dra_kit.kube.resources import NAMESPACES, RESOURCE_CLAIMS
-from dra_kit.sandbox.stories.expectations.facts import Cluster
 from dra_kit.sandbox.stories.published import device_texts
 from dra_kit.scheduler.pods import held, key_of
 from dra_kit.values.json import ObjectView
+
+if TYPE_CHECKING:
+    from dra_kit.sandbox.stories.expectations.facts import Cluster
 
 
 @dataclass(slots=True)

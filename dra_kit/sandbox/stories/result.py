@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from dra_kit.sandbox.stories.expectations.facts import PodFacts
 from dra_kit.sandbox.stories.expectations.outcome import Outcome
 from dra_kit.sandbox.stories.expectations.verdict import Mismatch
+
+if TYPE_CHECKING:
+    from dra_kit.sandbox.stories.expectations.facts import PodFacts
 
 
 class Failure(Struct, frozen=True):

@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -20,13 +20,15 @@ from dra_kit.sandbox.cluster.controllers.workloads.controller import FOLLOWED as
 from dra_kit.sandbox.cluster.served_kinds import ServedKinds
 from dra_kit.sandbox.cluster.slow_calls import PATIENCE
 from dra_kit.sandbox.stories import published
-from dra_kit.sandbox.stories.expectations.facts import Cluster, DriverControl, Facts, PublishedDevice, gather
 from dra_kit.sandbox.stories.expectations.rollout import pods_of
 from dra_kit.sandbox.stories.manifests import Manifest
 from dra_kit.sandbox.stories.objects import apply_object, in_namespace
 from dra_kit.sandbox.stories.remains import Remains
 from dra_kit.scheduler.pods import held
 from dra_kit.values.json import ObjectView
+
+if TYPE_CHECKING:
+    from dra_kit.sandbox.stories.expectations.facts import Cluster, DriverControl, Facts, PublishedDevice
 
 POLL_SECONDS = 0.3
 """Seconds between two looks at the cluster; the first ones follow sooner."""
@@ -249,6 +251,8 @@ class Stage:
 
     async def facts(self, pods: Iterable[str], claims: Iterable[str]) -> Facts:
         """Look at pods and claims."""
+        from dra_kit.sandbox.stories.expectations.facts import gather  # a story asks for them, -f never
+
         return await gather(self._cluster, self.namespace, pods, claims)
 
     async def until_deadline(self, timeout: float | None = None) -> AsyncIterator[None]:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
 from dra_kit.errors import ConfigurationError, KubeError, SandboxError
-from dra_kit.sandbox.stories.completion import Completion
-from dra_kit.sandbox.stories.expectations.facts import ClaimFacts, Cluster, Facts, PodFacts
 from dra_kit.sandbox.stories.expectations.verdict import Mismatch, compare, references
 from dra_kit.sandbox.stories.manifests import Manifest
 from dra_kit.sandbox.stories.observer import StoryObserver
 from dra_kit.sandbox.stories.result import Failure, StoryResult
 from dra_kit.sandbox.stories.stage import Made, Stage, namespace_for
 from dra_kit.sandbox.stories.story import Step, Story
-from dra_kit.sandbox.stories.story_model import DriverActions, Kill, Nothing, Reboot, Upgrade
+
+if TYPE_CHECKING:  # what a story expects and does is loaded when there is one: -f without it is a story, too
+    from dra_kit.sandbox.stories.completion import Completion
+    from dra_kit.sandbox.stories.expectations.facts import ClaimFacts, Cluster, Facts, PodFacts
+    from dra_kit.sandbox.stories.story_model import DriverActions, Expectation
 
 _OF_OTHERS: Final = "default"
 """The namespace of objects that name none, where a story has none of its own."""
@@ -153,14 +155,17 @@ class _Run:
                 await self._inject_health(device, reason, message, step.driver)
         for reference in step.deletes:
             await self._delete(reference)
-        for reference in step.expectation.gone:
+        for reference in step.expectation.gone if step.expectation else ():
             self._made(reference)
 
     async def _judge(self, where: str, step: Step) -> tuple[Facts, Failure | None]:
         """Wait until everything that a step expects is true, or cannot become true any more."""
-        if step.completion is not None:
-            return Facts(), await self._complete(where, step.completion)
-        facts, mismatches = await self._become_true(step)
+        if step.expectation is None:
+            failure = await self._complete(where, step.completion) if step.completion else None
+            from dra_kit.sandbox.stories.expectations.facts import Facts
+
+            return Facts(), failure
+        facts, mismatches = await self._become_true(step.expectation, step.driver)
         self.pods.update(facts.pods)
         self.unseen |= {place: None for place, texts in facts.files.items() if texts is None}
         objects: list[tuple[str, PodFacts | ClaimFacts]] = [*facts.pods.items(), *facts.claims.items()]
@@ -174,15 +179,17 @@ class _Run:
         outcome = await completion.judge(self.stage.created)
         return None if outcome.passed else Failure(where, (), outcome=outcome)
 
-    async def _become_true(self, step: Step) -> tuple[Facts, tuple[Mismatch, ...]]:
-        facts, expectation = Facts(), step.expectation
+    async def _become_true(self, expectation: Expectation, driver: str) -> tuple[Facts, tuple[Mismatch, ...]]:
+        from dra_kit.sandbox.stories.expectations.facts import Facts
+
+        facts = Facts()
         mismatches: tuple[Mismatch, ...] = ()
         async for _ in self.stage.until_deadline():
             pods = references(expectation)
             facts = await self.stage.facts(sorted(pods), expectation.claims)
             if expectation.devices:
                 facts = replace(facts, devices=await self.stage.devices())
-            files = {place: await self.cluster.control(step.driver).files(place) for place in expectation.files}
+            files = {place: await self.cluster.control(driver).files(place) for place in expectation.files}
             facts = replace(facts, present=await self._present(expectation.gone), files=files)
             mismatches = compare(expectation, facts, self.stage.namespace)
             if not mismatches or any(mismatch.final for mismatch in mismatches):
@@ -193,11 +200,13 @@ class _Run:
         made = [item for reference in references if (item := self.stage.find(reference)) is not None]
         return frozenset([str(item) for item in made if not await self.stage.is_gone(item)])
 
-    async def _control(self, actions: DriverActions, name: str) -> None:
+    async def _control(self, actions: DriverActions | None, name: str) -> None:
         """Do to a driver what a step says."""
-        if actions == DriverActions():
+        if actions is None:
             self.cluster.forget_refusals(self.stage.namespace)
             return
+        from dra_kit.sandbox.stories.story_model import DriverActions, Kill, Nothing, Reboot, Upgrade
+
         if actions.reboot is not None:
             name = name or next(iter(self.cluster.drivers), "")  # all are rebooted
         try:

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from dra_kit.allocator.cluster.taints import covers, tolerates
 from dra_kit.resource.pods import pod_claims
-from dra_kit.resource.v1 import DeviceTaint, DeviceTaintSelector, DeviceToleration
+from dra_kit.resource.v1 import DeviceTaint, DeviceToleration
 from dra_kit.scheduler.pods import Key, is_terminal
 from dra_kit.values.json import ObjectView
 
@@ -81,6 +81,8 @@ def published_devices(slices: Iterable[ObjectView]) -> Iterator[tuple[tuple[str,
 
 def selects(rule: ObjectView, device_id: tuple[str, str, str]) -> bool:
     """Whether a DeviceTaintRule is about a device; without a selector it is about none."""
+    from dra_kit.resource.v1 import DeviceTaintSelector  # few clusters have a rule
+
     selector = rule["spec"].get("deviceSelector")
     return selector is not None and covers(DeviceTaintSelector.model_validate(selector), device_id)
 

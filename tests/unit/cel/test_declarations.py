@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dra_kit import cel
-from dra_kit.cel.declarations import Overload, functions
+from dra_kit.cel.declarations import Overload, all_functions, all_overloads, functions, overloads
 from tests.unit.cel.devices import evaluate
 
 RECORDED = Path(__file__).parents[2] / "data/cel/overloads.jsonl"
@@ -33,7 +33,12 @@ def described(overload: Overload) -> dict[str, Any]:
 
 
 def test_the_overloads_of_each_function_are_those_of_kubernetes_and_in_their_order() -> None:
-    assert {name: list(map(described, overloads)) for name, overloads in functions().items()} == recorded()
+    assert {name: list(map(described, declared)) for name, declared in functions().items()} == recorded()
+
+
+def test_each_function_is_found_in_the_libraries_that_declare_it() -> None:
+    assert {name: overloads(name) for name in functions()} == functions()
+    assert {name: all_overloads(name) for name in all_functions()} == all_functions()
 
 
 # the first overload that fits binds the unknown type, so that the other one does not fit any more

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from dra_kit.cli.app import cli
 from dra_kit.node.steps import Step
-from dra_kit.sandbox.stories.story import load_story
+from dra_kit.sandbox.stories.story_file import load_story
 from dra_kit.sandbox.stories.story_model import StoryFile
 
 PAGES = sorted((Path(__file__).resolve().parents[3] / "docs" / "reference").glob("story-*.md"))

@@ -11,6 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from dra_kit.apiserver.admission.configured import BINDINGS, POLICIES
 from dra_kit.apiserver.admission.matching import matching_version, selected
 from dra_kit.apiserver.admission.policies.params import NotConfigured, collect, kind_of
 from dra_kit.apiserver.admission.policies.requests import Shown
@@ -20,9 +21,6 @@ from dra_kit.apiserver.storage import Stored
 from dra_kit.cel.admission.policy import Denial, Policy, compile_policy
 from dra_kit.values.json import Object
 
-_GROUP: Final = "admissionregistration.k8s.io"
-_POLICIES: Final = f"validatingadmissionpolicies.{_GROUP}"
-_BINDINGS: Final = f"validatingadmissionpolicybindings.{_GROUP}"
 _CODES: Final = {"Forbidden": 403, "Invalid": 422, "RequestEntityTooLarge": 413}
 
 
@@ -53,7 +51,7 @@ class Policies:
         Raises:
             Refusal: one of them denies the write; the first one is raised.
         """
-        if write.kind.resource in {_POLICIES, _BINDINGS}:
+        if write.kind.resource in {POLICIES, BINDINGS}:
             return
         shown = Shown(write)
         refused = [one for name in self._bound(write) for one in self._ask(name, write, shown, warnings)]
@@ -63,11 +61,11 @@ class Policies:
     @staticmethod
     def _bound(write: Attributes) -> Iterator[str]:
         """Yield the names of the policies that have bindings, in their order."""
-        bindings = write.api.listed(_BINDINGS)
+        bindings = write.api.listed(BINDINGS)
         yield from sorted({binding["spec"].get("policyName", "") for binding in bindings})
 
     def _ask(self, name: str, write: Attributes, shown: Shown, warnings: list[str]) -> Iterator[_Refused]:
-        stored = write.api.storage.get(_POLICIES, name)
+        stored = write.api.storage.get(POLICIES, name)
         if stored is None:
             return
         spec = stored.object["spec"]
@@ -80,7 +78,7 @@ class Policies:
         except NotConfigured as error:
             yield from _misconfigured(policy, error, name)
             return
-        for binding in list(write.api.listed(_BINDINGS)):
+        for binding in list(write.api.listed(BINDINGS)):
             resources = binding["spec"].get("matchResources")
             if binding["spec"].get("policyName") != name or (resources and _matched(resources, write) is None):
                 continue

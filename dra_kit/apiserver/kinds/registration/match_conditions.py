@@ -6,12 +6,14 @@ Source of the rules: Kubernetes 1.37 ``pkg/apis/admissionregistration/validation
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from dra_kit.cel.admission.policy import Problem
 from dra_kit.resource import names
 from dra_kit.resource.fielderror import FieldError, duplicate, invalid, required, too_many
 from dra_kit.values.json import Object
+
+if TYPE_CHECKING:
+    from dra_kit.cel.admission.policy import Problem
 
 NO_EXPRESSION: Final = "expression is not specified"
 _MAX: Final = 64

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from typing_extensions import override
 
@@ -15,7 +15,7 @@ from dra_kit.apiserver.kinds.resource.claims import ClaimStrategy, TemplateStrat
 from dra_kit.apiserver.kinds.resource.slices import SliceStrategy
 from dra_kit.apiserver.kinds.resource.versioned import GROUP, ResourceStrategy
 from dra_kit.apiserver.kinds.strategy import Context, StatusStrategy, Strategy
-from dra_kit.resource import v1, v1alpha3
+from dra_kit.resource import v1
 from dra_kit.resource.fielderror import FieldError
 from dra_kit.resource.validation.classes import validate_class
 from dra_kit.resource.validation.pool_status import (
@@ -25,6 +25,9 @@ from dra_kit.resource.validation.pool_status import (
 from dra_kit.resource.validation.taint_rules import validate_taint_rule, validate_taint_rule_status
 from dra_kit.values.json import Object
 from dra_kit.values.paths import value_at
+
+if TYPE_CHECKING:
+    from dra_kit.resource import v1alpha3
 
 
 class ClassStrategy(ResourceStrategy):
@@ -93,6 +96,8 @@ class PoolStatusStrategy(ResourceStrategy, StatusStrategy):
 
 
 def _pool_request(obj: Object) -> v1alpha3.ResourcePoolStatusRequest:
+    from dra_kit.resource import v1alpha3  # an alpha kind, of which hardly any cluster has an object
+
     return v1alpha3.ResourcePoolStatusRequest.model_validate({**obj, "spec": obj.get("spec") or {}})
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -101,8 +100,12 @@ def _near(target: str) -> Project | None:
 
 def _project(folder: Path) -> Project:
     file = folder / _FILE
+    if not file.exists():
+        return Project(folder, {})
+    import tomllib  # a driver in a file of its own has none to be read
+
     try:
-        table: Any = tomllib.loads(read_file(file, MANIFESTS).decode()) if file.exists() else {}
+        table: Any = tomllib.loads(read_file(file, MANIFESTS).decode())
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigurationError(f"{file} cannot be read: {error}") from None
     for key in ("tool", "dra-kit"):

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct
 
-from dra_kit.sandbox.stories.expectations.facts import ClaimFacts, ContainerFacts, Facts, PodFacts, PublishedDevice
-from dra_kit.sandbox.stories.story_model import (
-    ClaimExpectation,
-    ContainerExpectation,
-    DeviceExpectation,
-    Expectation,
-    PodExpectation,
-    ValueExpectation,
-)
+if TYPE_CHECKING:  # only what has both is compared
+    from dra_kit.sandbox.stories.expectations.facts import ClaimFacts, ContainerFacts, Facts, PodFacts, PublishedDevice
+    from dra_kit.sandbox.stories.story_model import (
+        ClaimExpectation,
+        ContainerExpectation,
+        DeviceExpectation,
+        Expectation,
+        PodExpectation,
+        ValueExpectation,
+    )
 
 Kind: TypeAlias = Literal["environment", "device_nodes", "mounts"]
 """What of a container has values by name."""

@@ -10,7 +10,7 @@ from dra_kit.process.target import load_drivers
 from dra_kit.sandbox.driver.drivers import SandboxDriver
 from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
 from dra_kit.sandbox.stories.objects import apply
-from dra_kit.sandbox.stories.story import load_story
+from dra_kit.sandbox.stories.story_file import load_story
 from dra_kit.sandbox.stories.story_run import run_story
 
 STORIES = Path(__file__).parents[3] / "cluster" / "for_the_cluster"

@@ -12,7 +12,7 @@ from dra_kit.process.target import load_drivers
 from dra_kit.sandbox.driver.drivers import SandboxDriver, device_classes, project_settings
 from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
 from dra_kit.sandbox.stories.objects import apply
-from dra_kit.sandbox.stories.story import find_stories, load_story
+from dra_kit.sandbox.stories.story_file import find_stories, load_story
 from dra_kit.sandbox.stories.story_run import run_story
 
 PROJECT = Path(__file__).parents[4] / "examples" / "pizza-driver"

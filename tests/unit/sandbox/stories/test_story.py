@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.sandbox.stories.story import Story, find_stories, load_story
+from dra_kit.sandbox.stories.story import Story
+from dra_kit.sandbox.stories.story_file import find_stories, load_story
 
 POD = """\
 apiVersion: v1
@@ -34,6 +35,7 @@ def test_without_steps_everything_is_applied_at_once(tmp_path: Path) -> None:
 
     assert story.name == "lunch"
     assert names(story) == [["a.yaml", "b.yaml"]]
+    assert story.steps[0].expectation is not None
     assert story.steps[0].expectation.pods["guest"].phase == "Running"
     assert story.leftovers == ()
 
@@ -69,7 +71,9 @@ pods:
         environment: {A: "1", B: null, C: {pattern: "[0-9]+"}, D: {same_as: guest/eater/A}, E: {}}
         mounts: {/menu: {same_as: guest/eater//menu}}
 """
-    container = load_story(write(tmp_path, expect)).steps[0].expectation.pods["guest"].containers["eater"]
+    expectation = load_story(write(tmp_path, expect)).steps[0].expectation
+    assert expectation is not None
+    container = expectation.pods["guest"].containers["eater"]
 
     values = {name: value.model_dump(exclude_defaults=True) for name, value in container.environment.items()}
     assert values == {
@@ -205,12 +209,16 @@ steps:
 
     first, second, third = story.steps
     assert story.killed == {""}
+    assert first.actions is not None
     assert first.actions.kill is not None
     assert first.actions.kill.after == "EFFECT_APPLIED"
+    assert first.expectation is not None
     assert first.expectation.gone == ("Pod/guest",)
     assert first.expectation.devices["pizza-1"] is None
+    assert second.actions is not None
     assert second.actions.upgrade is not None
     assert second.actions.upgrade.target == f"{tmp_path}/next.py:driver"
+    assert third.actions is not None
     assert third.actions.upgrade is not None
     assert third.actions.upgrade.target == "next.module"
 

@@ -17,8 +17,8 @@ from dra_kit.sandbox.stories.manifests import Manifest
 from dra_kit.sandbox.stories.observer import StoryObserver
 from dra_kit.sandbox.stories.result import Failure, StoryResult
 from dra_kit.sandbox.stories.stage import Made, namespace_for
-from dra_kit.sandbox.stories.story import Step, Story, load_story
-from dra_kit.sandbox.stories.story_model import Expectation
+from dra_kit.sandbox.stories.story import Step, Story
+from dra_kit.sandbox.stories.story_file import load_story
 from dra_kit.sandbox.stories.story_run import run_story
 from tests.unit.sandbox.stories.story_cluster import DRIVER, Cluster, Control, Object, allocated, runs
 
@@ -230,9 +230,7 @@ def uids(made: Sequence[Made]) -> set[str]:
 
 def of_files(cluster: Cluster, *texts: str) -> Story:
     manifests = tuple(Manifest("order.yaml", yaml.safe_load(text)) for text in texts)
-    return Story(
-        "files", {}, (Step(manifests, {}, {}, (), Expectation(), completion=Done(cluster)),), (), own_namespace=False
-    )
+    return Story("files", {}, (Step(manifests, {}, {}, (), completion=Done(cluster)),), (), own_namespace=False)
 
 
 async def test_objects_without_an_expectation_are_applied_where_they_say_and_deleted(cluster: Cluster) -> None:

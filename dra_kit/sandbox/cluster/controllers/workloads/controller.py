@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from dra_kit.errors import Conflict, KubeError, NotFound
 from dra_kit.kube.client import Client
@@ -19,12 +19,13 @@ from dra_kit.kube.resources import (
     STATEFUL_SETS,
     Resource,
 )
-from dra_kit.sandbox.cluster.controllers.workloads import daemon_sets, deployments, replica_sets, stateful_sets
-from dra_kit.sandbox.cluster.controllers.workloads.plan import Plan
 from dra_kit.sandbox.cluster.controllers.workqueue import WorkQueue
 from dra_kit.sandbox.cluster.informers import Informers
 from dra_kit.scheduler.pods import Key, key_of
 from dra_kit.values.json import ObjectView
+
+if TYPE_CHECKING:
+    from dra_kit.sandbox.cluster.controllers.workloads.plan import Plan
 
 FOLLOWED: Final = (DEPLOYMENTS, REPLICA_SETS, DAEMON_SETS, STATEFUL_SETS)
 _BY_KIND: Final[Mapping[str, Resource]] = {resource.kind: resource for resource in (*FOLLOWED, PODS)}
@@ -113,6 +114,9 @@ class Workloads:
         await self._write_status(_BY_KIND[kind], workload, plan)
 
     def _plan(self, kind: str, workload: ObjectView) -> Plan:
+        # of the first workload: in many clusters there are pods alone
+        from dra_kit.sandbox.cluster.controllers.workloads import daemon_sets, replica_sets, stateful_sets
+
         if kind == DEPLOYMENTS.kind:
             return self._deployment_plan(workload)
         pods = self._owned(PODS, workload)
@@ -124,6 +128,8 @@ class Workloads:
 
     def _deployment_plan(self, deployment: ObjectView) -> Plan:
         """Return the plan, with a deadline: a Deployment that makes no progress for too long is late."""
+        from dra_kit.sandbox.cluster.controllers.workloads import deployments
+
         sets, uid = self._owned(REPLICA_SETS, deployment), deployment["metadata"]["uid"]
         loop = asyncio.get_running_loop()
         counts = [deployment["metadata"]["generation"], *(item.get("status") for item in sets)]
