@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from dra_kit.cel.failure import Failure, no_such_key
-from dra_kit.cel.functions.semvers import Semver
 from dra_kit.cel.values import INT_MAX, INT_MIN, DomainMap
 from dra_kit.values.quantity import Quantity
 from dra_kit.values.semver import Version
@@ -131,6 +130,8 @@ def _scalar(name: str, value: object) -> Any:
     if isinstance(value, str) and _is_unicode(value):
         return str(value)
     if isinstance(value, Version):
+        from dra_kit.cel.functions.semvers import Semver  # few drivers have versions
+
         try:
             return Semver(value)
         except Failure as failure:

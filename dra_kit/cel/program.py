@@ -13,7 +13,6 @@ from dra_kit.cel.device import Device
 from dra_kit.cel.environment import STORED, Environment
 from dra_kit.cel.evaluation.evaluator import Evaluator
 from dra_kit.cel.failure import Failure, Refusal
-from dra_kit.cel.functions.semvers import Semver
 from dra_kit.cel.syntax.parser import parse
 from dra_kit.cel.syntax.reads import Read, reads_of
 from dra_kit.cel.syntax.tree import Node
@@ -120,10 +119,12 @@ class Derived(Expression):
 
 
 def _attribute(value: Any, what: str = "CEL return") -> Any:
-    if type(value) is Semver:
-        return value.version
     if type(value) in {bool, int, str}:
         return value
+    from dra_kit.cel.functions.semvers import Semver  # few drivers have versions
+
+    if type(value) is Semver:
+        return value.version
     raise CelRuntimeError(f"unsupported {what} type: {type_name(value)}", kind="result")
 
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import importlib
 import platform
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
-from click.shell_completion import CompletionItem
 
 from dra_kit import __version__
 from dra_kit.errors import ConfigurationError, DraKitError
 from dra_kit.resource.releases import NEWEST, OLDEST
 from dra_kit.values.nearest import did_you_mean
 from dra_kit.values.printable import printable
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 INTERRUPTED: Final = 130
 """Exit code of a command that Ctrl-C ended, as shells give it (128 + SIGINT)."""
@@ -97,6 +99,8 @@ class LazyGroup(click.Group):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return completions of a word, without importing the commands."""
+        from click.shell_completion import CompletionItem  # for a shell that completes, and for nothing else
+
         names = [CompletionItem(name, help=COMMANDS[name]) for name in sorted(COMMANDS) if name.startswith(incomplete)]
         return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dra_kit.author.effects.child_process import ChildRunner
     from dra_kit.author.effects.cluster_object import ObjectKeeper
 
-EffectT = TypeVar("EffectT", bound=Effect[Any, Any])
+EffectT = TypeVar("EffectT", bound="Effect[Any, Any]")
 
 
 class Hardware:

@@ -7,24 +7,15 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from dra_kit.author.config.opaque import OpaqueConfig
-from dra_kit.author.config.problems import (
-    MOST_PROBLEMS,
-    TEXT_BYTES,
-    Problem,
-    duplicate_keys,
-    instead_of,
-    one_line,
-    one_of,
-    problems_of,
-    short,
-)
 from dra_kit.errors import ConfigurationError, DraKitError, InvalidConfig
-from dra_kit.values.cutting import cut
+
+if TYPE_CHECKING:  # what is wrong with a config is put into words when there is one: many drivers have none
+    from dra_kit.author.config.problems import Problem
 
 ConfigT = TypeVar("ConfigT", bound=OpaqueConfig)
 
@@ -82,6 +73,8 @@ class ConfigDecoder(Generic[ConfigT]):
             InvalidConfig: with the first problems as (path, text), and how many there are beside these; nothing else,
                 whatever the author's validators raise.
         """
+        from dra_kit.author.config.problems import duplicate_keys
+
         model = self._model(parameters)
         body = {key: value for key, value in parameters.items() if key not in {"apiVersion", "kind"}}
         problems = list(duplicate_keys(parameters))
@@ -105,6 +98,8 @@ class ConfigDecoder(Generic[ConfigT]):
         }
 
     def _model(self, parameters: Any) -> type[OpaqueConfig]:
+        from dra_kit.author.config.problems import instead_of, one_of, short
+
         if not self._models:
             raise _invalid("parameters", [("", "this driver takes no configuration; remove the config entry")])
         if not isinstance(parameters, Mapping):
@@ -167,6 +162,8 @@ def _validated(
     try:
         return validate()
     except ValidationError as error:
+        from dra_kit.author.config.problems import problems_of
+
         count = len(problems) + error.error_count()
         found = problems_of(error, model, body, elsewhere)
         raise _first_of(model.kind_, chain(problems, found), count) from None
@@ -180,6 +177,8 @@ def _invalid(what: str, problems: Sequence[Problem]) -> InvalidConfig:
 
 def _first_of(what: str, problems: Iterable[Problem], count: int) -> InvalidConfig:
     """Return the error with the first of so many problems; the others are not even looked at."""
+    from dra_kit.author.config.problems import MOST_PROBLEMS
+
     found = iter(problems)
     reported = list(islice(found, MOST_PROBLEMS))
     omitted = count - len(reported) if next(found, None) else 0
@@ -190,6 +189,9 @@ def _first_of(what: str, problems: Iterable[Problem], count: int) -> InvalidConf
 
 
 def _raised(where: str, error: Exception) -> str:
+    from dra_kit.author.config.problems import TEXT_BYTES, one_line
+    from dra_kit.values.cutting import cut
+
     text = one_line(str(error))
     if not (isinstance(error, DraKitError) and text):
         text = f"{where} raised {type(error).__name__}{f': {text}' if text else ''}"

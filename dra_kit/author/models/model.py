@@ -8,7 +8,6 @@ from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, PlainValidator
 from pydantic_core import CoreSchema
 
 from dra_kit.author.models.containers import with_lax_containers
-from dra_kit.author.models.wording import rule
 from dra_kit.errors import DraKitError, InvalidDevice
 from dra_kit.values.quantity import Quantity
 
@@ -125,6 +124,8 @@ def _text(cls: type[AuthorModel], field: str, problem: dict[str, Any]) -> str:
             return "is required"
         case "value_error":
             return str(problem["msg"]).removeprefix("Value error, ")
+    from dra_kit.author.models.wording import rule  # for mistakes only
+
     value = problem["input"]
     selected = problem["type"] == "literal_error" and isinstance(value, str)  # a misspelt word of a few
     return f"{rule(problem['msg'])}, not {shown(value) if cls.tells_values_ or selected else kind_of(value)}"

@@ -17,7 +17,6 @@ from dra_kit.author.context import Context
 from dra_kit.author.devices.device import Device
 from dra_kit.author.generics import config_classes, type_arguments
 from dra_kit.author.models.model import kind_of
-from dra_kit.author.models.wording import rule
 from dra_kit.author.node_bound import NodeBound
 from dra_kit.author.preparing.claim import AllocatedDevice, Claim, PreparedDevice
 from dra_kit.author.preparing.prepared import Prepared
@@ -215,5 +214,7 @@ def _check_defaults(kind: type[OpaqueConfig]) -> None:
         config = kind()
         kind.model_validate(dict(config), strict=True, by_name=True)
     except ValidationError as error:
+        from dra_kit.author.models.wording import rule  # for mistakes only
+
         text = "; ".join(f"{'.'.join(map(str, detail['loc']))}: {rule(detail['msg'])}" for detail in error.errors())
         raise ConfigurationError(f"config {kind.__name__}: its defaults break its own rules: {text}") from None

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from dra_kit.cel.failure import Failure, Refusal
-from dra_kit.cel.functions.formatting import parse_format
-from dra_kit.cel.functions.regex import compile_pattern
-from dra_kit.cel.functions.time import parse_duration, parse_timestamp
 from dra_kit.cel.syntax.tree import Call, ListNode, Literal, MapNode, Node
 from dra_kit.cel.types import Type, optional_content
 
@@ -20,11 +16,6 @@ _FORMAT_KINDS: Final = {
     "x": frozenset({"int", "uint", "string", "bytes"}),
     "X": frozenset({"int", "uint", "string", "bytes"}),
     "o": frozenset({"int", "uint"}),
-}
-_PARSERS: Final[dict[str, Callable[[str], object]]] = {
-    "matches": compile_pattern,
-    "duration": parse_duration,
-    "timestamp": parse_timestamp,
 }
 _PRINTABLE: Final = frozenset(
     {"list", "map", "int", "uint", "double", "bool", "string", "timestamp", "bytes", "duration", "type", "null"}
@@ -80,12 +71,33 @@ def _check_argument(node: Call, function: str) -> None:
     value = node.arguments[0].value
     try:
         if isinstance(value, str):
-            _PARSERS[function](value)
+            _parse(function, value)
     except Failure:
         raise Refusal(f"invalid {function} argument", node.arguments[0].place) from None
 
 
+def _parse(function: str, text: str) -> None:
+    # few expressions have any of these: the libraries are loaded by those that do
+    match function:
+        case "matches":
+            from dra_kit.cel.functions.regex import compile_pattern
+
+            compile_pattern(text)
+        case "duration":
+            from dra_kit.cel.functions.time import parse_duration
+
+            parse_duration(text)
+        case "timestamp":
+            from dra_kit.cel.functions.time import parse_timestamp
+
+            parse_timestamp(text)
+        case _:
+            pass
+
+
 def _check_format(node: Call) -> None:
+    from dra_kit.cel.functions.formatting import parse_format
+
     target, values = node.target, node.arguments[0]
     if not isinstance(target, Literal) or type(target.value) is not str or not isinstance(values, ListNode):
         return

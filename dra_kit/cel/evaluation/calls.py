@@ -10,7 +10,6 @@ from dra_kit.cel.cost.meter import Frame
 from dra_kit.cel.declarations import Overload, all_overloads
 from dra_kit.cel.evaluation.code import Code, Guard, Run, classes_of, constant, guard_of
 from dra_kit.cel.failure import Failure, Panic, Refusal, no_such_overload
-from dra_kit.cel.functions.regex import compile_pattern
 from dra_kit.cel.syntax.tree import Call, Literal, Node
 from dra_kit.cel.types import FORMAT, SEMVER, Type
 from dra_kit.cel.values import Uint, key_of, type_name
@@ -87,6 +86,8 @@ def _panicking(operand: Run, expected: type) -> Run:
 
 def _check_pattern(node: Call, pattern: Code) -> None:
     if pattern.constant and type(pattern.value) is str:
+        from dra_kit.cel.functions.regex import compile_pattern  # few expressions have one
+
         try:
             compile_pattern(pattern.value)
         except Failure as failure:

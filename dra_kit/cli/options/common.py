@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -19,6 +21,8 @@ def path(**kwargs: Any) -> click.Path:
 
 def complete_target(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete a TARGET to a file or folder."""
+    from click.shell_completion import CompletionItem  # for a shell that completes, and for nothing else
+
     del ctx, param
     return [CompletionItem(incomplete, type="file")]
 

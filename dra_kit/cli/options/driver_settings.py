@@ -15,7 +15,6 @@ from pydantic.fields import FieldInfo
 
 from dra_kit.author.driver import Driver
 from dra_kit.author.models.model import shown
-from dra_kit.author.models.wording import rule
 from dra_kit.errors import ConfigurationError
 
 AUTHOR_PREFIX: Final = "DRIVER_"
@@ -103,6 +102,8 @@ def setting_value(driver: Driver[Any, Any], name: str, text: str) -> object:
 
 
 def _problem(fields: Mapping[str, FieldInfo], detail: dict[str, Any]) -> str:
+    from dra_kit.author.models.wording import rule  # for mistakes only
+
     text = rule(detail["msg"])
     if not detail["loc"] or detail["loc"][0] not in fields:
         return text

@@ -9,20 +9,16 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from click.shell_completion import CompletionItem
 
 from dra_kit.cli.options.common import complete_target, path
 from dra_kit.cli.options.role_command import RoleCommand, target_of
 from dra_kit.cli.options.several_drivers import SET, given_settings
-from dra_kit.cli.sandbox.down import down, how_to_end, how_to_use
 from dra_kit.cli.sandbox.driver import sandbox_driver
-from dra_kit.cli.sandbox.env import env
-from dra_kit.cli.sandbox.list import list_command
-from dra_kit.cli.sandbox.schema import schema_command
 from dra_kit.cli.sandbox.targets import Loaded, load_stories, load_targets
 from dra_kit.errors import ConfigurationError, DraKitError, TargetError
 from dra_kit.process import collection, switching
@@ -30,12 +26,14 @@ from dra_kit.sandbox.timeline.view.printer import EntryPrinter
 from dra_kit.values.nearest import did_you_mean
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from dra_kit.resource.gates import FeatureGates
     from dra_kit.sandbox.run.session import Session
     from dra_kit.sandbox.timeline.view.live import LiveView
 
-COMMANDS: Final = {"down": down, "env": env, "list": list_command, "schema": schema_command}
-"""Words that are no TARGET; a folder of such a name is ``./down``."""
+COMMANDS: Final = {"down": "down", "env": "env", "list": "list_command", "schema": "schema_command"}
+"""Words that are no TARGET, each with the command in the module of that name; a folder of such a name is ``./down``."""
 _HERE: Final = "."
 _SETTLE_SECONDS: Final = 2.0
 """After everything is up, what was loaded is looked through once and never again, and threads take turns as usual."""
@@ -51,7 +49,7 @@ class SandboxCommand(RoleCommand):
         target = target_of(self.params, args)
         if target in COMMANDS:
             args.remove(target)
-            return COMMANDS[target].make_context(f"{info_name} {target}", args, parent, **extra)
+            return _command(target).make_context(f"{info_name} {target}", args, parent, **extra)
         try:
             with _announced(), ExitStack() as until_made:
                 until_made.enter_context(collection.paused())
@@ -88,6 +86,12 @@ class SandboxCommand(RoleCommand):
         if not ctx.resilient_parsing:
             ctx.meta["drivers"], ctx.meta["driver_options"] = load_targets(self.params, args, "--story", loading)
         return click.Command.parse_args(self, ctx, args)
+
+
+def _command(name: str) -> click.Command:
+    """Load the command of one of the words."""
+    command: click.Command = getattr(import_module(f"dra_kit.cli.sandbox.{name}"), COMMANDS[name])
+    return command
 
 
 @contextmanager
@@ -148,6 +152,8 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     words = [word for word in COMMANDS if incomplete and word.startswith(incomplete) and not ctx.params.get("targets")]
     if not words:
         return complete_target(ctx, param, incomplete)
+    from click.shell_completion import CompletionItem  # for a shell that completes, and for nothing else
+
     return [CompletionItem(word) for word in (*words, *sorted(path.name for path in Path().glob(f"{incomplete}*")))]
 
 
@@ -288,6 +294,7 @@ def require_unused(kubeconfig: Path) -> None:
     Raises:
         ConfigurationError: it is that.
     """
+    from dra_kit.cli.sandbox.down import how_to_end
     from dra_kit.sandbox.run.detached import running
 
     for sandbox in running():
@@ -299,6 +306,7 @@ def require_unused(kubeconfig: Path) -> None:
 
 
 def _detach(ctx: click.Context, options: Mapping[str, Any]) -> None:
+    from dra_kit.cli.sandbox.down import how_to_use
     from dra_kit.sandbox.run.detached import detach
 
     if options["stories"]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from dra_kit.kube.connection.credentials import Credentials
 
 
-class Access(NamedTuple):
+class Access(Struct, frozen=True):
     """How one role reaches the API server.
 
     Attributes:

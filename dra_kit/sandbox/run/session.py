@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -28,9 +28,11 @@ from dra_kit.sandbox.stories.story_run import run_story
 from dra_kit.sandbox.timeline.feed import TimelineFeed
 from dra_kit.sandbox.timeline.records import RunEnded
 from dra_kit.sandbox.timeline.report.problems import PodProblems
-from dra_kit.sandbox.timeline.report.report import RunReport, writes_by_agent
 from dra_kit.sandbox.timeline.timeline import Timeline
 from dra_kit.sandbox.timeline.view.live import LiveView
+
+if TYPE_CHECKING:
+    from dra_kit.sandbox.timeline.report.report import RunReport
 
 _POLL: Final = 0.05
 _CLEAN_SECONDS: Final = 60.0
@@ -82,12 +84,15 @@ class Session:
         self._task = task
         self._view = view
         self._ready = ready
-        self._report = RunReport()
+        self._report: RunReport | None = None
         timeline, problems = Timeline(begin=view.begin), PodProblems()
         feed = TimelineFeed(timeline, task.timeline)
         timeline.subscribe(view.read)
         timeline.subscribe(problems.read)
         if task.report is not None:
+            from dra_kit.sandbox.timeline.report.report import RunReport
+
+            self._report = RunReport()
             timeline.subscribe(self._report.read)
         self._shown = Shown(view=view, timeline=timeline, feed=feed, problems=problems)
         self._calm = Calm()
@@ -115,6 +120,8 @@ class Session:
             async with sandbox:
                 await sandbox.or_fail(self._work(sandbox))
         finally:
+            from dra_kit.sandbox.timeline.report.report import writes_by_agent
+
             seconds = time.monotonic() - begin
             self._shown.timeline.append(
                 RunEnded(
@@ -210,7 +217,7 @@ class Session:
 
     def _write_report(self) -> None:
         path = self._task.report
-        if path is None:
+        if path is None or self._report is None:
             return
         try:
             private.replace(path, (json.dumps(self._report.report(), indent=2) + "\n").encode())

@@ -16,7 +16,7 @@ from dra_kit.proto import dra_v1beta1_pb2 as v1beta1
 from dra_kit.proto import dra_v1beta1_pb2_grpc as v1beta1_grpc
 from dra_kit.resource.reference import ClaimReference
 from dra_kit.sandbox.cluster.kubelet.dra.connection import open_channel, rpc_error_text
-from dra_kit.sandbox.cluster.kubelet.dra.health import DeviceHealth, watch_health
+from dra_kit.sandbox.cluster.kubelet.dra.health import DeviceHealth
 
 CALL_TIMEOUT = 45.0
 """Seconds the kubelet waits for NodePrepareResources and NodeUnprepareResources."""
@@ -116,6 +116,8 @@ class PluginClient:
         """
         if self.health_service is None:
             return
+        from dra_kit.sandbox.cluster.kubelet.dra.health_stream import watch_health
+
         with _failures("NodeWatchResources"):
             async for report in watch_health(self._channel, self.health_service):
                 yield report
