@@ -19,7 +19,7 @@ from typing import Final, Self
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dra_kit.resource.pods import PodReference
+from dra_kit.resource.pods import PodReference, containers, init_containers
 from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerConfig, ContainerExit, ContainerStatus
 from dra_kit.sandbox.cluster.workload.container_log import LIMIT, ContainerLog
 from dra_kit.sandbox.cluster.workload.intake import Intake, OutputPipe
@@ -27,6 +27,7 @@ from dra_kit.sandbox.cluster.workload.orphans import MARK_VARIABLE
 from dra_kit.sandbox.cluster.workload.processes import Processes
 from dra_kit.sandbox.cluster.workload.program import find_program, image_environment, start_error
 from dra_kit.sandbox.cluster.workload.report import ContainerReport
+from dra_kit.values.json import ObjectView
 
 _REMEMBERED: Final = 1000  # reports of containers whose pods are gone
 _REMEMBERED_BYTES: Final = 64 << 20  # of their output, together
@@ -112,6 +113,11 @@ class ProcessRuntime:
         shutil.rmtree(self._root, ignore_errors=True)
 
     # -- what the kubelet asks for
+
+    def expect(self, pod: ObjectView) -> None:
+        """Get ready for the containers of a pod, which start once its claims are prepared."""
+        if any(container.get("command") for container in (*init_containers(pod), *containers(pod))):
+            self._processes.expect()
 
     async def run(self, config: ContainerConfig) -> ContainerStatus:
         """Start a container; one that cannot start has ended at once, with the reason ``StartError``."""

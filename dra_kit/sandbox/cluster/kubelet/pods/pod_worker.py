@@ -164,6 +164,7 @@ class PodWorker:
     async def _work(self) -> float | None:
         """Take one step of a pod that is to run."""
         if not self._prepared and self._is_to_begin():
+            self._services.runtime.expect(self._pod)
             try:
                 await self._services.manager.prepare(self._pod)
             except KubeletError as error:

@@ -10,6 +10,7 @@ from msgspec import Struct, field
 
 from dra_kit.cdi.spec import ContainerEdits
 from dra_kit.resource.pods import PodReference
+from dra_kit.values.json import ObjectView
 
 
 class ContainerConfig(Struct, frozen=True):
@@ -94,6 +95,10 @@ class ContainerRuntime(Protocol):
     @property
     def version(self) -> str:
         """``containerRuntimeVersion`` of the node: ``<name>://<version>``."""
+        ...
+
+    def expect(self, pod: ObjectView) -> None:
+        """Get ready for the containers of a pod, which start once its claims are prepared."""
         ...
 
     async def run(self, config: ContainerConfig) -> ContainerStatus:

@@ -62,6 +62,27 @@ def alive(process: int) -> bool:
     return state != "Z"
 
 
+def children() -> set[str]:
+    """Processes that this one has started."""
+    own = Path("/proc/self/task")
+    return {child for thread in own.iterdir() for child in (thread / "children").read_text().split()}
+
+
+@pytest.mark.parametrize(("command", "started"), [(["true"], 1), ([], 0)])
+async def test_what_starts_processes_is_there_before_the_first_one(
+    runtime: ProcessRuntime, command: list[str], started: int
+) -> None:
+    before = children()
+
+    runtime.expect({"spec": {"containers": [{"name": "eater", "command": command}]}})
+
+    found = children() - before
+    assert len(found) == started
+    if started:
+        await ended(runtime, "true")
+        assert children() - before == found
+
+
 async def test_the_environment_is_the_images_then_the_pods_then_that_of_cdi(runtime: ProcessRuntime) -> None:
     env = {"HOME": "/kitchen", "PIZZA": "pod", "DOUGH": "thin"}
     status = await ended(runtime, "env", env=env, cdi=("PIZZA=cdi=1",))
