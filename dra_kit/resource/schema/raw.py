@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Final
 
-from dra_kit.resource.schema.table import LIST, MAP, struct
+from dra_kit.resource.schema.table import LIST, MAP, field_types
 from dra_kit.values.json import loads
 
 _WORD: Final = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+)', re.DOTALL)
@@ -21,9 +21,9 @@ def reaches_raw(type_name: str) -> bool:
         name = waiting.pop().removeprefix(LIST).removeprefix(MAP)
         if name == "RawExtension":
             return True
-        known = None if name in seen else struct(name)
-        seen.add(name)
-        waiting += [entry.type for entry in known.fields.values()] if known else ()
+        if name not in seen:
+            seen.add(name)
+            waiting += field_types(name)
     return False
 
 

@@ -8,7 +8,7 @@ unknown fields, defaults, patches, managed fields and OpenAPI.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import resources
 from typing import Any, Final, Literal, TypeAlias
@@ -95,13 +95,18 @@ def struct(name: str) -> Struct | None:
     """
     if name == CUSTOM.name:
         return CUSTOM
-    package, dot, kind = name.partition(".")
-    if not dot or name.startswith((LIST, MAP)):
-        return None
-    entry = _package(package)[kind]
-    if "scalar" in entry:
+    entry = _entry(name)
+    if entry is None:
         return None
     return Struct(name, {key: _field(value) for key, value in entry["fields"].items()}, entry.get("map", ""))
+
+
+def field_types(name: str) -> Iterator[str]:
+    """Yield the types of a struct's fields, and make none of them; nothing for scalars, lists and maps."""
+    if name == CUSTOM.name:
+        yield from (item.type for item in CUSTOM.fields.values())
+    elif (entry := _entry(name)) is not None:
+        yield from (item["type"] for item in entry["fields"].values())
 
 
 def types(package: str) -> tuple[str, ...]:
@@ -112,6 +117,14 @@ def types(package: str) -> tuple[str, ...]:
 def item_type(name: str) -> str:
     """Return the type of the items of a list, or of the values of a map."""
     return name.removeprefix(LIST) if name.startswith(LIST) else name.removeprefix(MAP)
+
+
+def _entry(name: str) -> dict[str, Any] | None:
+    package, dot, kind = name.partition(".")
+    if not dot or name.startswith((LIST, MAP)):
+        return None
+    entry: dict[str, Any] = _package(package)[kind]
+    return None if "scalar" in entry else entry
 
 
 @cache

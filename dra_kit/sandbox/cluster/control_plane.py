@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -25,6 +26,7 @@ from dra_kit.kube.resources import (
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
+    Resource,
 )
 from dra_kit.resource.gates import FeatureGates
 from dra_kit.resource.releases import NEWEST
@@ -50,7 +52,6 @@ _FOLLOWED: Final = (
     RESOURCE_SLICES,
     DEVICE_CLASSES,
     DEVICE_TAINT_RULES,
-    *WORKLOADS,
 )
 
 
@@ -110,7 +111,8 @@ class ControlPlane:
             await self._stack.enter_async_context(self.server)
             # what lists each kind once does so one after the other: connections take longer than the lists
             client = await self.connect("dra-kit-sandbox", connections=1)
-            informers = self._informers = Informers(client, _FOLLOWED)
+            late = {workload: partial(self._first_object, workload) for workload in WORKLOADS}
+            informers = self._informers = Informers(client, _FOLLOWED, late=late)
             manager = ControllerManager(
                 await self.connect("kube-controller-manager"), informers, time_scale=self._time_scale
             )
@@ -162,6 +164,16 @@ class ControlPlane:
         return await self._stack.enter_async_context(
             Client(self.credentials(), user_agent=user_agent, connections=connections)
         )
+
+    async def _first_object(self, resource: Resource) -> None:
+        """Wait until there is an object of a resource; to follow one takes a list, a watch and a handshake."""
+        came, storage, name = asyncio.Event(), self.server.api.storage, resource.full_name
+        end = storage.listen(name, lambda _: came.set())
+        try:
+            if next(storage.items(name), None) is None:
+                await came.wait()
+        finally:
+            end()
 
     async def or_fail(self, work: Awaitable[object], others: Iterable[Awaitable[object]] = ()) -> None:
         """Wait for something, unless the control plane fails before: then that is cancelled, and the failure raised.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -18,10 +18,19 @@ class Informers:
     Args:
         client: to list and watch with.
         resources: to follow.
+        late: wait, for resources that few clusters have, until there is a first object: they are followed from then on,
+            and until then there are none of them.
     """
 
-    def __init__(self, client: Client, resources: Iterable[Resource]) -> None:
-        self._informers = {resource: Informer(client, resource) for resource in resources}
+    def __init__(
+        self,
+        client: Client,
+        resources: Iterable[Resource],
+        *,
+        late: Mapping[Resource, Callable[[], Awaitable[object]]] | None = None,
+    ) -> None:
+        self._late = dict(late or {})
+        self._informers = {resource: Informer(client, resource) for resource in (*resources, *self._late)}
         self._listeners: dict[Resource, list[Callable[[Change], None]]] = {item: [] for item in self._informers}
 
     @property
@@ -38,9 +47,10 @@ class Informers:
         self._listeners[resource].append(listener)
 
     async def synced(self) -> None:
-        """Wait until the first list of every resource has been delivered."""
-        for informer in self._informers.values():
-            await informer.synced.wait()
+        """Wait until the first list of every resource that is followed from the beginning has been delivered."""
+        for resource, informer in self._informers.items():
+            if resource not in self._late:
+                await informer.synced.wait()
 
     async def run(self) -> None:
         """Follow until cancelled.
@@ -53,6 +63,8 @@ class Informers:
                 group.create_task(self._follow(resource, informer), name=f"informer {resource.plural}")
 
     async def _follow(self, resource: Resource, informer: Informer) -> None:
+        if resource in self._late:
+            await self._late[resource]()
         async with aclosing(informer.changes()) as changes:
             async for change in changes:
                 for listener in self._listeners[resource]:

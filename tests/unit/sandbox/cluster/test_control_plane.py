@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dra_kit.errors import ConfigurationError, InternalError, SandboxError
-from dra_kit.kube.resources import NODES, PODS, RESOURCE_CLAIM_TEMPLATES
+from dra_kit.kube.resources import DEPLOYMENTS, NODES, PODS, RESOURCE_CLAIM_TEMPLATES
 from dra_kit.sandbox.cluster.control_plane import ControlPlane
 from dra_kit.sandbox.stories.objects import apply
 from dra_kit.scheduler.cycle.decision import Decision
@@ -60,6 +60,22 @@ async def test_clients_in_the_process_come_over_a_unix_socket_where_enough_of_th
         assert (await client.list(NODES)).items == []
         assert (control_plane.credentials().ssl is not None) == over_tls
         assert (tmp_path / "api.sock").is_socket() != over_tls
+
+
+async def test_a_workload_is_followed_from_the_first_one_on() -> None:
+    async with ControlPlane() as control_plane:
+        client, known = await control_plane.connect("test"), control_plane.informers.objects(DEPLOYMENTS)
+        requests = control_plane.server.requests
+        labels = {"app": "a"}
+        template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
+        spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
+
+        assert DEPLOYMENTS.plural not in {resource for _, _, resource in requests}
+        assert not known
+        for name in ("first", "second"):
+            await client.create(DEPLOYMENTS, {"metadata": {"name": name}, "spec": spec}, "default")
+        await until(lambda: {*known} == {("default", "first"), ("default", "second")})
+        assert ("dra-kit-sandbox", "list", DEPLOYMENTS.plural) in {*requests}
 
 
 async def test_a_node_takes_pods_once_it_is_ready() -> None:
