@@ -55,7 +55,10 @@ class Bundle(Struct):
         """Return all files without secrets, with an index of what there is and what is not."""
         index = {"release": __version__, "files": sorted(self.files), "missing": self.missing}
         files = {**self.files, "index.json": json.dumps(index, indent=1, ensure_ascii=False) + "\n"}
-        return {name: redaction.safe_text(text, self.words) for name, text in files.items()}
+        return {
+            name: (redaction.safe_json if name.endswith(".json") else redaction.safe_text)(text, self.words)
+            for name, text in files.items()
+        }
 
 
 async def gather(driver: str, credentials: Credentials | None, kubelet_dir: Path, why: str = "") -> Bundle:
