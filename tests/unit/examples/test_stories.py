@@ -48,7 +48,7 @@ def test_every_story_is_there() -> None:
 def test_a_story_can_be_read_and_is_explained(name: str) -> None:
     story = load_story(STORIES / name)
 
-    assert any(step.expectation is not None and step.expectation.pods for step in story.steps)
+    assert any(step.expectation and step.expectation.pods for step in story.steps)
     assert story.leftovers == ()
     assert (STORIES / name / "README.md").read_text().startswith("# ")
 
