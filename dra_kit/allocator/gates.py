@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dra_kit.resource.gates import FeatureGates
 from dra_kit.resource.releases import OLDEST
 
 
-@dataclass(frozen=True, slots=True)
-class Variant:
+class Variant(Struct, frozen=True):
     """How Kubernetes' three allocators differ, except what gates switch (Kubernetes 1.37).
 
     Attributes:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec import Struct, field
 
 from dra_kit.apiserver.answers import forbidden, not_found
 from dra_kit.apiserver.authentication.tokens import Tokens
@@ -25,8 +27,7 @@ if TYPE_CHECKING:
     from dra_kit.apiserver.requests.pod_log import LogSource
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """A request on a resource.
 
     Attributes:
@@ -52,8 +53,7 @@ class Request:
     warnings: list[str] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class Answer:
+class Answer(Struct):
     """An answer with one JSON value.
 
     Attributes:
@@ -92,8 +92,7 @@ def micro_now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-@dataclass(frozen=True, slots=True)
-class Attributes:
+class Attributes(Struct, frozen=True):
     """What admission learns of one write.
 
     Attributes:
@@ -150,7 +149,7 @@ class Admission(Protocol):
         ...
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class Api:
     """One cluster's API.
 
@@ -167,10 +166,10 @@ class Api:
     gates: FeatureGates
     registry: Registry
     admission: Admission
-    storage: Storage = field(default_factory=Storage)
+    storage: Storage = dataclasses.field(default_factory=Storage)
     pod_log: LogSource | None = None
-    rbac: Rbac = field(init=False)
-    tokens: Tokens = field(init=False)
+    rbac: Rbac = dataclasses.field(init=False)
+    tokens: Tokens = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
         self.rbac = Rbac(self.lookup, self.listed)

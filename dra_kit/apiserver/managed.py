@@ -6,8 +6,10 @@ Source: k8s.io/apimachinery 0.37 ``pkg/util/managedfields`` and sigs.k8s.io/stru
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dra_kit.apiserver.patches.fieldsets import (
     EMPTY,
@@ -36,8 +38,7 @@ _UNOWNED: Final[frozenset[Path]] = frozenset({
 })  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Manager:
+class Manager(Struct, frozen=True):
     """One entry of ``managedFields``.
 
     Attributes:
@@ -150,7 +151,7 @@ def after_update(old: Object, new: Object, type_name: str, writer: Manager, mana
     return [*others, mine]
 
 
-class Applied(NamedTuple):
+class Applied(Struct, frozen=True):
     """The outcome of an apply: the merged object and its managers."""
 
     obj: Object

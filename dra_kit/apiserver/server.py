@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from aiohttp import StreamReader, web
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 _GONE_SECONDS: Final = 2.0  # a peer that does not answer the goodbye of TLS is not waited for any longer
 _POLL: Final = 0.005
+BACKLOG: Final = 4096
+"""How many clients may wait at a unix socket, where Linux allows so many; it does so by default, from 5.4 on."""
 CONTEXT: Final = "dra-kit"
 """Name of context, cluster and user in a kubeconfig."""
 
@@ -59,6 +62,8 @@ class ApiServer:
 
     Attributes:
         api: what it serves, for code of the same thread.
+        socket: path of a unix socket at which it takes the same requests without TLS, for clients in this process; its
+            folder is for this user alone. To be set before it listens; None for no such socket.
     """
 
     def __init__(
@@ -74,6 +79,7 @@ class ApiServer:
     ) -> None:
         self.host: str = host
         self.port: int = port
+        self.socket: Path | None = None
         self._admission = Chain()
         self.api: Api = Api(gates or FeatureGates.default(), Registry(KINDS), self._admission)
         self._endpoint = Endpoint(self.api, door)
@@ -82,7 +88,7 @@ class ApiServer:
         self._ca: bytes | None = None
         self._ssl: ssl.SSLContext | None = None
         self._runner: web.ServerRunner | None = None
-        self._listener: asyncio.Server | None = None
+        self._listeners: list[asyncio.Server] = []
         seeds.fill(self.api)
         seeds.follow_definitions(self.api)
         aggregation.follow(self.api.storage)
@@ -101,10 +107,15 @@ class ApiServer:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https' if self._tls else 'http'}://{host}:{self.port}"
 
-    def connection(self) -> Connection:
-        """Return a connection for clients in this process; all of them are the administrator."""
-        authorization = f"Bearer {self._door.token}" if self._door is not None else None
-        return Connection(self.url, authorization, ca=self._ca)
+    def connection(self, token: str = "") -> Connection:
+        """Return a connection for clients in this process.
+
+        Args:
+            token: of its holder; the administrator's where it is empty.
+        """
+        token = token or (self._door.token if self._door is not None else "")
+        path = str(self.socket) if self.socket is not None else None
+        return Connection(self.url, f"Bearer {token}" if token else None, ca=self._ca, socket=path)
 
     def token(self, namespace: str, account: str, *, node: str = "", seconds: float = DEFAULT_SECONDS) -> str:
         """Return a token of a service account; call it in the thread that the server runs in.
@@ -188,15 +199,22 @@ class ApiServer:
         await runner.setup()
         loop, protocols = asyncio.get_running_loop(), runner.server
         assert protocols is not None  # noqa: S101 - since setup
-        self._listener = await loop.create_server(protocols, self.host, self.port, ssl=self._ssl_context())
-        self._runner = runner
-        self.port = self._listener.sockets[0].getsockname()[1]
+        self._runner, self._listeners = runner, []
+        try:
+            listener = await loop.create_server(protocols, self.host, self.port, ssl=self._ssl_context())
+            self._listeners.append(listener)
+            self.port = listener.sockets[0].getsockname()[1]
+            if self.socket is not None:
+                self._listeners.append(await loop.create_unix_server(protocols, self.socket, backlog=BACKLOG))
+        except BaseException:
+            await self.stop_listening()
+            raise
 
     async def stop_listening(self) -> None:
         """Stop as an API server that has ended: connections break, and new ones are refused."""
         runner, self._runner = self._runner, None
-        if self._listener is not None:
-            self._listener.close()
+        for listener in self._listeners:
+            listener.close()
         if runner is not None:
             await runner.cleanup()
 
@@ -206,7 +224,7 @@ class ApiServer:
         It takes turns of the event loop: sockets of a loop that ends before are left to the garbage collector.
         """
         end = time.monotonic() + _GONE_SECONDS
-        while time.monotonic() < end and connections(self._listener):  # noqa: ASYNC110 - nobody tells
+        while time.monotonic() < end and any(map(connections, self._listeners)):  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(_POLL)
 
     def _ssl_context(self) -> ssl.SSLContext | None:
@@ -222,10 +240,8 @@ class ApiServer:
         return context
 
 
-def connections(listener: asyncio.Server | None) -> int:
+def connections(listener: asyncio.Server) -> int:
     """Return how many accepted connections are still open: Server.wait_closed, right from 3.12 on only."""
-    if listener is None:
-        return 0
     clients = getattr(listener, "_clients", None)  # from 3.13 on
     return len(clients) if clients is not None else getattr(listener, "_active_count", 0)
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
+
+from msgspec import Struct, field
 
 from dra_kit.values.json import Object
 
@@ -19,8 +20,7 @@ HISTORY: Final = 5_000
 """Changes that are remembered, of all resources together."""
 
 
-@dataclass(slots=True)
-class Stored:
+class Stored(Struct):
     """One state of one object.
 
     Attributes:
@@ -34,7 +34,7 @@ class Stored:
     encoded: dict[str, bytes] = field(default_factory=dict)
 
 
-class Change(NamedTuple):
+class Change(Struct, frozen=True):
     """One write.
 
     Attributes:

@@ -6,8 +6,9 @@ Vendor, class and device name follow the rules of the CDI specification 1.1.0 as
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 from urllib.parse import quote, unquote
+
+from msgspec import Struct
 
 from dra_kit.errors import PermanentError
 
@@ -40,7 +41,7 @@ def valid_device_name(name: str) -> bool:
     return _DEVICE.fullmatch(name) is not None
 
 
-class QualifiedName(NamedTuple):
+class QualifiedName(Struct, frozen=True):
     """A device as containers ask for it; ``str()`` gives ``vendor/class=name``."""
 
     vendor: str

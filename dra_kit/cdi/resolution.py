@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from dra_kit.cdi.spec import CDIDevice, ContainerEdits, Spec
 from dra_kit.cdi.validation import refusals
@@ -22,7 +23,7 @@ DEFAULT_DIRECTORIES = (Path("/etc/cdi"), Path("/var/run/cdi"))
 """Where runtimes look when they are not configured otherwise: static specs, then generated ones."""
 
 
-class SpecFile(NamedTuple):
+class SpecFile(Struct, frozen=True):
     """A loaded spec; ``priority`` is the place of its directory in the list, a higher one wins."""
 
     path: Path

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Final, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Final, Self
 
+from msgspec import Struct
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
@@ -192,7 +193,7 @@ def _refuse_repeated_fields(pairs: list[tuple[str, Any]]) -> None:
         raise ValueError(f"repeated fields: {', '.join(repeated)}")
 
 
-class Requirement(NamedTuple):
+class Requirement(Struct, frozen=True):
     """``path`` of a spec uses ``feature``, which the specification has since ``version``."""
 
     version: str

@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from dra_kit.cdi.names import (
     CLASS_RULE,
@@ -44,7 +45,7 @@ _ANNOTATION_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?")
 _ANNOTATIONS_LIMIT = 256 * 1024
 
 
-class Problem(NamedTuple):
+class Problem(Struct, frozen=True):
     """A broken rule.
 
     Args:

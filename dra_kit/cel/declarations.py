@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import Any, Final, TypeAlias, TypeVar
+
+from msgspec import Struct
 
 from dra_kit.cel.types import Type, parse_type, split_types
 
@@ -58,8 +59,7 @@ for _module, _names in _MODULES.items():
         _DECLARED_BY.setdefault(_name, []).append(_module)
 
 
-@dataclass(frozen=True)
-class Overload:
+class Overload(Struct, frozen=True):
     """One signature of a function.
 
     Attributes:

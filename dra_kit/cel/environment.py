@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Final, Protocol
+
+from msgspec import Struct
 
 from dra_kit.cel import declarations, types
 from dra_kit.cel.declarations import Overload
@@ -40,8 +41,7 @@ class Declarations(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Environment:
+class Environment(Struct, frozen=True):
     """Declarations that an expression is compiled with.
 
     Attributes:

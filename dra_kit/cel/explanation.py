@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from json.encoder import encode_basestring
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+from msgspec import Struct
 
 from dra_kit.cel.cost.meter import Frame, Meter
 from dra_kit.cel.device import Device
@@ -25,7 +26,7 @@ _MAX_SHOWN: Final = 200
 _COMPARISONS: Final = frozenset({"_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"})
 
 
-class Conjunct(NamedTuple):
+class Conjunct(Struct, frozen=True):
     """One of the conditions that a selector joins with ``&&``.
 
     Attributes:
@@ -47,8 +48,7 @@ class Conjunct(NamedTuple):
     values: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True)
-class Explanation:
+class Explanation(Struct, frozen=True):
     """What a selector is for a device, and why.
 
     Attributes:

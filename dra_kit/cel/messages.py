@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from dra_kit.cel import types
 from dra_kit.cel.failure import Failure
@@ -18,8 +19,7 @@ _INT32: Final = range(-(2**31), 2**31)
 _UINT32: Final = range(2**32)
 
 
-@dataclass(frozen=True)
-class Field:
+class Field(Struct, frozen=True):
     """A field of a message.
 
     Attributes:
@@ -46,8 +46,7 @@ class Field:
         return value
 
 
-@dataclass(frozen=True)
-class Message:
+class Message(Struct, frozen=True):
     """A type of messages.
 
     Attributes:

@@ -7,11 +7,11 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec import Struct, field
 from pydantic import BaseModel
 
 from dra_kit import __version__
@@ -49,8 +49,7 @@ _WAITING_EVENTS: Final = 4096  # one controller speaks for a whole cluster
 _FLUSH_SECONDS: Final = 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControllerSettings:
+class ControllerSettings(Struct, frozen=True, kw_only=True):
     """What whoever deploys the controller decides.
 
     Attributes:
@@ -88,10 +87,17 @@ class ControllerSettings:
     pools_published: Callable[[], None] = lambda: None
 
 
-async def run_controller(driver: Driver[Any, Any], settings: ControllerSettings) -> int:
+async def run_controller(
+    driver: Driver[Any, Any], settings: ControllerSettings, credentials: Credentials | None = None
+) -> int:
     """Run the controller until SIGTERM or SIGINT, or until a part of it fails.
 
     Every replica follows the claims; what is told and written is the active one's part.
+
+    Args:
+        driver: whose.
+        settings: how.
+        credentials: for the API server; None for those that the settings name.
 
     Returns:
         The exit code: 0, or 1 after a failure, or 2 where the failure is a ConfigurationError.
@@ -101,7 +107,7 @@ async def run_controller(driver: Driver[Any, Any], settings: ControllerSettings)
             module of handlers does not import, or the cluster does not serve resource.k8s.io/v1.
         KubeError: the API server does not answer at the start.
     """
-    credentials = await load_credentials(settings.kubeconfig, settings.context)
+    credentials = credentials or await load_credentials(settings.kubeconfig, settings.context)
     async with Client(credentials, user_agent=_user_agent(driver)) as client:
         await discover(client)
         recorder = EventRecorder(

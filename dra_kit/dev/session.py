@@ -6,9 +6,10 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
+
+from msgspec import Struct
 
 from dra_kit.dev.display import Display, named
 from dra_kit.dev.driver.update import RollingUpdates
@@ -37,45 +38,38 @@ _OF_ITSELF: Final = 3
 """So many times a file that is no code may change within a second of a start: then the driver writes it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Changed:
+class Changed(Struct, frozen=True):
     """Files are different."""
 
     files: Sequence[Path]
 
 
-@dataclass(frozen=True, slots=True)
-class Reload:
+class Reload(Struct, frozen=True):
     """The driver is to be started anew, as the files are."""
 
 
-@dataclass(frozen=True, slots=True)
-class Apply:
+class Apply(Struct, frozen=True):
     """The pods of the manifests are to be made anew."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(Struct, frozen=True):
     """The driver ended by itself."""
 
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Again:
+class Again(Struct, frozen=True):
     """What has ended is to be started."""
 
 
-@dataclass(frozen=True, slots=True)
-class Quit:
+class Quit(Struct, frozen=True):
     """It is enough."""
 
 
 Event: TypeAlias = Changed | Reload | Apply | Ended | Again | Quit
 
 
-@dataclass(frozen=True, kw_only=True)
-class Development:
+class Development(Struct, frozen=True, kw_only=True):
     """What to work on.
 
     Attributes:

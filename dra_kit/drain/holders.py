@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 from pydantic import ValidationError
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.resource.v1 import DeviceRequestAllocationResult, NodeSelector, ResourceClaim
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Holder:
+class Holder(Struct, frozen=True, order=True):
     """A claim with devices of the driver.
 
     Attributes:
@@ -32,8 +31,7 @@ class Holder:
     users: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Holders:
+class Holders(Struct, frozen=True):
     """Everybody who has devices of a driver, by node, namespace and name.
 
     Attributes:

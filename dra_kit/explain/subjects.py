@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, TypeAlias
+
+from msgspec import Struct
 
 from dra_kit.errors import NotFound
 from dra_kit.explain.cluster.cluster import Cluster
@@ -17,7 +19,7 @@ _KINDS: Final[Mapping[SubjectKind, str]] = {"claim": "ResourceClaim", "pod": "Po
 _NAMES: Final = 8
 
 
-class Subject(NamedTuple):
+class Subject(Struct, frozen=True):
     """One claim or pod."""
 
     kind: SubjectKind

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.explain.claims.explainer import Explainer
@@ -13,8 +14,7 @@ from dra_kit.explain.subjects import Subject, claim_of, pod_of
 from dra_kit.values.json import ObjectView
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
+class Fit(Struct, frozen=True):
     """A kind of node that would help.
 
     Attributes:

@@ -7,9 +7,10 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.globs.model import DeviceEntry
@@ -22,8 +23,7 @@ _KINDS: Final = {stat.S_IFCHR: "c", stat.S_IFBLK: "b", stat.S_IFIFO: "p"}
 """The kinds of device nodes that a container can be given (CDI, DeviceNode.type)."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceFile:
+class DeviceFile(Struct, frozen=True):
     """A device node.
 
     Attributes:
@@ -44,8 +44,7 @@ class DeviceFile:
         return self.kind, self.number or self.host_path
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(Struct, frozen=True):
     """A device.
 
     Attributes:

@@ -6,7 +6,9 @@ import json
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
+
+from msgspec import Struct
 
 from dra_kit.errors import Gone, Invalid
 from dra_kit.kube.connection.credentials import Credentials
@@ -25,7 +27,7 @@ _WATCH_SECONDS = 300
 _WATCH_GRACE_SECONDS = 30
 
 
-class ObjectList(NamedTuple):
+class ObjectList(Struct, frozen=True):
     """What a list found.
 
     Attributes:

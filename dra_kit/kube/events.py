@@ -12,8 +12,9 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
+
+from msgspec import Struct, field
 
 from dra_kit.errors import Conflict, KubeError, NotFound, Unavailable
 from dra_kit.kube.client import Client
@@ -28,7 +29,7 @@ _OBJECT_NAME_LENGTH = 253
 _REMEMBERED = 1000
 
 
-class ObjectReference(NamedTuple):
+class ObjectReference(Struct, frozen=True):
     """The object an event is about.
 
     Attributes:
@@ -54,7 +55,7 @@ class ObjectReference(NamedTuple):
         return cls(obj["apiVersion"], obj["kind"], metadata["name"], metadata["uid"], metadata.get("namespace", ""))
 
 
-class _Event(NamedTuple):
+class _Event(Struct, frozen=True):
     regarding: ObjectReference
     type: str
     reason: str
@@ -77,8 +78,7 @@ class _Event(NamedTuple):
         return f"{self.regarding.name[: _OBJECT_NAME_LENGTH - len(tail) - 1].rstrip('.-')}.{tail}"
 
 
-@dataclass(slots=True)
-class _Occurrences:
+class _Occurrences(Struct):
     """How often something happened, and how much of that the API server knows."""
 
     first: dt.datetime

@@ -9,7 +9,9 @@ import time
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
+
+from msgspec import Struct
 
 from dra_kit.errors import Gone, KubeError, Unavailable
 from dra_kit.kube.client import Client
@@ -20,7 +22,7 @@ log: logging.Logger = logging.getLogger(__name__)
 _SHORT_WATCH_SECONDS: Final = 1.0  # a watch that the server ends sooner counts as a failed one
 
 
-class Change(NamedTuple):
+class Change(Struct, frozen=True):
     """What became of one object, compared with what the informer knew of it.
 
     Attributes:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class Resource:
+
+class Resource(Struct, frozen=True):
     """One served resource.
 
     Attributes:

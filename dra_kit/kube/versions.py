@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from dra_kit.errors import ConfigurationError, KubeError, NotFound
 from dra_kit.kube.client import Client
@@ -14,8 +15,7 @@ from dra_kit.resource.releases import OLDEST
 GROUP = "resource.k8s.io"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ServerFeatures:
+class ServerFeatures(Struct, frozen=True, order=True):
     """What a release of the API server offers, as far as a driver must act differently.
 
     Feature gates cannot be read; these are the things that depend on the release alone.

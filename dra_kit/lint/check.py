@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from dra_kit.cel.failure import Refusal
 from dra_kit.cel.syntax.parser import parse
@@ -32,8 +33,7 @@ from dra_kit.resource.mistakes.mistake import Mistake, Replacement
 _HELM: Final = "{{"
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """What came of a check.
 
     Attributes:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from dra_kit.author.config.decoding import ConfigDecoder
 from dra_kit.resource import v1
@@ -12,8 +13,7 @@ from dra_kit.resource.gates import FeatureGates
 from dra_kit.resource.mistakes.advertised import Advertised
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
+class Surroundings(Struct, frozen=True):
     """All that is known beside the files.
 
     Attributes:

@@ -5,8 +5,9 @@ Nothing of a cluster is known here: what admission says, of namespaces, accounts
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from dra_kit.manifests.kinds import KnownKind
 from dra_kit.resource.conversion import to_v1
@@ -30,8 +31,7 @@ _ASSIGNED: Final = (
 """What the API server alone sets in metadata, and clients may send."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What an API server says to a new object.
 
     Attributes:

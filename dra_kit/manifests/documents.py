@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.manifests.limits import MANIFESTS, Limits
@@ -101,8 +103,7 @@ class Document:
         return [(path, Place(node.start, node.end)) for path, node in self.source.repeated()]
 
 
-@dataclass(slots=True)
-class Reading:
+class Reading(Struct):
     """What became of a file.
 
     Attributes:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from dra_kit.resource import v1, v1alpha3
 from dra_kit.resource.v1 import APIModel
@@ -13,8 +14,7 @@ from dra_kit.resource.validation.new_objects import POD_SPECS
 GROUP: Final = "resource.k8s.io"
 
 
-@dataclass(frozen=True, slots=True)
-class KnownKind:
+class KnownKind(Struct, frozen=True):
     """A kind.
 
     Attributes:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+
+class Limits(Struct, frozen=True, kw_only=True):
     """What a reader takes; whatever goes beyond is refused with a text that names the limit.
 
     Attributes:

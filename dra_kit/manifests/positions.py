@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
+
+from msgspec import Struct
 
 from dra_kit.manifests.parsing.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from dra_kit.values.paths import value_at
@@ -25,14 +27,14 @@ _ALIGNED: Final = 1 << 16
 """Characters of a value inside of which places are found: more than any CEL expression may have."""
 
 
-class Place(NamedTuple):
+class Place(Struct, frozen=True):
     """A piece of a text; its end is behind its last character."""
 
     start: int
     end: int
 
 
-class Field(NamedTuple):
+class Field(Struct, frozen=True):
     """A field that a path led to, or the one above that is there when it is not.
 
     Attributes:

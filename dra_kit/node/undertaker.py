@@ -10,8 +10,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Set as AbstractSet
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from dra_kit.author.driver import Driver
 from dra_kit.errors import ConfigurationError, StoreError
@@ -31,8 +32,7 @@ from dra_kit.resource.reference import ClaimReference
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Estate:
+class Estate(Struct, frozen=True, kw_only=True):
     """What a driver has left that is not to be undone without its code.
 
     Attributes:

@@ -9,10 +9,10 @@ import asyncio
 import datetime as dt
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final, Literal
 
 import grpc.aio
+from msgspec import Struct
 
 from dra_kit.plugin.answers import sendable
 from dra_kit.proto import dra_health_v1_pb2 as v1
@@ -33,8 +33,7 @@ report of the other one until the next one."""
 _STATUS: Final = {"Unknown": v1.UNKNOWN, "Healthy": v1.HEALTHY, "Unhealthy": v1.UNHEALTHY}
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceHealth:
+class DeviceHealth(Struct, frozen=True):
     """How a device is.
 
     Attributes:

@@ -6,12 +6,12 @@ It tells of DRA devices since Kubernetes 1.34 (KEP-3695, gate KubeletPodResource
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 import grpc.aio
+from msgspec import Struct
 
 from dra_kit.errors import Unavailable
 
@@ -22,8 +22,7 @@ MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
 """What the kubelet's own client takes (k8s.io/kubernetes, pkg/kubelet/apis/podresources/constants.go)."""
 
 
-@dataclass(frozen=True, slots=True)
-class HeldDevice:
+class HeldDevice(Struct, frozen=True):
     """A device that the kubelet has given to a container.
 
     Attributes:

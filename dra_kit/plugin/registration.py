@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
+from msgspec import Struct
 
 from dra_kit.plugin.socket_file import SocketFile
 from dra_kit.proto import pluginregistration_v1_pb2 as pb
@@ -23,8 +23,7 @@ PLUGIN_TYPE = "DRAPlugin"
 _THREADS = 2
 
 
-@dataclass(frozen=True, slots=True)
-class RegistrationStatus:
+class RegistrationStatus(Struct, frozen=True):
     """The kubelet's verdict: ``registered``, or the text of ``error``."""
 
     registered: bool
@@ -102,8 +101,7 @@ class RegistrationServer:
             running.verdicts.submit(_report, self._on_status, status)
 
 
-@dataclass(frozen=True, slots=True)
-class _Running:
+class _Running(Struct, frozen=True):
     server: grpc.Server
     calls: ThreadPoolExecutor
     # a callback that blocks takes no thread from the calls

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from dra_kit.resource.reference import ClaimReference
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedDevice:
+class PreparedDevice(Struct, frozen=True):
     """One allocated device that is ready for the containers of a claim.
 
     Args:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Final, TypeAlias
+
+from msgspec import Struct, field
 
 from dra_kit.policy.expressions import TRUE, Term, all_of, each, of_type
 from dra_kit.policy.rules import Part, key_rules, own, parts
@@ -21,24 +22,21 @@ _Within: TypeAlias = Callable[[Term], Term]
 """A rule for a value as a rule for all configs of the kind."""
 
 
-@dataclass(frozen=True, slots=True)
-class Variable:
+class Variable(Struct, frozen=True):
     """A list of objects: the configs of a kind, or what they have in one field."""
 
     name: str
     expression: str
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Struct, frozen=True):
     """A rule for one field, and the message where it is broken."""
 
     expression: str
     message: str
 
 
-@dataclass(slots=True)
-class KindChecks:
+class KindChecks(Struct):
     """What is checked of the configs of one apiVersion and kind.
 
     Attributes:

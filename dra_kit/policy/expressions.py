@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from dra_kit.cel.syntax.lexer import RESERVED
 from dra_kit.policy.literals import text
@@ -13,8 +14,7 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*").fullmatch
 _NO_FIELDS: Final = RESERVED | {"in", "true", "false", "null"}
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
+class Term(Struct, frozen=True):
     """A boolean expression.
 
     Attributes:

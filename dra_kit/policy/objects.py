@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dra_kit.author.driver import Driver
 from dra_kit.cel.admission.expressions import MAX_CODE_POINTS
@@ -25,8 +27,7 @@ _MAX_BYTES: Final = 1_000_000
 """Of a policy as JSON; etcd takes 1.5 MiB, with managed fields, which name each field again."""
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyObjects:
+class PolicyObjects(Struct, frozen=True):
     """What a cluster admin applies.
 
     Attributes:

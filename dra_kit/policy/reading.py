@@ -7,9 +7,9 @@ The node decodes JSON in strict mode and forbids unknown keys, whatever the mode
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
+from msgspec import Struct
 from pydantic import BaseModel
 
 from dra_kit.errors import ConfigurationError
@@ -45,8 +45,7 @@ _MOST_SHAPES: Final = 5_000
 """A model of more parts, which may be few that are used in many places, has no policy of a size that can be stored."""
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(Struct, frozen=True):
     """Something that is left to the node.
 
     Attributes:
@@ -58,8 +57,7 @@ class Note:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Struct, frozen=True):
     """What a model accepts, and what of it is unknown."""
 
     shape: Shape

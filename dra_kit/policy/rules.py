@@ -6,8 +6,9 @@ A value of CEL has any type: no rule fails with an error, whatever it is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from dra_kit.policy.expressions import (
     FALSE,
@@ -51,8 +52,7 @@ _BEYOND: Final = "9223372036854775808.0"
 """2 to the power of 63: integers from there on are doubles in what the API server shows to CEL."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """A shape inside of another one.
 
     Attributes:
@@ -89,8 +89,7 @@ class Part:
         return each(*self.items, term) if self.items is not None else term
 
 
-@dataclass(frozen=True, slots=True)
-class KeyRule:
+class KeyRule(Struct, frozen=True):
     """A rule for the keys of a value.
 
     Attributes:

@@ -6,27 +6,24 @@ A shape never accepts less than its model: where a rule cannot be expressed it i
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class Anything:
+
+class Anything(Struct, frozen=True):
     """Whatever there is in JSON."""
 
 
-@dataclass(frozen=True, slots=True)
-class Null:
+class Null(Struct, frozen=True):
     """``null``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Boolean:
+class Boolean(Struct, frozen=True):
     """``true`` or ``false``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(Struct, frozen=True):
     """What a number may be.
 
     Attributes:
@@ -41,32 +38,27 @@ class Bounds:
     multiple_of: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Integer:
+class Integer(Struct, frozen=True):
     """A number without a fraction, however large."""
 
     bounds: Bounds = Bounds()
 
 
-@dataclass(frozen=True, slots=True)
-class Float:
+class Float(Struct, frozen=True):
     """A number."""
 
     bounds: Bounds = Bounds()
 
 
-@dataclass(frozen=True, slots=True)
-class Decimal:
+class Decimal(Struct, frozen=True):
     """A number, or a text, of which nothing more is known."""
 
 
-@dataclass(frozen=True, slots=True)
-class Quantity:
+class Quantity(Struct, frozen=True):
     """A Kubernetes quantity: a text, with white space around it or without, or a number."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pattern:
+class Pattern(Struct, frozen=True):
     """A regular expression that is found somewhere in a text.
 
     Attributes:
@@ -80,8 +72,7 @@ class Pattern:
     ascii_only: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(Struct, frozen=True):
     """A string.
 
     Attributes:
@@ -100,15 +91,13 @@ class Text:
     ascii_only: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class OneOf:
+class OneOf(Struct, frozen=True):
     """One of some scalars; numbers and booleans are equal as in Python: ``1``, ``1.0`` and ``true`` are one."""
 
     values: tuple[str | int | float | bool | None, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Array:
+class Array(Struct, frozen=True):
     """A list.
 
     Attributes:
@@ -123,8 +112,7 @@ class Array:
     positions: tuple[Shape, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Dictionary:
+class Dictionary(Struct, frozen=True):
     """An object with keys of the user's choice.
 
     Attributes:
@@ -139,8 +127,7 @@ class Dictionary:
     max_length: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(Struct, frozen=True):
     """A field of an object, by one of its keys."""
 
     key: str
@@ -148,16 +135,14 @@ class Field:
     required: bool
 
 
-@dataclass(frozen=True, slots=True)
-class KeyChoice:
+class KeyChoice(Struct, frozen=True):
     """The keys that a field may be given by: one of them, or none where it is not required."""
 
     keys: tuple[str, ...]
     required: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Object:
+class Object(Struct, frozen=True):
     """An object with known fields.
 
     Attributes:
@@ -173,8 +158,7 @@ class Object:
     choices: tuple[KeyChoice, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Tagged:
+class Tagged(Struct, frozen=True):
     """One of several objects, distinguished by the value of a key.
 
     Attributes:
@@ -191,8 +175,7 @@ class Tagged:
         return OneOf(tuple(value for tags, _ in self.choices for value in tags.values))
 
 
-@dataclass(frozen=True, slots=True)
-class Union:
+class Union(Struct, frozen=True):
     """One of several shapes, none of which is a union or Anything."""
 
     members: tuple[Shape, ...]

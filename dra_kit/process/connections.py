@@ -15,13 +15,13 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
 from typing import Any, Final, cast
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
+from msgspec import Struct
 
 from dra_kit.process.readable import readable
 
@@ -42,8 +42,7 @@ def _without_the_clients_own(record: logging.LogRecord) -> bool:
 requests_logger.addFilter(_without_the_clients_own)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionLimits:
+class ConnectionLimits(Struct, frozen=True, kw_only=True):
     """What each connection, and all of them, may take.
 
     Attributes:

@@ -9,8 +9,9 @@ import threading
 import time
 from collections.abc import AsyncIterable, Callable
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from dra_kit.author.calling import as_error
 from dra_kit.errors import ConfigurationError, DraKitError
@@ -19,8 +20,7 @@ from dra_kit.process.tracebacks import from_author, named, place_of
 RETRY_SECONDS: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Words:
+class Words(Struct, frozen=True):
     """The texts of the log about a generator.
 
     Attributes:

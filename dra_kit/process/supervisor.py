@@ -16,9 +16,10 @@ import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Protocol
+
+from msgspec import Struct, field
 
 from dra_kit.errors import ConfigurationError, DraKitError, InternalError
 from dra_kit.process.tracebacks import from_author, named, place_of
@@ -52,8 +53,7 @@ class State(StrEnum):
     STOPPED = "stopped"
 
 
-@dataclass(frozen=True, slots=True)
-class PartStatus:
+class PartStatus(Struct, frozen=True):
     """How a part is doing.
 
     Attributes:
@@ -67,8 +67,7 @@ class PartStatus:
     error: str = ""
 
 
-@dataclass(slots=True)
-class _Entry:
+class _Entry(Struct):
     part: Part
     after: _Entry | None
     restart: Sequence[float]

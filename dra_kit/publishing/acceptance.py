@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from dra_kit.author.devices.device import Device, is_valid, same
 from dra_kit.author.devices.inventory import Inventory, Pool
@@ -12,7 +14,7 @@ from dra_kit.publishing.inventory import as_inventory
 from dra_kit.publishing.scope import Source
 
 
-class Accepted(NamedTuple):
+class Accepted(Struct, frozen=True):
     """An inventory that is another one than before.
 
     Attributes:
@@ -26,7 +28,7 @@ class Accepted(NamedTuple):
     emptied: tuple[str, ...]
 
 
-class _Seen(NamedTuple):
+class _Seen(Struct, frozen=True):
     """A pool as it was yielded, None for a sequence of devices, with a copy of what the author may go on changing."""
 
     pool: Pool[Any] | None

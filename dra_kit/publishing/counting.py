@@ -7,7 +7,7 @@ claim and its halves to two others.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.kube.client import Client

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Final, NamedTuple, cast
+from typing import Final, cast
 
+from msgspec import Struct
 from pydantic import JsonValue
 
 from dra_kit.author.devices.device import Device
@@ -19,7 +20,7 @@ _BYTES: Final = 6
 """Of each hash: a change that is not seen is one in 10^14."""
 
 
-class Identity(NamedTuple):
+class Identity(Struct, frozen=True):
     """Of one device.
 
     Attributes:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 if TYPE_CHECKING:
     from dra_kit.process.metrics.families import Reading
 
 
-@dataclass(slots=True)
-class PublicationRecord:
+class PublicationRecord(Struct):
     """Counts of publications; one record may outlive several publishers.
 
     Attributes:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from dra_kit.author.devices.device import Device
 from dra_kit.author.devices.inventory import Pool
@@ -69,8 +70,7 @@ class SliceScope(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """A provider, and what becomes of what it finds.
 
     Attributes:

@@ -5,8 +5,9 @@ Source: Kubernetes 1.37.1, ``pkg/features/kube_features.go``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Self
+
+from msgspec import Struct
 
 _ON: Final = frozenset({
     "DRAAdminAccess", "DRAConsumableCapacity", "DRADeviceBindingConditions", "DRADeviceTaintRules", "DRADeviceTaints",
@@ -46,8 +47,7 @@ _DECLARED: Final = ("DRANodeAllocatableResources", "DRAOptionalNodeOperations")
 _SWITCH: Final = {"true": True, "false": False}
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureGates:
+class FeatureGates(Struct, frozen=True):
     """Which features are on.
 
     Attributes:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class Requirement:
+
+class Requirement(Struct, frozen=True):
     """One condition on one label; ``operator`` is one of In, NotIn, Exists, DoesNotExist, Gt, Lt."""
 
     key: str
@@ -34,8 +34,7 @@ class Requirement:
         return int(value) > bound if self.operator == "Gt" else int(value) < bound
 
 
-@dataclass(frozen=True, slots=True)
-class LabelSelector:
+class LabelSelector(Struct, frozen=True):
     """Conditions that must all hold; without any it chooses everything."""
 
     requirements: tuple[Requirement, ...] = ()

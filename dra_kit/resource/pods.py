@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dra_kit.values.json import ObjectView
 
 DEFAULT_GRACE_SECONDS = 30
 
 
-@dataclass(frozen=True, slots=True)
-class PodReference:
+class PodReference(Struct, frozen=True):
     """A pod by name and identity."""
 
     namespace: str
@@ -88,8 +88,7 @@ def phase(pod: ObjectView) -> str:
     return str((pod.get("status") or {}).get("phase") or "Pending")
 
 
-@dataclass(frozen=True, slots=True)
-class PodClaim:
+class PodClaim(Struct, frozen=True):
     """An entry of ``spec.resourceClaims`` and the ResourceClaim behind it.
 
     Attributes:
@@ -120,8 +119,7 @@ def pod_claims(pod: ObjectView) -> Iterator[PodClaim]:
         yield PodClaim("", extended["resourceClaimName"], generated=True)
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimUse:
+class ClaimUse(Struct, frozen=True):
     """What a container uses of a claim.
 
     Attributes:

@@ -7,10 +7,11 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
+
+from msgspec import Struct, field
 
 from dra_kit.errors import InternalError
 from dra_kit.kube.client import Client
@@ -24,7 +25,8 @@ from dra_kit.sandbox.cluster.kubelet.activity import Activity, DriverEnded
 from dra_kit.sandbox.cluster.refusals import Refusals
 from dra_kit.sandbox.cluster.workload.intake import Intake
 from dra_kit.sandbox.cluster.workload.report import ContainerReport
-from dra_kit.sandbox.driver.accounts import Kubeconfigs, RoleAccounts, install
+from dra_kit.sandbox.driver.access import Access
+from dra_kit.sandbox.driver.accounts import RoleAccess, RoleAccounts, install
 from dra_kit.sandbox.driver.calm import Calm
 from dra_kit.sandbox.driver.control import SandboxControl
 from dra_kit.sandbox.driver.drivers import SandboxDriver
@@ -40,8 +42,7 @@ if TYPE_CHECKING:
     from dra_kit.sandbox.cluster.causes import Cause
 
 
-@dataclass(frozen=True, kw_only=True)
-class SandboxSettings:
+class SandboxSettings(Struct, frozen=True, kw_only=True):
     """How the cluster is to be.
 
     Attributes:
@@ -169,6 +170,7 @@ class Sandbox:
             place.mkdir()
         self._drivers.prepare(places, self._settings.edited)
         self._listen_to_driver()
+        self.control_plane.listen_at(self.directory / "apiserver.sock")
         await self._stack.enter_async_context(self.control_plane)
         self.control_plane.server.serve_logs(self._pod_log)
         self._client = await self.control_plane.connect("dra-kit sandbox")
@@ -181,7 +183,7 @@ class Sandbox:
         if self._settings.accounts is not None:
             await install(self._settings.accounts, self.control_plane.server, self._client)
         if self._settings.roles:
-            await self.control_plane.or_fail(self._drivers.start(self._kubeconfigs))
+            await self.control_plane.or_fail(self._drivers.start(self._access))
 
     # --- dra_kit.sandbox.driver.running.Surroundings
 
@@ -190,7 +192,7 @@ class Sandbox:
         self._releases += 1
         return Operators(
             self.client,
-            self._kubeconfigs,
+            self._access,
             self.directory / f"webhook-{self._releases}",
             controller=self._settings.controller,
             webhook=self._settings.webhook,
@@ -216,7 +218,8 @@ class Sandbox:
         server = self.control_plane.server
         self._stack.enter_context(kubeconfig.written(self.kubeconfig, server.kubeconfig()))
         files = self._stack.enter_context(ExitStack())
-        self._kubeconfigs = Kubeconfigs(server, self.kubeconfig, self.directory, self._settings.accounts, files)
+        admin = Access(self.control_plane.credentials(), self.kubeconfig)
+        self._access = RoleAccess(server, admin, self.directory, self._settings.accounts, files)
 
     async def _add_node(self, name: str, directory: Path) -> None:
         node = SandboxNode(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.manifests.documents import values
@@ -20,8 +22,7 @@ FILE: Final = ".dra-kit.yml"
 _VERSION: Final = "_dra_kit"
 
 
-@dataclass(frozen=True, slots=True)
-class Answers:
+class Answers(Struct, frozen=True):
     """The answers that ``dra-kit new`` got.
 
     Attributes:

@@ -18,9 +18,9 @@ TAKEN_MODULES: Final = frozenset(
     """
     aiohappyeyeballs aiohttp aiosignal annotated_types ast_serialize attr attrs certifi cffi click cryptography dateutil
     dra_kit editables frozenlist google grpc hatchling idna iniconfig iso8601 jinja2 jsonpatch jsonpatch_cli jsonpointer
-    kopf kubernetes kubernetes_asyncio librt markdown_it markupsafe mdurl multidict mypy mypy_extensions mypyc packaging
-    pathspec pip pkg_resources pluggy prometheus_client propcache py pycparser pydantic pydantic_core pygments pytest
-    pythonjsonlogger re2 rich ruff setuptools six tests tomlkit trove_classifiers trustme typing_extensions
+    kopf kubernetes kubernetes_asyncio librt markdown_it markupsafe mdurl msgspec multidict mypy mypy_extensions mypyc
+    packaging pathspec pip pkg_resources pluggy prometheus_client propcache py pycparser pydantic pydantic_core pygments
+    pytest pythonjsonlogger re2 rich ruff setuptools six tests tomlkit trove_classifiers trustme typing_extensions
     typing_inspection tzdata urllib3 uvloop yaml yarl
     """.split()  # noqa: SIM905 - a list would be a word on each line
 )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal, TypeAlias
+
+from msgspec import Struct
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.scaffold.writing import BASE, read_base, write, write_base
@@ -15,8 +16,7 @@ from dra_kit.scaffold.writing import BASE, read_base, write, write_base
 Outcome: TypeAlias = Literal["added", "changed", "merged", "conflict", "removed", "kept"]
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """What became of one file.
 
     Attributes:

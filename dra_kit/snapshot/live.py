@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from dra_kit import __version__
 from dra_kit.errors import Forbidden, NotFound
@@ -56,8 +57,7 @@ _ENDED: Final = ("status.phase=Succeeded", "status.phase=Failed")
 _WARNINGS_ON_PODS: Final = "regarding.kind=Pod,type=Warning"
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(Struct, frozen=True):
     """What to read; the API server selects it.
 
     Attributes:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import NoReturn, TypeVar
+
+from msgspec.structs import replace
 
 from dra_kit.sandbox.stories.expectations.facts import PodFacts
 from dra_kit.values.nearest import did_you_mean

@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import BaseModel
 
 from dra_kit import __version__
 from dra_kit.author.driver import Driver
 from dra_kit.errors import ConfigurationError, Conflict
 from dra_kit.kube.client import Client
-from dra_kit.kube.connection.credentials import load_credentials
+from dra_kit.kube.connection.credentials import Credentials, load_credentials
 from dra_kit.kube.operator.operator import OperatorThread, kopf, quiet_settings
 from dra_kit.kube.versions import discover
 from dra_kit.process.metrics.process import process_readings
@@ -38,8 +39,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 _AGAIN: Final = 0.2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookSettings:
+class WebhookSettings(Struct, frozen=True, kw_only=True):
     """What whoever deploys the webhook decides.
 
     Attributes:
@@ -66,11 +66,18 @@ class WebhookSettings:
     author: BaseModel | None = None
 
 
-async def run_webhook(driver: Driver[Any, Any], settings: WebhookSettings) -> int:
+async def run_webhook(
+    driver: Driver[Any, Any], settings: WebhookSettings, credentials: Credentials | None = None
+) -> int:
     """Run the webhook until SIGTERM or SIGINT, or until a part of it fails.
 
     Several replicas may run side by side. The API server is asked what it serves, and nothing is written, but for a
     certificate of the webhook's own.
+
+    Args:
+        driver: whose configs it checks.
+        settings: how.
+        credentials: for the API server; None for those that the settings name.
 
     Returns:
         The exit code: 0, or 1 after a failure, or 2 where the failure is a ConfigurationError.
@@ -83,7 +90,7 @@ async def run_webhook(driver: Driver[Any, Any], settings: WebhookSettings) -> in
     driver = copy.copy(driver)  # in the sandbox it is a node's, too
     driver.configs = driver.configs.with_settings(settings.author)
     given = _given(settings)  # what is wrong with it is reported before anybody is asked
-    credentials = await load_credentials(settings.kubeconfig, settings.context)
+    credentials = credentials or await load_credentials(settings.kubeconfig, settings.context)
     async with Client(credentials, user_agent=f"dra-kit/{__version__} {driver.name} webhook") as client:
         own = None
         if settings.own is not None:

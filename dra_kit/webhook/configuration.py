@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.kube.resources import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, Resource
@@ -24,8 +25,7 @@ _OPERATIONS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceReference:
+class ServiceReference(Struct, frozen=True):
     """A Service in front of the webhook's pods."""
 
     namespace: str

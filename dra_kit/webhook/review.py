@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from dra_kit.author.config.problems import MOST_PROBLEMS, duplicate_keys
 from dra_kit.author.driver import Driver
@@ -25,8 +26,7 @@ _TITLE_BYTES: Final = 600
 """Kind, namespace and name of whatever the API server lets pass have fewer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """One thing that is wrong with an object.
 
     Attributes:
@@ -41,8 +41,7 @@ class Problem:
         return f"{self.path}: {self.text}"
 
 
-@dataclass(frozen=True, slots=True)
-class Findings:
+class Findings(Struct, frozen=True):
     """What is wrong with an object: the first problems, and what there is beside them.
 
     Attributes:

@@ -34,6 +34,12 @@ READ_AGAIN = {
 }
 """Modules that look into a message, and why."""
 
+DATACLASSES = {
+    "resource/reference.py": "what authors get is made of it",
+}
+"""Modules with dataclasses that could be structs, and why they are not."""
+_LACKS = re.compile(r"cached_property|\bfield\([^)]*\b(?:compare|hash|init|repr)=")
+
 RIDDLES = frozenset({"apart", "chosen", "kept", "meant", "said", "told"})
 """Words that leave open what happens; say reported, distinguished, selected, stored, intended."""
 _NAME = re.compile(r"^ *(?:async )?(?:def|class) (\w+)", re.MULTILINE)
@@ -188,3 +194,14 @@ def test_docstrings_have_no_riddles() -> None:
         if not RIDDLES.isdisjoint(re.findall(r"(?<!`)\b[a-z]+\b(?!`)", line))
     }
     assert found == set()
+
+
+def test_plain_values_are_structs() -> None:
+    of_authors = ("author/", "testing/")
+    found = {
+        file
+        for file, text in sources().items()
+        if not file.startswith(of_authors) and re.search(r"^ *@.*dataclass\b", text, re.MULTILINE)
+        if not _LACKS.search(text)  # what a struct has not
+    }
+    assert found == set(DATACLASSES)

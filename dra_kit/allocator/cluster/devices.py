@@ -7,6 +7,8 @@ from decimal import MAX_PREC, Context
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from msgspec import Struct
+
 from dra_kit.allocator.cluster.nodes import Node, node_matches
 from dra_kit.allocator.cluster.taints import covers, may_cover
 from dra_kit.resource.plain_attributes import has_plain_attributes
@@ -52,7 +54,7 @@ class DeviceID(NamedTuple):
         return "/".join(self)
 
 
-class CounterDemand(NamedTuple):
+class CounterDemand(Struct, frozen=True):
     """What a device takes from one counter set.
 
     Attributes:

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from itertools import count
 from typing import Final
 from weakref import WeakKeyDictionary
+
+from msgspec import Struct
 
 from dra_kit.allocator.cluster.nodes import Node
 from dra_kit.allocator.cluster.pools import NodePool, NodePools
@@ -124,8 +125,7 @@ class Question:
         return tuple(key)
 
 
-@dataclass(slots=True)
-class _Stock:
+class _Stock(Struct):
     """A pool and what others hold of it.
 
     Attributes:

@@ -6,7 +6,9 @@ The rounding is that of k8s.io/dynamic-resource-allocation v0.37.1, its limits i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
+
+from msgspec import Struct
 
 from dra_kit.allocator.cluster.devices import AdvertisedDevice, nano
 from dra_kit.errors import AllocationError, Unsupported
@@ -18,7 +20,7 @@ _NANO_PER_MILLI: Final = 10**6
 _MANY_DIGITS: Final = 18
 
 
-class Share(NamedTuple):
+class Share(Struct, frozen=True):
     """What one claim takes of a device.
 
     Attributes:

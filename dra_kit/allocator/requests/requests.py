@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dra_kit.allocator.gates import Gates
 from dra_kit.errors import AllocationError
@@ -19,8 +20,7 @@ from dra_kit.resource.v1 import (
 from dra_kit.values.quantity import Quantity
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Choice:
+class Choice(Struct, frozen=True, eq=False):
     """What satisfies a request: all that an exact request asks for, or one of its subrequests.
 
     Attributes:

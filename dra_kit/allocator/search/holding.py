@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from dra_kit.allocator.cluster.devices import AdvertisedDevice
 from dra_kit.allocator.cluster.nodes import Node
@@ -22,7 +23,7 @@ OPTIONAL_NODE_OPERATIONS = "DRAOptionalNodeOperations"
 """The feature that a node declares if its kubelet can skip calls to a driver (KEP-5945)."""
 
 
-class Pick(NamedTuple):
+class Pick(Struct, frozen=True):
     """One device for one choice.
 
     Attributes:

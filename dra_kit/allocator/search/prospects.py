@@ -7,8 +7,8 @@ combinations met an error; so nothing is concluded where an error is possible.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from dra_kit.allocator.cluster.devices import AdvertisedDevice
 from dra_kit.allocator.requests.constraints import Constraint
@@ -18,8 +18,7 @@ from dra_kit.allocator.selectors.selection import Selection
 from dra_kit.errors import AllocationError, Unsupported
 
 
-@dataclass(frozen=True, slots=True)
-class NodeChoice:
+class NodeChoice(Struct, frozen=True):
     """A choice on one node.
 
     Attributes:
@@ -36,7 +35,7 @@ class NodeChoice:
         return self.choice.count if self.everything is None else len(self.everything)
 
 
-class ClaimSearch(NamedTuple):
+class ClaimSearch(Struct, frozen=True):
     """One claim on one node.
 
     Attributes:

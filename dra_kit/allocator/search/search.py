@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from enum import Enum, auto
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
+
+from msgspec import Struct
 
 from dra_kit.allocator.cluster.devices import AdvertisedDevice
 from dra_kit.allocator.requests.requests import Choice
@@ -40,7 +42,7 @@ class Outcome(Enum):
 _Step: TypeAlias = "Generator[_Step, Outcome, Outcome]"
 
 
-class Limits(NamedTuple):
+class Limits(Struct, frozen=True):
     """What ends a search before its time.
 
     Attributes:
@@ -52,7 +54,7 @@ class Limits(NamedTuple):
     is_aborted: Callable[[], bool] = lambda: False
 
 
-class PickedAt(NamedTuple):
+class PickedAt(Struct, frozen=True):
     """One device for one choice, by their positions.
 
     Attributes:
@@ -68,7 +70,7 @@ class PickedAt(NamedTuple):
     amounts: dict[str, Quantity] | None
 
 
-class Solution(NamedTuple):
+class Solution(Struct, frozen=True):
     """What a search found, without the claims and devices that it was about.
 
     Attributes:

@@ -11,10 +11,10 @@ import json
 import ssl
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 import aiohttp
+from msgspec.structs import replace
 
 from dra_kit.apiserver.admission.configured import BINDINGS, MUTATING, POLICIES, VALIDATING
 from dra_kit.apiserver.admission.matching import matching_version, selected

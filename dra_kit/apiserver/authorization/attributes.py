@@ -5,14 +5,16 @@ Source: k8s.io/apiserver 0.37 ``pkg/authorization/authorizer`` and ``pkg/endpoin
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from msgspec import Struct
 
 from dra_kit.apiserver.answers import Refusal, forbidden_path, unauthorized_for
 from dra_kit.apiserver.authorization.users import User
 from dra_kit.resource.fielderror import quote
 
 
-class Attributes(NamedTuple):
+class Attributes(Struct, frozen=True):
     """What somebody wants to do.
 
     Attributes:
@@ -40,7 +42,7 @@ class Attributes(NamedTuple):
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
 
-class Decision(NamedTuple):
+class Decision(Struct, frozen=True):
     """The answer.
 
     Attributes:

@@ -6,7 +6,9 @@ Source: Kubernetes 1.37 ``plugin/pkg/auth/authorizer/rbac`` and ``pkg/registry/r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Final
+
+from msgspec import Struct
 
 from dra_kit.apiserver.authorization.attributes import Attributes, Decision
 from dra_kit.apiserver.authorization.rules import Rule, allows
@@ -25,7 +27,7 @@ class RoleNotFound(LookupError):
     """A binding names a role that does not exist; the text is the API server's."""
 
 
-class Granted(NamedTuple):
+class Granted(Struct, frozen=True):
     """A rule that somebody has.
 
     Attributes:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final, Self
+
+from msgspec import Struct, field
 
 MASTERS: Final = "system:masters"
 """The group whose members may do everything, whatever the roles say."""
@@ -19,8 +20,7 @@ NODE_NAME: Final = "authentication.kubernetes.io/node-name"
 _ACCOUNT: Final = re.compile(r"system:serviceaccount:([^:]+):([^:]+)")
 
 
-@dataclass(frozen=True, slots=True)
-class User:
+class User(Struct, frozen=True):
     """Who makes a request.
 
     Attributes:

@@ -30,7 +30,8 @@ _SCALE: Final = re.compile(r"/apis/apps/v1/namespaces/[^/]+/[^/]+/[^/]+/scale")
 class Door:
     """Lets in who knows its token, or has one of a service account, and means this server.
 
-    - ``Host`` must be one of :data:`NAMES` with the port, no name that an attacker's DNS server points here.
+    - ``Host`` must be one of :data:`NAMES` with the port, no name that an attacker's DNS server points here; over a
+      unix socket, to which no such name leads, it may be any.
     - A request with an ``Origin`` is that of a web page, and refused whatever else it brings.
     - Without the token only ``/livez``, ``/readyz`` and ``/healthz`` are served; with a wrong one not even those.
     - A body must say what it is. kube-apiserver takes one without a ``Content-Type`` for JSON (1.37.1 does so), and it
@@ -88,7 +89,10 @@ class Door:
 def _means_this_server(request: web.BaseRequest) -> bool:
     if request.transport is None:
         return False  # the client is gone
-    port = request.transport.get_extra_info("sockname")[1]
+    address = request.transport.get_extra_info("sockname")
+    if isinstance(address, str):
+        return True  # a path
+    port = address[1]
     own = {f"[{name}]:{port}" if ":" in name else f"{name}:{port}" for name in NAMES}
     hosts = request.headers.getall("Host", [])
     return len(hosts) == 1 and hosts[0].lower() in own

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct, field
 
 from dra_kit.apiserver.kinds.strategy import Strategy
 from dra_kit.apiserver.selectors.fields import FieldReader, reader
 from dra_kit.values.json import Object
 
 
-class Column(NamedTuple):
+class Column(Struct, frozen=True):
     """A column of the table that ``kubectl get`` prints.
 
     Attributes:
@@ -33,8 +34,7 @@ NAME = Column("Name", lambda obj: obj["metadata"].get("name", ""), format="name"
 AGE = Column("Age", None)
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(Struct, frozen=True):
     """One kind, in all its served versions.
 
     Attributes:

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import ClassVar
 
+from msgspec import Struct, field
 from typing_extensions import override
 
 from dra_kit.apiserver.authorization.rbac import Rbac
@@ -18,8 +18,7 @@ from dra_kit.resource.validation.fields.metadata import subdomain_problems
 from dra_kit.values.json import Object
 
 
-@dataclass(slots=True)
-class Context:
+class Context(Struct):
     """The request that an object is written by.
 
     Attributes:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
+
+from msgspec import Struct, field
 
 from dra_kit.resource.schema.table import LIST, MAP, Field, item_type, struct
 
@@ -21,7 +22,7 @@ EMPTY: Final[FieldSet] = frozenset()
 _MISSING: Final = object()
 
 
-class Node(NamedTuple):
+class Node(Struct, frozen=True):
     """How a value of some type is split into its parts.
 
     Attributes:
@@ -138,8 +139,7 @@ def repetitions(value: Any, type_name: str) -> Iterator[Path]:
     return walk(value, root(type_name), ())
 
 
-@dataclass(slots=True)
-class Comparison:
+class Comparison(Struct):
     """What differs between two objects.
 
     Attributes:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
+
+from msgspec import Struct
 
 from dra_kit.apiserver.answers import Refusal, not_acceptable
 
@@ -21,7 +23,7 @@ _FORMS: Final = {
 }
 
 
-class Form(NamedTuple):
+class Form(Struct, frozen=True):
     """The form of an answer.
 
     Attributes:
@@ -39,7 +41,7 @@ class Form(NamedTuple):
     list: bool = False
 
 
-class Clause(NamedTuple):
+class Clause(Struct, frozen=True):
     """One of the alternatives of an Accept header."""
 
     media_type: str

@@ -10,8 +10,9 @@ import calendar
 import datetime as dt
 import re
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass
 from typing import Final, Self, TypeAlias
+
+from msgspec import Struct
 
 from dra_kit.apiserver.answers import bad_request, invalid
 from dra_kit.apiserver.requests.requests import Query, integer
@@ -31,8 +32,7 @@ class NoLog(Exception):
     """There is no such log; the text is the kubelet's."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogOptions:
+class LogOptions(Struct, frozen=True, kw_only=True):
     """``PodLogOptions`` of core/v1.
 
     Attributes:

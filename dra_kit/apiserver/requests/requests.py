@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import parse_qsl, unquote
+
+from msgspec import Struct, field
 
 from dra_kit.apiserver.answers import bad_request, invalid
 from dra_kit.resource.fielderror import ErrorKind, FieldError, forbidden, quote
@@ -17,8 +18,7 @@ _NAMESPACE_SUBRESOURCES: Final = {"status", "finalize"}
 FIELD_MANAGER_MAX: Final = 128
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(Struct, frozen=True):
     """The query; of a parameter that comes more than once the first counts."""
 
     values: Mapping[str, Sequence[str]]
@@ -62,8 +62,7 @@ def integer(text: str) -> int:
     raise bad_request(f"strconv.ParseInt: parsing {quote(text)}: {why}")
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """The resource that a path names.
 
     Attributes:
@@ -127,8 +126,7 @@ def _code_point(char: str) -> str:
     return f"U+{ord(char):04X}"
 
 
-@dataclass(frozen=True, slots=True)
-class WriteOptions:
+class WriteOptions(Struct, frozen=True):
     """Options of a write.
 
     Attributes:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 from dra_kit.apiserver.answers import bad_request
 from dra_kit.values.paths import value_at
@@ -17,7 +18,7 @@ _TERM = re.compile(r"(?P<field>[^=!]*?)(?P<operator>!=|==|=)(?P<value>.*)", re.D
 _ESCAPED = re.compile(r"\\([\\,=])")
 
 
-class Term(NamedTuple):
+class Term(Struct, frozen=True):
     """``field=value`` or ``field!=value``."""
 
     field: str
@@ -25,8 +26,7 @@ class Term(NamedTuple):
     equal: bool
 
 
-@dataclass(frozen=True, slots=True)
-class FieldSelector:
+class FieldSelector(Struct, frozen=True):
     """Terms that must all hold, each with the reader of its field."""
 
     terms: tuple[tuple[Term, FieldReader], ...] = ()

@@ -5,8 +5,9 @@ Source: Kubernetes 1.37 ``pkg/registry/core/pod/storage/eviction.go``. No disrup
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from dra_kit.apiserver.answers import bad_request
 from dra_kit.apiserver.api import Answer, Api, Request, created, encode, now

@@ -7,8 +7,9 @@ Source: Kubernetes 1.37 ``pkg/registry/apps/*/storage`` and k8s.io/apimachinery 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from dra_kit.apiserver.answers import bad_request, invalid, method_not_allowed, not_found
 from dra_kit.apiserver.api import Answer, Api, Request

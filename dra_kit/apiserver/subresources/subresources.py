@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from dra_kit.apiserver.answers import Refusal, bad_request, method_not_allowed, not_found
 from dra_kit.apiserver.api import Answer, Api, Request

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+from msgspec import Struct
 
 from dra_kit.apiserver.answers import bad_request, conflict, forbidden, invalid, not_found, success
 from dra_kit.apiserver.api import Answer, Api, Attributes, Request
@@ -22,7 +24,7 @@ _FOREGROUND: Final = "foregroundDeletion"
 _POLICIES: Final = ("Background", "Foreground", "Orphan")
 
 
-class DeleteOptions(NamedTuple):
+class DeleteOptions(Struct, frozen=True):
     """``metav1.DeleteOptions``."""
 
     dry_run: bool = False

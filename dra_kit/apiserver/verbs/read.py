@@ -6,7 +6,8 @@ import base64
 import binascii
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dra_kit.apiserver.answers import bad_request, expired, invalid, not_found
 from dra_kit.apiserver.api import Answer, Api, Request, encode
@@ -23,8 +24,7 @@ from dra_kit.values.json import Object
 _META_FIELDS = {"metadata.name": reader("metadata.name"), "metadata.namespace": reader("metadata.namespace")}
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(Struct, frozen=True):
     """Which objects of a collection a request is about.
 
     Attributes:
@@ -116,8 +116,7 @@ def list_objects(api: Api, kind: Kind, request: Request) -> Answer:
     return Answer(body, kind=kind, items=[stored.object for stored in page.items])
 
 
-@dataclass(slots=True)
-class _Page:
+class _Page(Struct):
     items: list[Stored]
     revision: int
     next_key: str = ""

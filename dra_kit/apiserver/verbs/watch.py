@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from dra_kit.apiserver.answers import Refusal, expired, invalid
 from dra_kit.apiserver.api import Api, Request, encode
@@ -29,8 +30,7 @@ EventBody = Callable[[Stored], bytes]
 """The JSON of an object in the form that the client asked for."""
 
 
-@dataclass(slots=True)
-class _Options:
+class _Options(Struct):
     version: int
     from_now: bool
     bookmarks: bool

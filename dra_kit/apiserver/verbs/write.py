@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from dra_kit.apiserver import metadata
 from dra_kit.apiserver.answers import (
@@ -30,8 +30,7 @@ from dra_kit.resource.schema.defaults import apply_defaults
 from dra_kit.values.json import Object
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(Struct, frozen=True):
     """One write.
 
     Attributes:

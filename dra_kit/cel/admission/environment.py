@@ -6,8 +6,9 @@ Source: k8s.io/apiserver 0.37 ``pkg/admission/plugin/cel`` (``compile.go``).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from dra_kit.cel import types
 from dra_kit.cel.declarations import Overload, all_functions
@@ -51,8 +52,7 @@ _FIELDS: Final[Mapping[Type, Mapping[str, Type]]] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class AdmissionEnvironment:
+class AdmissionEnvironment(Struct, frozen=True):
     """What an expression of a policy may name.
 
     Attributes:

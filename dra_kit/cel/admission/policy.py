@@ -6,8 +6,9 @@ Source: k8s.io/apiserver 0.37 ``pkg/admission/plugin/policy/validating`` and ``p
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
+
+from msgspec import Struct, field
 
 from dra_kit.cel.admission.environment import AdmissionEnvironment
 from dra_kit.cel.admission.expressions import AdmissionExpression, compile_admission, variables_map
@@ -28,7 +29,7 @@ MESSAGE_MAX: Final = 5 * 1024
 _NO_BUDGET: Final = "validation failed due to running out of cost budget, no further validation rules will be run"
 
 
-class Problem(NamedTuple):
+class Problem(Struct, frozen=True):
     """An expression that does not compile, or is of the wrong type.
 
     Attributes:
@@ -42,7 +43,7 @@ class Problem(NamedTuple):
     message: str
 
 
-class Request(NamedTuple):
+class Request(Struct, frozen=True):
     """What a policy is asked about, as values of CEL (``json_value``).
 
     Attributes:
@@ -64,7 +65,7 @@ class Request(NamedTuple):
     resource: ResourceCheck | None = None
 
 
-class Denial(NamedTuple):
+class Denial(Struct, frozen=True):
     """A validation that fails, or cannot be decided where the policy's ``failurePolicy`` is Fail.
 
     Attributes:
@@ -76,15 +77,14 @@ class Denial(NamedTuple):
     reason: str = "Invalid"
 
 
-class _Validation(NamedTuple):
+class _Validation(Struct, frozen=True):
     expression: AdmissionExpression
     message_expression: AdmissionExpression | None
     message: str
     reason: str
 
 
-@dataclass(slots=True)
-class Policy:
+class Policy(Struct):
     """The compiled expressions of a policy; made by ``compile_policy``.
 
     Attributes:
@@ -186,7 +186,7 @@ class Policy:
         }  # fmt: skip
 
 
-class _Error(NamedTuple):
+class _Error(Struct, frozen=True):
     message: str
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Final, NamedTuple
+from typing import Final
+
+from msgspec import Struct
 
 MAX: Final = 2**64 - 1
 
 
-class Bounds(NamedTuple):
+class Bounds(Struct, frozen=True):
     """From the least to the most."""
 
     low: int

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
+
+from msgspec import Struct
 
 from dra_kit.cel.cost.bounds import MAX, ONE, UNKNOWN, Bounds, exactly
 from dra_kit.cel.cost.charges import LIST_COST
@@ -18,14 +20,14 @@ _MAX_FORMAT: Final = 64
 _ADDRESS_BYTES: Final = Bounds(4, 16)
 
 
-class CallEstimate(NamedTuple):
+class CallEstimate(Struct, frozen=True):
     """The cost of a call without that of its arguments, and the size of its result if it is known."""
 
     cost: Bounds
     size: Bounds | None = None
 
 
-class Operand(NamedTuple):
+class Operand(Struct, frozen=True):
     """A target or argument."""
 
     node: Node

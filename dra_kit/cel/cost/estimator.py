@@ -6,7 +6,9 @@ The sizes of what a device holds are those that resource.k8s.io/v1 allows at mos
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+from msgspec import Struct
 
 from dra_kit.cel.cost.bounds import MAX, NOTHING, ONE, UNKNOWN, Bounds, exactly
 from dra_kit.cel.cost.call_estimates import CallEstimate, Operand, estimate_call
@@ -16,7 +18,7 @@ from dra_kit.cel.syntax.tree import Call, Comprehension, Ident, ListNode, Litera
 from dra_kit.cel.types import Type, optional_content
 
 
-class _Entries(NamedTuple):
+class _Entries(Struct, frozen=True):
     """Sizes of the keys and values of a list or map."""
 
     kind: str
@@ -24,7 +26,7 @@ class _Entries(NamedTuple):
     value: Bounds
 
 
-class _Variable(NamedTuple):
+class _Variable(Struct, frozen=True):
     path: Path
     size: Bounds | None
     entries: _Entries | None

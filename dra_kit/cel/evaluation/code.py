@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, TypeAlias
+
+from msgspec import Struct
 
 from dra_kit.cel.cost.meter import Frame
 from dra_kit.cel.declarations import all_functions
@@ -21,8 +22,7 @@ Guard: TypeAlias = Callable[[Any], bool]
 """Whether a value has the type that an overload is declared for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Code:
+class Code(Struct, frozen=True):
     """A compiled sub-expression.
 
     Attributes:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+from msgspec import Struct
 
 from dra_kit.cel.cost.meter import INPUT, Frame
 from dra_kit.cel.device import FIELDS, Device
@@ -18,7 +20,7 @@ _INDEXING: Final = frozenset({"_[_]", "_[?_]", "_?._"})
 _KEYS: Final = frozenset({str, int, Uint, bool, float})
 
 
-class _Step(NamedTuple):
+class _Step(Struct, frozen=True):
     """One step of a path: to a key that is known, or to the one that ``run`` returns."""
 
     key: Any

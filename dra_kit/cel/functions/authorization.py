@@ -5,8 +5,10 @@ Source: k8s.io/apiserver 0.37 ``pkg/cel/library/authz.go``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from typing import Any, Final, NoReturn, Protocol
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dra_kit.cel import types
 from dra_kit.cel.declarations import Library
@@ -16,8 +18,7 @@ from dra_kit.cel.values import RUNTIME_TYPES
 LIBRARY: Final = Library()
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """May somebody do this?
 
     Attributes:
@@ -39,8 +40,7 @@ class Question:
     path: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Ruling:
+class Ruling(Struct, frozen=True):
     """The answer to a question.
 
     Attributes:
@@ -70,45 +70,38 @@ class Asking(Protocol):
         ...
 
 
-class _Incomparable:
+class _Incomparable(Struct, frozen=True, eq=False):
     """A value that nothing is equal to."""
-
-    __slots__ = ()
 
     def equals(self, _: Any) -> NoReturn:
         """Refuse ``self == other``, which is an error."""
         raise no_such_overload()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Authorizer(_Incomparable):
+class Authorizer(_Incomparable, frozen=True, eq=False):
     """``authorizer``."""
 
     asking: Asking
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _PathCheck(_Incomparable):
+class _PathCheck(_Incomparable, frozen=True, eq=False):
     asking: Asking
     path: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _GroupCheck(_Incomparable):
+class _GroupCheck(_Incomparable, frozen=True, eq=False):
     asking: Asking
     group: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ResourceCheck(_Incomparable):
+class ResourceCheck(_Incomparable, frozen=True, eq=False):
     """``authorizer.requestResource``, and what ``resource()`` makes: a question without its verb."""
 
     asking: Asking
     question: Question = field(default_factory=Question)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Decision(_Incomparable):
+class _Decision(_Incomparable, frozen=True, eq=False):
     ruling: Ruling
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, TypeAlias
+
+from msgspec import Struct
 
 from dra_kit.cel.failure import Refusal
 from dra_kit.cel.values import INT_MAX, UINT_MAX, Uint
@@ -12,7 +14,7 @@ TokenKind: TypeAlias = Literal["operator", "identifier", "escaped", "literal", "
 """``int`` and ``double`` are literals that a minus sign may belong to."""
 
 
-class Token(NamedTuple):
+class Token(Struct, frozen=True):
     """A piece of the text; ``value`` is the constant, or the name without back quotes."""
 
     kind: TokenKind

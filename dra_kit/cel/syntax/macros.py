@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, TypeAlias
+
+from msgspec import Struct
 
 from dra_kit.cel.failure import Refusal
 from dra_kit.cel.syntax.tree import (
@@ -27,8 +28,7 @@ _UNUSED: Final = "#unused"
 _SORT_INPUT: Final = "@__sortBy_input__"
 
 
-@dataclass(frozen=True)
-class _Site:
+class _Site(Struct, frozen=True):
     """Where a macro is written; what it is expanded to has this place."""
 
     name: str

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
+from msgspec.structs import asdict
 
 from dra_kit.cli.cluster.source_options import credentials_of
 from dra_kit.cli.options.common import path

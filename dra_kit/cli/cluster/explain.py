@@ -8,12 +8,12 @@ import json
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click.shell_completion import CompletionItem
+from msgspec.structs import replace
 
 from dra_kit.cli.cluster.source_options import credentials_of, source_options
 from dra_kit.cli.options.common import path

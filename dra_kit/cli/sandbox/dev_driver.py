@@ -21,7 +21,9 @@ from dra_kit.cli.sandbox.dev import command
 from dra_kit.cli.sandbox.driver import sandbox_driver
 from dra_kit.dev.driver.roles import TAKE_OVER, Orders, Roles, StateReport
 from dra_kit.errors import DraKitError, TargetError
+from dra_kit.kube.connection.credentials import load_credentials
 from dra_kit.process import logging as process_logging
+from dra_kit.sandbox.driver.drivers import SandboxDriver
 
 
 def main() -> None:
@@ -56,7 +58,7 @@ def _serve(orders: Orders, report: Callable[[StateReport], None]) -> None:
         ctx = command.make_context("dev", list(orders.arguments))
         given = ctx.meta.get("driver_settings", {})
         driver = sandbox_driver(ctx.params["target"], ctx.meta["driver"], given, len(orders.nodes))
-        asyncio.run(_run(Roles(driver, orders, report)))
+        asyncio.run(_run(driver, orders, report))
     except DraKitError as error:
         text = error.cause if isinstance(error, TargetError) else str(error)  # there is no other TARGET
         report(StateReport(state="failed", text=f"{' '.join(text.split())} [{error.code}]"))
@@ -64,12 +66,13 @@ def _serve(orders: Orders, report: Callable[[StateReport], None]) -> None:
         report(StateReport(state="failed", text=error.format_message()))
 
 
-async def _run(roles: Roles) -> None:
+async def _run(driver: SandboxDriver, orders: Orders, report: Callable[[StateReport], None]) -> None:
     loop = asyncio.get_running_loop()
-    orders = asyncio.StreamReader()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
+    roles = Roles(driver, orders, await load_credentials(orders.kubeconfig), report)
+    further = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(further), sys.stdin)
     work = asyncio.create_task(roles.run())
-    obey = asyncio.create_task(_obey(roles, orders))
+    obey = asyncio.create_task(_obey(roles, further))
     loop.add_signal_handler(signal.SIGTERM, obey.cancel)
     await asyncio.wait([work, obey], return_when=asyncio.FIRST_COMPLETED)
     for task in (work, obey):

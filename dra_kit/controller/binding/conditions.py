@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from msgspec import Struct
 from pydantic import ValidationError
 
 from dra_kit.author.observing.observed import ObservedClaim, ObservedDevice
@@ -17,7 +17,7 @@ from dra_kit.resource import v1
 _MESSAGE_MAX: Final = 32768  # of metav1.Condition
 
 
-class Place(NamedTuple):
+class Place(Struct, frozen=True):
     """A device, or the share of one, that a claim has."""
 
     pool: str
@@ -33,8 +33,7 @@ class Verdict(Enum):
     FAILED = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class Attachment:
+class Attachment(Struct, frozen=True):
     """A device that a claim has, or had, by one allocation.
 
     Attributes:
@@ -57,8 +56,7 @@ class Attachment:
         return (self.claim.uid, self.place, self.since) == (other.claim.uid, other.place, other.since)
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(Struct, frozen=True):
     """A claim as it was just read.
 
     Attributes:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from dra_kit.author.calling import call
 from dra_kit.author.cluster.binder import DeviceBinder
@@ -23,8 +24,7 @@ RETRY: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds until the author's code, the API server or a failed device is asked again; the last one repeats."""
 
 
-@dataclass(frozen=True, slots=True)
-class Binding:
+class Binding(Struct, frozen=True):
     """What all workers share.
 
     Attributes:

@@ -13,8 +13,9 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from msgspec import Struct
 from pydantic import ValidationError
 
 from dra_kit.controller.claims.lifecycle import Transition, our_devices, transitions
@@ -156,7 +157,7 @@ class ClaimCache:
             return held.read() if held is not None else None
 
 
-class _Held(NamedTuple):
+class _Held(Struct, frozen=True):
     """A claim at rest: as text it takes a tenth of the memory of the model."""
 
     version: int

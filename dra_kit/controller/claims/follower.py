@@ -10,8 +10,9 @@ import logging
 import random
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from dra_kit.controller.claims.backlog import Backlog
 from dra_kit.controller.claims.cache import ClaimCache, HeldClaims, reduced
@@ -25,8 +26,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 _RETRY_SECONDS: Final = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class Subscription:
+class Subscription(Struct, frozen=True):
     """What one listener receives.
 
     Attributes:

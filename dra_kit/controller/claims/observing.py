@@ -8,7 +8,9 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Final, NamedTuple, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
+
+from msgspec import Struct
 
 from dra_kit.author.calling import call
 from dra_kit.author.observing.observed import ObservedClaim
@@ -183,7 +185,7 @@ def _nothing() -> None:
     """Do nothing: nobody waits for the hook."""
 
 
-class _Call(NamedTuple):
+class _Call(Struct, frozen=True):
     """A hook with what it is called with, first of all the claim."""
 
     hook: _Hook

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from dra_kit.kube.events import micro_time
 from dra_kit.kube.resources import LEASES
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(Struct, frozen=True):
     """How long what takes, in seconds; the defaults are those of client-go and of Kubernetes' own controllers.
 
     Attributes:

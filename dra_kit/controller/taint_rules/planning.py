@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from dra_kit.author.cluster.taint_rules import TaintRule
 from dra_kit.resource import v1
@@ -14,8 +15,7 @@ LABEL: Final = "dra-kit/driver"
 """Its value is the driver that keeps a rule; a rule without it is somebody else's."""
 
 
-@dataclass(frozen=True, slots=True)
-class RulePlan:
+class RulePlan(Struct, frozen=True):
     """Writes to be made in this order.
 
     Attributes:

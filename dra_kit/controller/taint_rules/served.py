@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from dra_kit.errors import ConfigurationError, NotFound
 from dra_kit.kube.client import Client

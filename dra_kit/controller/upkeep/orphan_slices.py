@@ -7,7 +7,9 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+from msgspec import Struct
 
 from dra_kit.errors import Conflict, KubeError, NotFound
 from dra_kit.kube.client import Client
@@ -21,7 +23,7 @@ SURE_AFTER: Final = 60.0
 """Seconds that a slice must have been an orphan's: a Node may be deleted and made anew under its driver."""
 
 
-class Suspect(NamedTuple):
+class Suspect(Struct, frozen=True):
     """A slice, as identified and as read."""
 
     name: str

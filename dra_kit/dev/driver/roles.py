@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel
 
 from dra_kit.author.driver import Driver
-from dra_kit.kube.connection.credentials import load_credentials
+from dra_kit.kube.connection.credentials import Credentials
 from dra_kit.node.agent import Agent
 from dra_kit.process.probes import parts_not_ready
 from dra_kit.publishing.log_messages import DISCOVER_FAILED
@@ -89,12 +89,16 @@ class Roles:
     Args:
         driver: to run.
         orders: how.
+        credentials: of all roles, for the API server.
         tell: takes what there is to say.
     """
 
-    def __init__(self, driver: SandboxDriver, orders: Orders, tell: Callable[[StateReport], None]) -> None:
+    def __init__(
+        self, driver: SandboxDriver, orders: Orders, credentials: Credentials, tell: Callable[[StateReport], None]
+    ) -> None:
         self._driver = driver
         self._orders = orders
+        self._credentials = credentials
         self._report = tell
         self._agents: dict[str, Agent] = {}
         self._log = DriverLog()
@@ -124,8 +128,8 @@ class Roles:
 
     def take_over(self) -> None:
         """Do also what only one process may do."""
-        orders = self._orders
-        self._roles.append(controller_role(self._driver.drivers[0], orders.kubeconfig, self._author, orders.since))
+        driver, since = self._driver.drivers[0], self._orders.since
+        self._roles.append(controller_role(driver, self._credentials, self._author, since))
         self._roles[-1].start()
 
     async def stop(self) -> None:
@@ -142,7 +146,7 @@ class Roles:
             self._roles.append(RoleThread(f"node role on {name}", run))
         driver = self._driver.drivers[0]
         if orders.webhook and driver.configs.kinds:
-            self._webhook = webhook_role(driver, orders.kubeconfig, orders.directory, self._author)
+            self._webhook = webhook_role(driver, self._credentials, orders.directory, self._author)
             self._roles.append(self._webhook.role)
         for role in self._roles:
             role.start()
@@ -153,7 +157,7 @@ class Roles:
             name, directory, orders.kubeconfig, author,
             mark=orders.mark, time_scale=orders.time_scale, pod_uid=f"dev-{orders.number}",
         )  # fmt: skip
-        self._agents[name] = Agent(driver, settings, await load_credentials(orders.kubeconfig))
+        self._agents[name] = Agent(driver, settings, self._credentials)
         return await self._agents[name].run()
 
     def _waiting(self) -> list[str]:

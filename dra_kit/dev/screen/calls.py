@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dra_kit.sandbox.timeline.records import PREPARE, CallEnded, CallStarted, Record
 
 _CALLS_MAX: Final = 200
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """One call.
 
     Attributes:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from msgspec import Struct
 from rich.cells import cell_len
 from rich.text import Text
 
@@ -18,8 +18,7 @@ _NEWS_MAX: Final = 4
 """Lines of one text above: what is wrong with new code is to be read whole."""
 
 
-@dataclass(frozen=True, slots=True)
-class Headline:
+class Headline(Struct, frozen=True):
     """What stands above the panes: a title, and what became of the last changes.
 
     Attributes:
@@ -31,8 +30,7 @@ class Headline:
     news: Sequence[tuple[str, str]]
 
 
-@dataclass(slots=True)
-class Focus:
+class Focus(Struct):
     """Which pane is shown alone.
 
     Attributes:

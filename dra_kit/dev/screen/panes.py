@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from dra_kit.cdi.spec import ContainerEdits
 from dra_kit.dev.screen.calls import Call
@@ -21,8 +22,7 @@ _WAITS: Final = "yellow"
 _PHASES: Final = {"Running": _GOOD, "Succeeded": _GOOD, "Failed": _BAD, "Pending": _WAITS}
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """One line.
 
     Attributes:
@@ -34,8 +34,7 @@ class Row:
     style: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Pane:
+class Pane(Struct, frozen=True):
     """One part of the screen.
 
     Attributes:

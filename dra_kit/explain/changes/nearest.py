@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dra_kit.explain.changes.changed import (
     class_without_condition,
@@ -30,8 +32,7 @@ _TWO: Final = _CLASS + 1
 """The rank of changes that help only together with another one is that of theirs which is less welcome, and this."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
+class _Candidate(Struct, frozen=True):
     """A change that may help.
 
     Attributes:
@@ -105,8 +106,7 @@ def _of_count(claim: ResourceClaim, judged: JudgedChoice, trials: Trials) -> Ite
         yield _Candidate(Miss(f"with count: {possible}", judged.name, None, enough=True), _LESS, False, lambda: True)
 
 
-@dataclass(frozen=True, slots=True)
-class _Changed:
+class _Changed(Struct, frozen=True):
     """A claim after changes, and what is different around it."""
 
     claim: ResourceClaim

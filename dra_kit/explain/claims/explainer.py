@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from dra_kit.allocator import Allocator, Attempt, Node
 from dra_kit.allocator.requests.requests import choices_of

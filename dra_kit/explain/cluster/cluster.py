@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, TypeVar
 
+from msgspec import Struct
 from pydantic import ValidationError
 
 from dra_kit.allocator import Gates, Node, Snapshot
@@ -56,8 +57,7 @@ class Gap:
         return f"you may not list {self.plural}"
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(Struct, frozen=True):
     """A claim that holds a device, or a share of it, by one of its requests.
 
     Attributes:

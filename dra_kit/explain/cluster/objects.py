@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from dra_kit.allocator import Gates
 from dra_kit.errors import ConfigurationError
@@ -49,8 +50,7 @@ _NODE_STATUS: Final = ("allocatable", "declaredFeatures")
 _VERSION: Final = re.compile(r"v?(?P<release>1\.[0-9]+)")
 
 
-@dataclass(frozen=True, slots=True)
-class Objects:
+class Objects(Struct, frozen=True):
     """The objects of a cluster at one moment.
 
     Attributes:

@@ -6,6 +6,8 @@ import re
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from msgspec import Struct
+
 from dra_kit.cel.explanation import Conjunct
 from dra_kit.cel.failure import Refusal
 from dra_kit.cel.syntax.parser import parse
@@ -23,7 +25,7 @@ _MAPS: Final = frozenset({"attributes", "capacity"})
 _PATH: Final = re.compile(r"""device\s*\.\s*(?:attributes|capacity)\s*\[\s*(?:"[^"]*"|'[^']*')\s*\]\s*\.\s*""")
 
 
-class Comparison(NamedTuple):
+class Comparison(Struct, frozen=True):
     """A condition that compares one value of the device with a constant.
 
     Attributes:

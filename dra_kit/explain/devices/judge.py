@@ -6,9 +6,10 @@ The allocator's own code decides; the reasons describe what it looks at.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Final
+
+from msgspec import Struct
 
 from dra_kit.allocator import Node
 from dra_kit.allocator.cluster.devices import AdvertisedDevice, AdvertisedSlice, DeviceID
@@ -115,7 +116,7 @@ class _Judged:
             yield DeviceVerdict(self.slice_, position, self.nodes, reasons)
 
 
-class _Reasons(NamedTuple):
+class _Reasons(Struct, frozen=True):
     """What stands against a device, and against all that are alike.
 
     Attributes:
@@ -129,8 +130,7 @@ class _Reasons(NamedTuple):
     is_barred: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Bar:
+class _Bar(Struct, frozen=True):
     """Why a device cannot be had, whether it matches or not.
 
     Attributes:

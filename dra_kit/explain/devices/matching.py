@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from dra_kit import cel
 from dra_kit.allocator.cluster.devices import AdvertisedDevice, AdvertisedSlice
@@ -55,7 +56,7 @@ class _Selector:
         return self.explainer.is_admitted
 
 
-class _Place(NamedTuple):
+class _Place(Struct, frozen=True):
     """The place of a usual device that is not made yet."""
 
     slice_: AdvertisedSlice

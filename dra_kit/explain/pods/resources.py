@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from dra_kit.explain.claims.disjoint import named
 from dra_kit.explain.cluster.cluster import model_of_claim
@@ -17,8 +18,7 @@ _NATIVE: Final = "kubernetes.io/"
 _IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
 
 
-@dataclass(frozen=True, slots=True)
-class ExtendedResource:
+class ExtendedResource(Struct, frozen=True):
     """An extended resource that a pod asks for (KEP-5004).
 
     Attributes:
@@ -55,8 +55,7 @@ class ExtendedResource:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Provision:
+class Provision(Struct, frozen=True):
     """Nodes on which one claim provides the same extended resources of a pod.
 
     Attributes:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
+
+from msgspec import Struct
 
 from dra_kit.explain.pods.resources import ExtendedResource
 from dra_kit.explain.verdicts import ClaimExplanation
@@ -21,8 +22,7 @@ Outcome: TypeAlias = Literal[
 ]  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class PodClaimExplanation:
+class PodClaimExplanation(Struct, frozen=True):
     """One claim of a pod.
 
     Attributes:
@@ -38,8 +38,7 @@ class PodClaimExplanation:
     origin: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Struct, frozen=True):
     """What a controller, the scheduler or the kubelet reported of a pod.
 
     Attributes:
@@ -54,8 +53,7 @@ class Report:
         return f"{self.reason}: {self.note}"
 
 
-@dataclass(frozen=True, slots=True)
-class PodExplanation:
+class PodExplanation(Struct, frozen=True):
     """Why a pod runs, or why not.
 
     Attributes:

@@ -25,6 +25,7 @@ class Connection:
         tls_server_name: the name to verify instead of the server's host.
         proxy: URL of an HTTP proxy.
         namespace: default namespace of the context or of the pod.
+        socket: path of a unix socket where the server takes requests without TLS; None to connect to its address.
     """
 
     server: str
@@ -37,6 +38,7 @@ class Connection:
     tls_server_name: str | None = None
     proxy: str | None = None
     namespace: str | None = None
+    socket: str | None = None
 
     def same_tls(self, other: Connection) -> bool:
         """Return whether one SSL context serves both."""
@@ -53,13 +55,13 @@ class Connection:
         return tls(self) == tls(other)
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """Return the SSL context for this server, None for a plain HTTP one.
+        """Return the SSL context for this server, None for a plain HTTP one and over a unix socket.
 
         Raises:
             ValueError: a certificate or key is no PEM, or they do not belong together (``ssl.SSLError`` is an OSError
                 and stays one).
         """
-        if not self.server.startswith("https://"):
+        if self.socket is not None or not self.server.startswith("https://"):
             return None
         context = ssl.create_default_context(cadata=self.ca.decode("ascii") if self.ca else None)
         if self.ca:

@@ -64,8 +64,13 @@ class Credentials:
         return self._connection.server
 
     @property
+    def socket(self) -> str | None:
+        """Path of the unix socket to connect to instead of the server's address, without TLS; it never changes."""
+        return self._connection.socket
+
+    @property
     def ssl(self) -> SSLContext | None:
-        """The SSL context, None for a plain HTTP server; a new object only when certificates have changed."""
+        """The SSL context, None without TLS; a new object only when certificates have changed."""
         return self._ssl
 
     @property

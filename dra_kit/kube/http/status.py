@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from dra_kit.errors import Conflict, Forbidden, Gone, Invalid, KubeError, NotFound, Unavailable
 from dra_kit.kube.http.call import Call
@@ -37,7 +39,7 @@ def decode(call: Call, body: bytes) -> dict[str, Any]:
     return value
 
 
-class Answer(NamedTuple):
+class Answer(Struct, frozen=True):
     """An object as the server sent it.
 
     Attributes:

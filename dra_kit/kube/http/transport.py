@@ -165,12 +165,9 @@ class Transport:
         session = self._sessions.get(streaming)
         if session is None:
             # streams keep a connection each and must not starve requests, so they have a pool without a limit
+            limit = 0 if streaming else self._connections
             session = self._sessions[streaming] = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(
-                    limit=0 if streaming else self._connections,
-                    keepalive_timeout=_KEEP_ALIVE_SECONDS,
-                    socket_factory=self._new_socket,
-                ),
+                connector=self._connector(limit),
                 headers={"Accept": "application/json", "User-Agent": self._user_agent},
                 # without Accept-Encoding kube-apiserver does not compress answers of more than 128 KiB
                 skip_auto_headers=("Accept-Encoding",),
@@ -178,6 +175,12 @@ class Transport:
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
         return session
+
+    def _connector(self, limit: int) -> aiohttp.BaseConnector:
+        path, kept = self._credentials.socket, _KEEP_ALIVE_SECONDS
+        if path is not None:
+            return aiohttp.UnixConnector(path, limit=limit, keepalive_timeout=kept)
+        return aiohttp.TCPConnector(limit=limit, keepalive_timeout=kept, socket_factory=self._new_socket)
 
     def _log_warnings(self, call: Call, response: aiohttp.ClientResponse) -> None:
         for header in response.headers.getall("Warning", ()):

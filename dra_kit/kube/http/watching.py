@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
+
+from msgspec import Struct
 
 from dra_kit.errors import KubeError, Unavailable
 from dra_kit.kube.http.call import Call
 from dra_kit.kube.http.status import decode, error_from_status
 
 
-class WatchEvent(NamedTuple):
+class WatchEvent(Struct, frozen=True):
     """One change.
 
     Attributes:

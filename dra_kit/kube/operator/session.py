@@ -42,8 +42,11 @@ class OperatorSession:
 
     def open(self) -> aiohttp.ClientSession:
         """Open the session, in the loop that uses it, and return it for kopf."""
+        path = self._credentials.socket
         self._http = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=self._credentials.ssl or True),
+            connector=aiohttp.UnixConnector(path, limit=0)
+            if path is not None
+            else aiohttp.TCPConnector(limit=0, ssl=self._credentials.ssl or True),
             proxy=self._credentials.proxy,
             middlewares=(self._send,),
         )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
+
+from msgspec import Struct
 
 from dra_kit import cel
 from dra_kit.errors import CelCompileError
@@ -21,8 +22,7 @@ from dra_kit.resource.mistakes.mistake import Mistake
 from dra_kit.values.nearest import did_you_mean, one_slip
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenChoice:
+class WrittenChoice(Struct, frozen=True):
     """A choice to satisfy a request, as it is written: its only one, or a subrequest.
 
     Attributes:

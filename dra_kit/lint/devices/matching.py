@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from dra_kit import cel
 from dra_kit.cel.syntax.tree import Literal, walk
@@ -23,8 +24,7 @@ _EXPLAINED: Final = 500
 """Devices that are looked at condition by condition."""
 
 
-@dataclass(frozen=True, slots=True)
-class Chain:
+class Chain(Struct, frozen=True):
     """The selectors that a device must pass, in the order in which they are evaluated.
 
     Attributes:

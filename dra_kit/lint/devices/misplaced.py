@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from dra_kit.author.config.for_devices import described, is_for
 from dra_kit.author.config.opaque import OpaqueConfig
@@ -48,8 +49,7 @@ def misplaced_configs(
                 yield from _misplaced(where, config.opaque, f"request {name}", named, surroundings)
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidates:
+class _Candidates(Struct, frozen=True):
     """What a request, an alternative of one, or a class can get.
 
     Attributes:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
+
+from msgspec import Struct
 
 Level: TypeAlias = Literal["error", "warning"]
 """``error``: the API server refuses it, or it cannot work. ``warning``: it is most likely not what is intended."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """A rule.
 
     Attributes:

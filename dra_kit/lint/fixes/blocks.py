@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from dra_kit.manifests.parsing.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from dra_kit.manifests.positions import content_start
@@ -13,8 +14,7 @@ _BEFORE: Final = re.compile(r"[ -]*")
 MERGE: Final = "<<"
 
 
-@dataclass(slots=True)
-class Entry:
+class Entry(Struct):
     """A key with its value and the comments before it.
 
     Attributes:
@@ -32,8 +32,7 @@ class Entry:
     value: Node | None
 
 
-@dataclass(slots=True)
-class Block:
+class Block(Struct):
     """A mapping in lines.
 
     Attributes:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 from dra_kit.values.paths import value_at
 
@@ -14,8 +15,7 @@ Keys: TypeAlias = tuple[str | int, ...]
 """The keys and indices that lead to a value of a document."""
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
+class Edit(Struct, frozen=True):
     """Characters of a file that become others.
 
     Attributes:
@@ -33,8 +33,7 @@ class Edit:
         return self.start <= other.end and other.start <= self.end
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """A value that becomes another one.
 
     Attributes:
@@ -57,8 +56,7 @@ class Change:
         return self.part[0] <= other.part[1] and other.part[0] <= self.part[1]
 
 
-@dataclass(frozen=True, slots=True)
-class Fix:
+class Fix(Struct, frozen=True):
     """What mends a finding; all of it or nothing.
 
     Attributes:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
+
+from msgspec import Struct
 
 from dra_kit.lint.fixes.blocks import MERGE
 from dra_kit.manifests.parsing.nodes import MappingNode, Node
@@ -15,8 +16,7 @@ _BETWEEN: Final = re.compile(r"\s*,\s*")
 _AROUND: Final = re.compile(r"\s*,?\s*")
 
 
-@dataclass(slots=True)
-class Flow:
+class Flow(Struct):
     """A mapping in braces.
 
     Attributes:

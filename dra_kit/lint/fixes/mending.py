@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dra_kit.lint.check import Outcome, check
 from dra_kit.lint.findings.finding import Finding
@@ -20,8 +22,7 @@ _PASSES: Final = 50
 _TEMPLATE: Final = "{{"
 
 
-@dataclass(slots=True)
-class Mended:
+class Mended(Struct):
     """What came of some files.
 
     Attributes:
@@ -59,7 +60,7 @@ def mend(files: Sequence[SourceFile], surroundings: Surroundings | None = None) 
                     made.templates.append(file.name)
             elif mine:
                 text, fixed = _mended(file, mine)
-                made.files[index] = replace(file, text=text)
+                made.files[index] = SourceFile(file.name, text, file.explicit)
                 made.fixed += fixed
         if len(made.fixed) == before:
             break

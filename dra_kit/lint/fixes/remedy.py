@@ -6,12 +6,12 @@ be intended; all remedies of a finding are carried out together, or none.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class Rename:
+
+class Rename(Struct, frozen=True):
     """A field gets another name.
 
     Attributes:
@@ -23,8 +23,7 @@ class Rename:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Rewrite:
+class Rewrite(Struct, frozen=True):
     """A text, number or truth value becomes another one.
 
     Attributes:
@@ -36,8 +35,7 @@ class Rewrite:
     value: str | int | bool | None
 
 
-@dataclass(frozen=True, slots=True)
-class Replace:
+class Replace(Struct, frozen=True):
     """Some characters of a text become others.
 
     Attributes:
@@ -53,8 +51,7 @@ class Replace:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Enclose:
+class Enclose(Struct, frozen=True):
     """Some fields of an object move into a field of the object, which may be there already.
 
     Attributes:
@@ -68,8 +65,7 @@ class Enclose:
     under: str
 
 
-@dataclass(frozen=True, slots=True)
-class Unwrap:
+class Unwrap(Struct, frozen=True):
     """The fields of an object take the place of it.
 
     Attributes:
@@ -81,8 +77,7 @@ class Unwrap:
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class Enlist:
+class Enlist(Struct, frozen=True):
     """A value becomes the only item of a list.
 
     Attributes:

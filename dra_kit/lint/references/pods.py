@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from dra_kit.lint.fixes.remedy import Rename, Rewrite
 from dra_kit.lint.references.whole_claims import difference
@@ -18,8 +19,7 @@ _REFERS: Final = {"resourceClaimName": "ResourceClaim", "resourceClaimTemplateNa
 _FAR: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
-class _Use:
+class _Use(Struct, frozen=True):
     """A container's use of a claim of its pod."""
 
     path: str
@@ -27,8 +27,7 @@ class _Use:
     request: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(Struct, frozen=True):
     """An entry of ``spec.resourceClaims`` of a pod."""
 
     path: str

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from dra_kit.resource import v1
 from dra_kit.resource.config import base_request, configs_for_driver
 
 
-class Difference(NamedTuple):
+class Difference(Struct, frozen=True):
     """Two requests of a claim that a driver is given different configs for."""
 
     driver: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from dra_kit.author.config.problems import short
 from dra_kit.lint.fixes.remedy import Enclose, Enlist, Remedy, Rename, Rewrite, Unwrap
@@ -39,8 +40,7 @@ _WRITTEN: Final = frozenset({"bytes", "Time", "MicroTime", "Quantity"})
 """Scalars that are strings of some form."""
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True):
     """Something wrong with a field.
 
     Attributes:

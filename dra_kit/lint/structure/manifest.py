@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from dra_kit.lint.fixes.remedy import Rewrite
 from dra_kit.lint.structure.fields import Problem, check_structure
@@ -23,8 +24,7 @@ from dra_kit.values.paths import value_at
 _METADATA: Final = "meta/v1.ObjectMeta"
 
 
-@dataclass(slots=True)
-class Manifest:
+class Manifest(Struct):
     """An object of a file.
 
     Attributes:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Collection, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
+
+from msgspec import Struct
 
 from dra_kit.author.preparing.prepared import Prepared
 from dra_kit.errors import DraKitError, NotYet
@@ -29,8 +30,7 @@ from dra_kit.resource.reference import ClaimReference
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Preparing:
+class Preparing(Struct, frozen=True):
     """Prepares one claim at a time; keeps nothing between calls.
 
     Attributes:

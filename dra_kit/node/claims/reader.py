@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from msgspec import Struct
 from pydantic import ValidationError
 
 from dra_kit.author.preparing.claim import Claim, ConsumerReference, Effects
@@ -39,8 +39,7 @@ class Getter(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class AllocatedClaim:
+class AllocatedClaim(Struct, frozen=True):
     """A claim that is allocated to this driver, checked against what the kubelet named.
 
     Attributes:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from dra_kit.author.driver import Driver
 from dra_kit.kube.client import Client
@@ -24,8 +25,7 @@ if TYPE_CHECKING:  # programs and objects are of effects, and few drivers have a
     from dra_kit.node.objects.keeper import ClusterObjects
 
 
-@dataclass(frozen=True, slots=True)
-class NodeEffects:
+class NodeEffects(Struct, frozen=True):
     """What a node has for its effects.
 
     Attributes:

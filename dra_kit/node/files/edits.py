@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from dra_kit.author.preparing.prepared import ContainerEdits, DeviceNode, Hook, Mount, NetDevice, Prepared
 from dra_kit.cdi import spec as cdi
@@ -126,7 +127,7 @@ def _no_contradictions(items: Sequence[tuple[Result, Prepared]]) -> None:
             _agree(seen.setdefault(what, own), own, what[0])
 
 
-class _Set(NamedTuple):
+class _Set(Struct, frozen=True):
     """What a device, or the claim's edits that came with it, sets something to."""
 
     result: Result

@@ -6,8 +6,9 @@ import datetime as dt
 import math
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, TypeAlias
+
+from msgspec import Struct
 
 from dra_kit.author.devices.health import HealthRule
 
@@ -18,7 +19,7 @@ _REPORTED_ALONE: Final = HealthRule()
 """For a reason without a rule."""
 
 
-class Moment(NamedTuple):
+class Moment(Struct, frozen=True):
     """A point in time.
 
     Attributes:
@@ -35,8 +36,7 @@ def present() -> Moment:
     return Moment(time.monotonic(), dt.datetime.now(dt.UTC))
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """Something that is wrong with a device, and counts.
 
     Attributes:
@@ -52,8 +52,7 @@ class Problem:
     since: dt.datetime
 
 
-@dataclass(slots=True)
-class _Condition:
+class _Condition(Struct):
     rule: HealthRule
     problem: Problem | None = None  # None: nothing is wrong
     turned: float | None = None  # since when the reports say the opposite of that

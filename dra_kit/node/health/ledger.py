@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+from msgspec import Struct
 
 from dra_kit.author.devices.device import Device
 from dra_kit.author.devices.health import HealthReport, HealthSource, HealthUnknown, Healthy, Unhealthy
@@ -20,8 +21,7 @@ _ABSENT_MAX: Final = 1024
 """Devices that are gone and whose health is stored, should they come back."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """What follows for a device.
 
     Attributes:
@@ -35,8 +35,7 @@ class Verdict:
     withdrawn: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Remembered:
+class Remembered(Struct, frozen=True):
     """What is stored of a device for the next process.
 
     Attributes:
@@ -50,7 +49,7 @@ class Remembered:
     problems: tuple[Problem, ...]
 
 
-class _Entry(NamedTuple):
+class _Entry(Struct, frozen=True):
     identity: Identity
     conditions: Conditions
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct, field
 
 from dra_kit.node.locks.byte_locks import ByteLocks
 
@@ -15,8 +16,7 @@ _FIRST_WAIT: Final = 0.002  # seconds until another process's lock is tried agai
 _LAST_WAIT: Final = 0.05
 
 
-@dataclass(slots=True)
-class _Queue:
+class _Queue(Struct):
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     users: int = 0
     ours: bool = False  # other processes are kept out
@@ -70,8 +70,7 @@ class Locks:
         return (queue is None or not queue.ours) and self._between.is_taken(name)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeLocks:
+class NodeLocks(Struct, frozen=True):
     """The locks of a driver on a node, which its processes share.
 
     Attributes:

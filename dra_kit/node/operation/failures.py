@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
+
+from msgspec import Struct
 
 from dra_kit.errors import DraKitError
 from dra_kit.resource.reference import ClaimReference
@@ -13,8 +14,7 @@ from dra_kit.resource.reference import ClaimReference
 _KEPT: Final = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True):
     """A claim that could not be prepared.
 
     Attributes:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from dra_kit import __version__
 from dra_kit.author.devices.device import Device
@@ -28,8 +29,7 @@ if TYPE_CHECKING:
     from dra_kit.plugin.health import DeviceHealth  # takes memory where a driver has no health source
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeView:
+class NodeView(Struct, frozen=True, kw_only=True):
     """What there is to look at on a node; nothing is changed through it.
 
     Attributes:

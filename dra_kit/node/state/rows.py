@@ -7,9 +7,9 @@ import re
 import sqlite3
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final
 
+from msgspec import Struct
 from pydantic import ValidationError
 from pydantic_core import from_json
 
@@ -29,8 +29,7 @@ _DIFFERS: Final = "its checksum is not that of what was stored"
 Row = Sequence[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Damage:
+class Damage(Struct, frozen=True):
     """A row that is not what was stored; it is left alone until its claim is prepared or released.
 
     Attributes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dra_kit.node.effects.understanding import EffectClasses
 from dra_kit.node.state.records import EffectRecord
@@ -17,8 +18,7 @@ from dra_kit.publishing.discovery import Discovery
 from dra_kit.publishing.publisher import Publisher
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Undertaking:
+class Undertaking(Struct, frozen=True, kw_only=True):
     """What is different from an ordinary node, and the parts that this takes: no other node loads them.
 
     Attributes:

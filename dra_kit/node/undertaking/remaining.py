@@ -6,9 +6,10 @@ import asyncio
 import logging
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct, field
 
 from dra_kit.errors import DraKitError
 from dra_kit.node.state.records import EffectRecord
@@ -28,8 +29,7 @@ _OUR_FOLDERS: Final = ("locks", "children", "device-metadata")
 _AUTHORS: Final = "author"
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
+class Left(Struct, frozen=True):
     """What is left of a driver; nothing by default.
 
     Attributes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dra_kit.errors import PermanentError, StoreError
 from dra_kit.node.state.records import EffectRecord
@@ -12,8 +13,7 @@ from dra_kit.plugin.service import NodeService, PreparedDevice
 from dra_kit.resource.reference import ClaimReference
 
 
-@dataclass(frozen=True, slots=True)
-class WithoutCode:
+class WithoutCode(Struct, frozen=True):
     """What is known of effects where the driver's code is not there to apply them again.
 
     Attributes:

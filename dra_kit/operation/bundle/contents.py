@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from dra_kit import __version__
 from dra_kit.errors import DraKitError
@@ -26,8 +27,7 @@ LOG_LINES: Final = 5000
 _NAME_LABEL: Final = "app.kubernetes.io/name"
 
 
-@dataclass(slots=True)
-class Bundle:
+class Bundle(Struct):
     """What was gathered.
 
     Attributes:
@@ -55,7 +55,10 @@ class Bundle:
         """Return all files without secrets, with an index of what there is and what is not."""
         index = {"release": __version__, "files": sorted(self.files), "missing": self.missing}
         files = {**self.files, "index.json": json.dumps(index, indent=1, ensure_ascii=False) + "\n"}
-        return {name: redaction.safe_text(text, self.words) for name, text in files.items()}
+        return {
+            name: (redaction.safe_json if name.endswith(".json") else redaction.safe_text)(text, self.words)
+            for name, text in files.items()
+        }
 
 
 async def gather(driver: str, credentials: Credentials | None, kubelet_dir: Path, why: str = "") -> Bundle:
@@ -105,8 +108,7 @@ async def _of_node(link: Path, bundle: Bundle) -> None:
         await bundle.attempt(what, work)
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(Struct, frozen=True):
     """Objects of one kind: which the server selects, and which of those are the driver's."""
 
     resource: Resource

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from dra_kit.explain.cluster.objects import reduced
@@ -101,13 +101,44 @@ def _written(word: str) -> set[str]:
 
 
 def safe_text(text: str, words: Iterable[str]) -> str:
-    """Return a text without these words, and without what looks like a credential.
+    """Return a text, such as a log, without these words, and without what looks like a credential.
 
     Args:
-        text: a log, or JSON.
+        text: the text.
         words: what must not be in it.
     """
-    for form in sorted({form for word in words for form in _written(word)}, key=len, reverse=True):
+    return _safe(text, _forms(words))
+
+
+def safe_json(text: str, words: Iterable[str]) -> str:
+    """Return JSON without these words, and without what looks like a credential; a hidden number becomes a text.
+
+    Args:
+        text: the JSON.
+        words: what must not be in it.
+    """
+    return json.dumps(_safe_value(json.loads(text), _forms(words)), indent=1, ensure_ascii=False) + "\n"
+
+
+def _safe_value(value: Any, forms: Sequence[str]) -> Any:
+    match value:
+        case Mapping():
+            return {_safe(key, forms): _safe_value(item, forms) for key, item in value.items()}
+        case list():
+            return [_safe_value(item, forms) for item in value]
+        case str():
+            return _safe(value, forms)
+        case bool() | None:
+            return value
+    return REMOVED if any(form in json.dumps(value) for form in forms) else value
+
+
+def _forms(words: Iterable[str]) -> list[str]:
+    return sorted({form for word in words for form in _written(word)}, key=len, reverse=True)
+
+
+def _safe(text: str, forms: Sequence[str]) -> str:
+    for form in forms:
         text = text.replace(form, REMOVED)
     for pattern in _LOOKS_SECRET:
         text = pattern.sub(REMOVED, text)

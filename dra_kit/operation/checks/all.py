@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
 from pydantic import BaseModel
 
 from dra_kit import __version__
@@ -30,8 +30,7 @@ from dra_kit.operation.checks.versions import check_server, kubelet_findings
 _KUBELETS_ASKED = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Wanted(Struct, frozen=True, kw_only=True):
     """What is to be checked.
 
     Attributes:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from dra_kit.errors import Unavailable
 from dra_kit.operation.checks.finding import Finding, fail, ok, warn
@@ -20,8 +21,7 @@ SOCKETS: Final = tuple(
 _WHAT: Final = "container runtime"
 
 
-@dataclass(frozen=True, slots=True)
-class RuntimeInfo:
+class RuntimeInfo(Struct, frozen=True):
     """A runtime's own word.
 
     Attributes:

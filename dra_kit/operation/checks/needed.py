@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Final, Literal, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dra_kit.author.driver import Driver
 from dra_kit.author.effects.account_rules import account_rules
@@ -18,8 +20,7 @@ _OWN_ENTRIES: Final = (1, 36)
 """From this release on kube-apiserver asks who writes status.devices for the driver's name, too (KEP-4817)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Right:
+class Right(Struct, frozen=True):
     """One that is needed, as in RBAC rules.
 
     Attributes:
@@ -43,8 +44,7 @@ class Right:
         return f"{text}{f' {self.name}' if self.name else ''}{f' in {self.namespace}' if self.namespace else ''}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Driven:
+class Driven(Struct, frozen=True, kw_only=True):
     """The driver whose account it is, as far as it is known.
 
     Attributes:

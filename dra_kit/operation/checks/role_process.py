@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from dra_kit.operation.checks.needed import Account
 
@@ -18,8 +19,7 @@ _COMMANDS: Final[Mapping[str, tuple[Account, int]]] = {
 """Commands of roles, with the account of each, and how many words after the command its TARGET is."""
 
 
-@dataclass(frozen=True, slots=True)
-class RoleProcess:
+class RoleProcess(Struct, frozen=True):
     """The first process of a role's container.
 
     Attributes:

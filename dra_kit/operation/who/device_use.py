@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 Identity: TypeAlias = tuple[str, str, str, str, str, str, str, str]
 """Namespace, pod, container, claim, driver, pool, device, share."""
@@ -24,8 +26,7 @@ _TEXTS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class DeviceUse:
+class DeviceUse(Struct, frozen=True, kw_only=True, order=True):
     """What is known of a device in use; what is not known is empty.
 
     Attributes:

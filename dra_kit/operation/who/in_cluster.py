@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dra_kit.operation.who.device_use import DeviceUse
 from dra_kit.resource.config import base_request
@@ -14,8 +16,7 @@ from dra_kit.values.json import ObjectView
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
-@dataclass(frozen=True, slots=True)
-class _PodUse:
+class _PodUse(Struct, frozen=True):
     """What a pod does with one claim.
 
     Attributes:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dra_kit.errors import DraKitError, Unavailable
 from dra_kit.operation.socket import WHO, ask
@@ -16,8 +18,7 @@ from dra_kit.plugin.pod_resources import HeldDevice, held_devices, pod_resources
 from dra_kit.plugin.sockets import operation_links
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """What a look has found.
 
     Attributes:

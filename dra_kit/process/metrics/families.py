@@ -6,16 +6,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
+
+from msgspec import Struct
 
 from dra_kit.process.metrics.measures import Durations
 
 Role: TypeAlias = Literal["node", "controller", "webhook"]
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(Struct, frozen=True):
     """A metric.
 
     Attributes:

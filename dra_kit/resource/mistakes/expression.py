@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from msgspec import Struct
 
 from dra_kit import cel
 from dra_kit.cel.failure import Refusal
@@ -13,8 +14,7 @@ from dra_kit.cel.syntax.tree import Node
 Role: TypeAlias = Literal["selector", "derived"]
 
 
-@dataclass(frozen=True, slots=True)
-class Expression:
+class Expression(Struct, frozen=True):
     """An expression of a manifest.
 
     Attributes:

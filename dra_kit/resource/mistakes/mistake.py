@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from dra_kit.cel.syntax.tree import Call, Literal, Node
 from dra_kit.resource.mistakes.expression import Expression
@@ -16,8 +17,7 @@ SWAPPED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": 
 """The equivalent operator with its sides exchanged."""
 
 
-@dataclass(frozen=True, slots=True)
-class Replacement:
+class Replacement(Struct, frozen=True):
     """Characters of an expression that are to become others.
 
     Attributes:
@@ -31,8 +31,7 @@ class Replacement:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Mistake:
+class Mistake(Struct, frozen=True):
     """A mistake in an expression.
 
     Attributes:

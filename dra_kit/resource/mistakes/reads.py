@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
+
+from msgspec import Struct
 
 from dra_kit.cel.syntax import tree
 from dra_kit.cel.syntax.tree import Call, Comprehension, Ident, Node, Select
@@ -15,8 +16,7 @@ _INDEXING: Final = frozenset({"_[_]", "_[?_]", "_?._"})
 Bindings: TypeAlias = Mapping[str, Node]
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(Struct, frozen=True):
     """One place where an expression looks at a device.
 
     Attributes:

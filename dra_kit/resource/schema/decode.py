@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from dra_kit.resource.opaque import RawObject
 from dra_kit.resource.schema.scalars import READERS, ZEROS, WrongType, mismatch
@@ -17,8 +18,7 @@ _TIMES = {"Time", "MicroTime"}  # Go structs, which are always written; as null 
 _OPAQUE = {"JSON", "RawExtension", "FieldsV1"}
 
 
-@dataclass(slots=True)
-class Strictness:
+class Strictness(msgspec.Struct):
     """What strict decoding finds fault with, and what it needs to know of the text.
 
     Attributes:
@@ -27,9 +27,9 @@ class Strictness:
         texts: the text of the objects in the document by path, for those that are stored as they were sent.
     """
 
-    problems: list[str] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)
-    texts: Mapping[str, str] = field(default_factory=dict)
+    problems: list[str] = msgspec.field(default_factory=list)
+    unknown: list[str] = msgspec.field(default_factory=list)
+    texts: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 def decode(value: Any, type_name: str, strictness: Strictness | None = None) -> Any:

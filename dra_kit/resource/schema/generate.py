@@ -16,7 +16,9 @@ import urllib.request
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+from msgspec import Struct
 
 DOCUMENTS: Final = (
     "api/v1",
@@ -86,7 +88,7 @@ _FIELD = re.compile(
 _TAG = re.compile(r'protobuf:"\w+,(\d+)')
 
 
-class GoField(NamedTuple):
+class GoField(Struct, frozen=True):
     """A field as Go's struct tags tell it.
 
     Attributes:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
 
 Presence: TypeAlias = Literal["always", "nullable", "omitempty", "omitzero", "pointer"]
 """How a field's zero value is written.
@@ -25,8 +26,7 @@ LIST: Final = "[]"
 MAP: Final = "map[string]"
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(msgspec.Struct, frozen=True):
     """One field of a struct.
 
     Attributes:
@@ -58,8 +58,7 @@ class Field:
     tag: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Struct:
+class Struct(msgspec.Struct, frozen=True):
     """A type with fields, in the order in which the API server writes them.
 
     Attributes:
@@ -70,7 +69,7 @@ class Struct:
     """
 
     name: str
-    fields: Mapping[str, Field] = field(default_factory=dict)
+    fields: Mapping[str, Field] = msgspec.field(default_factory=dict)
     map: str = ""
     open: bool = False
 

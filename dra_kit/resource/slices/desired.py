@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from dra_kit.resource import v1
 
@@ -17,8 +18,7 @@ class SliceFeatures(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class DesiredPool:
+class DesiredPool(Struct, frozen=True):
     """One pool, however many slices it takes.
 
     Args:
@@ -45,8 +45,7 @@ class DesiredPool:
     per_device_node_selection: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Desired:
+class Desired(Struct, frozen=True):
     """All pools that one publisher of one driver is responsible for.
 
     Args:
@@ -60,16 +59,14 @@ class Desired:
     pools: tuple[DesiredPool, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(Struct, frozen=True):
     """A slice as it was last written, and as the API server then stored it: the two differ in dropped fields."""
 
     sent: v1.ResourceSlice
     stored: v1.ResourceSlice
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """Writes to be made in this order, each tuple from first to last; empty when the API server is up to date.
 
     Args:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from dra_kit.resource import v1
 from dra_kit.resource.slices.compare import same
@@ -34,8 +35,7 @@ _GATES: Final[dict[type[v1.APIModel], dict[str, str]]] = {
 """Which gate a field needs (Kubernetes 1.37, ``pkg/registry/resource/resourceslice/strategy.go``)."""
 
 
-@dataclass(frozen=True, slots=True)
-class DroppedField:
+class DroppedField(Struct, frozen=True):
     """A field that was sent and not stored.
 
     Args:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
+
+from msgspec import Struct
 
 from dra_kit.resource.plain_attributes import PlainAttributes
 from dra_kit.resource.v1 import (
@@ -40,7 +42,7 @@ class Form:
         self.capacity: dict[str, DeviceCapacity] = capacity
 
 
-class UsualDevices(NamedTuple):
+class UsualDevices(Struct, frozen=True):
     """Devices that have a name, plain attributes and capacities of one amount, and nothing else.
 
     Attributes:

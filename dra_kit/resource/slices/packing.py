@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.resource import v1
@@ -13,8 +14,7 @@ from dra_kit.resource.validation.slices.devices import uses_advanced_features
 from dra_kit.resource.validation.slices.slices import ADVANCED_DEVICES_MAX, DEVICES_MAX, max_devices
 
 
-@dataclass(frozen=True, slots=True)
-class SliceContent:
+class SliceContent(Struct, frozen=True):
     """What one slice holds."""
 
     devices: tuple[v1.Device, ...] = ()

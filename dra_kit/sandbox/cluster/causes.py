@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dra_kit.allocator import Gates
 from dra_kit.errors import DraKitError
@@ -39,8 +40,7 @@ _FOLLOWED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
+class Cause(Struct, frozen=True):
     """What stands in the way of a pod.
 
     Attributes:

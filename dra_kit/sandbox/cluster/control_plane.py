@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 from dra_kit.allocator import Gates
 from dra_kit.apiserver.controllers import NAMESPACE_SECONDS
 from dra_kit.apiserver.http.door import Door
-from dra_kit.apiserver.server import ApiServer
+from dra_kit.apiserver.server import BACKLOG, ApiServer
 from dra_kit.errors import DraKitError, InternalError
 from dra_kit.kube.client import Client
 from dra_kit.kube.connection.credentials import Credentials
@@ -38,6 +39,9 @@ from dra_kit.scheduler.cycle.decision import Decision
 
 VERSION: Final = str(NEWEST)
 """Release of Kubernetes that all parts take as their model."""
+
+SOMAXCONN: Final = Path("/proc/sys/net/core/somaxconn")
+"""Where Linux tells how many clients may wait at a socket."""
 
 _CLOSE_SECONDS: Final = 0.05  # connections that were closed are gone some turns of the event loop later
 _FOLLOWED: Final = (
@@ -86,10 +90,26 @@ class ControlPlane:
         self._informers: Informers | None = None
         self._credentials: Credentials | None = None
 
+    def listen_at(self, path: Path) -> None:
+        """Let clients in this process come over a unix socket, without TLS; to be called before it starts.
+
+        Nothing else changes for them, and nothing at all where too few could wait there: to asyncio, a connection for
+        which there is no room looks like one that was made.
+
+        Args:
+            path: at most 107 bytes long, in a directory for this user alone.
+        """
+        try:
+            allowed = int(SOMAXCONN.read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            return
+        if allowed >= BACKLOG:
+            self.server.socket = path
+
     async def __aenter__(self) -> Self:
         try:
             await self._stack.enter_async_context(self.server)
-            # what lists each kind once does so one after the other: handshakes take longer than the lists
+            # what lists each kind once does so one after the other: connections take longer than the lists
             client = await self.connect("dra-kit-sandbox", connections=1)
             late = {workload: partial(self._first_object, workload) for workload in WORKLOADS}
             informers = self._informers = Informers(client, _FOLLOWED, late=late)

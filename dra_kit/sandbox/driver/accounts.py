@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct
 
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.errors import ConfigurationError
 from dra_kit.kube.client import Client
+from dra_kit.kube.connection.credentials import Credentials
 from dra_kit.kube.resources import Resource
 from dra_kit.sandbox.cluster import kubeconfig
+from dra_kit.sandbox.driver.access import Access
 
 _SECONDS: Final = 30 * 24 * 3600.0  # a sandbox does not renew tokens
 
 
-@dataclass(frozen=True, kw_only=True)
-class RoleAccounts:
+class RoleAccounts(Struct, frozen=True, kw_only=True):
     """The service accounts that the roles of drivers run as; without, all of them are the administrator.
 
     Attributes:
@@ -57,39 +59,41 @@ async def install(accounts: RoleAccounts, server: ApiServer, client: Client) -> 
         await client.create(Resource(kind.group, version, kind.plural, kind.kind, namespaced=kind.namespaced), obj)
 
 
-class Kubeconfigs:
-    """The kubeconfig of each role.
+class RoleAccess:
+    """How each role reaches the API server.
 
     Args:
         server: of the sandbox.
-        admin: the sandbox's own kubeconfig.
-        directory: for the others.
+        admin: the sandbox's own.
+        directory: for further kubeconfigs.
         accounts: whose they are; None for the administrator's.
         stack: removes the files.
     """
 
     def __init__(
-        self, server: ApiServer, admin: Path, directory: Path, accounts: RoleAccounts | None, stack: ExitStack
+        self, server: ApiServer, admin: Access, directory: Path, accounts: RoleAccounts | None, stack: ExitStack
     ) -> None:
         self._server, self._admin, self._directory = server, admin, directory
         self._accounts, self._stack = accounts, stack
+        self._known: dict[str, Access] = {}
 
-    def node(self, name: str) -> Path:
-        """Return the kubeconfig of the node role on a node."""
+    def node(self, name: str) -> Access:
+        """Return that of the node role on a node."""
         return self._of(self._accounts.node, f"node-{name}", name) if self._accounts else self._admin
 
-    def controller(self) -> Path:
-        """Return the kubeconfig of the controller role."""
+    def controller(self) -> Access:
+        """Return that of the controller role."""
         return self._of(self._accounts.controller, "controller") if self._accounts else self._admin
 
-    def webhook(self) -> Path:
-        """Return the kubeconfig of the webhook role."""
+    def webhook(self) -> Access:
+        """Return that of the webhook role."""
         return self._of(self._accounts.webhook, "webhook") if self._accounts else self._admin
 
-    def _of(self, account: str, role: str, node: str = "") -> Path:
+    def _of(self, account: str, role: str, node: str = "") -> Access:
         assert self._accounts is not None  # noqa: S101 - the callers have looked
-        path = self._directory / f"kubeconfig-{role}"
-        if not path.exists():
+        if role not in self._known:
+            path = self._directory / f"kubeconfig-{role}"
             token = self._server.token(self._accounts.namespace, account, node=node, seconds=_SECONDS)
             self._stack.enter_context(kubeconfig.written(path, self._server.kubeconfig(token)))
-        return path
+            self._known[role] = Access(Credentials(self._server.connection(token)), path)
+        return self._known[role]

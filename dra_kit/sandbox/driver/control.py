@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from dra_kit.author.driver import Driver
 from dra_kit.errors import ConfigurationError
 from dra_kit.node.steps import Step
-from dra_kit.sandbox.driver.accounts import Kubeconfigs
+from dra_kit.sandbox.driver.accounts import RoleAccess
 from dra_kit.sandbox.driver.drivers import SandboxDriver
 from dra_kit.sandbox.driver.node import SandboxNode
 from dra_kit.sandbox.driver.node_driver import NodeDriver
@@ -81,16 +81,16 @@ class SandboxControl:
         """Return the driver on a node."""
         return node.drivers[self.name]
 
-    def start_on(self, nodes: Sequence[SandboxNode], kubeconfigs: Kubeconfigs) -> None:
+    def start_on(self, nodes: Sequence[SandboxNode], access: RoleAccess) -> None:
         """Start the node role on all nodes, for the first time, and do not wait.
 
         Args:
             nodes: all of them.
-            kubeconfigs: of the roles.
+            access: of the roles to the API server.
         """
         self.nodes = nodes
         for node, driver in zip(nodes, self.driver.drivers, strict=True):
-            node.start_driver(self.driver.release(self._authors[node.name], driver), kubeconfigs.node(node.name))
+            node.start_driver(self.driver.release(self._authors[node.name], driver), access.node(node.name))
 
     async def start_operators(self) -> None:
         """Start the controller and webhook roles.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import chdir
-from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec import Struct, field
+from msgspec.structs import replace
 from pydantic import BaseModel
 
 from dra_kit.author.driver import Driver
@@ -21,8 +22,7 @@ _TABLE: Final = ("sandbox", "settings")
 _SETTINGS: Final = ".".join(("tool", "dra-kit", *_TABLE))
 
 
-@dataclass(frozen=True)
-class SandboxDriver:
+class SandboxDriver(Struct, frozen=True):
     """A driver to run, or none.
 
     Attributes:

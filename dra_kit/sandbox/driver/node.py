@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.kube.client import Client
+from dra_kit.kube.connection.credentials import Credentials
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.state.dump import dump_state
 from dra_kit.sandbox.cluster.kubelet.activity import Observer
@@ -24,6 +25,7 @@ from dra_kit.sandbox.cluster.kubelet.node import NodeKubelet
 from dra_kit.sandbox.cluster.workload.intake import Intake
 from dra_kit.sandbox.cluster.workload.orphans import end_orphans
 from dra_kit.sandbox.cluster.workload.runtime import ProcessRuntime
+from dra_kit.sandbox.driver.access import Access
 from dra_kit.sandbox.driver.calm import Calm
 from dra_kit.sandbox.driver.node_driver import NodeDriver
 from dra_kit.sandbox.driver.release import Release
@@ -83,14 +85,20 @@ class SandboxNode:
         )
         self.drivers: Mapping[str, NodeDriver] = {
             driver: NodeDriver(
-                driver, self.kubelet, self._settings, directory / "processes" / driver, observer, calm=calm
+                driver,
+                self.kubelet,
+                self._settings,
+                directory / "processes" / driver,
+                observer,
+                credentials=self._credentials,
+                calm=calm,
             )
             for driver in drivers
         }
         self._boot_id = BOOT_ID
         self._boots = 0
         self._stack = AsyncExitStack()
-        self._kubeconfig = Path()
+        self._access: Access | None = None
         self._own_directories: dict[str, dict[str, Path]] = {}  # of drivers that were started
 
     async def __aenter__(self) -> Self:
@@ -109,17 +117,17 @@ class SandboxNode:
         await asyncio.gather(*(driver.close() for driver in self.drivers.values()))
         await self._stack.aclose()
 
-    def start_driver(self, release: Release, kubeconfig: Path) -> None:
+    def start_driver(self, release: Release, access: Access) -> None:
         """Start a driver's node role for the first time.
 
         Args:
             release: what runs.
-            kubeconfig: of the API server.
+            access: to the API server.
 
         Raises:
             ConfigurationError: it is to run in a process, and no TARGET names it.
         """
-        self._kubeconfig = kubeconfig
+        self._access = access
         # what a driver changes in hardware may be files; directories that others fill are none of its
         name = release.driver.name
         self._own_directories[name] = {
@@ -127,11 +135,16 @@ class SandboxNode:
         }
         self.drivers[name].start(release)
 
+    def _credentials(self) -> Credentials:
+        assert self._access is not None  # noqa: S101 - since the first start
+        return self._access.credentials
+
     def _settings(self, pod_uid: str | None) -> NodeSettings:
+        assert self._access is not None  # noqa: S101 - since the first start
         return node_settings(
             self.name,
             self.directory,
-            self._kubeconfig,
+            self._access.kubeconfig,
             mark=self._mark,
             time_scale=self._time_scale,
             pod_uid=pod_uid,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pydantic import BaseModel
 
 from dra_kit.errors import ConfigurationError, SandboxError
+from dra_kit.kube.connection.credentials import Credentials
 from dra_kit.node.settings import NodeSettings
 from dra_kit.sandbox.cluster.kubelet.activity import DriverEnded, DriverStarting, Observer
 from dra_kit.sandbox.cluster.kubelet.dra.plugin import PluginClient
@@ -43,6 +44,7 @@ class NodeDriver:
         settings: makes those of the node role, by the UID of its pod.
         directory: of its processes.
         observer: notified when it starts and ends.
+        credentials: returns those of a node role in this process, for the API server.
         calm: see :class:`~dra_kit.sandbox.driver.roles.node_role.RoleInThread`.
 
     Attributes:
@@ -59,6 +61,7 @@ class NodeDriver:
         directory: Path,
         observer: Observer,
         *,
+        credentials: Callable[[], Credentials],
         calm: Calm,
     ) -> None:
         self.name = name
@@ -67,6 +70,7 @@ class NodeDriver:
         self.release: Release | None = None
         self._kubelet = kubelet
         self._settings = settings
+        self._credentials = credentials
         self._directory = directory
         self._observe = observer
         self._calm = calm
@@ -237,7 +241,7 @@ class NodeDriver:
             if self._keeping is None:
                 self._keeping = asyncio.create_task(self._keep(), name=f"{self.name} on {settings.node_name}")
         else:
-            role = RoleInThread(release, settings, self._calm)
+            role = RoleInThread(release, settings, self._credentials(), self._calm)
         role.when_ended(lambda: self._ended(role))
         return role
 

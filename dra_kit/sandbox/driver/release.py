@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
 from pydantic import BaseModel
 
 from dra_kit.author.driver import Driver
 
 
-@dataclass(frozen=True)
-class Release:
+class Release(Struct, frozen=True):
     """A driver for one node.
 
     Attributes:

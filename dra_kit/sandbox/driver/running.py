@@ -14,7 +14,7 @@ from dra_kit.publishing.log_messages import DISCOVER_FAILED
 from dra_kit.sandbox.cluster.control_plane import first_of
 from dra_kit.sandbox.cluster.informers import Informers
 from dra_kit.sandbox.cluster.slow_calls import PATIENCE
-from dra_kit.sandbox.driver.accounts import Kubeconfigs
+from dra_kit.sandbox.driver.accounts import RoleAccess
 from dra_kit.sandbox.driver.control import SandboxControl
 from dra_kit.sandbox.driver.drivers import SandboxDriver, require_distinct
 from dra_kit.sandbox.driver.node import SandboxNode
@@ -137,17 +137,17 @@ class RunningDrivers:
             for driver in self._drivers
         ]
 
-    async def start(self, kubeconfigs: Kubeconfigs) -> None:
+    async def start(self, access: RoleAccess) -> None:
         """Start all roles; returns when each driver has published something on each node, and its webhook listens.
 
         Args:
-            kubeconfigs: of the roles.
+            access: of the roles to the API server.
 
         Raises:
             SandboxError: one does not come up; the text says why.
         """
         for control in self._controls:
-            control.start_on(self._cluster.nodes, kubeconfigs)
+            control.start_on(self._cluster.nodes, access)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._published(self._controls))

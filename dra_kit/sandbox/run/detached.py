@@ -12,7 +12,9 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+from msgspec import Struct
 
 from dra_kit.errors import DraKitError, SandboxError
 from dra_kit.sandbox.cluster import private
@@ -27,7 +29,7 @@ _STOP_SECONDS: Final = 40.0
 _POLL: Final = 0.05
 
 
-class DetachedSandbox(NamedTuple):
+class DetachedSandbox(Struct, frozen=True):
     """A sandbox in the background.
 
     Attributes:

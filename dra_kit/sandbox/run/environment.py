@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from dra_kit.sandbox.cluster import private
 from dra_kit.sandbox.cluster.directory import running_directories
@@ -19,8 +21,7 @@ from dra_kit.sandbox.sandbox import Sandbox
 _FILE: Final = "environment.json"
 
 
-@dataclass(frozen=True, slots=True)
-class RunningSandbox:
+class RunningSandbox(Struct, frozen=True):
     """A sandbox that runs, in the foreground or in the background.
 
     Attributes:

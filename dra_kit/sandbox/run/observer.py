@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from msgspec import Struct, field
 from typing_extensions import override
 
 from dra_kit.sandbox.stories.observer import StoryObserver
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from dra_kit.sandbox.stories.expectations.facts import Facts
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Shown:
+class Shown(Struct, frozen=True, kw_only=True):
     """What a run shows, and what becomes of it.
 
     Attributes:

@@ -6,9 +6,10 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from dra_kit.errors import ConfigurationError, SandboxError
 from dra_kit.kube.resources import RESOURCE_SLICES
@@ -38,8 +39,7 @@ _CLEAN_SECONDS: Final = 60.0
 _DEVICE_SECONDS: Final = 3.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Task:
+class Task(Struct, frozen=True, kw_only=True):
     """What to do in the cluster.
 
     Attributes:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.manifests.documents import SourceFile, given_objects, objects
 from dra_kit.manifests.sources import source_file, source_files
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(Struct, frozen=True):
     """One object of a file.
 
     Attributes:

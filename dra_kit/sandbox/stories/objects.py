@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct
 
 from dra_kit.errors import ConfigurationError, Conflict, KubeError, NotFound, Unavailable
 from dra_kit.kube.client import Client
@@ -18,8 +19,7 @@ _FIRST: Final = ("Namespace", "CustomResourceDefinition", "DeviceClass", "Resour
 _LAST: Final = ("Pod",)
 
 
-@dataclass(frozen=True, slots=True)
-class AppliedObject:
+class AppliedObject(Struct, frozen=True):
     """An object of a file, as the server stored it."""
 
     resource: Resource

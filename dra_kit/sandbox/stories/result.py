@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from dra_kit.sandbox.stories.expectations.outcome import Outcome
 from dra_kit.sandbox.stories.expectations.verdict import Mismatch
@@ -13,8 +14,7 @@ if TYPE_CHECKING:
     from dra_kit.sandbox.stories.expectations.facts import PodFacts
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True):
     """Why a story failed: where, what was not as expected, and what the cluster says of the objects.
 
     ``outcome`` is that of a step whose expectation nobody has written.
@@ -39,8 +39,7 @@ class Failure:
         return "\n".join(self.lines)
 
 
-@dataclass(frozen=True, slots=True)
-class StoryResult:
+class StoryResult(Struct, frozen=True):
     """How a story went.
 
     Attributes:

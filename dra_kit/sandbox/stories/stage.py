@@ -8,9 +8,11 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dra_kit.errors import Conflict, Forbidden, KubeError, NotFound, Unavailable
 from dra_kit.kube.resources import NAMESPACES, PODS, REPLICA_SETS, RESOURCE_CLAIMS, SERVICE_ACCOUNTS, Resource
@@ -40,8 +42,7 @@ def namespace_for(purpose: str, name: str) -> str:
     return f"{readable[:54]}-{secrets.token_hex(3)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
+class Made(Struct, frozen=True):
     """An object that was made.
 
     Attributes:

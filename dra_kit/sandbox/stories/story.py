@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from dra_kit.sandbox.stories.manifests import Manifest
 
@@ -13,8 +14,7 @@ if TYPE_CHECKING:  # files without a story need neither
     from dra_kit.sandbox.stories.story_model import DriverActions, Expectation
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """One phase of a story: what is done, in this order, and what must become true.
 
     Attributes:
@@ -45,8 +45,7 @@ class Step:
         return bool((actions is not None and not reboots) or self.edits or self.health)
 
 
-@dataclass(frozen=True, slots=True)
-class Story:
+class Story(Struct, frozen=True):
     """A story as it was read.
 
     Attributes:

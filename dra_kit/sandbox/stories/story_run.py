@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from dra_kit.errors import ConfigurationError, KubeError, SandboxError
 from dra_kit.sandbox.stories.expectations.verdict import Mismatch, compare, references

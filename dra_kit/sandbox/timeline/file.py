@@ -6,16 +6,17 @@ import logging
 import os
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import TypeAdapter, ValidationError
+import msgspec
+from pydantic import BaseModel, ValidationError
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.sandbox.cluster import private
-from dra_kit.sandbox.timeline.records import DiscriminatedRecord, Record, RecordsLost
+from dra_kit.sandbox.timeline.records import Record, RecordsLost
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -147,7 +148,7 @@ class TimelineFile:
         if not end:
             private.replace(self._path, b"")
         else:
-            record = _adapter().validate_json(first)
+            record = _decoder().decode(first)
             lost = _line(_lost_before(record, record.number - 1))
             private.replace(self._path, lost + first + end + rest)
         self._open()
@@ -176,11 +177,10 @@ def read(path: Path) -> Iterator[Record]:
             if not line.endswith(b"\n"):
                 return
             try:
-                yield _adapter().validate_json(line)
-            except ValidationError as error:
-                what = error.errors(include_url=False)[0]["msg"]
+                yield _decoder().decode(line)
+            except msgspec.DecodeError as error:
                 raise ConfigurationError(
-                    f"{path}: line {number} is no record of a timeline: {what}; give a file that 'dra-kit sandbox "
+                    f"{path}: line {number} is no record of a timeline: {error}; give a file that 'dra-kit sandbox "
                     "--timeline' of this version has written"
                 ) from None
 
@@ -188,22 +188,41 @@ def read(path: Path) -> Iterator[Record]:
 def timeline_schema() -> dict[str, Any]:
     """Return the JSON schema of one line."""
     title = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Record of a timeline of dra-kit"}
-    return {**title, **_adapter().json_schema()}
+    return {**title, **msgspec.json.schema(Record, schema_hook=_schema_of_model)}
+
+
+def _schema_of_model(kind: type[Any]) -> dict[str, Any]:
+    schema: dict[str, Any] = kind.model_json_schema()
+    return schema
 
 
 @cache
-def _adapter() -> TypeAdapter[Record]:
-    return TypeAdapter(DiscriminatedRecord)
+def _decoder() -> msgspec.json.Decoder[Record]:
+    return msgspec.json.Decoder(Record, dec_hook=_model)
 
 
-_adapters: Final[dict[type[Any], TypeAdapter[Any]]] = {}
-"""What writes the records of one class: to make that of all classes takes long, and few occur at first."""
+def _model(kind: type[Any], value: object) -> object:
+    """Return what is no struct: edits of CDI."""
+    try:
+        return kind.model_validate_json(msgspec.json.encode(value))
+    except ValidationError as error:
+        raise ValueError(error.errors(include_url=False)[0]["msg"]) from None
+
+
+def _plain(value: object) -> object:
+    """Return what is no struct as what JSON has."""
+    if isinstance(value, BaseModel):  # edits of CDI
+        return value.model_dump(mode="json", by_alias=True)
+    if isinstance(value, Mapping):  # a view of an object
+        return dict(value)
+    raise TypeError(f"a record holds {type(value).__name__}, which is no JSON")
+
+
+_ENCODER: Final = msgspec.json.Encoder(enc_hook=_plain)
 
 
 def _line(record: Record) -> bytes:
-    kind = type(record)
-    adapter = _adapters.get(kind) or _adapters.setdefault(kind, TypeAdapter(kind))
-    return adapter.dump_json(record, by_alias=True) + b"\n"
+    return _ENCODER.encode(record) + b"\n"
 
 
 def _lost_before(record: Record, lost: int) -> RecordsLost:

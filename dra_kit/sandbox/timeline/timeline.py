@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TypeAlias
+
+from msgspec.structs import replace
 
 from dra_kit.sandbox.timeline.records import Record
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+from msgspec import Struct
 
 from dra_kit.resource.pods import containers, init_containers, is_sidecar
 from dra_kit.scheduler.claims.generation import pod_owner
@@ -15,7 +17,7 @@ EXTENDED_CLAIM_ANNOTATION: Final = "resource.kubernetes.io/extended-resource-cla
 _IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
 
 
-class ExtendedClaim(NamedTuple):
+class ExtendedClaim(Struct, frozen=True):
     """The claim for what a pod's extended resources need of the devices of one node.
 
     Attributes:
@@ -29,7 +31,7 @@ class ExtendedClaim(NamedTuple):
     resources: frozenset[str]
 
 
-class ExtendedResources(NamedTuple):
+class ExtendedResources(Struct, frozen=True):
     """The extended resources that a pod asks for and DeviceClasses provide.
 
     Attributes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from dra_kit.resource.pods import pod_claims
 from dra_kit.scheduler.pods import Key, is_reserved_for, owns, shown
@@ -21,7 +22,7 @@ class Hopeless(Exception):
     """No node can take the pod because of its claims; the text is kube-scheduler's."""
 
 
-class PodNeeds(NamedTuple):
+class PodNeeds(Struct, frozen=True):
     """The claims of a pod.
 
     Attributes:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+from msgspec import Struct
 
 from dra_kit.resource.pods import pod_claims
 from dra_kit.scheduler.pods import is_done, is_reserved_for
@@ -12,7 +14,7 @@ from dra_kit.values.json import ObjectView
 DELETE_PROTECTION: Final = "resource.kubernetes.io/delete-protection"
 
 
-class ClaimStep(NamedTuple):
+class ClaimStep(Struct, frozen=True):
     """What is to be written to a claim, in this order.
 
     Attributes:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from dra_kit.resource.pods import pod_claims
 from dra_kit.scheduler.claims.extended import made_for
@@ -18,7 +19,7 @@ from dra_kit.scheduler.pods import Key, key_of
 from dra_kit.values.json import ObjectView
 
 
-class _InFlight(NamedTuple):
+class _InFlight(Struct, frozen=True):
     """What a placement is about to write to a claim.
 
     Attributes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dra_kit.allocator import Gates, Node, Snapshot
 from dra_kit.allocator.cluster.devices import AdvertisedDevice
@@ -19,8 +20,7 @@ from dra_kit.values.json import ObjectView
 _FREE, _TAKEN, _TAINTED, _COUNTERS, _CONSTRAINTS = "free", "taken", "tainted", "counters", "constraints"
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceChoice:
+class DeviceChoice(Struct, frozen=True):
     """One result of an allocation, and what stood beside it.
 
     Attributes:

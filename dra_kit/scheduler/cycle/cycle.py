@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
+
+from msgspec import Struct, field
 
 from dra_kit.allocator.cluster.nodes import Node, selects
 from dra_kit.allocator.search.result import Allocations
@@ -82,8 +83,7 @@ class DeviceAllocator(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(Struct, frozen=True):
     """Where a pod goes.
 
     Attributes:
@@ -157,7 +157,7 @@ def place(
     raise Unschedulable(fit_message(rejections), rejections=rejections, remedy=remedy)
 
 
-class _Found(NamedTuple):
+class _Found(Struct, frozen=True):
     """What a pod would get on a node.
 
     Attributes:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from msgspec import Struct
 
 from dra_kit.scheduler.cycle.choice import DeviceChoice
 from dra_kit.scheduler.cycle.cycle import Placement, Unschedulable
 from dra_kit.values.json import ObjectView
 
 
-class Decision(NamedTuple):
+class Decision(Struct, frozen=True):
     """One decision; exactly one of ``placement`` and ``refusal`` is there.
 
     Attributes:

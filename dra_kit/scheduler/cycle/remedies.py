@@ -7,12 +7,13 @@ devices.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from dra_kit.values.json import ObjectView
 
 
-class Remedy(NamedTuple):
+class Remedy(Struct, frozen=True):
     """What to do with one claim.
 
     Attributes:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
+
+from msgspec import Struct, field
 
 from dra_kit.allocator.cluster.nodes import Node, selects
 from dra_kit.allocator.cluster.taints import tolerates
@@ -32,7 +33,7 @@ _PLUGINS: Final[Mapping[RejectionKind, str]] = {
 _UNSCHEDULABLE_TAINT = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 
 
-class Rejection(NamedTuple):
+class Rejection(Struct, frozen=True):
     """Why a node is not for a pod.
 
     Attributes:
@@ -54,8 +55,7 @@ class Rejection(NamedTuple):
         return _PLUGINS.get(self.kind, DYNAMIC_RESOURCES)
 
 
-@dataclass(slots=True)
-class NodeLoad:
+class NodeLoad(Struct):
     """A node and what runs on it.
 
     Attributes:

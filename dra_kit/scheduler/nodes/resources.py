@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from dra_kit.resource.pods import containers, init_containers, is_sidecar
 from dra_kit.values.json import ObjectView
@@ -40,7 +42,7 @@ def allocatable(node: ObjectView) -> dict[str, int]:
     return dict(_amounts(node.get("status", {}).get("allocatable")))
 
 
-class Shortage(NamedTuple):
+class Shortage(Struct, frozen=True):
     """What a node has too little of for a pod.
 
     Attributes:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+from msgspec import Struct, field
 
 from dra_kit.allocator.cluster.taints import covers, tolerates
 from dra_kit.resource.pods import pod_claims
@@ -16,7 +17,7 @@ from dra_kit.values.json import ObjectView
 NO_EXECUTE: Final = "NoExecute"
 
 
-class Eviction(NamedTuple):
+class Eviction(Struct, frozen=True):
     """A pod that has to go.
 
     Attributes:
@@ -28,8 +29,7 @@ class Eviction(NamedTuple):
     rules: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class TaintedDevices:
+class TaintedDevices(Struct, frozen=True):
     """All taints there are: those that slices publish and those that rules add.
 
     Attributes:

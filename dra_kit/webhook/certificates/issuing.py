@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from cryptography import x509
@@ -22,6 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from msgspec import Struct
 
 AUTHORITY_LIFE: Final = dt.timedelta(days=3650)
 SERVER_LIFE: Final = dt.timedelta(days=90)
@@ -30,8 +30,7 @@ CLOCKS: Final = dt.timedelta(hours=1)
 _RENEWED_AT: Final = 2 / 3  # of a life
 
 
-@dataclass(frozen=True, slots=True)
-class Certificates:
+class Certificates(Struct, frozen=True):
     """What the Secret stores; PEM texts.
 
     Attributes:

@@ -11,9 +11,10 @@ import base64
 import binascii
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from dra_kit.errors import ConfigurationError, Conflict, DraKitError, NotFound
 from dra_kit.kube.client import STRATEGIC_MERGE_PATCH, Client
@@ -31,8 +32,7 @@ RETRY: Final = 5.0
 _FIELDS: Final = {"authorities": "ca.crt", "authority_key": "ca.key", "cert": "tls.crt", "key": "tls.key"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnCertificate:
+class OwnCertificate(Struct, frozen=True, kw_only=True):
     """Where a webhook keeps the certificate that it makes.
 
     Attributes:

@@ -1,5 +1,6 @@
 """Which devices are published: what the settings offer of what is there, whatever state it is in."""
 
+import os
 import re
 import uuid
 from collections.abc import Sequence
@@ -233,3 +234,15 @@ def test_a_remembered_gpu_gives_way_to_one_with_its_minor_number(last_seen: Last
     last_seen.complete([divisible("h100", 0)], lambda _: True)
     other = replace(divisible("h100", 1), facts=replace(divisible("h100", 1).facts, minor=0))
     assert last_seen.complete([other], lambda _: True) == [other]
+
+
+def test_what_was_seen_is_on_disk_before_it_replaces_what_was_seen_before(
+    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.readlink(f"/proc/self/fd/{file}")))
+
+    find(node.hardware, (), LastSeen(tmp_path / "gpus.json"))
+
+    assert synced == [str(tmp_path / "gpus.new")]
+    assert (tmp_path / "gpus.json").stat().st_size

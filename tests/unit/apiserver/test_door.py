@@ -8,6 +8,7 @@ import gc
 import json
 import ssl
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -15,6 +16,7 @@ import pytest
 
 from dra_kit.apiserver.http.door import Door
 from dra_kit.apiserver.server import ApiServer, run_in_thread
+from dra_kit.errors import Forbidden, Unavailable
 from dra_kit.kube.client import Client
 from dra_kit.kube.connection.credentials import Credentials
 from dra_kit.kube.resources import CONFIG_MAPS, NAMESPACES
@@ -181,6 +183,62 @@ async def test_its_certificate_is_good_for_each_of_its_names(visitor: Visitor) -
             f"{visitor.server.url}/livez", ssl=ssl.create_default_context(cadata=ca), server_hostname=name
         ) as answer:
             assert answer.status == 200
+
+
+@pytest.fixture
+async def inside(tmp_path: Path) -> AsyncIterator[Visitor]:
+    """One who comes over the unix socket."""
+    door = Door()
+    server = ApiServer(tls=True, door=door)
+    server.socket = tmp_path / "api.sock"
+    async with server, aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(server.socket))) as session:
+        yield Visitor(server, door, session)
+
+
+@pytest.mark.parametrize(
+    ("token", "headers", "status"),
+    [
+        (None, {}, 200),
+        (None, {"Host": "any"}, 200),
+        ("", {}, 401),
+        ("wrong", {}, 401),
+        (None, {"Origin": "http://evil.example"}, 403),
+    ],
+)
+async def test_a_unix_socket_asks_for_the_token_too(
+    inside: Visitor, token: str | None, headers: dict[str, Any], status: int
+) -> None:
+    assert (await inside.ask("GET", "/api", token=token, **headers))[0] == status
+    assert (await inside.ask("POST", MAPS, token=token, data=BODY, **headers))[0] == (415 if status == 200 else status)
+
+
+async def test_who_comes_over_a_unix_socket_has_the_rights_of_his_account_and_no_more(inside: Visitor) -> None:
+    token = inside.server.token("default", "default")
+
+    async with Client(Credentials(inside.server.connection(token)), user_agent="tests/1") as client:
+        with pytest.raises(Forbidden, match="system:serviceaccount:default:default"):
+            await client.list(NAMESPACES)
+
+
+async def test_a_unix_socket_is_there_again_when_the_server_listens_again(inside: Visitor) -> None:
+    await inside.server.stop_listening()
+    with pytest.raises(Unavailable, match=f"no connection to {inside.server.url}"):
+        await inside.maps()
+
+    await inside.server.listen()
+
+    assert await inside.maps() == set()
+
+
+async def test_who_does_not_get_all_addresses_has_none(tmp_path: Path) -> None:
+    server = ApiServer(tls=True, controllers=False)
+    server.socket = tmp_path / "no folder" / "api.sock"
+
+    with pytest.raises(FileNotFoundError):
+        await server.listen()
+
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection(server.host, server.port)
 
 
 async def test_a_client_in_the_process_needs_its_connection_only(visitor: Visitor) -> None:

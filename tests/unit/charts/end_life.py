@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import dra_kit as dra
 from dra_kit.errors import KubeletError

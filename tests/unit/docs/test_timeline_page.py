@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
 from pathlib import Path
 from typing import get_args
 
-from pydantic.alias_generators import to_camel
+from msgspec.structs import fields
 
 from dra_kit.sandbox.timeline.file import read
 from dra_kit.sandbox.timeline.records import Record, TimelineRecord
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "timeline.md"
-_OF_ALL = {"kind", *(field.name for field in fields(TimelineRecord))}
+_OF_ALL = {"kind", *(field.encode_name for field in fields(TimelineRecord))}
 
 
 def test_every_kind_is_told_with_its_fields() -> None:
@@ -23,7 +22,7 @@ def test_every_kind_is_told_with_its_fields() -> None:
 
     assert set(told) == {kind.__name__ for kind in kinds}
     for kind in kinds:
-        own = {to_camel(field.name) for field in fields(kind)} - _OF_ALL
+        own = {field.encode_name for field in fields(kind)} - _OF_ALL
         assert own <= told[kind.__name__], kind
 
 

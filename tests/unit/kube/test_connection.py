@@ -55,6 +55,10 @@ def test_a_plain_server_needs_no_ssl_context() -> None:
     assert Connection("http://127.0.0.1").ssl_context() is None
 
 
+def test_a_unix_socket_needs_no_ssl_context_and_no_authority() -> None:
+    assert Connection("https://127.0.0.1:6443", socket="/run/api.sock").ssl_context() is None
+
+
 def test_a_server_is_verified_against_its_ca_alone() -> None:
     authority = trustme.CA()
     context = Connection("https://x", ca=authority.cert_pem.bytes()).ssl_context()

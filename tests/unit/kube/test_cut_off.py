@@ -8,6 +8,7 @@ import ssl
 import threading
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Self
 
 import pytest
@@ -24,9 +25,10 @@ PLENTY = 60
 
 
 class Silent:
-    """A server over TLS, in a thread, that takes requests and answers none."""
+    """A server over TLS, or at a unix socket, in a thread, that takes requests and answers none."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
         self.asked = threading.Event()
         self.credentials: Credentials | None = None
         self._listens, self._stop = threading.Event(), threading.Event()
@@ -54,14 +56,17 @@ class Silent:
         await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
         server = f"https://127.0.0.1:{runner.addresses[0][1]}"
         self.credentials = Credentials(Connection(server, ca=authority.cert_pem.bytes()))
+        if self._path is not None:
+            await web.UnixSite(runner, self._path).start()
+            self.credentials = Credentials(Connection(server, socket=str(self._path)))
         self._listens.set()
         await asyncio.to_thread(self._stop.wait, PLENTY)
         await runner.cleanup()
 
 
-@pytest.fixture
-def silent() -> Iterator[Silent]:
-    with Silent() as server:
+@pytest.fixture(params=["tls", "unix"])
+def silent(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Silent]:
+    with Silent(tmp_path / "api.sock" if request.param == "unix" else None) as server:
         yield server
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from dra_kit.author.config.decoding import ConfigDecoder
 from dra_kit.author.config.opaque import OpaqueConfig

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import string
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dra_kit.apiserver.server import run_in_thread
 from dra_kit.cli.app import cli
@@ -26,7 +29,7 @@ from dra_kit.kube.resources import (
     SECRETS,
 )
 from dra_kit.operation.bundle.contents import gather
-from dra_kit.operation.bundle.redaction import REMOVED, is_secret, safe_object, safe_text
+from dra_kit.operation.bundle.redaction import REMOVED, is_secret, safe_json, safe_object, safe_text
 
 DRIVER = "dra.pizza"
 PLANTED = {
@@ -206,6 +209,30 @@ def test_a_word_is_removed_as_json_writes_it_too(secret: str) -> None:
         assert cleaned.replace('\\"', '"').replace('"', "").replace("\\", "") in {
             f"refused: {REMOVED}", f"{{a: refused: {REMOVED}}}",
         }  # fmt: skip
+
+
+@pytest.mark.parametrize("number", [123456, 1234567, -123456.5])
+def test_a_number_is_removed_and_json_stays_json(number: float) -> None:
+    cleaned = safe_json(json.dumps({"pin": number, "log": f"pin {number}", "on": True, "of": 2}), {"123456"})
+
+    assert "123456" not in cleaned
+    assert json.loads(cleaned)["pin"] == REMOVED
+    assert json.loads(cleaned)["on"] is True
+    assert json.loads(cleaned)["of"] == 2
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda value: st.lists(value) | st.dictionaries(st.text(), value),
+)
+
+
+@given(VALUES, st.sets(st.text(string.printable, min_size=6) | st.integers(10**5).map(str)))
+def test_json_stays_json_whatever_is_hidden(value: object, words: set[str]) -> None:
+    cleaned = safe_json(json.dumps([value, *words]), words)
+
+    (*_,) = json.loads(cleaned)
+    assert all(word not in text for text in json.loads(cleaned)[1:] for word in words if word not in REMOVED)
 
 
 def test_variables_that_may_be_secrets() -> None:

@@ -7,15 +7,21 @@ import tempfile
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+from unittest.mock import patch
 
 import pytest
 import pytest_asyncio
+from aiohttp.web import BaseRequest
 from pydantic import BaseModel
 from typing_extensions import override
 
 import dra_kit as dra
+from dra_kit.apiserver.authentication.tokens import Tokens
+from dra_kit.apiserver.authorization.users import User
+from dra_kit.apiserver.http.door import Door
 from dra_kit.errors import ConfigurationError, KubeError, SandboxError
+from dra_kit.kube.connection.credentials import load_credentials
 from dra_kit.kube.resources import DEVICE_CLASSES, EVENTS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.resource.gates import FeatureGates
 from dra_kit.sandbox.cluster.directory import mark_of
@@ -64,12 +70,41 @@ def new_driver() -> dra.Driver[PizzaConfig, dra.Device]:
     return dra.Driver("dra.pizza", provider=Oven(), preparer=Waiter(), settings=Settings)
 
 
+class WatchedDoor(Door):
+    """Remembers who came over TCP, by user agent, and who over the unix socket."""
+
+    tcp: ClassVar[set[str]] = set()
+    unix: ClassVar[set[str]] = set()
+
+    @override
+    def check(self, request: BaseRequest, tokens: Tokens) -> User:
+        assert request.transport is not None
+        came = self.unix if isinstance(request.transport.get_extra_info("sockname"), str) else self.tcp
+        came.add(request.headers["User-Agent"].partition("/")[0])
+        return super().check(request, tokens)
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def sandbox() -> AsyncIterator[Sandbox]:
     driver = SandboxDriver((new_driver(), new_driver()), Settings.model_validate, values={"oven": "oven of {node}"})
-    async with Sandbox(driver, SandboxSettings(nodes=2, time_scale=10)) as running:
+    with patch("dra_kit.sandbox.cluster.control_plane.Door", WatchedDoor):
+        cluster = Sandbox(driver, SandboxSettings(nodes=2, time_scale=10))
+    async with cluster as running:
         await running.client.create(DEVICE_CLASSES, CLASS)
         yield running
+
+
+async def test_its_own_parts_come_over_a_unix_socket_kopf_too(sandbox: Sandbox) -> None:
+    own = {
+        "kube-controller-manager", "kubelet node-1", "kubelet node-2",
+        "dra-kit sandbox", "dra-kit-sandbox", "dra.pizza dra-kit", "dra-kit", "kopf",
+    }  # fmt: skip
+
+    await until(lambda: own <= WatchedDoor.unix)
+
+    assert not WatchedDoor.tcp & own
+    [path] = sandbox.directory.glob("*.sock")
+    assert path.is_socket()
 
 
 def claim(name: str, selector: str = "", parameters: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -140,24 +175,20 @@ async def test_the_api_server_knows_what_a_container_wrote(sandbox: Sandbox) -> 
 
     import aiohttp
 
-    connection = sandbox.control_plane.server.connection()
-    url = f"{connection.server}/api/v1/namespaces/default/pods/singer/log?container=eater"
-    headers = {"Authorization": connection.authorization or ""}
-    async with (
-        aiohttp.ClientSession(headers=headers) as session,
-        session.get(url, ssl=connection.ssl_context() or True) as answer,
-    ):
+    outside = await load_credentials(sandbox.kubeconfig)
+    url = f"{outside.server}/api/v1/namespaces/default/pods/singer/log?container=eater"
+    headers = {"Authorization": await outside.authorization() or ""}
+    async with aiohttp.ClientSession(headers=headers) as session, session.get(url, ssl=outside.ssl or True) as answer:
         assert await answer.text() == "la la\n"
 
 
 async def test_its_api_is_for_its_owner_alone(sandbox: Sandbox) -> None:
     import aiohttp
 
-    connection = sandbox.control_plane.server.connection()
-    trusting = connection.ssl_context()
-    assert trusting is not None
+    outside = await load_credentials(sandbox.kubeconfig)
+    assert outside.ssl is not None
     async with aiohttp.ClientSession() as session:
-        async with session.get(f"{connection.server}/api/v1/pods", ssl=trusting) as answer:
+        async with session.get(f"{outside.server}/api/v1/pods", ssl=outside.ssl) as answer:
             assert answer.status == 401
         with pytest.raises(aiohttp.ClientConnectionError):
             await session.get(f"http://127.0.0.1:{sandbox.control_plane.server.port}/livez")
@@ -298,6 +329,20 @@ async def test_code_that_hangs_is_told_and_does_not_hold_up_the_end() -> None:
     [told] = endings.calls
     assert told.startswith("on node-1: claim default/stuck")
     assert "Sleeper.prepare has not returned for" in told
+
+
+async def test_a_sandbox_whose_temporary_files_lie_deep_has_short_sockets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = tmp_path / ("deep" * 30)
+    deep.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+
+    async with Sandbox([]) as sandbox:
+        [path] = sandbox.directory.glob("*.sock")
+        assert path.is_socket()
+        assert len(str(path)) <= 107
+        assert await sandbox.client.list(DEVICE_CLASSES)
 
 
 async def test_nothing_remains_of_a_sandbox() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import replace
 
 import pytest
 from cryptography import x509
@@ -13,6 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, load_pem_priv
 from cryptography.x509 import verification
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from dra_kit.webhook.certificates.issuing import AUTHORITY_LIFE, SERVER_LIFE, Certificates, renewed
 

@@ -7,7 +7,9 @@ out, and so is the action ``Audit``: there is no audit log.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
+
+from msgspec import Struct
 
 from dra_kit.apiserver.admission.configured import BINDINGS, POLICIES
 from dra_kit.apiserver.admission.matching import matching_version, selected
@@ -22,7 +24,7 @@ from dra_kit.values.json import Object
 _CODES: Final = {"Forbidden": 403, "Invalid": 422, "RequestEntityTooLarge": 413}
 
 
-class _Refused(NamedTuple):
+class _Refused(Struct, frozen=True):
     """Why a write is refused, and by whom."""
 
     denial: Denial

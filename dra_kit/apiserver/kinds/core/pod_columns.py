@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from dra_kit.apiserver.kinds.ages import age
 from dra_kit.values.json import Object
 
 
-class _Summary(NamedTuple):
+class _Summary(Struct, frozen=True):
     """What is notified of a pod.
 
     Attributes:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from dra_kit.author.calling import call
 from dra_kit.author.config.opaque import OpaqueConfig
@@ -31,8 +32,7 @@ from dra_kit.process.tracebacks import raised
 from dra_kit.process.tracing import span
 
 
-@dataclass(frozen=True, slots=True)
-class AuthorCalls:
+class AuthorCalls(Struct, frozen=True):
     """Calls of one driver's preparer.
 
     Attributes:

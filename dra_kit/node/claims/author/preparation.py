@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, cast
 
+from msgspec import Struct, field
 from pydantic import JsonValue
 
 from dra_kit.author.config.decoding import ConfigDecoder
@@ -41,8 +41,7 @@ from dra_kit.resource.config import base_request
 from dra_kit.resource.reference import ClaimReference
 
 
-@dataclass(frozen=True, slots=True)
-class Preparation:
+class Preparation(Struct, frozen=True):
     """Runs a driver's preparer for one claim at a time; keeps nothing between calls.
 
     Args:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dra_kit.author.preparing.prepared import DeviceMetadata, DeviceStatus
 from dra_kit.errors import DraKitError
@@ -29,8 +31,7 @@ Subject: TypeAlias = tuple[str, str, str | None]
 """Pool, device, and share or None for all shares."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceFacts:
+class DeviceFacts(Struct, frozen=True):
     """What is reported of a device.
 
     Attributes:
@@ -69,8 +70,7 @@ class DeviceFacts:
         return any(map(self.are_of, record.devices))
 
 
-@dataclass(slots=True)
-class _Hearing:
+class _Hearing(Struct):
     """Facts that were reported, until the claims that may have the device have heard of them."""
 
     facts: DeviceFacts
@@ -85,8 +85,7 @@ class _Hearing:
             _dropped(self.facts)
 
 
-@dataclass(frozen=True, slots=True)
-class _Waiting:
+class _Waiting(Struct, frozen=True):
     """What a claim is to hear of a device: the latest facts, and with them what they leave of earlier ones."""
 
     facts: DeviceFacts

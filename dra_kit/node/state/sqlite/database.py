@@ -10,10 +10,11 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
+
+from msgspec import Struct
 
 from dra_kit.errors import StoreError
 from dra_kit.node.state.salvage import as_text, needs_salvage, salvage
@@ -32,8 +33,7 @@ Write = Callable[[sqlite3.Connection], T]
 _NOT_PERMITTED: Final = (sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY_DIRECTORY)
 
 
-@dataclass(slots=True)
-class _Job:
+class _Job(Struct):
     write: Write[Any]
     then: Callable[[], None] | None
     outcome: Unstoppable[Any] | None  # None: nobody waits for it

@@ -13,7 +13,9 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
+
+from msgspec import Struct
 
 from dra_kit.errors import StoreError
 
@@ -26,7 +28,7 @@ _LEVELS: Final = 2  # plugins/<driver> in the kubelet's directory
 _FileId = tuple[int, int]
 
 
-class Place(NamedTuple):
+class Place(Struct, frozen=True):
     """Which files are found under the names of a database.
 
     Attributes:

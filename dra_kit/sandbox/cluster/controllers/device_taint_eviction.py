@@ -6,8 +6,9 @@ import asyncio
 import datetime as dt
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from dra_kit.errors import Conflict, KubeError, NotFound
 from dra_kit.kube.client import Client
@@ -25,8 +26,7 @@ _RETRY_SECONDS: Final = 0.5
 _PERIOD_SECONDS: Final = 10.0  # between two updates of a rule's condition while pods go (ruleStatusPeriod)
 
 
-@dataclass(slots=True)
-class _RuleWork:
+class _RuleWork(Struct):
     """What there is to do about the condition of a DeviceTaintRule.
 
     Attributes:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
+
+from msgspec import Struct
 
 from dra_kit.resource.pods import PodReference
 from dra_kit.resource.reference import ClaimReference
@@ -11,14 +13,14 @@ from dra_kit.sandbox.cluster.kubelet.dra.plugin import Device
 from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerConfig, ContainerStatus
 
 
-class PluginConnection(NamedTuple):
+class PluginConnection(Struct, frozen=True):
     """The node has a connection to a driver, or the last one is lost."""
 
     driver: str
     connected: bool
 
 
-class PluginCalled(NamedTuple):
+class PluginCalled(Struct, frozen=True):
     """A call to a driver begins; :class:`ClaimsPrepared` or :class:`ClaimsReleased` tells what came of it.
 
     Attributes:
@@ -34,7 +36,7 @@ class PluginCalled(NamedTuple):
     claims: tuple[ClaimReference, ...]
 
 
-class ClaimsPrepared(NamedTuple):
+class ClaimsPrepared(Struct, frozen=True):
     """A NodePrepareResources call for a pod, and what came of it.
 
     Attributes:
@@ -54,7 +56,7 @@ class ClaimsPrepared(NamedTuple):
     error: str = ""
 
 
-class ClaimsReleased(NamedTuple):
+class ClaimsReleased(Struct, frozen=True):
     """A NodeUnprepareResources call, and what came of it: nothing, or an error in the kubelet's words."""
 
     driver: str
@@ -63,39 +65,39 @@ class ClaimsReleased(NamedTuple):
     error: str = ""
 
 
-class ContainerStarted(NamedTuple):
+class ContainerStarted(Struct, frozen=True):
     """A container was started, or could not be: then its status has ended already."""
 
     config: ContainerConfig
     status: ContainerStatus
 
 
-class ContainerEnded(NamedTuple):
+class ContainerEnded(Struct, frozen=True):
     """A container ended."""
 
     pod: PodReference
     status: ContainerStatus
 
 
-class PodTerminating(NamedTuple):
+class PodTerminating(Struct, frozen=True):
     """A pod is deleted; its containers are asked to end after this record."""
 
     pod: PodReference
 
 
-class SlicesWiped(NamedTuple):
+class SlicesWiped(Struct, frozen=True):
     """The ResourceSlices of a driver on this node were deleted; of all drivers, when the name is empty."""
 
     driver: str
 
 
-class DriverStarting(NamedTuple):
+class DriverStarting(Struct, frozen=True):
     """The node role of a driver is started."""
 
     driver: str
 
 
-class DriverEnded(NamedTuple):
+class DriverEnded(Struct, frozen=True):
     """The node role of a driver was ended: stopped in order, or killed; or it ended by itself.
 
     Attributes:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections.abc import AsyncGenerator
-from typing import Final, NamedTuple
+from typing import Final
+
+from msgspec import Struct
 
 from dra_kit.sandbox.cluster.workload.log_segment import ARRIVAL_BYTES, Arrival, Cursor, Segment, entries
 
@@ -24,7 +26,7 @@ EXCERPT: Final = 1 << 16
 """Bytes that a reader takes at once."""
 
 
-class Excerpt(NamedTuple):
+class Excerpt(Struct, frozen=True):
     """What a reader gets.
 
     Attributes:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from typing import Final, NamedTuple
+from typing import Final
+
+from msgspec import Struct
 
 ARRIVAL_BYTES: Final = 24
 """What is noted of an arrival beside the text itself."""
 
 
-class Cursor(NamedTuple):
+class Cursor(Struct, frozen=True):
     """A place between two entries of a log.
 
     Attributes:
@@ -22,7 +24,7 @@ class Cursor(NamedTuple):
     line: int = 0
 
 
-class Arrival(NamedTuple):
+class Arrival(Struct, frozen=True):
     """Entries that arrived at the same time.
 
     Attributes:

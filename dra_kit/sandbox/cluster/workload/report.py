@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerConfig, ContainerStatus
 from dra_kit.sandbox.cluster.workload.container_log import ContainerLog
 
 
-class ContainerReport(NamedTuple):
+class ContainerReport(Struct, frozen=True):
     """A container at one moment.
 
     Attributes:

@@ -12,12 +12,14 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from dra_kit.resource.pods import PodReference
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dra_kit.resource.pods import PodReference, containers, init_containers
 from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerConfig, ContainerExit, ContainerStatus
 from dra_kit.sandbox.cluster.workload.container_log import LIMIT, ContainerLog
 from dra_kit.sandbox.cluster.workload.intake import Intake, OutputPipe
@@ -25,6 +27,7 @@ from dra_kit.sandbox.cluster.workload.orphans import MARK_VARIABLE
 from dra_kit.sandbox.cluster.workload.processes import Processes
 from dra_kit.sandbox.cluster.workload.program import find_program, image_environment, start_error
 from dra_kit.sandbox.cluster.workload.report import ContainerReport
+from dra_kit.values.json import ObjectView
 
 _REMEMBERED: Final = 1000  # reports of containers whose pods are gone
 _REMEMBERED_BYTES: Final = 64 << 20  # of their output, together
@@ -34,8 +37,7 @@ _POLL: Final = 0.02
 _UNKNOWN: Final = 255  # containerd 2, of a container that the machine's end has taken with it
 
 
-@dataclass(slots=True)
-class _Container:
+class _Container(Struct):
     config: ContainerConfig
     status: ContainerStatus
     environment: dict[str, str]
@@ -111,6 +113,11 @@ class ProcessRuntime:
         shutil.rmtree(self._root, ignore_errors=True)
 
     # -- what the kubelet asks for
+
+    def expect(self, pod: ObjectView) -> None:
+        """Get ready for the containers of a pod, which start once its claims are prepared."""
+        if any(container.get("command") for container in (*init_containers(pod), *containers(pod))):
+            self._processes.expect()
 
     async def run(self, config: ContainerConfig) -> ContainerStatus:
         """Start a container; one that cannot start has ended at once, with the reason ``StartError``."""

@@ -9,10 +9,11 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct
 
 from dra_kit.node.steps import Step, listen
 
@@ -28,8 +29,7 @@ _LOADED: Final = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Crash:
+class Crash(Struct, frozen=True):
     """Where a process ends: at the ``count``-th time, from the command on, that something happens.
 
     Attributes:

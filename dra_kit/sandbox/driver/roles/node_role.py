@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from dra_kit.errors import ConfigurationError
-from dra_kit.kube.connection.credentials import load_credentials
+from dra_kit.kube.connection.credentials import Credentials
 from dra_kit.node.agent import Agent
 from dra_kit.node.settings import NodeSettings
 from dra_kit.process.probes import parts_not_ready
@@ -64,16 +65,17 @@ class RoleInThread:
     Args:
         release: to run.
         settings: of the node role, without the author's.
+        credentials: for the API server.
         calm: kopf waits for it.
     """
 
-    def __init__(self, release: Release, settings: NodeSettings, calm: Calm) -> None:
+    def __init__(self, release: Release, settings: NodeSettings, credentials: Credentials, calm: Calm) -> None:
         self.begun = True
         self._agent: Agent | None = None
         whole = replace(settings, author=release.author)
 
         async def run() -> int:
-            self._agent = Agent(release.driver, whole, await load_credentials(whole.kubeconfig), calm=calm.wait)
+            self._agent = Agent(release.driver, whole, credentials, calm=calm.wait)
             return await self._agent.run()
 
         self._thread = RoleThread(f"node role on {settings.node_name}", run)

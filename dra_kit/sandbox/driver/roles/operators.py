@@ -8,15 +8,17 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from msgspec import Struct
 from pydantic import BaseModel
 
 from dra_kit.author.driver import Driver
 from dra_kit.errors import NotFound, SandboxError
 from dra_kit.kube.client import Client
+from dra_kit.kube.connection.credentials import Credentials
 from dra_kit.kube.resources import VALIDATING_WEBHOOK_CONFIGURATIONS
-from dra_kit.sandbox.driver.accounts import Kubeconfigs
+from dra_kit.sandbox.driver.accounts import RoleAccess
 from dra_kit.sandbox.driver.calm import Calm
 from dra_kit.sandbox.driver.roles.role_thread import RoleThread
 
@@ -35,7 +37,7 @@ class Operators:
 
     Args:
         client: of the API server, in which the webhook is registered.
-        kubeconfigs: of the roles.
+        access: of the roles to the API server.
         directory: made; for the webhook's certificate.
         controller: run the controller role.
         webhook: run the webhook role, if the driver has configs.
@@ -47,7 +49,7 @@ class Operators:
     def __init__(
         self,
         client: Client,
-        kubeconfigs: Kubeconfigs,
+        access: RoleAccess,
         directory: Path,
         *,
         controller: bool = True,
@@ -58,7 +60,7 @@ class Operators:
     ) -> None:
         self._client = client
         self._ended = ended
-        self._kubeconfigs = kubeconfigs
+        self._access = access
         self._directory = directory
         self._with_controller = controller
         self._with_webhook = webhook
@@ -77,13 +79,13 @@ class Operators:
             SandboxError: it does not listen.
         """
         if self._with_controller:
-            kubeconfig, published = self._kubeconfigs.controller(), self._pools_published.set
-            role = controller_role(driver, kubeconfig, author, self._since, calm=self._calm, pools_published=published)
+            credentials, published = self._access.controller().credentials, self._pools_published.set
+            role = controller_role(driver, credentials, author, self._since, calm=self._calm, pools_published=published)
             self.roles.append(role)
             self._start(self.roles[-1])
         if self._with_webhook and driver.configs.kinds:
             self._directory.mkdir()
-            webhook = webhook_role(driver, self._kubeconfigs.webhook(), self._directory, author)
+            webhook = webhook_role(driver, self._access.webhook().credentials, self._directory, author)
             self.roles.append(webhook.role)
             self._start(webhook.role)
             await _listens(webhook)
@@ -129,7 +131,7 @@ async def _listens(webhook: Webhook) -> None:
 
 def controller_role(
     driver: Driver[Any, Any],
-    kubeconfig: Path,
+    credentials: Credentials,
     author: BaseModel | None,
     since: str | None,
     *,
@@ -140,7 +142,7 @@ def controller_role(
 
     Args:
         driver: whose.
-        kubeconfig: of the API server.
+        credentials: for the API server.
         author: the author's settings.
         since: see :class:`dra_kit.controller.agent.ControllerSettings`.
         calm: waited for where no code of the driver runs in it: it announces what has happened before. None: there is
@@ -154,15 +156,15 @@ def controller_role(
         from dra_kit.controller.agent import ControllerSettings, run_controller
 
         settings = ControllerSettings(
-            kubeconfig=kubeconfig, instance="sandbox", election=False, author=author, since=since,
+            instance="sandbox", election=False, author=author, since=since,
             pools_published=pools_published,
         )  # fmt: skip
-        return await run_controller(driver, settings)
+        return await run_controller(driver, settings, credentials)
 
     return RoleThread("controller role", run)
 
 
-class Webhook(NamedTuple):
+class Webhook(Struct, frozen=True):
     """The webhook role.
 
     Attributes:
@@ -177,13 +179,13 @@ class Webhook(NamedTuple):
 
 
 def webhook_role(
-    driver: Driver[Any, Any], kubeconfig: Path, directory: Path, author: BaseModel | None = None
+    driver: Driver[Any, Any], credentials: Credentials, directory: Path, author: BaseModel | None = None
 ) -> Webhook:
     """Return the webhook role with a certificate of its own.
 
     Args:
         driver: whose configs it checks.
-        kubeconfig: of the API server.
+        credentials: for the API server.
         directory: for certificate and key.
         author: the author's settings.
     """
@@ -202,8 +204,8 @@ def webhook_role(
     async def run() -> int:
         from dra_kit.webhook.agent import WebhookSettings, run_webhook
 
-        settings = WebhookSettings(cert=cert, key=key, host=_HOST, port=port, kubeconfig=kubeconfig, author=author)
-        return await run_webhook(driver, settings)
+        settings = WebhookSettings(cert=cert, key=key, host=_HOST, port=port, author=author)
+        return await run_webhook(driver, settings, credentials)
 
     configuration = validating_webhook_configuration(
         driver.name, url=f"https://{_HOST}:{port}", ca_bundle=authority.cert_pem.bytes()

@@ -12,11 +12,12 @@ import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from dra_kit.errors import ConfigurationError, DraKitError
 from dra_kit.node.settings import NodeSettings

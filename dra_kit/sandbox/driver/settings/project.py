@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+from msgspec import Struct
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.manifests.files import read_file
@@ -16,7 +18,7 @@ _CLASSES: Final = "deviceclasses.yaml"
 _SETTINGS: Final = "sandbox"
 
 
-class Project(NamedTuple):
+class Project(Struct, frozen=True):
     """A folder with a driver.
 
     Attributes:

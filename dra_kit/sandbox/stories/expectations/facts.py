@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+from msgspec import Struct, field
 
 from dra_kit.author.driver import Driver
 from dra_kit.errors import NotFound
@@ -134,8 +135,7 @@ class Cluster(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerFacts:
+class ContainerFacts(Struct, frozen=True):
     """A container: how it ended (None: it did not yet), its environment, what it wrote, how its devices are.
 
     ``device_nodes`` has type and numbers of its device files (``c 195:0``) by path, ``mounts`` the path on the node of
@@ -152,8 +152,7 @@ class ContainerFacts:
     mounts: Mapping[str, str] | None = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class PodFacts:
+class PodFacts(Struct, frozen=True):
     """A pod: its phase, its containers, and its events, conditions and container states as texts.
 
     ``refusal`` is the permanent error with which the driver refuses one of its claims; empty without one.
@@ -165,8 +164,7 @@ class PodFacts:
     refusal: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimFacts:
+class ClaimFacts(Struct, frozen=True):
     """A claim: names of the devices it has, and of its consumers.
 
     ``conditions`` has the statuses of its devices' conditions in ``status.devices``, by type; one for each device.
@@ -178,8 +176,7 @@ class ClaimFacts:
     conditions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedDevice:
+class PublishedDevice(Struct, frozen=True):
     """A device in a ResourceSlice: its name, pool, driver, and by name attributes, amounts of capacity, and taints."""
 
     name: str
@@ -190,8 +187,7 @@ class PublishedDevice:
     taints: tuple[Mapping[str, Any], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(Struct, frozen=True):
     """All that was looked at; an object that does not exist is missing.
 
     ``devices`` are those that the driver publishes, ``present`` the objects that are there, as ``<kind>/<name>``,

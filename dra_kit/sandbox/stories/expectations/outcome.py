@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from dra_kit.resource.pods import containers
 from dra_kit.scheduler.pods import is_terminal, shown
 from dra_kit.values.json import ObjectView
 
 
-class Outcome(NamedTuple):
+class Outcome(Struct, frozen=True):
     """How the pods stand.
 
     Attributes:

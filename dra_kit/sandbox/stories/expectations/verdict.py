@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from msgspec import Struct
 
 if TYPE_CHECKING:  # only what has both is compared
     from dra_kit.sandbox.stories.expectations.facts import ClaimFacts, ContainerFacts, Facts, PodFacts, PublishedDevice
@@ -35,8 +36,7 @@ _HINTS: dict[Kind, str] = {
 """How containers of a real cluster show what they have."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mismatch:
+class Mismatch(Struct, frozen=True):
     """One expectation that is not met.
 
     Attributes:

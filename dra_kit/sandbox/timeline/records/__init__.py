@@ -5,9 +5,7 @@ Every record says when it happened and which node, driver or object it is about.
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
-
-from pydantic import Field
+from typing import TypeAlias
 
 from dra_kit.sandbox.timeline.records.base import TimelineRecord
 from dra_kit.sandbox.timeline.records.cluster import (
@@ -63,7 +61,6 @@ __all__ = [
     "ContainerReference",
     "ContainerStarted",
     "DeviceResult",
-    "DiscriminatedRecord",
     "DriverEnded",
     "DriverLogged",
     "DriverNotServing",
@@ -117,6 +114,3 @@ Record: TypeAlias = (
     | RunEnded
     | RecordsLost
 )
-
-DiscriminatedRecord: TypeAlias = Annotated[Record, Field(discriminator="kind")]
-"""For pydantic: the kind decides which class it is."""

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 
-from pydantic import ConfigDict
-from pydantic.alias_generators import to_camel
+from msgspec import Struct
 
 _EPOCH: Final = dt.datetime.fromtimestamp(0, dt.UTC)
-_CONFIG: Final = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimelineRecord:
-    """What every record has; the timeline sets all three.
+class TimelineRecord(Struct, frozen=True, kw_only=True, tag_field="kind", tag=True, rename="camel"):
+    """What every record has; the timeline sets all three. In JSON the field ``kind`` is the name of the class.
 
     Attributes:
         number: of the record, counted from 1: the order in which things happened.
         at: wall clock, UTC, with microseconds; it may be set back.
         seconds: since the timeline began, by a clock that is never set back.
     """
-
-    __pydantic_config__: ClassVar[ConfigDict] = _CONFIG
 
     number: int = 0
     at: dt.datetime = _EPOCH

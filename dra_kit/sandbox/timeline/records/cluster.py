@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from msgspec import field
 
 from dra_kit.sandbox.timeline.records.base import TimelineRecord
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterStarted(TimelineRecord):
+class ClusterStarted(TimelineRecord, frozen=True, kw_only=True):
     """API server, controllers and scheduler run; the nodes come next.
 
     Attributes:
@@ -19,26 +19,22 @@ class ClusterStarted(TimelineRecord):
         drivers: names of the drivers that run in it.
     """
 
-    kind: Literal["ClusterStarted"] = "ClusterStarted"
     version: str
     kubeconfig: str
     drivers: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterEnding(TimelineRecord):
+class ClusterEnding(TimelineRecord, frozen=True, kw_only=True):
     """Everything is taken down from now on.
 
     Attributes:
         calls: of the drivers' code that have not returned, a sentence each.
     """
 
-    kind: Literal["ClusterEnding"] = "ClusterEnding"
     calls: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectChanged(TimelineRecord):
+class ObjectChanged(TimelineRecord, frozen=True, kw_only=True):
     """An object of the API server was created, changed or deleted.
 
     Attributes:
@@ -47,38 +43,32 @@ class ObjectChanged(TimelineRecord):
         object: as it is now; the last known state of one that is deleted. It may have no ``apiVersion`` and ``kind``.
     """
 
-    kind: Literal["ObjectChanged"] = "ObjectChanged"
     change: Literal["ADDED", "MODIFIED", "DELETED"]
     resource: str
     object: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ManifestsApplied(TimelineRecord):
+class ManifestsApplied(TimelineRecord, frozen=True, kw_only=True):
     """Manifests that are followed were applied.
 
     Attributes:
         message: what was done; empty when everything was as they say.
     """
 
-    kind: Literal["ManifestsApplied"] = "ManifestsApplied"
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ManifestsRefused(TimelineRecord):
+class ManifestsRefused(TimelineRecord, frozen=True, kw_only=True):
     """Manifests that are followed could not be applied.
 
     Attributes:
         message: why.
     """
 
-    kind: Literal["ManifestsRefused"] = "ManifestsRefused"
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunEnded(TimelineRecord):
+class RunEnded(TimelineRecord, frozen=True, kw_only=True):
     """The end of a run of files or stories.
 
     Attributes:
@@ -90,7 +80,6 @@ class RunEnded(TimelineRecord):
         api_writes: writing requests to the API server, by user agent.
     """
 
-    kind: Literal["RunEnded"] = "RunEnded"
     drivers: tuple[str, ...] = ()
     passed: bool
     duration: float
@@ -99,13 +88,11 @@ class RunEnded(TimelineRecord):
     api_writes: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordsLost(TimelineRecord):
+class RecordsLost(TimelineRecord, frozen=True, kw_only=True):
     """Records that a file does not have: it was full or slow, or older ones had to make room.
 
     Attributes:
         lost: how many.
     """
 
-    kind: Literal["RecordsLost"] = "RecordsLost"
     lost: int

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+
+from msgspec import Struct, field
 
 from dra_kit.cdi.spec import ContainerEdits
 from dra_kit.resource.pods import PodReference
 from dra_kit.sandbox.timeline.records.base import TimelineRecord
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerReference:
+class ContainerReference(Struct, frozen=True, rename="camel"):
     """A container.
 
     Attributes:
@@ -26,8 +25,7 @@ class ContainerReference:
     id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Exit:
+class Exit(Struct, frozen=True, rename="camel"):
     """How a container ended.
 
     Attributes:
@@ -41,8 +39,7 @@ class Exit:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerStarted(TimelineRecord):
+class ContainerStarted(TimelineRecord, frozen=True, kw_only=True):
     """A container was started, or could not be.
 
     Attributes:
@@ -57,7 +54,6 @@ class ContainerStarted(TimelineRecord):
         exit: how it ended, if it had ended by then; None while it runs.
     """
 
-    kind: Literal["ContainerStarted"] = "ContainerStarted"
     node: str
     container: ContainerReference
     attempt: int = 0
@@ -69,8 +65,7 @@ class ContainerStarted(TimelineRecord):
     exit: Exit | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerOutput(TimelineRecord):
+class ContainerOutput(TimelineRecord, frozen=True, kw_only=True):
     """A container wrote to its standard output or standard error.
 
     Of a container that writes too much only the newest is recorded while it runs. What was left out comes in records
@@ -86,7 +81,6 @@ class ContainerOutput(TimelineRecord):
         last: nothing more comes.
     """
 
-    kind: Literal["ContainerOutput"] = "ContainerOutput"
     container: ContainerReference
     text: str
     offset: int
@@ -96,8 +90,7 @@ class ContainerOutput(TimelineRecord):
     last: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerEnded(TimelineRecord):
+class ContainerEnded(TimelineRecord, frozen=True, kw_only=True):
     """A container ended.
 
     Attributes:
@@ -106,14 +99,12 @@ class ContainerEnded(TimelineRecord):
         exit: how it ended.
     """
 
-    kind: Literal["ContainerEnded"] = "ContainerEnded"
     node: str
     container: ContainerReference
     exit: Exit
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodTerminating(TimelineRecord):
+class PodTerminating(TimelineRecord, frozen=True, kw_only=True):
     """A kubelet asks the containers of a pod to end, because the pod is deleted.
 
     Attributes:
@@ -121,6 +112,5 @@ class PodTerminating(TimelineRecord):
         pod: the pod.
     """
 
-    kind: Literal["PodTerminating"] = "PodTerminating"
     node: str
     pod: PodReference

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from dra_kit.sandbox.timeline.records.base import TimelineRecord
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DriverStarting(TimelineRecord):
+class DriverStarting(TimelineRecord, frozen=True, kw_only=True):
     """A driver is started, or replaced.
 
     Attributes:
@@ -18,14 +16,12 @@ class DriverStarting(TimelineRecord):
         why: what made that necessary; empty for the first start.
     """
 
-    kind: Literal["DriverStarting"] = "DriverStarting"
     driver: str
     node: str = ""
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DriverServing(TimelineRecord):
+class DriverServing(TimelineRecord, frozen=True, kw_only=True):
     """A driver that was started, or replaced, serves.
 
     Attributes:
@@ -34,14 +30,12 @@ class DriverServing(TimelineRecord):
         duration: seconds that it took.
     """
 
-    kind: Literal["DriverServing"] = "DriverServing"
     driver: str
     why: str = ""
     duration: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DriverNotServing(TimelineRecord):
+class DriverNotServing(TimelineRecord, frozen=True, kw_only=True):
     """A driver does not come up, for now.
 
     Attributes:
@@ -50,14 +44,12 @@ class DriverNotServing(TimelineRecord):
         calls: of its code that have not returned, a sentence each.
     """
 
-    kind: Literal["DriverNotServing"] = "DriverNotServing"
     driver: str = ""
     message: str = ""
     calls: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DriverRefused(TimelineRecord):
+class DriverRefused(TimelineRecord, frozen=True, kw_only=True):
     """New code of a driver cannot be used.
 
     Attributes:
@@ -67,15 +59,13 @@ class DriverRefused(TimelineRecord):
         serving: the code before goes on serving.
     """
 
-    kind: Literal["DriverRefused"] = "DriverRefused"
     driver: str
     why: str
     message: str
     serving: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DriverEnded(TimelineRecord):
+class DriverEnded(TimelineRecord, frozen=True, kw_only=True):
     """A driver ended.
 
     Attributes:
@@ -85,15 +75,13 @@ class DriverEnded(TimelineRecord):
         message: why it failed; or after which step it was killed.
     """
 
-    kind: Literal["DriverEnded"] = "DriverEnded"
     driver: str
     node: str = ""
     how: Literal["stopped", "killed", "failed"]
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DriverLogged(TimelineRecord):
+class DriverLogged(TimelineRecord, frozen=True, kw_only=True):
     """The code of a driver, or the role around it, logged or printed a line.
 
     Attributes:
@@ -103,7 +91,6 @@ class DriverLogged(TimelineRecord):
         left_out: lines before it that are not recorded, because there were too many at once.
     """
 
-    kind: Literal["DriverLogged"] = "DriverLogged"
     driver: str = ""
     level: str = ""
     text: str

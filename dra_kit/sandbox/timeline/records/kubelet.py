@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
+
+from msgspec import Struct
 
 from dra_kit.resource.pods import PodReference
 from dra_kit.resource.reference import ClaimReference
@@ -14,8 +15,7 @@ PREPARE: Final = "NodePrepareResources"
 UNPREPARE: Final = "NodeUnprepareResources"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PluginConnected(TimelineRecord):
+class PluginConnected(TimelineRecord, frozen=True, kw_only=True):
     """A kubelet has registered a driver.
 
     Attributes:
@@ -23,13 +23,11 @@ class PluginConnected(TimelineRecord):
         driver: its name.
     """
 
-    kind: Literal["PluginConnected"] = "PluginConnected"
     node: str
     driver: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PluginDisconnected(TimelineRecord):
+class PluginDisconnected(TimelineRecord, frozen=True, kw_only=True):
     """The last connection of a kubelet to a driver is lost.
 
     Attributes:
@@ -37,13 +35,11 @@ class PluginDisconnected(TimelineRecord):
         driver: its name.
     """
 
-    kind: Literal["PluginDisconnected"] = "PluginDisconnected"
     node: str
     driver: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlicesWiped(TimelineRecord):
+class SlicesWiped(TimelineRecord, frozen=True, kw_only=True):
     """A kubelet deleted the ResourceSlices of a driver on its node.
 
     Attributes:
@@ -51,13 +47,11 @@ class SlicesWiped(TimelineRecord):
         driver: its name; empty for all drivers.
     """
 
-    kind: Literal["SlicesWiped"] = "SlicesWiped"
     node: str
     driver: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallStarted(TimelineRecord):
+class CallStarted(TimelineRecord, frozen=True, kw_only=True):
     """A kubelet calls a driver over gRPC.
 
     Attributes:
@@ -68,7 +62,6 @@ class CallStarted(TimelineRecord):
         claims: of the call.
     """
 
-    kind: Literal["CallStarted"] = "CallStarted"
     node: str
     driver: str
     method: str
@@ -76,8 +69,7 @@ class CallStarted(TimelineRecord):
     claims: tuple[ClaimReference, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallOverdue(TimelineRecord):
+class CallOverdue(TimelineRecord, frozen=True, kw_only=True):
     """A call is not answered for long; reported once.
 
     Attributes:
@@ -89,7 +81,6 @@ class CallOverdue(TimelineRecord):
         running: calls of the driver's code that have not returned, a sentence each.
     """
 
-    kind: Literal["CallOverdue"] = "CallOverdue"
     node: str
     driver: str
     method: str
@@ -98,8 +89,7 @@ class CallOverdue(TimelineRecord):
     running: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedDevice:
+class PreparedDevice(Struct, frozen=True, rename="camel"):
     """A device in the answer to NodePrepareResources.
 
     Attributes:
@@ -113,8 +103,7 @@ class PreparedDevice:
     cdi_devices: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallEnded(TimelineRecord):
+class CallEnded(TimelineRecord, frozen=True, kw_only=True):
     """A call was answered, or given up.
 
     Attributes:
@@ -128,7 +117,6 @@ class CallEnded(TimelineRecord):
         error: in the kubelet's words; empty without one.
     """
 
-    kind: Literal["CallEnded"] = "CallEnded"
     node: str
     driver: str
     method: str
@@ -139,8 +127,7 @@ class CallEnded(TimelineRecord):
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CdiSpecWritten(TimelineRecord):
+class CdiSpecWritten(TimelineRecord, frozen=True, kw_only=True):
     """A driver has written a CDI spec for claims that it was asked to prepare.
 
     Attributes:
@@ -150,7 +137,6 @@ class CdiSpecWritten(TimelineRecord):
         spec: what it holds.
     """
 
-    kind: Literal["CdiSpecWritten"] = "CdiSpecWritten"
     node: str
     driver: str
     file: str

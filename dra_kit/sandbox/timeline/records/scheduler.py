@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from msgspec import Struct
 
 from dra_kit.resource.pods import PodReference
 from dra_kit.sandbox.timeline.records.base import TimelineRecord
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceResult:
+class DeviceResult(Struct, frozen=True, rename="camel"):
     """A device that the scheduler allocates.
 
     Attributes:
@@ -28,8 +26,7 @@ class DeviceResult:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodScheduled(TimelineRecord):
+class PodScheduled(TimelineRecord, frozen=True, kw_only=True):
     """The scheduler found a node for a pod.
 
     Attributes:
@@ -38,14 +35,12 @@ class PodScheduled(TimelineRecord):
         devices: that its claims get there.
     """
 
-    kind: Literal["PodScheduled"] = "PodScheduled"
     pod: PodReference
     node: str
     devices: tuple[DeviceResult, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodUnschedulable(TimelineRecord):
+class PodUnschedulable(TimelineRecord, frozen=True, kw_only=True):
     """The scheduler found no node for a pod.
 
     Attributes:
@@ -54,14 +49,12 @@ class PodUnschedulable(TimelineRecord):
         message: in the scheduler's words.
     """
 
-    kind: Literal["PodUnschedulable"] = "PodUnschedulable"
     pod: PodReference
     reason: str
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodExplained(TimelineRecord):
+class PodExplained(TimelineRecord, frozen=True, kw_only=True):
     """Why a pod has no node, found by looking at its claims and the devices.
 
     Attributes:
@@ -69,6 +62,5 @@ class PodExplained(TimelineRecord):
         causes: a sentence each.
     """
 
-    kind: Literal["PodExplained"] = "PodExplained"
     pod: PodReference
     causes: tuple[str, ...]

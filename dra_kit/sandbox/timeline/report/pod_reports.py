@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from dra_kit.kube.resources import PODS
 from dra_kit.sandbox.stories.expectations.outcome import status_problem
@@ -25,8 +26,7 @@ _OUTPUT: Final = 1 << 20  # bytes of one container
 _OUTPUT_OF_DELETED: Final = 64 << 20  # bytes of the containers of all pods that are deleted
 
 
-@dataclass(slots=True)
-class _Container:
+class _Container(Struct):
     started: ContainerStarted
     exit: Exit | None
     outputs: list[ContainerOutput] = field(default_factory=list)
@@ -74,8 +74,7 @@ class _Container:
         return "".join(reversed(found)), begin or 0
 
 
-@dataclass(slots=True)
-class _Pod:
+class _Pod(Struct):
     object: ObjectView | None = None
     containers: dict[str, _Container] = field(default_factory=dict)  # the newest of each name
     terminating: bool = False

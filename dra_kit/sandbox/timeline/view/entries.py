@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from dra_kit.resource.reference import ClaimReference
 
 
-class Detail(NamedTuple):
+class Detail(Struct, frozen=True):
     """What belongs to an entry.
 
     Attributes:
@@ -20,7 +22,7 @@ class Detail(NamedTuple):
     colour: str = ""
 
 
-class Entry(NamedTuple):
+class Entry(Struct, frozen=True):
     """What is shown of one record.
 
     Attributes:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec.structs
 import pytest
 
 import dra_kit as dra
@@ -389,7 +389,7 @@ async def test_a_directory_of_something_else_is_refused(node: Node) -> None:
 
 
 async def test_a_directory_in_a_place_that_does_not_exist_is_refused(node: Node) -> None:
-    settings = dataclasses.replace(node.settings(), state_dir=node.root / "plugin" / DRIVER)
+    settings = msgspec.structs.replace(node.settings(), state_dir=node.root / "plugin" / DRIVER)
     with pytest.raises(ConfigurationError, match=r"plugin/dra\.pizza is no directory of a driver's state"):
         await run_undertaker(DRIVER, settings, None)
 

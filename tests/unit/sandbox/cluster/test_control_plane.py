@@ -45,6 +45,23 @@ async def test_it_knows_nothing_before_it_is_started() -> None:
         _ = ControlPlane().informers
 
 
+@pytest.mark.parametrize(("room", "over_tls"), [("4096\n", False), ("128\n", True), ("", True)])
+async def test_clients_in_the_process_come_over_a_unix_socket_where_enough_of_them_may_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: str, over_tls: bool
+) -> None:
+    monkeypatch.setattr("dra_kit.sandbox.cluster.control_plane.SOMAXCONN", tmp_path / "somaxconn")
+    if room:
+        (tmp_path / "somaxconn").write_text(room)
+    control_plane = ControlPlane()
+    control_plane.listen_at(tmp_path / "api.sock")
+
+    async with control_plane:
+        client = await control_plane.connect("test")
+        assert (await client.list(NODES)).items == []
+        assert (control_plane.credentials().ssl is not None) == over_tls
+        assert (tmp_path / "api.sock").is_socket() != over_tls
+
+
 async def test_a_workload_is_followed_from_the_first_one_on() -> None:
     async with ControlPlane() as control_plane:
         client, known = await control_plane.connect("test"), control_plane.informers.objects(DEPLOYMENTS)

@@ -13,7 +13,10 @@ import pytest
 import dra_kit as dra
 from dra_kit.author.calling import call
 from dra_kit.errors import ConfigurationError
-from dra_kit.sandbox.driver.accounts import Kubeconfigs
+from dra_kit.kube.connection.connection import Connection
+from dra_kit.kube.connection.credentials import Credentials
+from dra_kit.sandbox.driver.access import Access
+from dra_kit.sandbox.driver.accounts import RoleAccess
 from dra_kit.sandbox.driver.calm import Calm
 from dra_kit.sandbox.driver.roles.operators import Operators
 from dra_kit.sandbox.driver.roles.role_thread import HANGING_SECONDS, RoleThread
@@ -173,9 +176,10 @@ class Chef(dra.ClaimObserver):
 async def test_a_controller_without_code_of_the_driver_begins_in_calm(
     tmp_path: Path, observer: Chef | None, calm: bool, begins: bool
 ) -> None:
-    kubeconfigs = Kubeconfigs(Mock(), tmp_path / "missing", tmp_path, None, ExitStack())
+    nobody = Credentials(Connection("https://127.0.0.1:1", socket=str(tmp_path / "missing")))
+    access = RoleAccess(Mock(), Access(nobody, tmp_path), tmp_path, None, ExitStack())
     awaited, ended = Calm(), asyncio.Event()
-    operators = Operators(Mock(), kubeconfigs, tmp_path, since="1", calm=awaited, ended=ended.set)
+    operators = Operators(Mock(), access, tmp_path, since="1", calm=awaited, ended=ended.set)
 
     await operators.start(dra.Driver("dra.pizza", provider=Oven(), preparer=Waiter(), observer=observer), None)
     if calm:
@@ -185,4 +189,4 @@ async def test_a_controller_without_code_of_the_driver_begins_in_calm(
     await operators.stop()
 
     [role] = operators.roles
-    assert ("missing" in role.failure) == begins
+    assert ("no connection to https://127.0.0.1:1" in role.failure) == begins

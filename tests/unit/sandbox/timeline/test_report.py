@@ -7,11 +7,11 @@ import io
 import itertools
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from hypothesis import given
+from msgspec.structs import replace
 
 from dra_kit.sandbox.timeline.file import TimelineFile, read
 from dra_kit.sandbox.timeline.records import (

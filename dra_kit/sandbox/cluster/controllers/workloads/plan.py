@@ -6,8 +6,9 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from dra_kit.scheduler.pods import is_terminal
 from dra_kit.values.json import ObjectView
@@ -16,8 +17,7 @@ REVISION_LABEL: Final = "controller-revision-hash"
 _ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes' own, without vowels
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(Struct, frozen=True, kw_only=True):
     """What brings a workload closer to what it should be.
 
     Attributes:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
+
+from msgspec import Struct
 
 HEALTH_SERVICES: Final = ("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
 """Health services that a kubelet of 1.37 calls, the one it prefers first."""
@@ -16,7 +18,7 @@ Device = tuple[str, str]
 """Pool and name."""
 
 
-class DeviceHealth(NamedTuple):
+class DeviceHealth(Struct, frozen=True):
     """What a driver says of a device, and for how many seconds it may be believed."""
 
     device: Device

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
 
 import grpc.aio
+from msgspec import Struct
 
 from dra_kit.errors import KubeletError
 from dra_kit.proto import dra_v1_pb2 as v1
@@ -22,7 +22,7 @@ CALL_TIMEOUT = 45.0
 """Seconds the kubelet waits for NodePrepareResources and NodeUnprepareResources."""
 
 
-class Device(NamedTuple):
+class Device(Struct, frozen=True):
     """A prepared device as the driver describes it; no request names means that it serves every request."""
 
     request_names: tuple[str, ...]
@@ -32,7 +32,7 @@ class Device(NamedTuple):
     share_id: str | None
 
 
-class PreparedClaim(NamedTuple):
+class PreparedClaim(Struct, frozen=True):
     """A driver's answer for one claim; ``devices`` mean nothing when there is an ``error``."""
 
     devices: tuple[Device, ...]

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import grpc.aio
+from msgspec import Struct
 
 from dra_kit.errors import KubeletError
 from dra_kit.proto import pluginregistration_v1_pb2 as pb
@@ -30,7 +30,7 @@ NOTIFY_TIMEOUT = 5.0
 """Seconds the kubelet waits for NotifyRegistrationStatus."""
 
 
-class PluginInfo(NamedTuple):
+class PluginInfo(Struct, frozen=True):
     """What a plugin says of itself.
 
     Args:

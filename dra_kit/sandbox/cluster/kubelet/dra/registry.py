@@ -6,7 +6,8 @@ import stat
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from dra_kit.sandbox.cluster.kubelet.dra.directory_events import DirectoryEvents
 
@@ -17,7 +18,7 @@ POLL_INTERVAL = 0.1
 Identity = tuple[int, int, int]
 
 
-class RegistryChange(NamedTuple):
+class RegistryChange(Struct, frozen=True):
     """What is different from the look before; a socket that was replaced is in both."""
 
     removed: tuple[Path, ...]

@@ -6,7 +6,9 @@ import base64
 import math
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from dra_kit.errors import KubeletError, NotFound
 from dra_kit.resource.pods import containers, init_containers
@@ -20,7 +22,7 @@ Fetch = Callable[[str, str, str], Awaitable[dict[str, Any]]]
 _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]")
 
 
-class NodeFacts(NamedTuple):
+class NodeFacts(Struct, frozen=True):
     """What a container may learn of its node.
 
     Attributes:

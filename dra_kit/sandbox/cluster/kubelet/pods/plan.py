@@ -6,14 +6,15 @@ The rules are those of ``pkg/kubelet/kuberuntime/kuberuntime_manager.go`` (compu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from dra_kit.resource.pods import containers, init_containers, is_sidecar, restarts
 from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerStatus
 from dra_kit.values.json import ObjectView
 
 
-class Plan(NamedTuple):
+class Plan(Struct, frozen=True):
     """What is to be done now.
 
     Attributes:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
+
+from msgspec import Struct, field
 
 from dra_kit.resource.pods import containers, init_containers, is_deleted, is_sidecar, phase, restarts
 from dra_kit.sandbox.cluster.kubelet.pods.conditions import Sandbox, conditions
@@ -22,8 +23,7 @@ Waiting: TypeAlias = tuple[str, str]
 _NEVER = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
-@dataclass(frozen=True, slots=True)
-class Observation:
+class Observation(Struct, frozen=True):
     """What the kubelet knows of a pod.
 
     Attributes:

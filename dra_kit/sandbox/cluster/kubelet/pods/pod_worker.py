@@ -8,7 +8,9 @@ import datetime as dt
 import logging
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+from msgspec import Struct
 
 from dra_kit.errors import Conflict, KubeError, KubeletError, NotFound
 from dra_kit.kube.client import STRATEGIC_MERGE_PATCH, Client
@@ -46,7 +48,7 @@ _LEAST_GRACE: Final = 2.0  # what the kubelet gives a container even when a pod'
 _FINAL: Final = frozenset({"Succeeded", "Failed"})
 
 
-class PodServices(NamedTuple):
+class PodServices(Struct, frozen=True):
     """What the workers of one node share.
 
     Attributes:
@@ -162,6 +164,7 @@ class PodWorker:
     async def _work(self) -> float | None:
         """Take one step of a pod that is to run."""
         if not self._prepared and self._is_to_begin():
+            self._services.runtime.expect(self._pod)
             try:
                 await self._services.manager.prepare(self._pod)
             except KubeletError as error:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from msgspec import Struct, field
 
 from dra_kit.cdi.spec import ContainerEdits
 from dra_kit.resource.pods import PodReference
+from dra_kit.values.json import ObjectView
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerConfig:
+class ContainerConfig(Struct, frozen=True):
     """A container to run.
 
     Attributes:
@@ -42,7 +43,7 @@ class ContainerConfig:
     edits: ContainerEdits = field(default_factory=ContainerEdits)
 
 
-class ContainerExit(NamedTuple):
+class ContainerExit(Struct, frozen=True):
     """How a container ended.
 
     Attributes:
@@ -58,8 +59,7 @@ class ContainerExit(NamedTuple):
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerStatus:
+class ContainerStatus(Struct, frozen=True):
     """What the runtime knows of one container.
 
     Attributes:
@@ -95,6 +95,10 @@ class ContainerRuntime(Protocol):
     @property
     def version(self) -> str:
         """``containerRuntimeVersion`` of the node: ``<name>://<version>``."""
+        ...
+
+    def expect(self, pod: ObjectView) -> None:
+        """Get ready for the containers of a pod, which start once its claims are prepared."""
         ...
 
     async def run(self, config: ContainerConfig) -> ContainerStatus:

@@ -1,6 +1,7 @@
 """``LastSeen``: the GPUs that NVML listed last, for those that it does not list now."""
 
 import logging
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -63,5 +64,8 @@ class LastSeen:
     def _write(self, known: list[DiscoveredGpu]) -> None:
         self._file.parent.mkdir(parents=True, exist_ok=True)
         new = self._file.with_suffix(".new")
-        new.write_bytes(_GPUS.dump_json(known))
+        with new.open("wb") as file:
+            file.write(_GPUS.dump_json(known))
+            file.flush()
+            os.fsync(file.fileno())  # a reboot leaves this file or the one before
         new.replace(self._file)

@@ -7,10 +7,10 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from dra_kit.cdi.spec import ContainerEdits, Mount
 from dra_kit.resource.pods import PodReference
@@ -60,6 +60,27 @@ def alive(process: int) -> bool:
     except OSError:
         return False
     return state != "Z"
+
+
+def children() -> set[str]:
+    """Processes that this one has started."""
+    own = Path("/proc/self/task")
+    return {child for thread in own.iterdir() for child in (thread / "children").read_text().split()}
+
+
+@pytest.mark.parametrize(("command", "started"), [(["true"], 1), ([], 0)])
+async def test_what_starts_processes_is_there_before_the_first_one(
+    runtime: ProcessRuntime, command: list[str], started: int
+) -> None:
+    before = children()
+
+    runtime.expect({"spec": {"containers": [{"name": "eater", "command": command}]}})
+
+    found = children() - before
+    assert len(found) == started
+    if started:
+        await ended(runtime, "true")
+        assert children() - before == found
 
 
 async def test_the_environment_is_the_images_then_the_pods_then_that_of_cdi(runtime: ProcessRuntime) -> None:
