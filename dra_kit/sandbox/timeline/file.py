@@ -107,7 +107,7 @@ class TimelineFile:
         for record in [_lost_before(records[0], self._not_written), *records] if self._not_written else records:
             try:
                 lines.append(_line(record))
-            except ValueError as error:  # a text that is no Unicode
+            except (ValueError, RecursionError) as error:  # a text that is no Unicode, an object that is too deep
                 self._warn(str(error), "the other records are written")
         data = b"".join(lines)
         try:
@@ -178,7 +178,7 @@ def read(path: Path) -> Iterator[Record]:
                 return
             try:
                 yield _decoder().decode(line)
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise ConfigurationError(
                     f"{path}: line {number} is no record of a timeline: {error}; give a file that 'dra-kit sandbox "
                     "--timeline' of this version has written"
@@ -188,12 +188,15 @@ def read(path: Path) -> Iterator[Record]:
 def timeline_schema() -> dict[str, Any]:
     """Return the JSON schema of one line."""
     title = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Record of a timeline of dra-kit"}
-    return {**title, **msgspec.json.schema(Record, schema_hook=_schema_of_model)}
+    of_models: dict[str, Any] = {}
 
+    def schema_of_model(kind: type[Any]) -> dict[str, Any]:
+        schema: dict[str, Any] = kind.model_json_schema()
+        of_models.update(schema.pop("$defs", {}))  # references begin at the root
+        return schema
 
-def _schema_of_model(kind: type[Any]) -> dict[str, Any]:
-    schema: dict[str, Any] = kind.model_json_schema()
-    return schema
+    schema = msgspec.json.schema(Record, schema_hook=schema_of_model)
+    return {**title, **schema, "$defs": {**of_models, **schema["$defs"]}}
 
 
 @cache

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Final
+from typing import Annotated, Final
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 _EPOCH: Final = dt.datetime.fromtimestamp(0, dt.UTC)
 
@@ -20,5 +20,5 @@ class TimelineRecord(Struct, frozen=True, kw_only=True, tag_field="kind", tag=Tr
     """
 
     number: int = 0
-    at: dt.datetime = _EPOCH
+    at: Annotated[dt.datetime, Meta(tz=True)] = _EPOCH
     seconds: float = 0.0

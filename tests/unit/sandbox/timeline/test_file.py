@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import logging
 import os
+import re
 import stat
 import tempfile
 import threading
@@ -101,6 +103,19 @@ def test_a_torn_last_line_is_left_out_and_another_is_refused(tmp_path: Path) -> 
 
     path.write_bytes(b'{"kind": "Lunch"}\n' + whole)
     with pytest.raises(ConfigurationError, match=r"timeline: line 1 is no record of a timeline: .*; give a file"):
+        list(read(path))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b'"message":"\xff"', b'"message":"","more":' + b"[" * 100_000 + b"]" * 100_000],
+    ids=["no Unicode", "too deep"],
+)
+def test_a_line_that_cannot_even_be_read_is_refused_in_one_line(tmp_path: Path, text: bytes) -> None:
+    path = tmp_path / "timeline"
+    path.write_bytes(b'{"kind":"ManifestsApplied",' + text + b"}\n")
+
+    with pytest.raises(ConfigurationError, match=r"\A[^\n]*timeline: line 1 is no record of a timeline: [^\n]*\Z"):
         list(read(path))
 
 
@@ -210,6 +225,20 @@ def test_what_is_no_unicode_is_lost_and_nothing_else(tmp_path: Path, caplog: pyt
     assert len(caplog.messages) == 1
 
 
+def test_an_object_that_is_too_deep_is_lost_and_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "timeline"
+    deep: dict[str, object] = {}
+    for _ in range(5_000):
+        deep = {"a": deep}
+    file = TimelineFile(path)
+    for obj in ({}, deep, {}):
+        file.write(ObjectChanged(change="ADDED", resource="pods", object=obj))
+    file.close()
+
+    assert len(list(read(path))) == 2
+    assert len(caplog.messages) == 1
+
+
 def test_records_are_numbered_and_stamped_in_order() -> None:
     day, clock = dt.datetime(2026, 1, 2, 3, 4, 5, 678_901, dt.UTC), iter([10.0, 10.5, 12.0])
     timeline, found = Timeline(wall=lambda: day, clock=lambda: next(clock)), list[Record]()
@@ -226,3 +255,14 @@ def test_every_kind_has_its_schema() -> None:
     kinds = {kind.__name__ for kind in get_args(Record)}
     assert set(schema["discriminator"]["mapping"]) == kinds
     assert "fromClaims" in schema["$defs"]["ContainerStarted"]["properties"]
+
+
+def test_everything_that_the_schema_refers_to_is_in_it() -> None:
+    schema = timeline_schema()
+    named = set(re.findall(r'"#/\$defs/(\w+)"', json.dumps(schema)))
+    assert {"ContainerStarted", "DeviceNode"} <= named
+    assert named <= schema["$defs"].keys()
+
+
+def test_the_schema_says_how_a_time_is_written() -> None:
+    assert timeline_schema()["$defs"]["DriverLogged"]["properties"]["at"]["format"] == "date-time"
