@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
-from msgspec.structs import asdict
+from msgspec import to_builtins
 
 from dra_kit.cli.cluster.source_options import credentials_of
 from dra_kit.cli.options.common import path
@@ -70,7 +70,7 @@ def command(  # noqa: PLR0917 - click passes them by name
 
     found = asyncio.run(ask())
     if output == "json":
-        click.echo(json.dumps(asdict(found), indent=2))
+        click.echo(json.dumps(to_builtins(found), indent=2))
     else:
         for line in _lines(found, driver, node):
             click.echo(printable(line))
