@@ -1,10 +1,11 @@
-"""Signatures of models and dataclasses as their author wrote them: Python spells them out to the last validator."""
+"""Signatures of models, dataclasses and structs as their author wrote them: Python's go down to the last validator."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Any
 
+import msgspec
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
@@ -23,6 +24,11 @@ def of(what: Any) -> str | None:
         required = {name for name in without if given.get(name) is dataclasses.MISSING}
         by_name = next((field.name for field in dataclasses.fields(what) if field.kw_only), "")
         return _signature(what, required, given, by_name)
+    if isinstance(what, type) and issubclass(what, msgspec.Struct):
+        struct_fields = msgspec.structs.fields(what)
+        required = {field.name for field in struct_fields if field.required}
+        defaults = {field.name: field.default for field in struct_fields}
+        return _signature(what, required, defaults, by_name="")
     return None
 
 
@@ -35,6 +41,6 @@ def _signature(home: type, required: set[str], defaults: dict[str, Any], by_name
             base.__annotations__[name] for base in home.__mro__ if name in vars(base).get("__annotations__", {})
         )
         # what a factory makes is always a mapping here
-        made = default in (PydanticUndefined, dataclasses.MISSING)
+        made = default in (PydanticUndefined, dataclasses.MISSING, msgspec.NODEFAULT)
         arguments.append(f"{name}: {written}" + ("" if name in required else f" = {'{}' if made else repr(default)}"))
     return f"({', '.join(arguments)})"

@@ -35,10 +35,8 @@ class Chain:
     async def review(self, write: Attributes, warnings: list[str]) -> None:
         """See :class:`dra_kit.apiserver.api.Admission`."""
         webhooks = self._webhooks_of(write.api)
-        if (
-            webhooks is not None and write.obj is None
-        ):  # nothing that could change: the mutating ones are asked here too
-            await webhooks.mutate(write, warnings)
+        if webhooks is not None and write.obj is None:
+            await webhooks.mutate(write, warnings)  # nothing could change: the mutating ones are asked here, too
         policies = self._policies_of(write.api)
         if policies is not None:
             policies.review(write, warnings)

@@ -166,7 +166,7 @@ class ControlPlane:
         )
 
     async def _first_object(self, resource: Resource) -> None:
-        """Wait until there is an object of a resource; to follow one takes a list, a watch and a handshake."""
+        """Wait until there is an object of a resource; to follow one takes a list, a watch and a connection."""
         came, storage, name = asyncio.Event(), self.server.api.storage, resource.full_name
         end = storage.listen(name, lambda _: came.set())
         try:

@@ -228,7 +228,7 @@ def test_what_is_no_unicode_is_lost_and_nothing_else(tmp_path: Path, caplog: pyt
 def test_an_object_that_is_too_deep_is_lost_and_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "timeline"
     deep: dict[str, object] = {}
-    for _ in range(5_000):
+    for _ in range(100_000):
         deep = {"a": deep}
     file = TimelineFile(path)
     for obj in ({}, deep, {}):
