@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, PlainValidator, ValidationError
@@ -52,6 +53,17 @@ def build_where_written(cls: type[BaseModel]) -> None:
         cls.model_rebuild(raise_errors=False)  # a class that is still to come is waited for, as pydantic does
 
 
+class _Signature:
+    """The ``__signature__`` of a model that is not built yet: pydantic makes it when it builds the model."""
+
+    def __get__(self, instance: object, owner: type[BaseModel]) -> inspect.Signature:
+        if instance is None:
+            owner.model_rebuild(raise_errors=False)  # what it names may still be to come
+        if instance is not None or "__signature__" not in vars(owner):
+            raise AttributeError("__signature__")
+        return inspect.signature(owner)
+
+
 class AuthorModel(BaseModel):
     """Immutable and strict; an argument that does not exist, or does not fit, is an error at the line that wrote it.
 
@@ -80,6 +92,7 @@ class AuthorModel(BaseModel):
         return with_lax_containers(source, handler)
 
     if not TYPE_CHECKING:  # type checkers see the fields as keyword arguments
+        __signature__ = _Signature()
 
         def __init__(self, **data: Any) -> None:
             try:

@@ -46,6 +46,14 @@ def test_importing_all_of_dra_kit_builds_no_model_but_the_bases_that_others_are_
     assert set(ran.stdout.split()) <= {"ChildProcess", "ClusterObject", "Effect", "NoConfig", "OpaqueConfig"}, ran
 
 
+def test_who_asks_how_a_model_is_called_hears_of_its_fields() -> None:
+    called = "import inspect, dra_kit\nprint(*[list(inspect.signature(dra_kit.Hook).parameters) for _ in range(2)])"
+    ran = subprocess.run([sys.executable, "-c", called], capture_output=True, text=True, check=False, timeout=120)
+
+    fields = list(dra.Hook.model_fields)
+    assert ran.stdout.split("\n")[0] == f"{fields} {fields}", ran
+
+
 def test_what_is_wrong_with_an_authors_device_is_told_where_it_is_written() -> None:
     with pytest.raises(SchemaError, match="regex parse error"):
 
