@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.3
 """Seconds between two looks at the cluster; the first ones follow sooner."""
 _FIRST_SECONDS: Final = 0.05
-_PUBLISHES: Final = 3.0
+_PUBLISHES: Final = 3.0  # seconds until a driver changes its slices, if it does
+_COMPLETE: Final = 60.0  # seconds until all slices of a pool are there, where some are
 
 
 def namespace_for(purpose: str, name: str) -> str:
@@ -125,7 +126,7 @@ class Stage:
         Raises:
             KubeError: the API server does not take it.
         """
-        async for _ in self.until_deadline(_PUBLISHES):
+        async for _ in self.until_deadline(_COMPLETE):
             if published.PARTIAL not in (await published.pools(self._cluster)).values():
                 break
         await self._remains.note()
@@ -211,10 +212,11 @@ class Stage:
         before = await published.pools(self._cluster, driver)
         former = await control.replace_file(setting, text)
         self._former_files.setdefault((driver, setting), former)
-        async for _ in self.until_deadline(_PUBLISHES):
+        began = time.monotonic()
+        async for _ in self.until_deadline(_COMPLETE):
             now = await published.pools(self._cluster, driver)
-            pairs = [(before.get(pool), now.get(pool)) for pool in {*before, *now}]
-            if all(new not in {old, published.PARTIAL} for old, new in pairs):
+            changed = all(before.get(pool) != now.get(pool) for pool in {*before, *now})
+            if published.PARTIAL not in now.values() and (changed or time.monotonic() - began >= _PUBLISHES):
                 break
         self._cluster.forget_refusals(self.namespace)
 
