@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar
 
 from msgspec import Struct
 
@@ -12,10 +13,7 @@ from dra_kit.node.state.store import Store
 from dra_kit.node.undertaking.devices import KnownDevices
 from dra_kit.node.undertaking.remaining import Remaining
 from dra_kit.node.undertaking.service import LastCalls, WithoutCode
-from dra_kit.plugin.kubelet_checkpoint import KubeletCheckpoint
 from dra_kit.plugin.service import NodeService
-from dra_kit.publishing.discovery import Discovery
-from dra_kit.publishing.publisher import Publisher
 
 
 class Undertaking(Struct, frozen=True, kw_only=True):
@@ -24,19 +22,19 @@ class Undertaking(Struct, frozen=True, kw_only=True):
     Attributes:
         classes: undo what is in force; None for the driver's own effect classes.
         stays: go on when nothing is left, as a DaemonSet must: what ends is started again.
+        devices: the part that takes the place of a discovery.
+        remaining: the part that watches what is left.
     """
 
     classes: EffectClasses | None = None
     stays: bool = False
+    devices: ClassVar[type[KnownDevices]] = KnownDevices
+    remaining: ClassVar[type[Remaining]] = Remaining
 
     @property
     def has_code(self) -> bool:
         """Whether the driver's own code is here."""
         return self.classes is None
-
-    def devices(self, discovery: Discovery) -> KnownDevices:
-        """Return the part that takes the place of a discovery."""
-        return KnownDevices(discovery)
 
     def calls(
         self,
@@ -51,17 +49,3 @@ class Undertaking(Struct, frozen=True, kw_only=True):
         """Return what takes the place of a service; see :class:`LastCalls` and :class:`WithoutCode`."""
         without_code = None if self.has_code else WithoutCode(is_in_force, title)
         return LastCalls(service, store, driver, boot_id, without_code=without_code)
-
-    def remaining(
-        self,
-        driver: str,
-        store: Store,
-        checkpoint: KubeletCheckpoint,
-        publisher: Publisher,
-        *,
-        title: Callable[[EffectRecord], str],
-        all_known: Callable[[], bool],
-        ended: Callable[[], None],
-    ) -> Remaining:
-        """Return the part that watches what is left; see :class:`Remaining`."""
-        return Remaining(driver, store, checkpoint, publisher, title=title, all_known=all_known, ended=ended)
