@@ -22,18 +22,20 @@ from dra_kit.controller.claims.backlog import Backlog
 from dra_kit.controller.claims.follower import ClaimFollower
 from dra_kit.controller.claims.history import ClaimHistory
 from dra_kit.controller.claims.observing import Observing
-from dra_kit.controller.claims.progress import FollowedVersions, Progress, announced_of
+from dra_kit.controller.claims.progress import UNKNOWN, FollowedVersions, Progress, announced_of
 from dra_kit.controller.claims.watch import ClaimWatch
 from dra_kit.controller.context import ControllerContext
 from dra_kit.controller.election.elector import Elector
 from dra_kit.controller.election.leadership import Leadership
-from dra_kit.controller.election.record import Timing
+from dra_kit.controller.election.record import Timing, annotations_of
 from dra_kit.controller.owner import Owner
 from dra_kit.controller.startup import Startup
 from dra_kit.controller.upkeep.orphan_slices import OrphanSlices
+from dra_kit.errors import KubeError
 from dra_kit.kube.client import Client
 from dra_kit.kube.connection.credentials import Credentials, load_credentials
 from dra_kit.kube.events import EventRecorder
+from dra_kit.kube.resources import LEASES
 from dra_kit.kube.versions import discover
 from dra_kit.process.hanging import HangingCalls
 from dra_kit.process.metrics import families
@@ -116,7 +118,8 @@ async def run_controller(
             instance=settings.instance or socket.gethostname(),
             capacity=_WAITING_EVENTS,
         )
-        supervisor = _wired(driver, settings, credentials, client, recorder)
+        announced = await _announced(driver, settings, credentials, client) if settings.election else UNKNOWN
+        supervisor = _wired(driver, settings, credentials, client, recorder, announced=announced)
         try:
             return await supervisor.run()
         finally:
@@ -129,6 +132,8 @@ def _wired(
     credentials: Credentials,
     client: Client,
     recorder: EventRecorder,
+    *,
+    announced: int,
 ) -> Supervisor:
     leadership = Leadership(alone=not settings.election)
     backlog = Backlog()
@@ -138,12 +143,13 @@ def _wired(
         resync_seconds=settings.resync_seconds,
         backlog=backlog if settings.election else None,
         since=settings.since,
+        announced=announced,
     )
     followed = FollowedVersions(time.monotonic, lambda: follower.seen)
     progress = Progress(followed, lambda: backlog.announced)
     loop = asyncio.get_running_loop()
 
-    lease = settings.lease_name or lease_name(driver.name)
+    lease = _lease(driver, settings)
     supervisor, watchdog, metrics = Supervisor(), Watchdog(), Metrics()
     if settings.probe_address:
         live: list[Check] = [watchdog.blocked, HangingCalls(loop, settings.hang_timeout)]
@@ -159,13 +165,17 @@ def _wired(
     supervisor.add(watchdog)
     supervisor.add(recorder)
     supervisor.add(follower)
+    watch: Part = ClaimWatch(credentials, follower)
+    supervisor.add(watch, after=follower)  # after the first list, so that its claims are known and not announced
+    caught_up = watch
     if settings.since is not None:
         supervisor.add(ClaimHistory(client, follower, settings.since), after=follower)
-    watch = ClaimWatch(credentials, follower)
-    supervisor.add(watch, after=follower)  # after the first list, so that its claims are known and not announced
+    elif announced != UNKNOWN:
+        caught_up = ClaimHistory(client, follower, str(announced))
+        supervisor.add(caught_up, after=watch)
     context = ControllerContext(driver.name, settings.author, metrics)
     startup = Startup(driver, context, supervisor.stopping)
-    supervisor.add(startup, after=watch)
+    supervisor.add(startup, after=caught_up)
     elected: Part = startup
     if settings.election:
         leadership.on_renewal(lambda annotations: backlog.renewed(announced_of(annotations)))
@@ -174,7 +184,7 @@ def _wired(
             client,
             leadership,
             identity=f"{settings.instance or socket.gethostname()}_{secrets.token_hex(8)}",
-            namespace=settings.lease_namespace or credentials.namespace or "default",
+            namespace=_lease_namespace(settings, credentials),
             lease=lease,
             timing=settings.timing,
             annotations=progress.annotations,
@@ -241,6 +251,25 @@ def _for_cluster(
 def lease_name(driver: str) -> str:
     """Return what the Lease of a driver's controller is called unless somebody says otherwise."""
     return f"{driver}-controller"
+
+
+def _lease(driver: Driver[Any, Any], settings: ControllerSettings) -> str:
+    return settings.lease_name or lease_name(driver.name)
+
+
+def _lease_namespace(settings: ControllerSettings, credentials: Credentials) -> str:
+    return settings.lease_namespace or credentials.namespace or "default"
+
+
+async def _announced(
+    driver: Driver[Any, Any], settings: ControllerSettings, credentials: Credentials, client: Client
+) -> int:
+    """Return up to where former active replicas have announced everything; ``UNKNOWN`` where no Lease says so."""
+    try:
+        lease = await client.get(LEASES, _lease(driver, settings), _lease_namespace(settings, credentials))
+    except KubeError:  # the elector reports what is wrong with the Lease
+        return UNKNOWN
+    return announced_of(annotations_of(lease))
 
 
 def _user_agent(driver: Driver[Any, Any]) -> str:

@@ -104,6 +104,7 @@ class Client:
         field_selector: str = "",
         label_selector: str = "",
         limit: int = 500,
+        at: str = "",
         keep: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     ) -> ObjectList:
         """Return all objects, fetched in pages; all at once when the server forgets the list between two pages.
@@ -114,16 +115,22 @@ class Client:
             field_selector: such as ``spec.driver=dra.pizza,spec.nodeName=node-1``.
             label_selector: such as ``app=oven``.
             limit: objects per page.
+            at: a resource version: the objects as they were then; empty for the newest state.
             keep: returns what is needed of each object, so that never more than a page of them is there as a whole.
+
+        Raises:
+            Gone: the server does not know the state at that resource version any more.
         """
         query = {"fieldSelector": field_selector, "labelSelector": label_selector, "limit": str(limit)}
+        past = {"resourceVersion": at, "resourceVersionMatch": "Exact"} if at else {}
+        query |= past
         items: list[dict[str, Any]] = []
         while True:
             call = Call.of_collection("list", resource, namespace or "", query=query)
             try:
                 page = await self._object(call)
             except Gone:
-                if "continue" not in query:
+                if at or "continue" not in query:
                     raise
                 items = []
                 query = {**query, "limit": "", "continue": ""}
@@ -133,7 +140,7 @@ class Client:
             items.extend(found if keep is None else map(keep, found))
             if not metadata.get("continue"):
                 return ObjectList(items, str(metadata.get("resourceVersion") or ""))
-            query = {**query, "continue": metadata["continue"]}
+            query = {**{key: query[key] for key in query.keys() - past}, "continue": metadata["continue"]}
 
     async def create(
         self,
@@ -271,8 +278,9 @@ class Client:
         field_selector: str = "",
         label_selector: str = "",
         resource_version: str,
+        seconds: int = _WATCH_SECONDS,
     ) -> AsyncGenerator[WatchEvent, None]:
-        """Yield the changes since a resource version, until the server ends the watch, after at most five minutes.
+        """Yield the changes since a resource version, until the server ends the watch.
 
         Go on with a new watch from the resource version of the last event, bookmarks included.
 
@@ -282,6 +290,7 @@ class Client:
             field_selector: as for :meth:`list`.
             label_selector: as for :meth:`list`.
             resource_version: of a list, or of an earlier event.
+            seconds: after which the server ends the watch.
 
         Raises:
             Gone: the resource version is too old; list again.
@@ -290,13 +299,13 @@ class Client:
         query = {
             "watch": "true",
             "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(_WATCH_SECONDS),
+            "timeoutSeconds": str(seconds),
             "resourceVersion": resource_version,
             "fieldSelector": field_selector,
             "labelSelector": label_selector,
         }
         call = Call.of_collection("watch", resource, namespace or "", query=query)
-        async with self._transport.stream(call, silence=_WATCH_SECONDS + _WATCH_GRACE_SECONDS) as content:
+        async with self._transport.stream(call, silence=seconds + _WATCH_GRACE_SECONDS) as content:
             async for line in lines(call, content.iter_any()):
                 yield event_from_line(call, line)
 

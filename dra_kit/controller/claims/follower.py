@@ -17,7 +17,8 @@ from msgspec import Struct, field
 from dra_kit.controller.claims.backlog import Backlog
 from dra_kit.controller.claims.cache import ClaimCache, HeldClaims, reduced
 from dra_kit.controller.claims.lifecycle import Transition
-from dra_kit.errors import Unavailable
+from dra_kit.controller.claims.progress import UNKNOWN
+from dra_kit.errors import Gone, Unavailable
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import RESOURCE_CLAIMS
 
@@ -52,6 +53,8 @@ class ClaimFollower:
         backlog: keeps what the active replica may not have told; None where there is only one.
         since: a resource version at which there were no claims, and since when nothing was announced: whatever is seen
             is news, and kept for those who subscribe first. None: what there is at the beginning was announced.
+        announced: the resource version up to which former replicas have announced everything: the first list is of
+            that version, so that later changes are steps for the backlog. ``UNKNOWN``: the newest state is announced.
     """
 
     name = "claims"
@@ -64,13 +67,15 @@ class ClaimFollower:
         resync_seconds: float,
         backlog: Backlog | None = None,
         since: str | None = None,
+        announced: int = UNKNOWN,
     ) -> None:
         self._client = client
         self._resync_seconds = resync_seconds
         self._backlog = Backlog() if since is not None else backlog
         self._since = since
+        self._announced = announced
         self.first_list: int | None = None
-        """The resource version of the first list; None before it."""
+        """The resource version of the first list of the newest state; None before it."""
         self._cache = ClaimCache(driver)
         self._look_again = asyncio.Event()
         self._subscriptions: list[Subscription] = []
@@ -112,6 +117,9 @@ class ClaimFollower:
             self._cache.replace((), self._since)
             ready.set()
             await self._look_again.wait()  # a list before the watch would hide what happens between the two
+        elif self._announced != UNKNOWN and await self._list_announced():
+            ready.set()
+            await self._look_again.wait()
         while True:
             # in step, all controllers of a cluster would list at once
             pause = self._resync_seconds * random.uniform(0.9, 1.1)  # noqa: S311 - no secret
@@ -146,6 +154,16 @@ class ClaimFollower:
         if self.first_list is None:
             self.first_list = int(found.resource_version)
         logger.debug("claims listed", extra={"claims": len(found.items), "ours": len(self._cache)})
+
+    async def _list_announced(self) -> bool:
+        """Take the claims as they were when everything was announced; False where the server has forgotten that."""
+        try:
+            found = await self._client.list(RESOURCE_CLAIMS, at=str(self._announced), keep=reduced)
+        except (Gone, Unavailable) as error:
+            logger.info("what happened before this replica started is not known", extra={"error": str(error)})
+            return False
+        self._cache.replace(found.items, str(self._announced))
+        return True
 
     async def on_claim(self, event_type: str | None, claim: Mapping[str, Any]) -> None:
         """Take one event of the watch.

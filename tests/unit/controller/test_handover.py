@@ -14,6 +14,7 @@ import yaml
 import dra_kit as dra
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.controller.agent import ControllerSettings, run_controller
+from dra_kit.controller.claims.progress import ANNOUNCED
 from dra_kit.controller.election.record import Timing
 from dra_kit.kube.client import Client
 from dra_kit.kube.connection.connection import Connection
@@ -170,6 +171,41 @@ async def test_a_roll_under_load_tells_everything_once(tmp_path: Path, ports: Ex
         await reached(all_told)
         for replica in replicas:
             await replica.stop()
+        assert set((await restaurant.events()).values()) == {1}
+
+
+async def test_a_replica_announces_what_happened_before_it_started_and_was_not_announced(
+    tmp_path: Path, ports: ExitStack
+) -> None:
+    """The active replica was behind with its Events when it was killed, and no other replica was there."""
+    async with ApiServer() as server, Client(Credentials(Connection(server.url)), user_agent="tests/1") as client:
+        kubeconfig = tmp_path / "config"
+        kubeconfig.write_text(yaml.safe_dump(server.kubeconfig()))
+        announced = (await client.list(RESOURCE_CLAIMS)).resource_version
+        lease = {
+            "apiVersion": LEASES.api_version, "kind": LEASES.kind,
+            "metadata": {"name": f"{DRIVER}-controller", "namespace": "default", "annotations": {ANNOUNCED: announced}},
+            "spec": {"holderIdentity": "killed", "leaseDurationSeconds": 1},
+        }  # fmt: skip
+        await client.create(LEASES, lease)
+        restaurant = Restaurant(client)
+        for _ in range(3):
+            await restaurant.serve()
+        replica = Replica(kubeconfig, "next", ports)
+        expected = {
+            (reason, kind, name)
+            for number in (1, 2, 3)
+            for reason in REASONS
+            for kind, name in (("ResourceClaim", f"lunch-{number}"), ("Pod", f"guest-{number}"))
+        }
+
+        async def all_announced() -> bool:
+            if replica.task.done():
+                replica.task.result()
+            return expected <= (await restaurant.events()).keys()
+
+        await reached(all_announced)
+        await replica.stop()
         assert set((await restaurant.events()).values()) == {1}
 
 

@@ -1,14 +1,23 @@
-"""A controller that begins late, in a cluster that was empty at a known moment, announces what happened since."""
+"""A replica that starts late announces what happened before, from a resource version on."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
+import pytest
+
+from dra_kit.apiserver.server import ApiServer
+from dra_kit.controller.claims.backlog import Backlog
 from dra_kit.controller.claims.follower import ClaimFollower
 from dra_kit.controller.claims.history import ClaimHistory
 from dra_kit.controller.claims.lifecycle import Change
 from dra_kit.kube.client import Client
-from dra_kit.kube.resources import RESOURCE_CLAIMS
+from dra_kit.kube.connection.connection import Connection
+from dra_kit.kube.connection.credentials import Credentials
+from dra_kit.kube.resources import NAMESPACES, RESOURCE_CLAIMS
+from dra_kit.process.supervisor import Part
 from tests.support.api import eventually
 from tests.unit.controller.cluster import DRIVER, allocate, connected, made_claim, running
 
@@ -19,6 +28,16 @@ async def came_and_went(client: Client, name: str) -> None:
     await client.delete(RESOURCE_CLAIMS, name, "default")
 
 
+@asynccontextmanager
+async def started(part: Part) -> AsyncIterator[None]:
+    """Run a part that is not ready before others do something."""
+    task = asyncio.create_task(part.run(asyncio.Event()))
+    try:
+        yield
+    finally:
+        task.cancel()
+
+
 async def test_claims_that_came_and_went_before_it_began_are_news_for_who_subscribes_first() -> None:
     async with connected() as client:
         since = (await client.list(RESOURCE_CLAIMS)).resource_version
@@ -26,7 +45,7 @@ async def test_claims_that_came_and_went_before_it_began_are_news_for_who_subscr
         await made_claim(client, "lunch")
         await allocate(client, "lunch")
         follower = ClaimFollower(client, DRIVER, resync_seconds=3600, since=since)
-        async with running(follower), running(ClaimHistory(client, follower, since)):
+        async with running(follower), started(ClaimHistory(client, follower, since)):
             await eventually(lambda: follower.claims)
             with follower.subscribed() as first:
                 steps = [(step.claim.metadata.name, step.change) for step in first.recent]
@@ -38,3 +57,53 @@ async def test_claims_that_came_and_went_before_it_began_are_news_for_who_subscr
         ("breakfast", Change.DELETED),
         ("lunch", Change.ALLOCATED),
     ]
+
+
+async def test_a_replica_knows_what_happened_since_the_version_up_to_which_all_is_announced() -> None:
+    async with connected() as client:
+        for name in ("old", "older"):
+            await made_claim(client, name)
+            await allocate(client, name)
+        announced = (await client.list(RESOURCE_CLAIMS)).resource_version
+        await client.delete(RESOURCE_CLAIMS, "old", "default")
+        await came_and_went(client, "breakfast")
+        backlog = Backlog()
+        follower = ClaimFollower(client, DRIVER, resync_seconds=3600, backlog=backlog, announced=int(announced))
+        async with running(follower):
+            follower.look_again()  # as the watch does when it has begun
+            async with running(ClaimHistory(client, follower, announced)):
+                steps = [(step.claim.metadata.name, step.change) for step in backlog.steps()]
+                assert sorted(steps) == [
+                    ("breakfast", Change.ALLOCATED),
+                    ("breakfast", Change.DELETED),
+                    ("old", Change.DELETED),
+                ]
+                with follower.subscribed() as now:
+                    assert [claim.metadata.name for claim in now.claims] == ["older"]
+
+
+async def test_a_replica_is_ready_where_nothing_happened_since() -> None:
+    async with connected() as client:
+        await made_claim(client, "old")
+        announced = (await client.list(RESOURCE_CLAIMS)).resource_version
+        await client.create(NAMESPACES, {"metadata": {"name": "other"}})  # a later version, of something else
+        backlog = Backlog()
+        follower = ClaimFollower(client, DRIVER, resync_seconds=3600, backlog=backlog, announced=int(announced))
+        async with running(follower):
+            follower.look_again()
+            async with running(ClaimHistory(client, follower, announced)):
+                assert backlog.steps() == ()
+
+
+async def test_a_version_that_the_server_has_forgotten_is_a_fresh_start(caplog: pytest.LogCaptureFixture) -> None:
+    async with ApiServer() as server, Client(Credentials(Connection(server.url)), user_agent="tests/1") as client:
+        await made_claim(client, "old")
+        await allocate(client, "old")
+        server.api.storage.compact()
+        backlog = Backlog()
+        follower = ClaimFollower(client, DRIVER, resync_seconds=3600, backlog=backlog, announced=1)
+        with caplog.at_level("INFO"):
+            async with running(follower):
+                assert follower.claims == 1
+                assert backlog.steps() == ()
+    assert "what happened before this replica started is not known" in caplog.text
