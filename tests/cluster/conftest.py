@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -16,11 +17,20 @@ from tests.cluster.plane import Plane, start
 TIMEOUT_SECONDS = 900
 
 
+KITCHEN = {
+    "test_check.py", "test_config_policy.py", "test_controller.py", "test_one_command.py", "test_stories.py",
+    "test_webhook.py",
+}  # fmt: skip
+"""Modules whose tests are about the driver kitchen.pizza.example: they run one after the other."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "tests/cluster/" in item.path.as_posix():
             item.add_marker(pytest.mark.cluster)
             item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
+            group = "kitchen" if item.path.name in KITCHEN else item.path.name
+            item.add_marker(pytest.mark.xdist_group(group))
 
 
 def pytest_report_header() -> str:
@@ -53,12 +63,20 @@ def node_plane(plane: Plane) -> Plane:
 
 
 @pytest.fixture(scope="session")
-def pizza_image(node_plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The image of examples/pizza-driver, on the node."""
-    try:
-        return load_image(find.find(), node_plane.kubeconfig.parent, tmp_path_factory.mktemp("image"))
-    except CannotBuild as error:
-        pytest.skip(str(error))
+def pizza_image(node_plane: Plane, tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> str:
+    """The image of examples/pizza-driver, on the node; one process of a run builds it for all of them."""
+    here = tmp_path_factory.getbasetemp()
+    run = here if worker_id == "master" else here.parent
+    loaded = run / "pizza-image"
+    with (run / "pizza-image.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not loaded.exists():
+            try:
+                image = load_image(find.find(), node_plane.kubeconfig.parent, tmp_path_factory.mktemp("image"))
+            except CannotBuild as error:
+                pytest.skip(str(error))
+            loaded.write_text(image, encoding="utf-8")
+        return loaded.read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")

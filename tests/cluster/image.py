@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.cluster.find import REPOSITORY, Found
@@ -63,7 +66,8 @@ def build_image(found: Found, directory: Path, project: Path = PROJECT, more: Se
     Raises:
         CannotBuild: naming the packages or the tool that are missing.
     """
-    make_base_image(found)
+    with _alone("images"):
+        make_base_image(found)
     context, image = directory / "context", f"docker.io/library/{project.name}:{TAG}"
     shutil.copytree(project, context, ignore=shutil.ignore_patterns("__pycache__", "tests", ".*_cache"))
     fill_wheelhouse(context / "wheelhouse", more)
@@ -105,14 +109,38 @@ def fill_wheelhouse(wheelhouse: Path, more: Sequence[str] = ()) -> None:
         wheelhouse.mkdir()
         pins.append(wheelhouse / "more.txt")
         pins[-1].write_text(_pinned(more), encoding="utf-8")
-    run(
-        sys.executable, "-m", "pip", "download", "--quiet", "--dest", wheelhouse, "--require-hashes", "--no-deps",
-        "--only-binary", ":all:", "--python-version", BASE_PYTHON, *(word for path in pins for word in ("-r", path)),
-    )  # fmt: skip
+    shutil.copytree(_downloaded(pins), wheelhouse, copy_function=os.link, dirs_exist_ok=True)
     run(
         sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation",
         "--wheel-dir", wheelhouse, REPOSITORY,
     )  # fmt: skip
+
+
+def _downloaded(pins: Sequence[Path]) -> Path:
+    """The folder with the wheels of some requirements; they are downloaded once for each content of these."""
+    content = hashlib.sha256(b"".join(path.read_bytes() for path in pins)).hexdigest()
+    wheels = REPOSITORY / "build" / f"wheels-{content[:16]}"
+    with _alone("downloads"):
+        if not wheels.exists():
+            unfinished = wheels.with_suffix(".unfinished")
+            shutil.rmtree(unfinished, ignore_errors=True)
+            run(
+                sys.executable, "-m", "pip", "download", "--quiet", "--dest", unfinished, "--require-hashes",
+                "--no-deps", "--only-binary", ":all:", "--python-version", BASE_PYTHON,
+                *(word for path in pins for word in ("-r", path)),
+            )  # fmt: skip
+            unfinished.rename(wheels)
+    return wheels
+
+
+@contextmanager
+def _alone(what: str) -> Iterator[None]:
+    """Keep other test processes from doing the same at the same time."""
+    folder = REPOSITORY / "build"
+    folder.mkdir(exist_ok=True)
+    with (folder / f"{what}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _pinned(packages: Sequence[str]) -> str:

@@ -158,6 +158,7 @@ def test_what_sticks_stays_until_it_has_recovered(lamps: NodeDriver) -> None:
     wait_for(lambda: taints(lamps), {})
 
 
+@pytest.mark.alone
 def test_a_kubelet_that_restarts_is_told_again(lamps: NodeDriver, pod: str) -> None:
     complain(lamps, f"{pod} dim it flickers\n")
     wait_for(lambda: health(lamps), [("claim:light", "Unhealthy", "dim: it flickers")])

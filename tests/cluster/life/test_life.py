@@ -8,6 +8,8 @@ from tests.life import calls, releases, restarts, surroundings  # noqa: F401 - t
 from tests.life.node import Node
 from tests.life.scenarios import CLUSTERS, PLAYS, SCENARIOS, Scenario
 
+pytestmark = pytest.mark.alone  # it stops the kubelet and the API server
+
 
 def _parameter(scenario: Scenario) -> object:
     return pytest.param(scenario.id, id=scenario.id, marks=[pytest.mark.long] if scenario.long else [])
