@@ -31,7 +31,7 @@ from dra_kit.node.undertaking.driver import driver_without_code
 from dra_kit.node.undertaking.effects import REMEDY, EffectsWithoutCode
 from dra_kit.node.undertaking.mode import Undertaking
 from dra_kit.node.undertaking.remaining import has_ended, is_emptied, remove_state
-from dra_kit.node.undertaking.removed import answer_late_calls
+from dra_kit.node.undertaking.removed import StopRequest, answer_late_calls
 from dra_kit.plugin.kubelet_checkpoint import KubeletCheckpoint
 from dra_kit.resource.reference import ClaimReference
 
@@ -85,7 +85,9 @@ async def run_undertaker(
         if is_emptied(directory):
             _remove_state(settings, name)
         return 0
+    stop = StopRequest()
     async with AsyncExitStack() as stack:
+        stack.enter_context(stop.noted())
         confirmation = None
         if pod is not None:
             credentials = await load_credentials(settings.kubeconfig)
@@ -97,7 +99,7 @@ async def run_undertaker(
             return code
         try:
             if code == 0 and stays and not agent.supervisor.signalled:
-                code = await answer_late_calls(name, settings, confirmation)
+                code = await answer_late_calls(name, settings, confirmation, stop=stop)
         finally:
             _remove_folder(settings.kubelet_dir / "plugins" / name)
         return code

@@ -63,8 +63,8 @@ def command(
     STATE_DIR is where the driver has its durable state, plugins/<driver> in the kubelet's directory.
     With TARGET, the driver's code undoes all that is in force. Without TARGET, programs and objects in the cluster that
     the driver has made are deleted; other effects are listed, and stay unless --abandon is given.
-    The exit code is 0 when nothing of the driver is left. With --stay the process runs until SIGTERM; with --pod its pod
-    says when nothing is left, which `dra-kit drain --until-removed` waits for.
+    The exit code is 0 when nothing of the driver is left. With --stay the process runs until SIGTERM, and with --pod
+    its pod says when nothing is left: `dra-kit drain --until-removed` waits for that.
     """
     driver: Driver[Any, Any] | None = ctx.meta.get("driver") if target is not None else None
     name = name or (driver.name if driver is not None else None)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import logging
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
@@ -18,10 +22,47 @@ from dra_kit.process.probes import Probes, parts_not_ready
 from dra_kit.process.supervisor import Supervisor
 from dra_kit.resource.reference import ClaimReference
 
+logger: logging.Logger = logging.getLogger(__name__)
+
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _UNREGISTER_SECONDS: Final = 0.5
 
 
-async def answer_late_calls(driver: str, settings: NodeSettings, confirmation: Confirmation | None) -> int:
+class StopRequest:
+    """Notes SIGTERM and SIGINT while no supervisor handles them: between the removal and what follows it."""
+
+    def __init__(self) -> None:
+        self._requested = False
+        self._supervisor: Supervisor | None = None
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Note signals instead of being killed by them; off the main thread signals are left alone."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self._receive) for number in _SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def stops(self, supervisor: Supervisor) -> None:
+        """Let the signals stop a supervisor that does not run yet, also those that came before."""
+        self._supervisor = supervisor
+        if self._requested:
+            supervisor.stop()
+
+    def _receive(self, *_: object) -> None:
+        self._requested = True
+        if self._supervisor is not None:
+            self._supervisor.stop()
+
+
+async def answer_late_calls(
+    driver: str, settings: NodeSettings, confirmation: Confirmation | None, *, stop: StopRequest
+) -> int:
     """Serve the kubelet without state until SIGTERM, and confirm the removal.
 
     A claim that was allocated before the devices were withdrawn may still reach the kubelet. Without a registered
@@ -31,17 +72,20 @@ async def answer_late_calls(driver: str, settings: NodeSettings, confirmation: C
         driver: its name.
         settings: of the node role.
         confirmation: of the removal; None where nothing waits for one.
+        stop: of this process.
 
     Returns:
         The exit code of the process.
     """
     supervisor = Supervisor()
+    stop.stops(supervisor)
     if settings.probe_address:
         supervisor.add(Probes(settings.probe_address, live=[], ready=[partial(parts_not_ready, supervisor)]))
     supervisor.add(_LateCalls(driver, settings))
     if confirmation is not None:
         confirmation.set(True, "nothing of the driver is left on this node")
         supervisor.add(_Confirming(confirmation))
+    logger.info("answering late calls", extra={"driver": driver})
     return await supervisor.run()
 
 
