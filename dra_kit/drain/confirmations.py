@@ -75,7 +75,9 @@ def is_of_driver(daemon_set: Object, driver: str) -> bool:
 def is_undertaking(workload: Object) -> bool:
     """Return whether the containers of a pod, or of a DaemonSet's pods, run ``dra-kit undertake``."""
     spec = workload["spec"]
-    containers = (spec.get("template") or {}).get("spec", spec).get("containers") or ()
+    if "template" in spec:
+        spec = spec["template"]["spec"]
+    containers = spec.get("containers") or ()
     return any(
         "undertake" in [*(container.get("command") or ()), *(container.get("args") or ())] for container in containers
     )
