@@ -20,7 +20,6 @@ from tests.cluster.pizza import PROJECT
 from tests.cluster.plane import Plane, PlaneError
 from tests.cluster.processes import running
 from tests.cluster.renamed import renamed_class
-from tests.support.files import files_below
 
 
 @contextmanager

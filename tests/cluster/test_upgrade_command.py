@@ -67,20 +67,6 @@ def test_the_documentation_has_upgrades() -> None:
     assert len(UPGRADES) >= 3
 
 
-def test_every_documented_upgrade_takes_new_defaults() -> None:
-    written = [*REPOSITORY.glob("docs/**/*.md"), *REPOSITORY.glob("*.md"), *CHART.rglob("*.md"), *CHART.rglob("*.txt")]
-    written += [*(REPOSITORY / "examples").rglob("*.md"), *(REPOSITORY / "templates").rglob("*.md*")]
-    for page in written:
-        for command in page.read_text(encoding="utf-8").replace("\\\n", "").splitlines():
-            if (
-                "helm upgrade " in command
-                and " -f " not in command
-                and "--values" not in command
-                and "…" not in command
-            ):
-                assert "--reset-then-reuse-values" in command, f"{page}: {command}"
-
-
 @pytest.mark.parametrize("command", UPGRADES)
 def test_a_release_of_an_older_chart_is_upgraded(command: str, plane: Plane, folder: Path) -> None:
     install(plane, folder, folder / "old" / "dra-driver", {"node": {"nodeSelector": {"oven": "hot"}}})
