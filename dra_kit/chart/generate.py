@@ -1,4 +1,4 @@
-"""``python -m dra_kit.chart.generate``: the chart's ``values.schema.json`` and the values in its README anew."""
+"""``python -m dra_kit.chart.generate``: the chart's schema, defaults for its templates, and its README's tables."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import yaml
 
 from dra_kit.chart.schema import values_schema
 from dra_kit.chart.tables import tables
 
 CHART: Final = Path(__file__).parents[2] / "charts" / "dra-driver"
+_DEFAULTS: Final = (
+    "# Made of values.yaml by `make chart`: what the templates take for values that are null or missing.\n"
+)
 _TABLES: Final = re.compile(r"(?<=<!-- values -->\n).*(?=<!-- end of values -->)", re.DOTALL)
 
 
@@ -27,8 +32,22 @@ def generated(chart: Path) -> Mapping[Path, str]:
     tabled = _TABLES.sub(lambda _: f"{tables(values, schema, level=3)}\n", readme)
     return {
         chart / "values.schema.json": json.dumps(schema, indent=2, ensure_ascii=False) + "\n",
+        chart / "files" / "defaults.yaml": _DEFAULTS
+        + yaml.safe_dump(_scalars(yaml.safe_load(values), schema), sort_keys=False),
         chart / "README.md": tabled,
     }
+
+
+def _scalars(values: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the defaults without maps and lists: where those are null, they are empty."""
+    made: dict[str, Any] = {}
+    for name, value in values.items():
+        part = schema["properties"][name]
+        if isinstance(value, dict) and part.get("properties"):
+            made[name] = _scalars(value, part)
+        elif not isinstance(value, (dict, list)):
+            made[name] = value
+    return made
 
 
 def main() -> None:

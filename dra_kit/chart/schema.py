@@ -25,6 +25,7 @@ def values_schema(text: str, settings: Mapping[str, Any] | None = None) -> dict[
     properties = plain(made, made.get("$defs", {}))["properties"]
     if settings is not None:
         properties["node"]["properties"]["settings"] = dict(settings)
+    properties = {name: _or_null(part) for name, part in properties.items()}
     _describe(properties, comments(text), ())
     return {
         "$schema": _DRAFT,
@@ -69,6 +70,24 @@ def _one_of_types(part: dict[str, Any]) -> dict[str, Any]:
             "type": [c["type"] for c in choices],
         }
     return part
+
+
+def _or_null(part: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema that takes null, too: for helm it removes a default, and ``--reuse-values`` keeps it."""
+    made = dict(part)
+    if "anyOf" in made:
+        made["anyOf"] = [*made["anyOf"], *([] if {"type": "null"} in made["anyOf"] else [{"type": "null"}])]
+    if "type" in made:
+        types = made["type"] if isinstance(made["type"], list) else [made["type"]]
+        made["type"] = [*types, *([] if "null" in types else ["null"])]
+    if "enum" in made:
+        made["enum"] = [*made["enum"], None]
+    for name in ("properties", "patternProperties"):
+        if name in made:
+            made[name] = {key: _or_null(item) for key, item in made[name].items()}
+    if isinstance(made.get("additionalProperties"), dict):
+        made["additionalProperties"] = _or_null(made["additionalProperties"])
+    return made
 
 
 def _describe(properties: dict[str, Any], descriptions: Mapping[Path, str], above: Path) -> None:

@@ -55,11 +55,12 @@ def _leaves(values: Any, schema: Mapping[str, Any], path: Path = ()) -> Iterator
 
 def _type(part: Mapping[str, Any]) -> str:
     if "enum" in part:
-        return ", ".join(f"`{value}`" for value in part["enum"])
-    kind = part.get("type") or " or ".join(choice.get("type", "") for choice in part.get("anyOf", ()))
+        return ", ".join(f"`{value}`" for value in part["enum"] if value is not None)
+    kind = part.get("type") or [str(choice.get("type", "")) for choice in part.get("anyOf", ())]
+    kinds = [item for item in ([kind] if isinstance(kind, str) else kind) if item != "null"]  # every value may be null
     bounds = [f"from {part['minimum']}"] if "minimum" in part else []
     bounds += [f"to {part['maximum']}"] if "maximum" in part else []
-    return " ".join([" or ".join(kind) if isinstance(kind, list) else kind, *bounds])
+    return " ".join([" or ".join(kinds), *bounds])
 
 
 def _cell(text: str) -> str:

@@ -135,6 +135,8 @@ class DrainGuard(Values):
 
     enabled: bool
     wait: Annotated[int, Field(ge=0)]
+    undertake_wait: Annotated[int, Field(ge=0)]
+    skip_nodes: list[str]
     node_selector: Labels
     tolerations: list[Object]
     resources: Object

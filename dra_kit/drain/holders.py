@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -38,20 +38,27 @@ class Holders(Struct, frozen=True):
         held: claims in use: their pods could not end without the driver.
         idle: claims that keep devices, and that nobody uses.
         others: names of the other drivers of which claims have devices.
+        skipped: claims in use on nodes that are not waited for.
+        is_allocated: whether any claim has devices of the driver, on whatever node.
     """
 
     held: tuple[Holder, ...]
     idle: tuple[Holder, ...]
     others: tuple[str, ...] = ()
+    skipped: tuple[Holder, ...] = ()
+    is_allocated: bool = False
 
 
-def holders(claims: Iterable[Mapping[str, Any]], driver: str, node: str | None = None) -> Holders:
+def holders(
+    claims: Iterable[Mapping[str, Any]], driver: str, node: str | None = None, *, skip: Collection[str] = ()
+) -> Holders:
     """Return the holders of devices of a driver.
 
     Args:
         claims: all claims, as the API server gives them.
         driver: whose devices count.
         node: only claims on this node, and those that name no single node; None for all.
+        skip: nodes whose claims hold nothing up.
 
     Raises:
         ConfigurationError: a claim is not understood, so that nobody can say that it holds nothing.
@@ -64,9 +71,11 @@ def holders(claims: Iterable[Mapping[str, Any]], driver: str, node: str | None =
             found.append(item)
     found.sort()
     return Holders(
-        held=tuple(item for item in found if item.users),
+        held=tuple(item for item in found if item.users and item.node not in skip),
         idle=tuple(item for item in found if not item.users),
         others=tuple(sorted(drivers - {driver})),
+        skipped=tuple(item for item in found if item.users and item.node in skip),
+        is_allocated=driver in drivers,
     )
 
 

@@ -62,6 +62,9 @@ def _quoted(name: str) -> str:
     return name if _NEEDS_NO_QUOTES(name) else quote(name, safe="")
 
 
+UNDERTAKEN: Final = "dra-kit/Undertaken"
+"""Condition of a driver's pod: true when nothing of the driver is left on the pod's node."""
+
 RESOURCE_SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
 RESOURCE_CLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", namespaced=True)
 RESOURCE_CLAIM_TEMPLATES = Resource(

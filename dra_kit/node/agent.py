@@ -213,7 +213,9 @@ class Agent:
                 inventory.replace(Inventory(pools=[]), {})
             end = self._undertaking.remaining(
                 name, self._store, checkpoint, publisher, title=self._classes.title,
-                all_known=lambda: self._unrecorded.has_looked or not driver.effects, ended=self._nothing_left,
+                all_known=lambda: self._unrecorded.has_looked or not driver.effects,
+                others=self._processes.has_others if self._undertaking.stays else lambda: False,
+                confirmation=self._undertaking.confirmation, ended=self._nothing_left,
             )  # fmt: skip
             self.supervisor.add(end, after=startup)
 
@@ -375,8 +377,7 @@ class Agent:
 
     def _nothing_left(self) -> None:
         self.nothing_left = True
-        if self._undertaking is not None and not self._undertaking.stays:
-            self.stop()
+        self.stop()
 
     def _effect_replaced(self, effect: Effect[Any, Any], claims: Sequence[ClaimReference]) -> None:
         self._replugging.effect_replaced()

@@ -2,30 +2,36 @@
 
 A kubelet cannot end a pod whose driver is gone: it has nobody to ask for NodeUnprepareResources, and asks again for
 ever. The undertaker registers in the driver's place, releases each claim that the kubelet gives back, undoes what is in
-force for it, withdraws the node's devices, and ends when nothing is left.
+force for it, withdraws the node's devices, removes the state, and ends when nothing is left. In a DaemonSet it stays:
+without state it answers late calls of the kubelet, and its pod has the condition that nothing is left.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Set as AbstractSet
-from contextlib import closing
+from contextlib import AsyncExitStack, closing, suppress
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
+from dra_kit import __version__
 from dra_kit.author.driver import Driver
 from dra_kit.errors import ConfigurationError, StoreError
+from dra_kit.kube.client import Client
 from dra_kit.kube.connection.credentials import load_credentials
 from dra_kit.node.agent import Agent
 from dra_kit.node.effects.without_class import title_without_class, without_class
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.state.salvage import needs_salvage
 from dra_kit.node.state.store import Store
+from dra_kit.node.undertaking.confirmation import Confirmation, PodName
 from dra_kit.node.undertaking.driver import driver_without_code
 from dra_kit.node.undertaking.effects import REMEDY, EffectsWithoutCode
 from dra_kit.node.undertaking.mode import Undertaking
 from dra_kit.node.undertaking.remaining import has_ended, is_emptied, remove_state
+from dra_kit.node.undertaking.removed import StopRequest, answer_late_calls
 from dra_kit.plugin.kubelet_checkpoint import KubeletCheckpoint
 from dra_kit.resource.reference import ClaimReference
 
@@ -45,9 +51,23 @@ class Estate(Struct, frozen=True, kw_only=True):
 
 
 async def run_undertaker(
-    name: str, settings: NodeSettings, driver: Driver[Any, Any] | None, *, abandon: bool = False, stays: bool = False
+    name: str,
+    settings: NodeSettings,
+    driver: Driver[Any, Any] | None,
+    *,
+    abandon: bool = False,
+    stays: bool = False,
+    pod: PodName | None = None,
 ) -> int:
     """Run until nothing is left of a driver on this node, or until SIGTERM; see :func:`undertaker`.
+
+    Args:
+        name: of the driver.
+        settings: of its node role.
+        driver: its code; None where that is gone.
+        abandon: without code, forget what only the code could undo.
+        stays: answer late calls of the kubelet when nothing is left, until SIGTERM.
+        pod: that it runs in: gets the condition that nothing is left, once the state is removed.
 
     Returns:
         The exit code of the process: 0 when nothing is left, also of an earlier end, or it was asked to end, else 1.
@@ -65,15 +85,34 @@ async def run_undertaker(
         if is_emptied(directory):
             _remove_state(settings, name)
         return 0
-    agent = await undertaker(name, settings, driver, abandon=abandon, stays=stays)
-    code = await agent.run()
-    if agent.nothing_left:
-        _remove_state(settings, name)
-    return code
+    stop = StopRequest()
+    async with AsyncExitStack() as stack:
+        stack.enter_context(stop.noted())
+        confirmation = None
+        if pod is not None:
+            credentials = await load_credentials(settings.kubeconfig)
+            client = await stack.enter_async_context(Client(credentials, user_agent=f"dra-kit/{__version__} undertake"))
+            confirmation = Confirmation(client, pod)
+        agent = await undertaker(name, settings, driver, abandon=abandon, stays=stays, confirmation=confirmation)
+        code = await agent.run()
+        if not (agent.nothing_left and _remove_state(settings, name)):
+            return code
+        try:
+            if code == 0 and stays and not agent.supervisor.signalled:
+                code = await answer_late_calls(name, settings, confirmation, stop=stop)
+        finally:
+            _remove_folder(settings.kubelet_dir / "plugins" / name)
+        return code
 
 
 async def undertaker(
-    name: str, settings: NodeSettings, driver: Driver[Any, Any] | None, *, abandon: bool = False, stays: bool = False
+    name: str,
+    settings: NodeSettings,
+    driver: Driver[Any, Any] | None,
+    *,
+    abandon: bool = False,
+    stays: bool = False,
+    confirmation: Confirmation | None = None,
 ) -> Agent:
     """Return the node role at the end of a driver; it does not run yet.
 
@@ -82,7 +121,8 @@ async def undertaker(
         settings: of its node role.
         driver: its code; None where that is gone.
         abandon: without code, forget what only the code could undo.
-        stays: go on when nothing is left.
+        stays: the process goes on afterwards, see :class:`dra_kit.node.undertaking.mode.Undertaking`.
+        confirmation: gets what is left.
 
     Raises:
         ConfigurationError: there is no state, the driver has another name, or a setting does not fit.
@@ -108,7 +148,7 @@ async def undertaker(
                 logger.warning("only the driver's code can undo these", extra=fields | {"remedy": REMEDY})
         driver = driver_without_code(name, left.claims, abandon=abandon)
         classes = EffectsWithoutCode(abandon=abandon)
-    undertaking = Undertaking(classes=classes, stays=stays)
+    undertaking = Undertaking(classes=classes, stays=stays, confirmation=confirmation)
     return Agent(driver, settings, await load_credentials(settings.kubeconfig), undertaking=undertaking)
 
 
@@ -130,15 +170,24 @@ def _of_kubelet(settings: NodeSettings, name: str) -> AbstractSet[ClaimReference
     return KubeletCheckpoint(settings.kubelet_dir).claims(name)
 
 
-def _remove_state(settings: NodeSettings, name: str) -> None:
+def _remove_state(settings: NodeSettings, name: str) -> bool:
+    """Remove the state, and return whether nothing of it is left."""
     directory = settings.state(name)
     try:
-        if remove_state(directory):
-            logger.info("state removed", extra={"path": str(directory)})
-        else:
-            others = sorted(item.name for item in directory.iterdir())
-            fields = {"path": str(directory), "kept": others}
-            logger.warning("state removed, but what is not the framework's", extra=fields)
+        others = remove_state(directory)
     except OSError as error:
         failed = StoreError(f"state {directory} is not removed: {error}; remove it by hand")
         logger.error("state not removed", extra={"error": str(failed), "code": failed.code})
+        return False
+    if others:
+        fields = {"path": str(directory), "kept": others}
+        logger.warning("state removed, but what is not the framework's", extra=fields)
+    else:
+        logger.info("state removed", extra={"path": str(directory)})
+    return True
+
+
+def _remove_folder(directory: Path) -> None:
+    """Remove the folder of the sockets; another process may have some in it."""
+    with suppress(OSError):
+        directory.rmdir()

@@ -91,10 +91,12 @@ class Supervisor:
 
     Attributes:
         stopping: set as soon as the process is going down, for whatever reason.
+        signalled: whether a signal asked for that, also after something else did.
     """
 
     def __init__(self, *, drain: float = 30.0) -> None:
         self.stopping: asyncio.Event = asyncio.Event()
+        self.signalled: bool = False
         self._drain = drain
         self._entries: dict[str, _Entry] = {}
         self._exit_code = 0
@@ -246,6 +248,7 @@ class Supervisor:
 
         def receive(number: signal.Signals) -> None:
             nonlocal insisting
+            self.signalled = True
             if self.stopping.is_set():
                 return  # the same signal, sent to the process and to its group
             logger.info("stopping", extra={"signal": number.name})

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,12 +14,12 @@ from typing import Any
 import pytest
 
 from tests.cluster.deployed import KUBELET_DIR, Deployed, deployed, wait_until
+from tests.cluster.documented import commands, run_command
 from tests.cluster.node_driver import CDI_DIR
 from tests.cluster.pizza import PROJECT
 from tests.cluster.plane import Plane, PlaneError
 from tests.cluster.processes import running
 from tests.cluster.renamed import renamed_class
-from tests.support.files import files_below
 
 
 @contextmanager
@@ -99,8 +101,7 @@ def test_a_driver_is_removed_for_good_while_its_pods_end(node_plane: Plane, pizz
         assert heat(driver) == cold
         driver.release.uninstall()
         wait_until("its sockets have gone", lambda: not driver.sockets())
-        assert [path for path in files_below(driver.plugin_dir) if path.is_file()] == []
-        assert driver.cdi_files() == []
+        wait_until("nothing is left", lambda: is_gone(driver))
 
 
 def test_pods_end_after_the_driver_has_gone(node_plane: Plane, pizza_image: str, tmp_path: Path) -> None:
@@ -138,3 +139,100 @@ def test_pods_end_after_the_driver_has_gone(node_plane: Plane, pizza_image: str,
         assert heat(driver) == cold
         assert not driver.plugin_dir.exists()
         assert driver.cdi_files() == []
+
+
+PAGE = "docs/how-to/remove-a-driver.md"
+GHOST = "ghost"
+
+
+def documented(driver: Deployed) -> tuple[str, str, str]:
+    """The commands of the page that remove a driver for good, with this driver's names."""
+    names = {
+        "kitchen.pizza.example": driver.name,
+        "pizza-system": driver.release.namespace,
+        "pizza": driver.release.name,
+    }
+    first = next(index for index, text in enumerate(commands(PAGE)) if "node.undertake=true" in text)
+    upgrade, drain, uninstall = commands(PAGE)[first : first + 3]
+    words = re.compile("|".join(rf"(?<= ){re.escape(name)}(?= |$)" for name in names))
+    made = [words.sub(lambda found: names[found[0]], text) for text in (upgrade, drain, uninstall)]
+    assert all("--wait" not in text or "dra-kit drain" in text for text in made), "helm waits for nothing"
+    return made[0], made[1], made[2]
+
+
+def is_gone(driver: Deployed) -> bool:
+    """Whether nothing of a driver is left on the node."""
+    return not (driver.plugin_dir.exists() or driver.sockets() or driver.cdi_files() or driver.slices())
+
+
+def test_the_documented_commands_leave_nothing_on_the_node(node_plane: Plane, pizza_image: str, tmp_path: Path) -> None:
+    """One after the other, without waiting for anything between them; the second one begins while a pod runs."""
+    with deployed(node_plane, pizza_image, "leaving.pizza.example") as driver:
+        upgrade, drain, uninstall = documented(driver)
+        cold = heat(driver)
+        with guest(driver) as name, ThreadPoolExecutor() as pool:
+            assert heat(driver) != cold
+            assert run_command(node_plane, upgrade, tmp_path).returncode == 0
+            drained = pool.submit(run_command, node_plane, f"{drain} 2>waiting", tmp_path)
+            waiting = tmp_path / "waiting"
+            wait_until("it waits", lambda: waiting.exists() and "waiting for 1 claim" in waiting.read_text())
+            node_plane.kubectl("delete", "pod", name)
+            result = drained.result()
+        assert result.returncode == 0, result.stdout
+        assert f"nothing is left on 1 node: {node_plane.node}\n" in result.stdout
+        removed = run_command(node_plane, uninstall, tmp_path)
+        assert removed.returncode == 0, removed.stdout + removed.stderr
+        wait_until("nothing is left", lambda: is_gone(driver))
+        assert heat(driver) == cold
+
+
+def test_the_uninstall_waits_for_the_nodes_where_nothing_else_does(
+    node_plane: Plane, pizza_image: str, tmp_path: Path
+) -> None:
+    """All at once: the pods of the removal are not even started when the uninstall begins."""
+    with deployed(node_plane, pizza_image, "hasty.pizza.example") as driver:
+        with guest(driver) as name:
+            node_plane.kubectl("delete", "pod", name)
+            wait_until("the pod has gone", lambda: not pods(node_plane, name))
+        assert (driver.plugin_dir / "state.sqlite").exists()
+        upgrade, drain, uninstall = documented(driver)
+        drain = drain.replace("--until-removed", "--no-until-removed")
+        result = run_command(node_plane, f"{upgrade} && {drain} && {uninstall}", tmp_path)
+        assert result.returncode == 0, result.stdout + result.stderr
+        wait_until("nothing is left", lambda: is_gone(driver))
+
+
+@contextmanager
+def ghost(plane: Plane) -> Iterator[None]:
+    """A Node that the DaemonSet selects, and that no kubelet serves."""
+    labels = {"kubernetes.io/hostname": plane.node}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": GHOST, "labels": labels}}
+    plane.kubectl("create", "-f", "-", stdin=json.dumps(node))
+    try:
+        yield
+    finally:
+        plane.kubectl("delete", "node", GHOST)
+
+
+def test_a_node_that_does_not_confirm_is_named_and_may_be_skipped(
+    node_plane: Plane, pizza_image: str, tmp_path: Path
+) -> None:
+    with deployed(node_plane, pizza_image, "haunted.pizza.example") as driver, ghost(node_plane):
+        upgrade, drain, uninstall = documented(driver)
+        assert run_command(node_plane, f"{upgrade} --set drainGuard.undertakeWait=5", tmp_path).returncode == 0
+        here = run_command(node_plane, f"{drain} --node {node_plane.node}", tmp_path)
+        assert here.returncode == 0, here.stdout
+        drain = drain.replace("--wait 3600", "--wait 0")
+        refused = run_command(node_plane, drain, tmp_path)
+        assert refused.returncode == 4
+        assert f"--skip-node {GHOST}" in refused.stdout
+        guarded = run_command(node_plane, uninstall, tmp_path)
+        assert guarded.returncode != 0
+        assert f"--skip-node {GHOST}" in guarded.stdout + guarded.stderr, "helm prints what the guard found"
+        skipped = run_command(node_plane, f"{drain} --skip-node {GHOST}", tmp_path)
+        assert skipped.returncode == 0, skipped.stdout
+        driver.release.take_back()
+        run_command(node_plane, f"{upgrade} --set 'drainGuard.skipNodes={{{GHOST}}}'", tmp_path)
+        removed = run_command(node_plane, uninstall, tmp_path)
+        assert removed.returncode == 0, removed.stdout + removed.stderr
+        wait_until("nothing is left", lambda: not (driver.plugin_dir.exists() or driver.cdi_files() or driver.slices()))

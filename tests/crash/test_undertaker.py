@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Final
 
 import pytest
 
+from dra_kit.node.locks.processes import Processes
 from dra_kit.node.steps import Step
 from tests.crash.invariants import check, check_undertaken
 from tests.crash.launch import FILE_CHANGE, Crash
-from tests.crash.undertaking import nothing_left, undertaken
+from tests.crash.undertaking import undertaken
 from tests.crash.world import NODE, Counts, World, world
 from tests.support.api import eventually
 
@@ -104,9 +104,15 @@ async def test_killed_before_each_change_of_a_file_at_the_end(counted: Callable[
         await made.unprepare(claim)
         while not made.ended:
             [process] = made.processes
-            await eventually(partial(nothing_left, process))
-            process.arm(Crash(FILE_CHANGE, len(made.past)))
-            process.send(signal.SIGTERM)
+            # its end waits for another process of the driver, so that it can be armed just before
+            with Processes(made.state / "locks" / "processes").present():
+                await eventually(lambda process=process: '"processes": true' in process.log())  # type: ignore[misc]
+                process.arm(Crash(FILE_CHANGE, len(made.past)))
+            await eventually(
+                lambda process=process: not process.alive or '"message": "answering late calls"' in process.log()  # type: ignore[misc]
+            )
+            if process.alive:
+                process.send(signal.SIGTERM)
             await eventually(lambda process=process: not process.alive)  # type: ignore[misc]
             await made.running()
         assert len(made.counts.crashes) > len(("three sockets", "a link", "a lock", "transactions", "database"))

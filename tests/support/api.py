@@ -35,6 +35,8 @@ KINDS: dict[str, tuple[str, str, bool]] = {
     "namespaces": ("v1", "Namespace", False),
     "nodes": ("v1", "Node", False),
     "pods": ("v1", "Pod", True),
+    "daemonsets": ("apps/v1", "DaemonSet", True),
+    "deviceclasses": ("resource.k8s.io/v1", "DeviceClass", False),
     "events": ("events.k8s.io/v1", "Event", True),
     "resourceslices": ("resource.k8s.io/v1", "ResourceSlice", False),
     "resourceclaims": ("resource.k8s.io/v1", "ResourceClaim", True),
@@ -374,8 +376,8 @@ def _selected(obj: Mapping[str, Any], selector: str) -> bool:
 
 def _labelled(obj: Mapping[str, Any], selector: str) -> bool:
     labels = obj["metadata"].get("labels") or {}
-    wanted = dict(part.split("=") for part in filter(None, selector.split(",")))
-    return wanted.items() <= labels.items()
+    wanted = [part.partition("=") for part in filter(None, selector.split(","))]
+    return all(key in labels and value in {labels[key], ""} for key, _, value in wanted)
 
 
 def _device_key(entry: Mapping[str, Any]) -> tuple[Any, ...]:

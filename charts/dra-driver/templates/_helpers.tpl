@@ -1,3 +1,35 @@
+{{- /* Complete .Values; every template begins with it. A value that is null, or that the values of an older release lack,
+is the chart's default (files/defaults.yaml) where it is a scalar, and empty where it is a map or a list. */ -}}
+{{- define "dra-driver.defaults" -}}
+{{- include "dra-driver.withoutNull" .Values -}}
+{{- include "dra-driver.fill" (dict "values" .Values "defaults" (.Files.Get "files/defaults.yaml" | fromYaml)) -}}
+{{- end }}
+
+{{- define "dra-driver.withoutNull" -}}
+{{- $values := . -}}
+{{- range $name, $value := . -}}
+{{- if kindIs "invalid" $value -}}
+{{- $_ := unset $values $name -}}
+{{- else if kindIs "map" $value -}}
+{{- include "dra-driver.withoutNull" $value -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- define "dra-driver.fill" -}}
+{{- $values := .values -}}
+{{- range $name, $default := .defaults -}}
+{{- if kindIs "map" $default -}}
+{{- if not (hasKey $values $name) -}}
+{{- $_ := set $values $name dict -}}
+{{- end -}}
+{{- include "dra-driver.fill" (dict "values" (index $values $name) "defaults" $default) -}}
+{{- else if not (hasKey $values $name) -}}
+{{- $_ := set $values $name $default -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
 {{- define "dra-driver.fullname" -}}
 {{- .Values.fullnameOverride | default .Release.Name | trunc 50 | trimSuffix "-" -}}
 {{- end }}
@@ -155,6 +187,8 @@ args:
   - {{ include "dra-driver.stateDir" .root | quote }}
   - {{ include "dra-driver.target" .root | quote }}
   - --stay
+  # the pod says there when nothing of the driver is left
+  - --pod={{ .root.Release.Namespace }}/$(DRA_POD_NAME)
   {{- else }}
   - {{ .role }}
   - {{ include "dra-driver.target" .root | quote }}

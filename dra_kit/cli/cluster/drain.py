@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from msgspec import to_builtins
@@ -17,10 +18,15 @@ from dra_kit.values.nearest import did_you_mean
 from dra_kit.values.printable import printable
 
 if TYPE_CHECKING:
+    from dra_kit.drain.confirmations import Confirmations
     from dra_kit.drain.holders import Holders
+    from dra_kit.drain.live import Drained, Query
 
 HELD: Final = 3
-"""The exit code where somebody holds devices."""
+"""The exit code where claims with devices are in use."""
+UNCONFIRMED: Final = 4
+"""The exit code where no claim is in use, and nodes have not confirmed the removal."""
+_NAMES: Final = 5
 
 
 @click.command
@@ -31,8 +37,24 @@ HELD: Final = 3
     default=0.0,
     show_default=True,
     type=click.FloatRange(min=0.0),
-    help="seconds to wait until nobody holds any device",
+    help="seconds to wait until no claim is in use, and all nodes have confirmed",
 )
+@click.option(
+    "--until-removed/--no-until-removed",
+    default=None,
+    help="also wait until every node has confirmed that nothing of the driver is left  [default: where a DaemonSet of "
+    "the driver runs dra-kit undertake]",
+)
+@click.option(
+    "--skip-node",
+    "skip",
+    multiple=True,
+    metavar="NODE",
+    help="do not wait for this node, which is dead or gone for good: neither for its claims nor for its confirmation; "
+    "may be repeated",
+)
+@click.option("-n", "--namespace", help="of the driver's DaemonSet  [default: all namespaces]")
+@click.option("--allow-unknown", is_flag=True, help="accept a driver that nothing in the cluster mentions")
 @click.option("-o", "--output", default="text", show_default=True, type=click.Choice(["text", "json"]))
 @click.option("--context", help="context of the kubeconfig  [default: its current one]")
 @click.option(
@@ -48,55 +70,136 @@ def command(  # noqa: PLR0917 - click passes them by name
     driver: str,
     node: str | None,
     wait: float,
+    until_removed: bool | None,
+    skip: tuple[str, ...],
+    namespace: str | None,
+    allow_unknown: bool,
     output: str,
     context: str | None,
     kubeconfig: Path | None,
 ) -> None:
-    """Tell who still holds devices of a driver, before it is removed or a node is emptied.
+    """Show which claims still use devices of a driver, before it is removed or a node is emptied.
 
-    Pods whose claims have devices of a driver can only end while the driver runs. The exit code is 0 when there are
-    none, and 3 when there are some; nothing is changed. The one right needed is to list resourceclaims.
+    Pods whose claims have devices of a driver can only end while the driver runs. Nothing is changed. Needs the right
+    to list resourceclaims.
+
+    With --until-removed it also waits for the nodes. A node confirms by the condition dra-kit/Undertaken of the pod
+    that runs `dra-kit undertake --stay --pod` there, once nothing of the driver is left. Needs to list daemonsets
+    (label app.kubernetes.io/name: DRIVER) and their pods, and resourceslices; with the right to list nodes, nodes that
+    are gone are not waited for. Where no DaemonSet of the driver is there, only its slices are looked at: a process
+    that was started manually confirms by its exit code.
+
+    The name of a driver without claims is looked for in resourceslices, deviceclasses and daemonsets, as far as these
+    may be listed.
+
+    Exit codes: 0 when no claim is in use and all nodes have confirmed, 3 when claims are in use, 4 when only
+    confirmations are missing, 2 when the driver is unknown or not being removed, 1 when the API server refuses or does
+    not answer.
     """
-    from dra_kit.drain.live import wait_drained
+    from dra_kit.drain.live import Query, wait_drained
 
-    def show_waiting(found: Holders) -> None:
-        if wait and output == "text" and found.held:
-            click.echo(f"waiting for {_amount(len(found.held), 'claim')}", err=True)
+    query = Query(
+        driver=driver,
+        node=node,
+        skip=frozenset(skip),
+        until_removed=until_removed,
+        namespace=namespace,
+        may_be_unknown=allow_unknown,
+    )
 
-    async def ask() -> Holders:
-        return await wait_drained(
-            await credentials_of(kubeconfig, context), driver, node, wait=wait, changed=show_waiting
-        )
+    def show_waiting(found: Drained) -> None:
+        if wait and output == "text" and not found.is_over:
+            click.echo(printable(f"waiting for {_waiting(found)}"), err=True)
+
+    async def ask() -> Drained:
+        credentials = await credentials_of(kubeconfig, context)
+        return await wait_drained(credentials, query, wait=wait, changed=show_waiting)
 
     found = asyncio.run(ask())
     if output == "json":
-        click.echo(json.dumps(to_builtins(found), indent=2))
+        click.echo(json.dumps(_as_json(found), indent=2))
     else:
-        for line in _lines(found, driver, node):
+        for line in _lines(found, query):
             click.echo(printable(line))
-    ctx.exit(HELD if found.held else 0)
+    ctx.exit(HELD if found.holders.held else UNCONFIRMED if not found.is_over else 0)
 
 
-def _lines(found: Holders, driver: str, node: str | None) -> list[str]:
-    where = f"driver {driver}" + (f" on node {node}" if node else "")
-    lines = []
+def _as_json(found: Drained) -> dict[str, Any]:
+    holders: dict[str, Any] = to_builtins(found.holders)
+    removal = None if found.removal is None else to_builtins(found.removal)
+    return {**holders, "removal": removal, "unreadable": list(found.unreadable)}
+
+
+def _waiting(found: Drained) -> str:
+    parts = [_amount(len(found.holders.held), "claim")] if found.holders.held else []
+    if found.removal is not None and found.removal.unconfirmed:
+        parts.append(f"the confirmation of {_where(found.removal)}")
+    return " and ".join(parts)
+
+
+def _where(removal: Confirmations) -> str:
+    named = [item.node for item in removal.unconfirmed if item.node]
+    return _some(named) if len(named) == len(removal.unconfirmed) else _some([*named, "nodes without a pod yet"])
+
+
+def _lines(found: Drained, query: Query) -> Iterator[str]:
+    where = f"driver {query.driver}" + (f" on node {query.node}" if query.node else "")
+    yield from _of_holders(found.holders, query.driver, where)
+    if found.unreadable:
+        yield f"whether there is a driver {query.driver} is not known: you may not list {', '.join(found.unreadable)}"
+    if found.removal is not None:
+        yield from _of_removal(found.removal, where)
+
+
+def _of_holders(found: Holders, driver: str, where: str) -> Iterator[str]:
     if found.held:
         rows = [["NODE", "POD", "CLAIM", "DEVICES"]]
         for item in found.held:
             users = ", ".join(f"{item.namespace}/{user}" for user in item.users)
             rows.append([item.node or "-", users, f"{item.namespace}/{item.claim}", ", ".join(item.devices)])
-        lines += aligned(rows)
-        lines.append(
+        yield from aligned(rows)
+        yield (
             f"{where}: {_amount(len(found.held), 'claim')} in use; delete the pods, or wait until they have ended, "
             "before the driver is removed"
         )
     else:
-        wrong = "" if found.idle else did_you_mean(driver, found.others)  # its pods would be overlooked
-        lines.append(f"{where}: nobody uses a device{wrong}")
+        wrong = "" if found.is_allocated else did_you_mean(driver, found.others)  # its pods would be overlooked
+        yield f"{where}: no claim is in use{wrong}"
     if found.idle:
         names = ", ".join(f"{item.namespace}/{item.claim}" for item in found.idle)
-        lines.append(f"allocated and not in use: {names}; a pod that uses one later would wait for the driver")
-    return lines
+        yield f"allocated and not in use: {names}; a pod that uses one later would wait for the driver"
+    if found.skipped:
+        names = ", ".join(f"{item.namespace}/{item.claim} on {item.node}" for item in found.skipped)
+        yield f"in use and skipped: {names}"
+
+
+def _of_removal(removal: Confirmations, where: str) -> Iterator[str]:
+    if removal.unconfirmed:
+        yield from aligned(
+            [["NODE", "NOT CONFIRMED"], *([item.node or "-", item.reason] for item in removal.unconfirmed)]
+        )
+        flags = " ".join(f"--skip-node {item.node}" for item in removal.unconfirmed if item.node)
+        yield (
+            f"{where}: {_where(removal)} did not confirm that nothing is left; wait, or repair the nodes. To give up "
+            f"nodes that are dead or gone for good: dra-kit drain --until-removed {flags or '--skip-node NODE'}, then "
+            "helm uninstall --no-hooks; or drainGuard.skipNodes in the chart's values"
+        )
+    else:
+        names = f": {_some(removal.confirmed)}" if removal.confirmed else ""
+        yield f"{where}: nothing is left on {_amount(len(removal.confirmed), 'node')}{names}"
+    if removal.skipped:
+        yield f"skipped: {_some(removal.skipped)}; what is left there stays"
+    if removal.not_asked:
+        yield (
+            f"not asked: {_some(removal.not_asked)}; no pod of the driver runs there. A node that the DaemonSet "
+            "selected earlier, and does not any more, keeps the driver's state: let the DaemonSet select it again, or "
+            "run dra-kit undertake there"
+        )
+
+
+def _some(names: list[str] | tuple[str, ...]) -> str:
+    more = len(names) - _NAMES
+    return ", ".join(names[:_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _amount(count: int, what: str) -> str:

@@ -38,6 +38,12 @@ class UndertakeCommand(RoleCommand):
     help="without TARGET: forget what only the driver's code could undo, and leave the hardware as it is",
 )
 @click.option("--stay", is_flag=True, help="go on when nothing is left, as the pod of a DaemonSet must")
+@click.option(
+    "--pod",
+    metavar="NAMESPACE/NAME",
+    help="the pod that this runs in: gets the condition dra-kit/Undertaken, which is true when nothing is left; needs "
+    "the right to patch pods/status",
+)
 @common
 @click.pass_context
 def command(
@@ -49,13 +55,16 @@ def command(
     *,
     abandon: bool,
     stay: bool,
+    pod: str | None,
     **options: Any,
 ) -> None:
-    """End a driver on this node, so that no pod hangs in Terminating.
+    """Remove a driver from this node, so that no pod hangs in Terminating.
 
     STATE_DIR is where the driver has its durable state, plugins/<driver> in the kubelet's directory.
-    With TARGET, the driver's code undoes all that is in force. Without, programs and objects in the cluster that it
-    has made are ended; other effects are listed, and stay unless --abandon is given.
+    With TARGET, the driver's code undoes all that is in force. Without TARGET, programs and objects in the cluster that
+    the driver has made are deleted; other effects are listed, and stay unless --abandon is given.
+    The exit code is 0 when nothing of the driver is left. With --stay the process runs until SIGTERM, and with --pod
+    its pod says when nothing is left: `dra-kit drain --until-removed` waits for that.
     """
     driver: Driver[Any, Any] | None = ctx.meta.get("driver") if target is not None else None
     name = name or (driver.name if driver is not None else None)
@@ -69,6 +78,8 @@ def command(
     import uvloop
 
     from dra_kit.node.undertaker import run_undertaker
+    from dra_kit.node.undertaking.confirmation import PodName
 
+    where = None if pod is None else PodName.parse(pod)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        ctx.exit(runner.run(run_undertaker(name, settings, driver, abandon=abandon, stays=stay)))
+        ctx.exit(runner.run(run_undertaker(name, settings, driver, abandon=abandon, stays=stay, pod=where)))

@@ -74,6 +74,14 @@ class Processes:
         """
         return any(_lives(path) and not _is_starting(path) for path in self._others() - self._elders)
 
+    def has_others(self) -> bool:
+        """Return whether another process is there.
+
+        Raises:
+            StoreError: when a file cannot be opened.
+        """
+        return any(map(_lives, self._others()))
+
     def _others(self) -> set[Path]:
         """Return the files of other processes, dead ones too."""
         return set(self._directory.glob(f"*{_SUFFIX}")) - {self._own[0] if self._own is not None else None}

@@ -10,6 +10,7 @@ from msgspec import Struct
 from dra_kit.node.effects.understanding import EffectClasses
 from dra_kit.node.state.records import EffectRecord
 from dra_kit.node.state.store import Store
+from dra_kit.node.undertaking.confirmation import Confirmation
 from dra_kit.node.undertaking.devices import KnownDevices
 from dra_kit.node.undertaking.remaining import Remaining
 from dra_kit.node.undertaking.service import LastCalls, WithoutCode
@@ -21,13 +22,16 @@ class Undertaking(Struct, frozen=True, kw_only=True):
 
     Attributes:
         classes: undo what is in force; None for the driver's own effect classes.
-        stays: go on when nothing is left, as a DaemonSet must: what ends is started again.
+        stays: the process goes on when nothing is left, as a DaemonSet's must. Another process of the driver, such as
+            the pod of before an update, is waited for: it might write state again.
+        confirmation: gets what is left; None where nothing waits for it.
         devices: the part that takes the place of a discovery.
         remaining: the part that watches what is left.
     """
 
     classes: EffectClasses | None = None
     stays: bool = False
+    confirmation: Confirmation | None = None
     devices: ClassVar[type[KnownDevices]] = KnownDevices
     remaining: ClassVar[type[Remaining]] = Remaining
 

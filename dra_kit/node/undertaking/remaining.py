@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from msgspec import Struct, field
+from msgspec import Struct, field, to_builtins
 
 from dra_kit.errors import DraKitError
 from dra_kit.node.state.records import EffectRecord
 from dra_kit.node.state.store import Store
+from dra_kit.node.undertaking.confirmation import Confirmation
 from dra_kit.plugin.kubelet_checkpoint import KubeletCheckpoint
 from dra_kit.publishing.publisher import Publisher
 
@@ -35,6 +37,7 @@ class Left(Struct, frozen=True):
     Attributes:
         claims: that are not released, and those that the kubelet will ask for still: it may not have had an answer.
         effects: that no claim needs, and that are not undone.
+        processes: others of the driver run on this node, and might write state again.
         slices: are to be withdrawn still, and that has not failed. What stays, the kubelet removes 30 s after it has
             lost the driver (``wipingDelay`` of its DRA manager).
     """
@@ -42,6 +45,17 @@ class Left(Struct, frozen=True):
     claims: list[str] = field(default_factory=list)
     effects: list[str] = field(default_factory=list)
     slices: bool = False
+    processes: bool = False
+
+    def __str__(self) -> str:
+        parts = [
+            f"{what} {', '.join(names)}"
+            for what, names in (("claims", self.claims), ("effects", self.effects))
+            if names
+        ]
+        parts += ["its slices"] if self.slices else []
+        parts += ["another process of the driver"] if self.processes else []
+        return f"left: {'; '.join(parts)}" if parts else "nothing is left"
 
 
 class Remaining:
@@ -54,6 +68,8 @@ class Remaining:
         publisher: withdraws the devices.
         title: what people read of an effect.
         all_known: whether effects without a record were looked for: before that, there may be more than is recorded.
+        others: whether other processes of the driver that must be gone first run on this node.
+        confirmation: gets what is left; None where nothing waits for it.
         ended: called once when nothing is left.
     """
 
@@ -68,6 +84,8 @@ class Remaining:
         *,
         title: Callable[[EffectRecord], str],
         all_known: Callable[[], bool],
+        others: Callable[[], bool],
+        confirmation: Confirmation | None,
         ended: Callable[[], None],
     ) -> None:
         self._driver = driver
@@ -76,12 +94,22 @@ class Remaining:
         self._publisher = publisher
         self._title = title
         self._all_known = all_known
+        self._others = others
+        self._confirmation = confirmation
         self._ended = ended
         self._logged: Left | None = None
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`."""
         ready.set()
+        writing = None if self._confirmation is None else asyncio.create_task(self._confirmation.run())
+        try:
+            await self._watch()
+        finally:
+            if writing is not None:
+                writing.cancel()
+
+    async def _watch(self) -> None:
         while True:
             try:
                 left = self.left()
@@ -107,13 +135,15 @@ class Remaining:
         claims |= self._checkpoint.claims(self._driver)
         effects = [self._title(effect) for effect in store.effects() if not effect.claims]
         slices = not (self._publisher.is_up_to_date or self._publisher.last_error)
-        return Left(sorted(set(map(str, claims))), effects, slices=slices)
+        return Left(sorted(set(map(str, claims))), effects, slices=slices, processes=self._others())
 
     def _log(self, left: Left) -> None:
         if self._logged == left:
             return
         self._logged = left
-        logger.info("left", extra={"claims": left.claims, "effects": left.effects, "slices": left.slices})
+        logger.info("left", extra=to_builtins(left))
+        if self._confirmation is not None:
+            self._confirmation.set(False, str(left))
 
 
 def has_ended(directory: Path) -> bool:
@@ -140,17 +170,18 @@ def is_emptied(directory: Path) -> bool:
     return directory.is_dir() and not [path for path in directory.rglob("*") if path != directory / _AUTHORS]
 
 
-def remove_state(directory: Path) -> bool:
+def remove_state(directory: Path) -> list[str]:
     """Remove the state of a driver that has ended: what the framework keeps there, and nothing else.
 
     The database goes last: after a crash it tells the next undertaker that there is something to remove. Without it,
-    what it had beside it would tell the driver's next release that its state was lost.
+    what it had beside it would tell the driver's next release that its state was lost. The directory goes with it,
+    unless it is a mount point: then it is empty.
 
     Args:
         directory: of the durable state. Files of the author's own, and databases that were set aside, stay.
 
     Returns:
-        Whether the directory is gone.
+        The names of what stays.
 
     Raises:
         OSError: something cannot be removed.
@@ -163,5 +194,9 @@ def remove_state(directory: Path) -> bool:
         (directory / name).unlink(missing_ok=True)
     for folder in (directory / _AUTHORS, directory):
         if folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
-    return not directory.exists()
+            try:
+                folder.rmdir()
+            except OSError as error:
+                if error.errno != errno.EBUSY:
+                    raise
+    return sorted(path.name for path in directory.iterdir()) if directory.exists() else []

@@ -13,6 +13,15 @@ from dra_kit.plugin.service import NodeService, PreparedDevice
 from dra_kit.resource.reference import ClaimReference
 
 
+def removed_error(claim: ClaimReference, driver: str) -> PermanentError:
+    """Return what the kubelet gets for a claim that is not prepared any more."""
+    return PermanentError(
+        f"claim {claim} is not prepared: driver {driver} is being removed from this node; delete the pod, or install "
+        "the driver again",
+        code="driver-removed",
+    )
+
+
 class WithoutCode(Struct, frozen=True):
     """What is known of effects where the driver's code is not there to apply them again.
 
@@ -61,11 +70,7 @@ class LastCalls:
         except StoreError as error:  # whether it is prepared is not known
             return error
         if record is None or (record.phase, record.boot_id) != ("prepared", self._boot_id):
-            return PermanentError(
-                f"claim {claim} is not prepared: driver {self._driver} is being removed from this node; delete the "
-                "pod, or install the driver again",
-                code="driver-removed",
-            )
+            return removed_error(claim, self._driver)
         if self._without_code is None:
             return None
         lost = [item for item in effects if not self._without_code.is_in_force(item)]

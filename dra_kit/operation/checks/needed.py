@@ -110,6 +110,7 @@ def _of_undertaker(driven: Driven) -> Iterator[Right]:
     yield from _rights("", "nodes", "get", "withdrawing devices")
     yield from _status("associated-node:patch", "the status of devices", driven)
     yield from _events()
+    yield from _rights("", "pods/status", "patch", "confirming that nothing is left", namespace=driven.namespace)
     if driven.code is not None:
         yield from _effects(driven.code, driven.settings)
 

@@ -11,8 +11,11 @@ from msgspec.structs import replace
 
 import dra_kit as dra
 from dra_kit.errors import KubeletError
+from dra_kit.kube.client import Client
+from dra_kit.kube.connection.credentials import load_credentials
 from dra_kit.kube.resources import DEVICE_CLASSES, NAMESPACES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.node.undertaker import undertaker
+from dra_kit.node.undertaking.confirmation import Confirmation, PodName
 from dra_kit.resource.reference import ClaimReference
 from dra_kit.sandbox.cluster.kubeconfig import written
 from dra_kit.sandbox.driver.accounts import RoleAccounts, install
@@ -100,7 +103,9 @@ async def _undertake(sandbox: Sandbox, node: SandboxNode, manifests: Manifests, 
         path = Path(directory) / "kubeconfig"
         with written(path, server.kubeconfig(server.token(NAMESPACE, ACCOUNT, node=node.name))):
             settings = replace(node._settings(None), kubeconfig=path)
-            agent = await undertaker(DRIVER, settings, driver, stays=True)
+            client = Client(await load_credentials(path), user_agent="tests/1")
+            confirmation = Confirmation(client, PodName(NAMESPACE, "pizza-node-x"))
+            agent = await undertaker(DRIVER, settings, driver, stays=True, confirmation=confirmation)
     task = asyncio.create_task(agent.run())
     try:
         lunch = _lunch(sandbox)["metadata"]
@@ -114,6 +119,7 @@ async def _undertake(sandbox: Sandbox, node: SandboxNode, manifests: Manifests, 
     finally:
         agent.stop()
         await task
+        await client.close()
 
 
 async def _fail_to_prepare(node: SandboxNode, claim: ClaimReference) -> None:

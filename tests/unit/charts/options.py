@@ -76,7 +76,7 @@ _EVERYTHING: Final[Mapping[str, Any]] = {
         "prometheusRule": {"enabled": True, "labels": {"prometheus": "main"}},
         "dashboard": {"enabled": True, "labels": {"grafana": "main"}, "annotations": {"folder": "drivers"}},
     },
-    "drainGuard": {**_POD, "wait": 60},
+    "drainGuard": {**_POD, "wait": 60, "undertakeWait": 120, "skipNodes": ["node-b"]},
     "node": {
         **_ROLE,
         "kubeletDir": "/data/kubelet",

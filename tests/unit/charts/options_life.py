@@ -13,7 +13,7 @@ from dra_kit.apiserver.authorization.attributes import Attributes
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.author.effects.account_rules import account_rules
 from dra_kit.controller.binding.part import DeviceBinding
-from dra_kit.drain.live import wait_drained
+from dra_kit.drain.live import Query, wait_drained
 from dra_kit.kube.client import Client
 from dra_kit.kube.connection.connection import Connection
 from dra_kit.kube.connection.credentials import Credentials
@@ -137,7 +137,8 @@ async def certificate(world: World) -> None:
 
 async def guard(world: World) -> None:
     """Ask who holds devices."""
-    await wait_drained(world.credentials, DRIVER, changed=lambda _: None)
+    query = Query(driver=DRIVER, until_removed=False, may_be_unknown=True)
+    await wait_drained(world.credentials, query, changed=lambda _: None)
 
 
 async def _objects(world: World, kind: type[Menu]) -> ClusterObjects:

@@ -57,8 +57,9 @@ class Audit:
 
 def granted(manifests: Manifests, account: str) -> Iterator[Right]:
     """All rights of the account's own roles."""
+    names = _names(manifests, account)
     for item in manifests.objects:
-        if item["kind"] in {"ClusterRole", "Role"} and item["metadata"]["name"] == account:
+        if item["kind"] in {"ClusterRole", "Role"} and item["metadata"]["name"] in names:
             for rule in item["rules"]:
                 yield from product(rule["apiGroups"], rule["resources"], rule["verbs"])
 
@@ -68,15 +69,25 @@ def rbac(manifests: Manifests, account: str, *, without: Right | None = None) ->
     kinds = {"ClusterRole": CLUSTER_ROLES, "ClusterRoleBinding": CLUSTER_ROLE_BINDINGS, "Role": ROLES,
              "RoleBinding": ROLE_BINDINGS}  # fmt: skip
     objects: dict[str, dict[str, Any]] = {resource: {} for resource in kinds.values()}
+    names = _names(manifests, account)
     for item in manifests.objects:
-        if item["kind"] in kinds and item["metadata"]["name"] == account:
-            key = "/".join(filter(None, (item["metadata"].get("namespace"), account)))
+        if item["kind"] in kinds and item["metadata"]["name"] in names:
+            key = "/".join(filter(None, (item["metadata"].get("namespace"), item["metadata"]["name"])))
             kept = {**item, "rules": list(_single(item["rules"], without))} if "rules" in item else item
             objects[kinds[item["kind"]]][key] = kept
     return Rbac(
         lambda resource, key: objects[resource].get(key),
         lambda resource, prefix: [item for key, item in objects[resource].items() if key.startswith(prefix)],
     )
+
+
+def _names(manifests: Manifests, account: str) -> set[str]:
+    """Names of the roles that are bound to an account, and of their bindings, which have the same."""
+    return {account} | {
+        item["roleRef"]["name"]
+        for item in manifests.objects
+        if "roleRef" in item and account in {subject["name"] for subject in item["subjects"]}
+    }
 
 
 def _single(rules: list[dict[str, Any]], without: Right | None) -> Iterator[dict[str, Any]]:

@@ -7,8 +7,17 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from dra_kit.apiserver.server import ApiServer
 from dra_kit.cli.app import cli
+from dra_kit.drain.live import Query, wait_drained
+from dra_kit.kube.client import Client
+from dra_kit.kube.connection.connection import Connection
+from dra_kit.kube.connection.credentials import Credentials
+from dra_kit.kube.resources import DAEMON_SETS
+from dra_kit.sandbox.driver.accounts import install
+from tests.unit.charts.life import accounts
 from tests.unit.charts.rendering import DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm, Manifests, Refused
+from tests.unit.charts.rights import Audit, Right, granted
 
 GUARD = f"{RELEASE}-drain-guard"
 
@@ -59,7 +68,7 @@ def test_it_is_asked_once_and_says_who_it_is(deployed: Manifests) -> None:
 
 def test_its_arguments_are_those_of_the_command(helm: Helm) -> None:
     arguments = guard(helm.render({**DEPLOYED, "drainGuard": {"wait": 60}}))["args"]
-    assert arguments == ["drain", f"--driver={DRIVER}", "--wait=60"]
+    assert arguments == ["drain", f"--driver={DRIVER}", "--allow-unknown", "--wait=60", "--no-until-removed"]
     found = CliRunner().invoke(cli, [*arguments, "--kubeconfig", "/nowhere"])
     assert "/nowhere" in found.output
 
@@ -80,10 +89,80 @@ def test_the_drivers_end_is_its_node_role_with_another_command(helm: Helm) -> No
         f"/var/lib/kubelet/plugins/{DRIVER}",
         "pizza_driver.driver:driver",
         "--stay",
+        f"--pod={NAMESPACE}/$(DRA_POD_NAME)",
     ]
     (other,) = ordinary["spec"]["template"]["spec"]["containers"]
-    container["args"] = other["args"]
+    added = [item for item in container["env"] if item not in other["env"]]
+    assert added == [{"name": "DRA_POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]
+    container["args"], container["env"] = other["args"], other["env"]
+    # the folder of the driver's own can be removed where it is no mount point
+    assert container["volumeMounts"].pop(0) == {"name": "plugin", "mountPath": "/var/lib/kubelet/plugins"}
+    assert ending["spec"]["template"]["spec"]["volumes"].pop(0)["hostPath"]["path"] == "/var/lib/kubelet/plugins"
+    other["volumeMounts"].pop(0)
+    ordinary["spec"]["template"]["spec"]["volumes"].pop(0)
+    del ending["spec"]["updateStrategy"], ordinary["spec"]["updateStrategy"]
     assert ending == ordinary
+
+
+@pytest.mark.parametrize(
+    ("strategy", "rolling"),
+    [
+        ({}, {"maxSurge": "100%", "maxUnavailable": 0}),
+        ({"type": "OnDelete", "rollingUpdate": None}, {"maxSurge": "100%", "maxUnavailable": 0}),
+        ({"rollingUpdate": {"maxSurge": "10%"}}, {"maxSurge": "100%", "maxUnavailable": 0}),
+        ({"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}, {"maxSurge": 0, "maxUnavailable": "100%"}),
+        ({"rollingUpdate": {"maxSurge": "0%", "maxUnavailable": 1}}, {"maxSurge": 0, "maxUnavailable": "100%"}),
+    ],
+)
+def test_all_nodes_begin_at_once(strategy: dict[str, Any], rolling: dict[str, Any], helm: Helm) -> None:
+    ending = helm.render({**DEPLOYED, "node": {"undertake": True, "updateStrategy": strategy}}).named("DaemonSet")
+    assert ending["spec"]["updateStrategy"] == {"type": "RollingUpdate", "rollingUpdate": rolling}
+
+
+UNDERTAKING = {**DEPLOYED, "node": {"undertake": True}}
+
+
+def test_before_an_uninstall_the_nodes_are_waited_for_less_long_than_helm_waits(helm: Helm) -> None:
+    arguments = guard(helm.render(UNDERTAKING))["args"]
+    assert arguments[2:] == ["--allow-unknown", "--wait=240", "--until-removed", f"--namespace={NAMESPACE}"]
+    longer = guard(helm.render({**UNDERTAKING, "drainGuard": {"wait": 280}}))["args"]
+    assert "--wait=280" in longer
+    shorter = guard(helm.render({**UNDERTAKING, "drainGuard": {"undertakeWait": 0}}))["args"]
+    assert "--wait=0" in shorter
+
+
+@pytest.mark.parametrize("values", [DEPLOYED, UNDERTAKING])
+def test_nodes_may_be_skipped_before_an_uninstall(values: dict[str, Any], helm: Helm) -> None:
+    arguments = guard(helm.render({**values, "drainGuard": {"skipNodes": ["node-b", "node-c"]}}))["args"]
+    assert arguments[-2:] == ["--skip-node=node-b", "--skip-node=node-c"]
+
+
+GUARD_RIGHTS: list[Right] = [
+    ("", "nodes", "list"),
+    ("", "pods", "list"),
+    ("apps", "daemonsets", "list"),
+    ("resource.k8s.io", "resourceclaims", "list"),
+    ("resource.k8s.io", "resourceslices", "list"),
+]
+
+
+async def test_what_asks_the_nodes_needs_all_of_its_rights_and_no_others(helm: Helm) -> None:
+    manifests, audit = helm.render(UNDERTAKING), Audit()
+    assert sorted(granted(manifests, GUARD)) == GUARD_RIGHTS
+    inside = {rule["resources"][0] for rule in manifests.named("Role", GUARD)["rules"]}
+    assert inside == {"pods", "daemonsets"}, "of the release's namespace only"
+    audit.follow(GUARD)
+    async with ApiServer() as server, Client(Credentials(Connection(server.url)), user_agent="tests/1") as admin:
+        server.api.rbac.audit = audit
+        await install(accounts(manifests), server, admin)
+        await admin.create(DAEMON_SETS, manifests.named("DaemonSet"))
+        credentials = Credentials(Connection(server.url, f"Bearer {server.token(NAMESPACE, GUARD)}"))
+        query = Query(driver=DRIVER, until_removed=True, namespace=NAMESPACE, may_be_unknown=True)
+        found = await wait_drained(credentials, query, changed=lambda _: None)
+    assert found.removal is not None
+    assert audit.refused() == {GUARD: []}
+    for right in GUARD_RIGHTS:
+        assert audit.lost(manifests, GUARD, right), right
 
 
 def test_the_drivers_end_is_where_its_state_is(helm: Helm) -> None:

@@ -131,8 +131,8 @@ ENDING: list[Right] = [
     (group, resource, verb)
     for role, group, resource, verb in RIGHTS
     if role == "node" and not (resource == "resourceslices" and verb in PUBLISHING)
-]
-"""What the node role needs at the end of the driver: all but what publishes."""
+] + [("", "pods/status", "patch")]
+"""What the node role needs at the end of the driver: all but what publishes, and to confirm by its pod."""
 
 
 @dataclass(frozen=True)

@@ -66,3 +66,21 @@ def test_with_its_values_the_webhook_makes_its_certificate_itself() -> None:
 def test_a_pod_takes_over_after_the_time_it_says() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
     assert f"ready for {values['node']['minReadySeconds']} seconds" in " ".join(PAGE.split())
+
+
+def test_every_upgrade_that_keeps_the_values_takes_new_defaults() -> None:
+    pages = [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("examples/**/*.md"),
+        *ROOT.glob("templates/**/*.md"),
+    ]
+    pages += [*CHART.rglob("*.md"), *CHART.rglob("*.txt"), *ROOT.glob("dra_kit/cli/**/*.py")]
+    upgrades = 0
+    for page in pages:
+        text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+        assert not re.search(r"(?<!then)-reuse-values", text) or page.name == "CHANGELOG.md", page
+        for command in re.findall(r"helm upgrade [^\n`]*--set[^\n`]*", text):
+            upgrades += 1
+            assert "--reset-then-reuse-values" in command or " -f " in command, f"{page}: {command}"
+    assert upgrades >= 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,12 @@ import pytest
 
 import dra_kit as dra
 from dra_kit.errors import ConfigurationError, StoreError
+from dra_kit.kube.resources import UNDERTAKEN
 from dra_kit.node.agent import Agent
 from dra_kit.node.effects.unrecorded import Unrecorded
 from dra_kit.node.undertaker import run_undertaker, undertaker
 from dra_kit.node.undertaking import remaining
+from dra_kit.node.undertaking.confirmation import PodName
 from dra_kit.sandbox.cluster.kubelet.dra.checkpoint import Checkpoint, ClaimInfo
 from tests.support.api import eventually
 from tests.unit.node.drivers import Oven, Waiter, driver
@@ -311,12 +313,109 @@ async def test_a_claim_without_anything_to_undo_needs_no_code(node: Node) -> Non
         await node.unprepare(claim)
 
 
-async def test_one_that_stays_goes_on_when_nothing_is_left(node: Node) -> None:
+POD = PodName("pizza-system", "pizza-node-x")
+
+
+@asynccontextmanager
+async def confirmed(node: Node, *, until_removed: Sequence[dra.ClaimReference] = ()) -> AsyncIterator[None]:
+    """An undertaker as a pod runs it, from the moment when it has released these claims until the block is left."""
+    node.api.put("pods", {"metadata": {"name": POD.name, "namespace": POD.namespace}})
+    task = asyncio.create_task(run_undertaker(DRIVER, node.settings(pod_uid="pod-2"), kitchen(), stays=True, pod=POD))
+    try:
+        await eventually(lambda: task.done() or any(item.connected for item in node.kubelet.plugins(DRIVER)))
+        for claim in until_removed:
+            await node.unprepare(claim)
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def condition(node: Node) -> tuple[str, str]:
+    """Status and message of the pod's condition; empty before the first."""
+    [pod] = node.api.objects("pods")
+    for item in pod.get("status", {}).get("conditions", []):
+        if item["type"] == UNDERTAKEN:
+            return item["status"], item["message"]
+    return "", ""
+
+
+async def test_one_that_stays_removes_the_state_before_it_confirms(node: Node) -> None:
     claim = await prepared(node, kitchen())
-    async with staying(node, kitchen(), stays=True) as agent:
+    async with confirmed(node, until_removed=[claim]):
+        await eventually(lambda: condition(node)[0] == "True")
+        assert not node.settings().state(DRIVER).exists()
+        assert Heat.hardware.on == {}
+        assert (node.slices(), node.specs()) == ([], [])
+
+
+async def test_one_that_stays_answers_late_calls_of_the_kubelet(node: Node) -> None:
+    claim, late = await prepared(node, kitchen()), node.claim("dinner", ["pizza-1"])
+    async with confirmed(node, until_removed=[claim]):
+        await eventually(lambda: condition(node)[0] == "True")
+        await eventually(lambda: any(item.connected for item in node.kubelet.plugins(DRIVER)))
+        assert "is being removed from this node" in await node.error(late)
+        await node.unprepare(late)
+        assert not node.settings().state(DRIVER).exists()
+    assert [path for path in node.root.rglob("*") if path.is_socket()] == []
+
+
+async def test_the_condition_says_what_is_left_until_it_is_released(node: Node) -> None:
+    claim = await prepared(node, kitchen())
+    async with confirmed(node):
+        await eventually(lambda: condition(node) == ("False", f"left: claims {claim}"))
         await node.unprepare(claim)
-        await eventually(lambda: agent.nothing_left)
-        assert "is being removed from this node" in await node.error(node.claim("dinner", ["pizza-1"]))
+        await eventually(lambda: condition(node)[0] == "True")
+
+
+async def test_nothing_is_confirmed_while_another_process_of_the_driver_runs(node: Node) -> None:
+    async with node.running(kitchen()), confirmed(node):
+        await eventually(lambda: condition(node) == ("False", "left: another process of the driver"))
+        assert node.settings().state(DRIVER).exists()
+
+
+async def test_a_removal_is_confirmed_when_the_process_before_it_has_stopped(node: Node) -> None:
+    earlier = await node.agent(kitchen())
+    running = asyncio.create_task(earlier.run())
+    await eventually(lambda: any(item.connected for item in node.kubelet.plugins(DRIVER)))
+    async with confirmed(node):
+        await eventually(lambda: condition(node)[1] == "left: another process of the driver")
+        earlier.stop()
+        await running
+        await eventually(lambda: condition(node)[0] == "True")
+        assert not node.settings().state(DRIVER).exists()
+
+
+async def test_a_confirmation_is_written_when_the_api_server_answers_again(node: Node) -> None:
+    claim, pods = await prepared(node, kitchen()), "/api/v1/namespaces/pizza-system/pods"
+    async with confirmed(node):
+        with node.api.failing(503, "PATCH", below=pods):
+            await node.unprepare(claim)
+            await eventually(lambda: not node.settings().state(DRIVER).exists())
+            await eventually(lambda: node.api.asked("PATCH", f"{pods}/{POD.name}/status") > 1)
+        await eventually(lambda: condition(node)[0] == "True")
+
+
+async def test_a_second_run_confirms_again(node: Node) -> None:
+    claim = await prepared(node, kitchen())
+    async with confirmed(node, until_removed=[claim]):
+        await eventually(lambda: condition(node)[0] == "True")
+    node.api.delete("pods", POD.name, POD.namespace)
+    async with confirmed(node):
+        await eventually(lambda: condition(node)[0] == "True")
+    assert not node.settings().state(DRIVER).exists()
+
+
+async def test_a_node_without_state_confirms(node: Node) -> None:
+    async with confirmed(node):
+        await eventually(lambda: condition(node)[0] == "True")
+
+
+@pytest.mark.parametrize("text", ["pizza", "/pizza", "a/", "a/b/c"])
+def test_a_pod_is_named_with_its_namespace(text: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"--pod '.*' is not a pod; write NAMESPACE/NAME"):
+        PodName.parse(text)
 
 
 async def test_slices_are_withdrawn_before_it_ends_where_no_claim_is_left(node: Node) -> None:

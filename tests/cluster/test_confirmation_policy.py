@@ -1,0 +1,78 @@
+"""What a node's token may write to pods at the end of a driver, on a real API server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dra_kit.errors import Forbidden
+from dra_kit.kube.client import STRATEGIC_MERGE_PATCH, Client
+from dra_kit.kube.connection.credentials import load_credentials
+from dra_kit.kube.resources import PODS
+from tests.cluster.plane import Plane
+from tests.cluster.release import Release, release
+from tests.unit.charts.rendering import DEPLOYED
+from tests.unit.charts.test_confirmation_policy import MINE, OTHER, OWN, REFUSED, pod
+
+NAME = "confirming"
+ACCOUNT = f"{NAME}-node"
+
+
+@pytest.fixture(scope="module")
+def made(plane: Plane) -> Iterator[Release]:
+    """A release at its end, with two pods of its account that no node runs."""
+    if not (plane.binaries / "helm").exists():
+        pytest.skip(f"the policy is NOT tried, for there is no helm in {plane.binaries}")
+    values = {**DEPLOYED, "driverName": "confirming.pizza.example", "controller": {"enabled": False}}
+    with release(plane, NAME, {**values, "node": {"undertake": True, "nodeSelector": {"kitchen": "none"}}}) as found:
+        found.apply()
+        for name in (OWN, OTHER):
+            body = pod(name)
+            body["metadata"]["namespace"] = found.namespace
+            body["spec"] = {**body["spec"], "serviceAccountName": ACCOUNT, "nodeSelector": {"kitchen": "none"}}
+            del body["spec"]["nodeName"]
+            plane.kubectl("create", "-f", "-", stdin=json.dumps(body))
+        yield found
+
+
+@pytest.fixture
+async def own(made: Release, tmp_path: Path) -> AsyncIterator[Client]:
+    """What whoever has the token of the pod may do."""
+    plane, place = made.plane, ("--namespace", made.namespace)
+    uid = plane.get("pod", OWN, *place)["metadata"]["uid"]
+    token = plane.kubectl(
+        "create", "token", ACCOUNT, *place,
+        "--bound-object-kind=Pod", f"--bound-object-name={OWN}", f"--bound-object-uid={uid}",
+    ).stdout.strip()  # fmt: skip
+    config = yaml.safe_load(plane.kubeconfig.read_text())
+    config["users"] = [{"name": config["contexts"][0]["context"]["user"], "user": {"token": token}}]
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    async with Client(await load_credentials(path), user_agent="tests/1") as client:
+        yield client
+
+
+async def patch(client: Client, made: Release, name: str, body: dict[str, Any]) -> None:
+    await client.patch(PODS, name, body, made.namespace, content_type=STRATEGIC_MERGE_PATCH, subresource="status")
+
+
+async def test_a_pod_confirms_by_its_own_condition(made: Release, own: Client) -> None:
+    await patch(own, made, OWN, {"status": {"conditions": [MINE]}})
+    waited = ("wait", f"pod/{OWN}", "--for=condition=dra-kit/Undertaken", "--timeout=60s", "-n", made.namespace)
+    assert "condition met" in made.plane.kubectl(*waited).stdout
+
+
+async def test_a_pod_does_not_confirm_for_another(made: Release, own: Client) -> None:
+    with pytest.raises(Forbidden, match="may write the status of its own pod only"):
+        await patch(own, made, OTHER, {"status": {"conditions": [MINE]}})
+
+
+@pytest.mark.parametrize("change", REFUSED)
+async def test_a_pod_changes_nothing_else_of_itself(change: str, made: Release, own: Client) -> None:
+    with pytest.raises(Forbidden, match="may change nothing of its pod but the condition dra-kit/Undertaken"):
+        await patch(own, made, OWN, REFUSED[change])
