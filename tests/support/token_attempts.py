@@ -1,4 +1,7 @@
-"""The table of attempts: each statement of docs/explanation/security.md about tokens, with requests that try it."""
+"""The table of attempts: what docs/explanation/security.md says of tokens, with requests that try it.
+
+Each attempt names the statement that it is about by the words with which that begins.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,6 @@ from tests.support.token_reach import (
     Object,
     Place,
     Request,
-    claims_path,
     config_map,
     delete,
     entry_of,
@@ -35,6 +37,7 @@ from tests.support.token_reach import (
     workload_object,
 )
 
+STRATEGIC: Final = "application/strategic-merge-patch+json"
 PODS: Final = "/api/v1/namespaces/NAMESPACE/pods"
 CONFIG_MAPS: Final = "/api/v1/namespaces/NAMESPACE/configmaps"
 SECRETS: Final = "/api/v1/namespaces/NAMESPACE/secrets"
@@ -56,21 +59,21 @@ def attempts() -> Iterator[Attempt]:
 
 
 def _node_reads() -> Iterator[Attempt]:
-    reads = "read every claim and every Node by name, and all ResourceSlices"
+    reads = "read every claim and every Node"
     yield Attempt(reads, "claim", NODE, get(f"{CLAIMS}/on-{THERE}"), release="plain")
     yield Attempt(reads, "node", NODE, get(f"/api/v1/nodes/{THERE}"), release="plain")
     yield Attempt(reads, "slices", NODE, get(slices_path()), release="plain")
-    lists = "list claims or Nodes; read pods, Secrets or ConfigMaps"
+    lists = "list claims or Nodes"
     for name, path in (
         ("claims", CLAIMS), ("nodes", "/api/v1/nodes"), ("pods", PODS), ("secrets", SECRETS),
         ("secret", f"{SECRETS}/webhook-key"), ("config-maps", CONFIG_MAPS), ("config-map", f"{CONFIG_MAPS}/own"),
     ):  # fmt: skip
         yield Attempt(lists, name, NODE, get(path), "cannot (list|get) resource", "plain")
-    events = "create and change Events, in every namespace"
+    events = "create and change Events"
     for namespace in ("default", "kube-system"):
         path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
         yield Attempt(events, namespace, NODE, post(path, event_object(namespace)), release="plain")
-    more = "make tokens, run commands in pods, or change accounts, roles, policies or Nodes"
+    more = "make tokens, run commands"
     account = "/api/v1/namespaces/NAMESPACE/serviceaccounts"
     token = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": ["x"]}}
     rbac, admission = "/apis/rbac.authorization.k8s.io/v1", "/apis/admissionregistration.k8s.io/v1"
@@ -92,7 +95,7 @@ def _scoped(name: str = "s", **given: Any) -> Make:
 
 
 def _node_slices() -> Iterator[Attempt]:
-    own = "write this driver's slices of its own node, in its own pools: those named as the node, and those whose name begins with the node's name and a slash"
+    own = "write this driver's slices of its own node"
     yield Attempt(own, "create", NODE, _scoped())
     yield Attempt(own, "create-in-pool-below", NODE, _scoped(pool=f"{HERE}/card-0"))
     yield Attempt(own, "create-with-dots", f"node/{DOTTED}", _scoped(pool=f"{DOTTED}/a.b", nodeName=DOTTED))
@@ -101,11 +104,11 @@ def _node_slices() -> Iterator[Attempt]:
     yield Attempt(own, "update", NODE, put(slices_path("own"), lambda it: it["spec"]["pool"].update(generation=2)))
     yield Attempt(own, "delete", NODE, delete(slices_path("own")))
     yield Attempt(own, "delete-misnamed", NODE, delete(slices_path("misnamed")))
-    any_pool = "with `node.poolNames: any`: publish in pools of every name"
+    any_pool = "with `node.poolNames: any`"
     yield Attempt(any_pool, "any-pool", NODE, _scoped(pool=f"{HERE}-card-0"), release="listed")
     yield Attempt(any_pool, "of-another-node", NODE, _scoped(pool=THERE), release="listed")
 
-    others = "write slices of other nodes, of no node or of other drivers"
+    others = "write slices of other nodes"
     where, whose = "may write only slices with this spec.nodeName", "may write only its own slices"
     for version in ("v1", "v1beta2", "v1beta1"):
         there = _scoped(version=version, nodeName=THERE, pool=THERE)
@@ -119,13 +122,15 @@ def _node_slices() -> Iterator[Attempt]:
     yield Attempt(others, "create-node-selector", NODE, _scoped(nodeSelector=selector), where)
     yield Attempt(others, "create-own-node-by-selector", NODE, _scoped(nodeSelector=by_name), where)
     each = {"name": "d", "nodeName": THERE}
-    yield Attempt(others, "create-per-device", NODE, _scoped(perDeviceNodeSelection=True, device=each), where)
+    # a server without the feature gate drops the field
+    dropped = f"{where}|exactly one of `nodeName`"
+    yield Attempt(others, "create-per-device", NODE, _scoped(perDeviceNodeSelection=True, device=each), dropped)
     for name, text in {"theirs": where, "foreign": whose, "cluster": where}.items():
         change = put(slices_path(name), lambda it: it["metadata"].update(labels={"a": "b"}))
         yield Attempt(others, f"update-{name}", NODE, change, text)
         yield Attempt(others, f"delete-{name}", NODE, delete(slices_path(name)), text)
 
-    pools = "publish in pools of other nodes or of the cluster"
+    pools = "publish in pools of other nodes"
     kept = "may publish only in pools with this name"
     for pool in (THERE, f"{THERE}/card-0", DOTTED, f"{DOTTED}/a", f"{HERE}-card-0", f"{HERE}.a", "warehouse", "worker"):
         yield Attempt(pools, f"create-in-{pool}", NODE, _scoped(pool=pool), kept)
@@ -138,7 +143,7 @@ def _node_slices() -> Iterator[Attempt]:
     stay = put(slices_path("misnamed"), lambda it: it["spec"]["pool"].update(generation=2))
     yield Attempt(pools, "update-in", NODE, stay, kept)
 
-    nameless = "write anything of a node with a token that names no node"
+    nameless = "write anything of a node"
     none = "none: its token names no node"
     yield Attempt(nameless, "of-no-node", NOWHERE, _scoped(), none)
     yield Attempt(nameless, "create-in-no-pool", NOWHERE, _scoped(allNodes=True), f"{none}|pools with this name")
@@ -153,17 +158,25 @@ def _applied(name: str, status: Object) -> Make:
 
 
 def _node_claims() -> Iterator[Attempt]:
-    own = "change this driver's entries of `status.devices` of claims that are allocated on its node"
+    own = "change this driver's entries"
     yield Attempt(own, "apply", NODE, _applied(f"on-{HERE}", {"devices": [entry_of(HERE)]}), release="plain")
-    others = "allocate, reserve, free, change or delete a claim, change what other drivers say of it, or report on claims of other nodes"
+    others = "allocate, reserve, free"
     here, there = f"{CLAIMS}/on-{HERE}", f"{CLAIMS}/on-{THERE}"
     elsewhere = "only of claims that are allocated on this node|forbidden"
     consumer = {"resource": "pods", "name": "p", "uid": "u"}
     for name, make, text in (
         ("free", patch(f"{here}/status", {"status": {"allocation": None, "devices": None}}), _STATUS),
         ("reserve", patch(f"{here}/status", {"status": {"reservedFor": [consumer]}}), _STATUS),
-        ("foreign-entry", _applied(f"on-{HERE}", {"devices": [entry_of(HERE, ANOTHER)]}), "only its own entries|forbidden"),
-        ("remove-foreign-entry", patch(f"{here}/status", {"status": {"devices": []}}), "only its own entries|forbidden"),
+        (
+            "foreign-entry",
+            _applied(f"on-{HERE}", {"devices": [entry_of(HERE, ANOTHER)]}),
+            "only its own entries|forbidden",
+        ),
+        (
+            "remove-foreign-entry",
+            patch(f"{here}/status", {"status": {"devices": []}}),
+            "only its own entries|forbidden",
+        ),
         ("other-node", _applied(f"on-{THERE}", {"devices": [entry_of(THERE)]}), elsewhere),
         ("pool-of-other-node", _applied(f"on-{HERE}", {"devices": [entry_of(THERE)]}), "must be an allocated device"),
         ("delete", delete(here), "cannot delete resource"),
@@ -171,7 +184,7 @@ def _node_claims() -> Iterator[Attempt]:
     ):
         yield Attempt(others, name, NODE, make, text, "plain")
     tokenless = _applied(f"on-{HERE}", {"devices": [entry_of(HERE)]})
-    yield Attempt("write anything of a node with a token that names no node", "status", NOWHERE, tokenless, elsewhere, "plain")
+    yield Attempt("write anything of a node", "status", NOWHERE, tokenless, elsewhere, "plain")
 
 
 def _pod(**given: Any) -> Make:
@@ -186,8 +199,12 @@ def _volume(**source: Any) -> Object:
     return {"volumes": [{"name": "v", **source}]}
 
 
+def _projected(**source: Any) -> Object:
+    return _volume(projected={"sources": [source]})
+
+
 def _node_pods() -> Iterator[Attempt]:
-    own = "with `node.effectPods.labels` and rights on pods: read all pods of these namespaces, and write pods with these labels on its own node"
+    own = "with `node.effectPods.labels`"
     yield Attempt(own, "list", NODE, get(PODS))
     owner = config_map("x", HERE)["metadata"]["ownerReferences"]
     marked = {"ownerReferences": [owner[0] | {"controller": True}], "annotations": {"dra-kit/effect": "{}"}}
@@ -202,7 +219,10 @@ def _node_pods() -> Iterator[Attempt]:
         ],
         "initContainers": [{"name": "i", "image": "busybox:stable", "restartPolicy": "Always"}],
         "container": {
-            **_variable(fieldRef={"fieldPath": "spec.nodeName"}),
+            "env": [
+                *_variable(fieldRef={"fieldPath": "spec.nodeName"})["env"],
+                *({"name": name, "value": "b"} for name in "BCD"),
+            ],
             "command": ["sleep", "9"], "ports": [{"containerPort": 80}], "resources": {"limits": {"cpu": "1"}},
             "readinessProbe": {"httpGet": {"port": 80}}, "lifecycle": {"preStop": {"exec": {"command": ["true"]}}},
             "securityContext": {
@@ -217,13 +237,16 @@ def _node_pods() -> Iterator[Attempt]:
     yield Attempt(own, "delete", NODE, delete(f"{PODS}/own"))
     yield Attempt(own, "label", NODE, patch(f"{PODS}/own", {"metadata": {"labels": {f"{DRIVER}/a": "b"}}}))
     image = {"spec": {"containers": [{"name": "c", "image": "busybox:1.37"}]}}
-    yield Attempt(own, "image", NODE, patch(f"{PODS}/own", image, "application/strategic-merge-patch+json"))
+    yield Attempt(own, "image", NODE, patch(f"{PODS}/own", image, STRATEGIC))
     # annotations of others, such as a network's, are not its own
-    yield Attempt(own, "label-annotated", NODE, patch(f"{PODS}/annotated", {"metadata": {"labels": {f"{DRIVER}/a": "b"}}}))
+    yield Attempt(
+        own, "label-annotated", NODE, patch(f"{PODS}/annotated", {"metadata": {"labels": {f"{DRIVER}/a": "b"}}})
+    )
     yield Attempt(own, "delete-borrowed", NODE, delete(f"{PODS}/borrowed"))
 
-    others = "write pods of other nodes or namespaces, or others of its own node"
+    others = "write pods of other nodes"
     where, labels = "may write only pods with this spec.nodeName", "may write only pods with the labels"
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "theirs"}}
     for name, make, text in (
         ("create-there", _pod(node=THERE), f"{where}, not with {THERE}"),
         ("create-nowhere", _pod(node=None), where),
@@ -234,19 +257,23 @@ def _node_pods() -> Iterator[Attempt]:
         ("label-stranger", patch(f"{PODS}/stranger", {"metadata": {"labels": LABELS}}), labels),
         ("unlabel", patch(f"{PODS}/own", {"metadata": {"labels": {"app.kubernetes.io/component": None}}}), labels),
         ("label-theirs", patch(f"{PODS}/theirs", {"metadata": {"labels": {f"{DRIVER}/a": "b"}}}), where),
-        ("evict", post(f"{PODS}/theirs/eviction", {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "theirs"}}),
-         "cannot create resource"),
+        ("evict", post(f"{PODS}/theirs/eviction", eviction), "cannot create resource"),
         ("exec", post(f"{PODS}/own/exec?command=id", {}), "cannot (create|get) resource"),
     ):  # fmt: skip
         yield Attempt(others, name, NODE, make, text)
 
-    borrow = "give its pods another service account than `default`, a token, or Secrets, ConfigMaps and pull secrets, unless `node.effectPods.allowed` lists them"
+    borrow = "give its pods another service account"
     account, token = "may run its pods as no service account but default", "automountServiceAccountToken: false"
-    secret, config, pull = "may not give its pods Secret webhook-key", "may not give its pods ConfigMap own", "may not pull images"
+    secret, config, pull = (
+        "may not give its pods Secret webhook-key",
+        "may not give its pods ConfigMap own",
+        "may not pull images",
+    )
     fields = "may not write pods with"
     projected = {"serviceAccountToken": {"path": "t"}}
     key, entry = {"name": "webhook-key", "key": "tls.key"}, {"name": "own", "key": "k"}
     second = {"name": "i", "image": "busybox:stable"}
+    debug = {"spec": {"ephemeralContainers": [{"name": "e", "image": "busybox:stable"}]}}
     swap = {"spec": {"containers": [{"name": "c", "image": "evil:1"}]}}
     for name, make, text in (
         ("account", _pod(serviceAccountName="boss"), account),
@@ -254,9 +281,9 @@ def _node_pods() -> Iterator[Attempt]:
         ("account-of-a-role", _pod(serviceAccountName="chef"), account),
         ("token", _pod(automountServiceAccountToken=True), token),
         ("token-by-default", _pod(automountServiceAccountToken=None), token),
-        ("projected-token", _pod(**_volume(projected={"sources": [projected]})), f"{fields} projected"),
-        ("projected-secret", _pod(**_volume(projected={"sources": [{"secret": {"name": "webhook-key"}}]})), f"{fields} projected"),
-        ("projected-config-map", _pod(**_volume(projected={"sources": [{"configMap": {"name": "own"}}]})), f"{fields} projected"),
+        ("projected-token", _pod(**_projected(**projected)), f"{fields} projected"),
+        ("projected-secret", _pod(**_projected(secret={"name": "webhook-key"})), f"{fields} projected"),
+        ("projected-config-map", _pod(**_projected(configMap={"name": "own"})), f"{fields} projected"),
         ("secret-volume", _pod(**_volume(secret={"secretName": "webhook-key"})), secret),
         ("secret-optional", _pod(**_volume(secret={"secretName": "webhook-key", "optional": True})), secret),
         ("secret-variable", _pod(container=_variable(secretKeyRef=key)), secret),
@@ -267,11 +294,9 @@ def _node_pods() -> Iterator[Attempt]:
         ("config-map-variables", _pod(container={"envFrom": [{"configMapRef": {"name": "own"}}]}), config),
         ("config-map-of-init", _pod(initContainers=[second | _variable(configMapKeyRef=entry)]), config),
         ("pull-secret", _pod(imagePullSecrets=[{"name": "webhook-key"}]), pull),
-        ("debug-container", patch(f"{PODS}/own/ephemeralcontainers",
-                                  {"spec": {"ephemeralContainers": [{"name": "e", "image": "busybox:stable"}]}}), fields),
-        ("debug-container-of-another", patch(f"{PODS}/borrowed/ephemeralcontainers",
-                                             {"spec": {"ephemeralContainers": [{"name": "e", "image": "busybox:stable"}]}}), account),
-        ("image-of-a-pod-with-a-token", patch(f"{PODS}/borrowed", swap, "application/strategic-merge-patch+json"), account),
+        ("debug-container", patch(f"{PODS}/own/ephemeralcontainers", debug), fields),
+        ("debug-container-of-another", patch(f"{PODS}/borrowed/ephemeralcontainers", debug), account),
+        ("image-of-a-pod-with-a-token", patch(f"{PODS}/borrowed", swap, STRATEGIC), account),
     ):  # fmt: skip
         yield Attempt(borrow, name, NODE, make, text, real="debug-container" in name)
     for name, source in {
@@ -289,8 +314,12 @@ def _node_pods() -> Iterator[Attempt]:
     }.items():  # fmt: skip
         yield Attempt(borrow, f"volume-{name}", NODE, _pod(**_volume(**source)), f"{fields} {next(iter(source))}")
 
-    power = "give them paths, namespaces or ports of the host, or privileges, unless `node.effectPods.allowed` lists them"
-    path, host, confined = "of the host into its pods", "may write pods that use|may not write pods that use", "only pods without privileges"
+    power = "give its pods paths, namespaces or ports"
+    path, host, confined = (
+        "of the host into its pods",
+        "may write pods that use|may not write pods that use",
+        "only pods without privileges",
+    )
     for name, make, text in (
         ("path", _pod(**_volume(hostPath={"path": "/run/oven"})), path),
         ("pid", _pod(hostPID=True), host),
@@ -304,7 +333,11 @@ def _node_pods() -> Iterator[Attempt]:
         ("privileged-init", _pod(initContainers=[second | {"securityContext": {"privileged": True}}]), confined),
         ("capability", _pod(container={"securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}), confined),
         ("seccomp", _pod(securityContext={"seccompProfile": {"type": "Unconfined"}}), confined),
-        ("seccomp-of-container", _pod(container={"securityContext": {"seccompProfile": {"type": "Unconfined"}}}), confined),
+        (
+            "seccomp-of-container",
+            _pod(container={"securityContext": {"seccompProfile": {"type": "Unconfined"}}}),
+            confined,
+        ),
         ("selinux", _pod(container={"securityContext": {"seLinuxOptions": {"type": "spc_t"}}}), confined),
         ("sysctl", _pod(securityContext={"sysctls": [{"name": "kernel.shm_rmid_forced", "value": "1"}]}), confined),
         ("apparmor", _pod(securityContext={"appArmorProfile": {"type": "Unconfined"}}), confined),
@@ -312,18 +345,30 @@ def _node_pods() -> Iterator[Attempt]:
     ):
         yield Attempt(power, name, NODE, make, text)
 
-    effect = "act on other pods by its own: give these labels, annotations, owners or finalizers of others, affinity or claims"
+    effect = "act on other pods by its own"
     added, owned = "may give its pods no label or annotation", "no owner but their node, and no finalizer"
     term = {"topologyKey": "kubernetes.io/os", "labelSelector": {}, "namespaceSelector": {}}
     affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     replica_set = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u", "controller": True}
     for name, make, text in (
-        ("label", _pod(labels={**LABELS, "app.kubernetes.io/instance": "webhook"}), f"{added} app.kubernetes.io/instance"),
+        (
+            "label",
+            _pod(labels={**LABELS, "app.kubernetes.io/instance": "webhook"}),
+            f"{added} app.kubernetes.io/instance",
+        ),
         ("label-later", patch(f"{PODS}/own", {"metadata": {"labels": {"pod-template-hash": "a"}}}), added),
         ("annotation", _pod(metadata={"annotations": {"k8s.v1.cni.cncf.io/networks": "admin"}}), added),
-        ("annotation-later", patch(f"{PODS}/annotated", {"metadata": {"annotations": {"cni.example/address": "192.0.2.8"}}}), added),
+        (
+            "annotation-later",
+            patch(f"{PODS}/annotated", {"metadata": {"annotations": {"cni.example/address": "192.0.2.8"}}}),
+            added,
+        ),
         ("owner", _pod(metadata={"ownerReferences": [replica_set]}), owned),
-        ("owner-node", _pod(metadata={"ownerReferences": config_map("x", THERE)["metadata"]["ownerReferences"]}), owned),
+        (
+            "owner-node",
+            _pod(metadata={"ownerReferences": config_map("x", THERE)["metadata"]["ownerReferences"]}),
+            owned,
+        ),
         ("owner-later", patch(f"{PODS}/own", {"metadata": {"ownerReferences": [replica_set]}}), owned),
         ("finalizer", _pod(metadata={"finalizers": ["a.example/b"]}), owned),
         ("finalizer-later", patch(f"{PODS}/own", {"metadata": {"finalizers": ["a.example/b"]}}), owned),
@@ -333,7 +378,7 @@ def _node_pods() -> Iterator[Attempt]:
     ):
         yield Attempt(effect, name, NODE, make, text)
 
-    listed = "what `node.effectPods.allowed` lists its pods may have"
+    listed = "with `node.effectPods.allowed`"
     service_token = [projected, {"configMap": {"name": "kube-root-ca.crt"}}, {"downwardAPI": {"items": []}}]
     for name, make in {
         "account": _pod(serviceAccountName="chef", automountServiceAccountToken=True),
@@ -353,8 +398,11 @@ def _node_pods() -> Iterator[Attempt]:
     for name, make, text in (
         ("other-account", _pod(serviceAccountName="boss"), account),
         ("other-secret", _pod(**_volume(secret={"secretName": "webhook-key"})), secret),
-        ("secret-beside", _pod(**_volume(projected={"sources": [{"secret": {"name": "webhook-key"}}]}), serviceAccountName="chef"),
-         "may project nothing"),
+        (
+            "secret-beside",
+            _pod(**_projected(secret={"name": "webhook-key"}), serviceAccountName="chef"),
+            "may project nothing",
+        ),
         ("default-token", _pod(automountServiceAccountToken=True), token),
         ("other-path", _pod(**_volume(hostPath={"path": "/run/ovens"})), path),
         ("host-ipc", _pod(hostIPC=True), host),
@@ -366,25 +414,36 @@ def _node_pods() -> Iterator[Attempt]:
 
 
 def _node_objects() -> Iterator[Attempt]:
-    own = "with `node.extraRules` and `node.namespacedRules`: read objects as these say, and write those that its Node owns, and its Node"
+    own = "with `node.extraRules`"
     label = {"metadata": {"labels": {"a": "b"}}}
     yield Attempt(own, "read", NODE, get(f"{CONFIG_MAPS}/theirs"))
     yield Attempt(own, "create", NODE, post(CONFIG_MAPS, config_map("x", HERE)))
     yield Attempt(own, "update", NODE, patch(f"{CONFIG_MAPS}/own", label))
     yield Attempt(own, "delete", NODE, delete(f"{CONFIG_MAPS}/own"))
     yield Attempt(own, "node", NODE, patch(f"/api/v1/nodes/{HERE}", label))
-    free = "with `node.ownObjectsOnly: false`: write all that these rules let it"
+    free = "with `node.ownObjectsOnly: false`"
     yield Attempt(free, "any-update", NODE, patch(f"{CONFIG_MAPS}/theirs", label), release="listed")
-    yield Attempt(free, "any-job", NODE, post("/apis/batch/v1/namespaces/NAMESPACE/jobs", workload_object("Job")), release="listed", real=True)
+    yield Attempt(
+        free,
+        "any-job",
+        NODE,
+        post("/apis/batch/v1/namespaces/NAMESPACE/jobs", workload_object("Job")),
+        release="listed",
+        real=True,
+    )
 
-    others = "write objects of other nodes or of nobody, or Deployments, Jobs and others whose pods a controller makes"
+    others = "write objects of other nodes"
     text, made = "that this node owns", "nothing holds the pods of these to a node"
     no_owner = {"metadata": {"ownerReferences": []}}
     for name, make, expected in (
         ("create-theirs", post(CONFIG_MAPS, config_map("x", THERE)), text),
         ("create-free", post(CONFIG_MAPS, config_map("x", None)), text),
         ("update-theirs", patch(f"{CONFIG_MAPS}/theirs", label), text),
-        ("take-theirs", patch(f"{CONFIG_MAPS}/theirs", {"metadata": config_map("x", HERE)["metadata"] | {"name": "theirs"}}), text),
+        (
+            "take-theirs",
+            patch(f"{CONFIG_MAPS}/theirs", {"metadata": config_map("x", HERE)["metadata"] | {"name": "theirs"}}),
+            text,
+        ),
         ("update-free", patch(f"{CONFIG_MAPS}/free", label), text),
         ("disown", patch(f"{CONFIG_MAPS}/own", no_owner), text),
         ("delete-theirs", delete(f"{CONFIG_MAPS}/theirs"), text),
@@ -412,30 +471,32 @@ def _on_rule(method: str, name: str) -> Make:
 
 
 def _controller() -> Iterator[Attempt]:
-    reads = "read all claims, and list Nodes"
+    reads = "read all claims"
     yield Attempt(reads, "claims", CONTROLLER, get("/apis/resource.k8s.io/v1/resourceclaims"), release="plain")
     yield Attempt(reads, "nodes", CONTROLLER, get("/api/v1/nodes"), release="plain")
-    events = "create and change Events, in every namespace, and update its own Lease"
+    events = "create and change Events"
     path = "/apis/events.k8s.io/v1/namespaces/default/events"
     yield Attempt(events, "event", CONTROLLER, post(path, event_object("default")), release="plain")
     yield Attempt(events, "lease", CONTROLLER, get(f"{LEASES}/{DRIVER}-controller"), release="plain")
-    deletes = "delete this driver's slices, those of living nodes, too"
+    deletes = "delete this driver's slices"
     for name in ("own", "theirs", "cluster"):
         yield Attempt(deletes, name, CONTROLLER, delete(slices_path(name)), release="plain")
-    publishes = "with `controller.clusterPools`: write this driver's slices of no node, in the pools of `controller.poolNames`; where that is empty, in every pool, those of nodes among them"
+    publishes = "with `controller.clusterPools`"
     yield Attempt(publishes, "create", CONTROLLER, _scoped(pool="warehouse", allNodes=True))
     yield Attempt(publishes, "create-below", CONTROLLER, _scoped(pool="warehouse/left", allNodes=True))
-    yield Attempt(publishes, "update", CONTROLLER, put(slices_path("cluster"), lambda it: it["spec"]["pool"].update(generation=2)))
+    yield Attempt(
+        publishes, "update", CONTROLLER, put(slices_path("cluster"), lambda it: it["spec"]["pool"].update(generation=2))
+    )
     yield Attempt(publishes, "any-pool", CONTROLLER, _scoped(pool=THERE, allNodes=True), release="listed")
-    says = "with `controller.binding`: get claims, and write this driver's entries of their `status.devices`"
+    says = "with `controller.binding`"
     yield Attempt(says, "get", CONTROLLER, get(f"{CLAIMS}/on-{HERE}"))
     yield Attempt(says, "apply", CONTROLLER, _applied(f"on-{HERE}", {"devices": [entry_of(HERE)]}))
-    taints = "with `controller.taintRules`: write taint rules that are this driver's and for its devices, of all nodes"
+    taints = "with `controller.taintRules`"
     yield Attempt(taints, "rule-create", CONTROLLER, _taint_rule("mine", DRIVER))
     yield Attempt(taints, "rule-update", CONTROLLER, _on_rule("PUT", "own"))
     yield Attempt(taints, "rule-delete", CONTROLLER, _on_rule("DELETE", "own"))
 
-    slices = "create or change slices of nodes, write slices of other drivers, or publish in pools that `controller.poolNames` does not list"
+    slices = "create or change slices of nodes"
     of_nodes, whose = "may write only slices that belong to no node", "may write only its own slices"
     pools = "may publish only in the pools of controller.poolNames"
     change = put(slices_path("theirs"), lambda it: it["metadata"].update(labels={"a": "b"}))
@@ -450,27 +511,35 @@ def _controller() -> Iterator[Attempt]:
         ("pool-alike", _scoped(pool="warehouse-2", allNodes=True), pools, "strict"),
     ):
         yield Attempt(slices, name, CONTROLLER, make, text, release)
-    claims = "allocate, reserve, free, change or delete a claim, or change what other drivers say of it"
+    claims = "allocate, reserve, free"
     here = f"{CLAIMS}/on-{HERE}"
     consumer = {"resource": "pods", "name": "p", "uid": "u"}
     for name, make, text, release in (
         ("free", patch(f"{here}/status", {"status": {"allocation": None, "devices": None}}), _STATUS, "strict"),
         ("reserve", patch(f"{here}/status", {"status": {"reservedFor": [consumer]}}), _STATUS, "strict"),
-        ("foreign", _applied(f"on-{HERE}", {"devices": [entry_of(HERE, ANOTHER)]}), "only its own entries|forbidden", "strict"),
+        (
+            "foreign",
+            _applied(f"on-{HERE}", {"devices": [entry_of(HERE, ANOTHER)]}),
+            "only its own entries|forbidden",
+            "strict",
+        ),
         ("say", _applied(f"on-{HERE}", {"devices": [entry_of(HERE)]}), "cannot patch", "plain"),
         ("update", patch(here, {"metadata": {"labels": {"a": "b"}}}), "cannot patch", "strict"),
         ("delete", delete(here), "cannot delete", "strict"),
     ):
         yield Attempt(claims, name, CONTROLLER, make, text, release)
-    others = "taint devices of other drivers, or write their taint rules"
+    others = "taint devices of other drivers"
     yield Attempt(others, "rule-create", CONTROLLER, _taint_rule("x", ANOTHER), "may taint only its own devices")
-    yield Attempt(others, "create-unlabelled", CONTROLLER, _taint_rule("x", DRIVER, ANOTHER), "only taint rules with the label")
+    yield Attempt(
+        others, "create-unlabelled", CONTROLLER, _taint_rule("x", DRIVER, ANOTHER), "only taint rules with the label"
+    )
     yield Attempt(others, "take", CONTROLLER, _on_rule("PUT", "foreign"), "only taint rules with the label")
     yield Attempt(others, "rule-delete", CONTROLLER, _on_rule("DELETE", "foreign"), "only taint rules with the label")
     yield Attempt(others, "without", CONTROLLER, _taint_rule("x", DRIVER), "cannot create resource", "plain")
-    more = "read pods, Secrets or ConfigMaps, write other Leases, or delete Nodes"
+    more = "read pods, Secrets or ConfigMaps"
     for name, make in {
-        "pods": get(PODS), "secrets": get(SECRETS), "secret": get(f"{SECRETS}/webhook-key"), "config-maps": get(CONFIG_MAPS),
+        "pods": get(PODS), "secrets": get(SECRETS), "secret": get(f"{SECRETS}/webhook-key"),
+        "config-maps": get(CONFIG_MAPS),
         "lease": delete(f"{LEASES}/{DRIVER}-controller"),
         "other-lease": patch(f"{LEASES}/other", {"spec": {"holderIdentity": "me"}}),
         "node": delete(f"/api/v1/nodes/{THERE}"),
@@ -481,7 +550,7 @@ def _controller() -> Iterator[Attempt]:
 
 
 def _webhook() -> Iterator[Attempt]:
-    none = "read claims, pods, other Secrets or ConfigMaps, or write slices, Events or claims"
+    none = "read claims, pods, other Secrets"
     path = "/apis/events.k8s.io/v1/namespaces/default/events"
     for name, make in {
         "claims": get(CLAIMS), "claim": get(f"{CLAIMS}/on-{HERE}"), "slices": get(slices_path()), "pods": get(PODS),

@@ -1,7 +1,7 @@
 """What the tokens of a driver's roles reach: statements of docs/explanation/security.md, each tried by requests.
 
-The same requests go to the sandbox's API server and to real ones. All of them are dry runs: the server authorizes, admits
-and validates, and stores nothing.
+The same requests go to the sandbox's API server and to real ones. All of them are dry runs: the server authorizes,
+admits and validates, and stores nothing.
 """
 
 from __future__ import annotations
@@ -87,11 +87,13 @@ class Place:
 
     Attributes:
         namespace: of the release.
+        release: its name, with which those of its accounts begin.
         taint_rules: the version in which DeviceTaintRules are served; empty where they are not.
         stored: what the administrator has stored, by path, as the server has it.
     """
 
     namespace: str
+    release: str
     taint_rules: str = ""
     stored: dict[str, Object] = field(default_factory=dict)
 
@@ -105,7 +107,7 @@ class Attempt:
     """A request with a role's token, and what the API server must answer.
 
     Attributes:
-        statement: of docs/explanation/security.md that it is about.
+        statement: the first words of the one of docs/explanation/security.md that it is about.
         name: of the attempt.
         who: the role and, behind a slash, the node of its token.
         make: the request.
@@ -176,11 +178,11 @@ async def remove_nodes(admin: Server) -> None:
         await admin.send(Request("DELETE", f"/api/v1/nodes/{name}"), dry_run=False)
 
 
-async def prepare(admin: Server, namespace: str) -> Place:
+async def prepare(admin: Server, namespace: str, release: str) -> Place:
     """Store what is there before a token is stolen; the nodes are there already."""
     _, groups = await admin.send(Request("GET", "/apis/resource.k8s.io"))
     served = [item["version"] for item in groups["versions"]]
-    place = Place(namespace, await _taint_rules_version(admin, served))
+    place = Place(namespace, release, await _taint_rules_version(admin, served))
     _, nodes = await admin.send(Request("GET", "/api/v1/nodes"))
     uids = {item["metadata"]["name"]: item["metadata"]["uid"] for item in nodes["items"]}
     for path, body in _world(place, uids):
@@ -196,6 +198,20 @@ async def prepare(admin: Server, namespace: str) -> Place:
         assert status < 300, stored
         place.stored[path] = stored
     return place
+
+
+async def token_of(admin: Server, place: Place, who: str) -> str:
+    """Request the token of a role; with a node it is bound to that, as those are that a kubelet requests."""
+    role, node = who.split("/")
+    spec: Object = {"audiences": [], "expirationSeconds": 3600}
+    if node:
+        _, found = await admin.send(Request("GET", f"/api/v1/nodes/{node}"))
+        spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": found["metadata"]["uid"]}
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+    path = f"{place.core('serviceaccounts', f'{place.release}-{role}')}/token"
+    status, answer = await admin.send(Request("POST", path, body), dry_run=False)
+    assert status < 300, answer
+    return str(answer["status"]["token"])
 
 
 async def reload(admin: Server, place: Place) -> None:
@@ -236,9 +252,17 @@ def rules_path(place: Place, name: str = "") -> str:
 
 
 def slice_object(
-    name: str, *, driver: str = DRIVER, pool: str = HERE, version: str = "v1", device: Object | None = None, **scope: Any
+    name: str,
+    *,
+    driver: str = DRIVER,
+    pool: str = HERE,
+    version: str = "v1",
+    device: Object | None = None,
+    **scope: Any,
 ) -> Object:
-    device = device or ({"name": "d"} if version == "v1" else {"name": "d", "basic": {}} if version == "v1beta1" else {"name": "d"})
+    device = device or (
+        {"name": "d"} if version == "v1" else {"name": "d", "basic": {}} if version == "v1beta1" else {"name": "d"}
+    )
     return {
         "apiVersion": f"resource.k8s.io/{version}",
         "kind": "ResourceSlice",
@@ -252,7 +276,9 @@ def slice_object(
     }
 
 
-def pod_object(name: str = "oven", *, node: str = HERE, labels: Object = LABELS, metadata: Object | None = None, **spec: Any) -> Object:
+def pod_object(
+    name: str = "oven", *, node: str = HERE, labels: Object = LABELS, metadata: Object | None = None, **spec: Any
+) -> Object:
     container = {"name": "c", "image": "busybox:stable", **spec.pop("container", {})}
     whole = {
         "nodeName": node,
@@ -272,10 +298,14 @@ def pod_object(name: str = "oven", *, node: str = HERE, labels: Object = LABELS,
 def config_map(name: str, node: str | None, uid: str = "6c1a0a52-52f1-4bb0-9a93-3f1c2f4f6d10") -> Object:
     """A ConfigMap that a node owns; None for no owner."""
     owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "ownerReferences": [owner] if node else []}}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "ownerReferences": [owner] if node else []},
+    }
 
 
-def workload_object(kind: str, **metadata: Any) -> Object:
+def workload_object(kind: str) -> Object:
     template = {"metadata": {"labels": LABELS}, "spec": pod_object()["spec"]}
     spec: Object = {"selector": {"matchLabels": LABELS}, "template": template}
     if kind == "Job":
@@ -284,8 +314,11 @@ def workload_object(kind: str, **metadata: Any) -> Object:
     group = "batch" if kind == "Job" else "apps"
     owner = config_map("x", HERE)["metadata"]["ownerReferences"]
     return {
-        "apiVersion": f"{group}/v1", "kind": kind, "metadata": {"name": "w", "ownerReferences": owner, **metadata}, "spec": spec,
-    }  # fmt: skip
+        "apiVersion": f"{group}/v1",
+        "kind": kind,
+        "metadata": {"name": "w", "ownerReferences": owner},
+        "spec": spec,
+    }
 
 
 def claim_object(name: str) -> Object:
@@ -300,7 +333,8 @@ def claim_object(name: str) -> Object:
 
 def _allocated(node: str) -> Object:
     results = [
-        {"request": f"r{n}", "driver": driver, "pool": node, "device": "d"} for n, driver in enumerate((DRIVER, ANOTHER))
+        {"request": f"r{n}", "driver": driver, "pool": node, "device": "d"}
+        for n, driver in enumerate((DRIVER, ANOTHER))
     ]
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     return {
@@ -332,8 +366,16 @@ def event_object(namespace: str) -> Object:
 
 
 def _world(place: Place, uids: Mapping[str, str]) -> list[tuple[str, Object]]:
-    secrets = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "webhook-key"}, "stringData": {"tls.key": "k"}}
-    accounts = [{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}} for name in ("default", "chef", "boss")]
+    secrets = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "webhook-key"},
+        "stringData": {"tls.key": "k"},
+    }
+    accounts = [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
+        for name in ("default", "chef", "boss")
+    ]
     pods = [
         pod_object("own"),
         pod_object("theirs", node=THERE),
@@ -354,7 +396,10 @@ def _world(place: Place, uids: Mapping[str, str]) -> list[tuple[str, Object]]:
         *((place.core("serviceaccounts"), body) for body in accounts),
         (place.core("secrets"), secrets),
         *((place.core("pods"), body) for body in pods),
-        *((place.core("configmaps"), config_map(name, node, uids[node])) for name, node in (("own", HERE), ("theirs", THERE))),
+        *(
+            (place.core("configmaps"), config_map(name, node, uids[node]))
+            for name, node in (("own", HERE), ("theirs", THERE))
+        ),
         (place.core("configmaps"), config_map("free", None)),
         *((slices_path(), body) for body in slices),
         *((claims_path(place), claim_object(f"on-{node}")) for node in (HERE, THERE)),

@@ -14,10 +14,9 @@ from dra_kit.kube.connection.connection import Connection
 from dra_kit.kube.connection.credentials import Credentials
 from dra_kit.sandbox.driver.accounts import install
 from tests.support.token_attempts import ATTEMPTS as ALL
-from tests.support.token_reach import RELEASES, Attempt, Server, make_nodes, prepare
+from tests.support.token_reach import RELEASES, Attempt, Server, make_nodes, prepare, token_of
 from tests.unit.charts.life import accounts
 from tests.unit.charts.rendering import NAMESPACE, RELEASE, Helm, Manifests
-
 
 ATTEMPTS = [attempt for attempt in ALL if not attempt.real]
 
@@ -29,14 +28,10 @@ async def _tried(manifests: Manifests, attempts: list[Attempt]) -> dict[Attempt,
         await make_nodes(admin)
         client = await stack.enter_async_context(Client(everything, user_agent="tests/1"))
         await install(accounts(manifests), server, client)
-        place = await prepare(admin, NAMESPACE)
-        answers = {}
-        for attempt in attempts:
-            role, node = attempt.who.split("/")
-            token = server.token(NAMESPACE, f"{RELEASE}-{role}", node=node)
-            holder = Server(Credentials(Connection(server.url, f"Bearer {token}")))
-            answers[attempt] = await holder.refusal(attempt, place)
-        return answers
+        place = await prepare(admin, NAMESPACE, RELEASE)
+        tokens = {who: await token_of(admin, place, who) for who in {attempt.who for attempt in attempts}}
+        holders = {who: Server(Credentials(Connection(server.url, f"Bearer {token}"))) for who, token in tokens.items()}
+        return {attempt: await holders[attempt.who].refusal(attempt, place) for attempt in attempts}
 
 
 @pytest.fixture(scope="module")
