@@ -45,6 +45,9 @@ CLAIMS: Final = "/apis/resource.k8s.io/v1/namespaces/NAMESPACE/resourceclaims"
 LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/NAMESPACE/leases"
 NODE, NOWHERE, CONTROLLER, WEBHOOK = f"node/{HERE}", "node/", "controller/", "webhook/"
 
+TOKEN: Final[Object] = {
+    "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": ["x"]},
+}  # fmt: skip
 _STATUS: Final = "but status.devices|cannot patch|cannot update|not permitted|forbidden"
 Make = Callable[[Place], Request]
 
@@ -75,10 +78,9 @@ def _node_reads() -> Iterator[Attempt]:
         yield Attempt(events, namespace, NODE, post(path, event_object(namespace)), release="plain")
     more = "make tokens, run commands"
     account = "/api/v1/namespaces/NAMESPACE/serviceaccounts"
-    token = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": ["x"]}}
     rbac, admission = "/apis/rbac.authorization.k8s.io/v1", "/apis/admissionregistration.k8s.io/v1"
     for name, make in {
-        "token": post(f"{account}/boss/token", token),
+        "token": post(f"{account}/boss/token", TOKEN),
         "exec": post(f"{PODS}/own/exec?command=id", {}),
         "account": patch(f"{account}/boss", {"metadata": {"labels": {"a": "b"}}}),
         "role": patch(f"{rbac}/clusterroles/view", {"metadata": {"labels": {"a": "b"}}}),
@@ -258,7 +260,7 @@ def _node_pods() -> Iterator[Attempt]:
         ("unlabel", patch(f"{PODS}/own", {"metadata": {"labels": {"app.kubernetes.io/component": None}}}), labels),
         ("label-theirs", patch(f"{PODS}/theirs", {"metadata": {"labels": {f"{DRIVER}/a": "b"}}}), where),
         ("evict", post(f"{PODS}/theirs/eviction", eviction), "cannot create resource"),
-        ("exec", post(f"{PODS}/own/exec?command=id", {}), "cannot (create|get) resource"),
+        ("log", get(f"{PODS}/theirs/log"), "cannot get resource"),
     ):  # fmt: skip
         yield Attempt(others, name, NODE, make, text)
 
@@ -299,7 +301,7 @@ def _node_pods() -> Iterator[Attempt]:
         ("image-of-a-pod-with-a-token", patch(f"{PODS}/borrowed", swap, STRATEGIC), account),
     ):  # fmt: skip
         yield Attempt(borrow, name, NODE, make, text, real="debug-container" in name)
-    for name, source in {
+    volumes: dict[str, Object] = {
         "csi": {"csi": {"driver": "d.example", "nodePublishSecretRef": {"name": "webhook-key"}}},
         "claim": {"persistentVolumeClaim": {"claimName": "c"}},
         "ephemeral-claim": {"ephemeral": {"volumeClaimTemplate": {"spec": {
@@ -311,7 +313,8 @@ def _node_pods() -> Iterator[Attempt]:
                             "secretRef": {"name": "webhook-key"}}},
         "azure": {"azureFile": {"secretName": "webhook-key", "shareName": "s"}},
         "nfs": {"nfs": {"server": "192.0.2.1", "path": "/"}},
-    }.items():  # fmt: skip
+    }  # fmt: skip
+    for name, source in volumes.items():
         yield Attempt(borrow, f"volume-{name}", NODE, _pod(**_volume(**source)), f"{fields} {next(iter(source))}")
 
     power = "give its pods paths, namespaces or ports"
@@ -433,8 +436,8 @@ def _node_objects() -> Iterator[Attempt]:
     )
 
     others = "write objects of other nodes"
-    text, made = "that this node owns", "nothing holds the pods of these to a node"
-    no_owner = {"metadata": {"ownerReferences": []}}
+    text, made = "only of objects that this node owns", "nothing holds the pods of these to a node"
+    no_owner: Object = {"metadata": {"ownerReferences": []}}
     for name, make, expected in (
         ("create-theirs", post(CONFIG_MAPS, config_map("x", THERE)), text),
         ("create-free", post(CONFIG_MAPS, config_map("x", None)), text),
@@ -451,9 +454,12 @@ def _node_objects() -> Iterator[Attempt]:
         ("node", patch(f"/api/v1/nodes/{THERE}", label), text),
         ("deployment", post("/apis/apps/v1/namespaces/NAMESPACE/deployments", workload_object("Deployment")), made),
         ("daemon-set", post("/apis/apps/v1/namespaces/NAMESPACE/daemonsets", workload_object("DaemonSet")), made),
+        ("exec", post(f"{PODS}/theirs/exec?command=id", {}), text),
+        ("exec-by-get", get(f"{PODS}/theirs/exec?command=id"), text),
+        ("token", post("/api/v1/namespaces/NAMESPACE/serviceaccounts/boss/token", TOKEN), text),
         ("job", post("/apis/batch/v1/namespaces/NAMESPACE/jobs", workload_object("Job")), made),
     ):
-        yield Attempt(others, f"{name}", NODE, make, expected, real=name == "job")
+        yield Attempt(others, f"{name}", NODE, make, expected, real=name in {"exec", "exec-by-get", "job"})
 
 
 def _taint_rule(name: str, driver: str, owner: str = DRIVER) -> Make:

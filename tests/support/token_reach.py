@@ -1,7 +1,7 @@
 """What the tokens of a driver's roles reach: statements of docs/explanation/security.md, each tried by requests.
 
-The same requests go to the sandbox's API server and to real ones. All of them are dry runs: the server authorizes,
-admits and validates, and stores nothing.
+The same requests go to the sandbox's API server and to real ones. What would store something is a dry run: the server
+authorizes, admits and validates, and stores nothing.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ Object = dict[str, Any]
 _WRITES: Final = ["get", "create", "patch", "delete", "list"]
 _RIGHTS: Final = [
     {"apiGroups": [""], "resources": ["pods", "pods/ephemeralcontainers", "configmaps"], "verbs": _WRITES},
+    {"apiGroups": [""], "resources": ["pods/exec", "serviceaccounts/token"], "verbs": ["get", "create"]},
     {"apiGroups": ["apps"], "resources": ["deployments", "daemonsets"], "verbs": _WRITES},
     {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": _WRITES},
 ]
@@ -148,7 +149,9 @@ class Server:
         """Send a request; the status and the body of its answer."""
         authorization = await self._credentials.authorization()
         headers = {"Content-Type": request.media} | ({"Authorization": authorization} if authorization else {})
-        query = {"dryRun": "All"} if dry_run and request.method != "GET" else {}
+        # a connection cannot be one
+        stores = request.method != "GET" and "/exec?" not in request.path
+        query = {"dryRun": "All"} if dry_run and stores else {}
         query |= {"fieldManager": "tests", "force": "true"} if request.media == APPLY else {}
         url = self._credentials.server + request.path
         async with (

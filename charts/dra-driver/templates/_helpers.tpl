@@ -245,7 +245,7 @@ seccompProfile:
 {{- end }}
 
 {{- /* What the node's account may write beside what every driver does, as JSON: {"rules": [{group, resource, makes}]}, in
-the words of a policy's resourceRules. `makes` is empty where it may only delete. */ -}}
+the words of a policy's resourceRules. `makes` is empty where it may only delete, or connect, which needs `get` alone. */ -}}
 {{- define "dra-driver.nodeWrites" -}}
 {{- $all := .Values.node.extraRules -}}
 {{- range .Values.node.namespacedRules -}}
@@ -262,9 +262,9 @@ the words of a policy's resourceRules. `makes` is empty where it may only delete
 {{- $deletes = "yes" -}}
 {{- end -}}
 {{- end -}}
-{{- if or $makes $deletes -}}
 {{- range $group := $rule.apiGroups -}}
 {{- range $resource := $rule.resources -}}
+{{- if or $makes $deletes (regexMatch "/(exec|attach|portforward|proxy|[*])$" $resource) -}}
 {{- $writes = append $writes (dict "group" $group "resource" (eq $resource "*" | ternary "*/*" $resource) "makes" $makes) -}}
 {{- end -}}
 {{- end -}}

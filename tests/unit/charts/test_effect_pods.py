@@ -137,6 +137,7 @@ def test_the_policy_of_objects_matches_all_that_the_node_may_write_but_no_pods(h
         {"apiGroups": ["x.example", "y.example"], "resources": ["menus", "menus/status"], "verbs": ["delete"]},
         {"apiGroups": ["*"], "resources": ["*"], "verbs": ["patch"]},
         {"apiGroups": ["z.example"], "resources": ["tables"], "verbs": ["get"]},
+        {"apiGroups": [""], "resources": ["pods/exec", "pods/log"], "verbs": ["get"]},
     ]
     node = {"extraRules": rules, "namespacedRules": {"other": RULES}, "effectPods": {"labels": LABELS}}
     policy = helm.render({**DEPLOYED, "node": node}).named("ValidatingAdmissionPolicy", f"{RELEASE}-node-objects")
@@ -144,12 +145,13 @@ def test_the_policy_of_objects_matches_all_that_the_node_may_write_but_no_pods(h
 
     assert [(*rule["apiGroups"], *rule["resources"]) for rule in matched] == [
         ("x.example", "menus"), ("x.example", "menus/status"), ("y.example", "menus"), ("y.example", "menus/status"),
-        ("*", "*/*"),
+        ("*", "*/*"), ("", "pods/exec"),
     ]  # fmt: skip
 
 
 async def test_the_pod_of_mps_is_one_that_the_chart_of_the_gpu_driver_allows(helm: Helm) -> None:
     driver, values = DRIVERS[GPU], yaml.safe_load((EXAMPLES / "gpu-driver" / "values.yaml").read_text(encoding="utf-8"))
+    daemon: Any
     [daemon] = [effect for effect in driver.effects.values() if issubclass(effect, dra.ClusterObject)]
     folder = {"path": "/run/gpu.nvidia.com/mps/0a1b2c3d4e5f"}
     pod = daemon(
