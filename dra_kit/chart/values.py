@@ -168,10 +168,24 @@ class Role(Values):
     pod_labels: Labels
 
 
+class AllowedInPods(Values):
+    """What the pods that effects make may have."""
+
+    service_accounts: list[str]
+    secrets: list[str]
+    config_maps: list[str]
+    image_pull_secrets: list[str]
+    host_paths: list[Annotated[str, Field(pattern=r"^(/|.*\{\{)")]]
+    host_namespaces: list[Literal["hostIPC", "hostNetwork", "hostPID"]]
+    privileged: bool
+    metadata: list[str]
+
+
 class EffectPods(Values):
     """Pods that effects make."""
 
     labels: Labels
+    allowed: AllowedInPods
     pod_disruption_budget: bool
     network_policy: NetworkPolicyRules
 
@@ -194,6 +208,8 @@ class Node(Role):
     settings: dict[Setting, str | float | bool]
     extra_rules: list[PolicyRule]
     namespaced_rules: dict[str, list[PolicyRule]]
+    own_objects_only: bool
+    pool_names: Literal["own", "any"]
     effect_pods: EffectPods
     undertake: bool
     privileged: bool
@@ -217,6 +233,7 @@ class Controller(Replicated):
     """The role for the whole cluster."""
 
     cluster_pools: bool
+    pool_names: list[Annotated[str, Field(min_length=1)]]
     binding: bool
     taint_rules: bool
     extra_rules: list[PolicyRule]

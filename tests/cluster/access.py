@@ -7,7 +7,7 @@ import secrets
 import shlex
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,11 +74,21 @@ class Access:
 
 
 @contextmanager
-def granted(plane: Plane, *, release: str, driver: str, values: Sequence[str] = ()) -> Iterator[Access]:
-    """The chart's RBAC for a driver, in a namespace of its own and in force; values as helm's ``--set`` takes them."""
+def granted(
+    plane: Plane, *, release: str, driver: str, values: Sequence[str] = (), given: Mapping[str, Any] | None = None
+) -> Iterator[Access]:
+    """The chart's RBAC for a driver, in a separate namespace and in force.
+
+    Args:
+        plane: where.
+        release: its name.
+        driver: its name.
+        values: as helm's ``--set`` takes them.
+        given: values as in a file; weaker.
+    """
     # a name of its own: without a controller manager a deleted namespace stays for ever
     namespace = f"{release}-{secrets.token_hex(3)}"
-    manifests = render(plane, release=release, namespace=namespace, driver=driver, values=values)
+    manifests = render(plane, release=release, namespace=namespace, driver=driver, values=values, given=given)
     plane.kubectl("create", "namespace", namespace)
     try:
         plane.kubectl("apply", "-f", "-", stdin=manifests)
@@ -94,7 +104,15 @@ def granted(plane: Plane, *, release: str, driver: str, values: Sequence[str] = 
         plane.kubectl("delete", "namespace", namespace, "--wait=false")
 
 
-def render(plane: Plane, *, release: str, namespace: str, driver: str, values: Sequence[str] = ()) -> str:
+def render(
+    plane: Plane,
+    *,
+    release: str,
+    namespace: str,
+    driver: str,
+    values: Sequence[str] = (),
+    given: Mapping[str, Any] | None = None,
+) -> str:
     """The chart's manifests.
 
     Raises:
@@ -105,7 +123,10 @@ def render(plane: Plane, *, release: str, namespace: str, driver: str, values: S
         raise PlaneError(f"there is no helm in {plane.binaries}, so the chart's RBAC cannot be rendered")
     command = [helm, "template", release, CHART, "--namespace", namespace, "--set", f"driverName={driver}"]
     command += [part for value in values for part in ("--set", value)]
-    result = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, timeout=60)
+    command += ["--values", "-"]
+    result = subprocess.run(
+        list(map(str, command)), input=json.dumps(given or {}), capture_output=True, text=True, check=False, timeout=60
+    )
     if result.returncode:
         raise PlaneError(f"{shlex.join(map(str, command))}: {result.stderr.strip()}")
     return result.stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -15,6 +16,7 @@ from tests.cluster.plane import Plane, start
 
 # a story has several waits of up to three minutes; the first test also waits for the cluster to come up
 TIMEOUT_SECONDS = 900
+OLDEST = "1.34"
 
 
 KITCHEN = {
@@ -52,6 +54,22 @@ def plane(request: pytest.FixtureRequest) -> Iterator[Plane]:
         pytest.skip(f"this test needs a cluster started with {' '.join(flags)}; found {found.why}")
     with start(found, flags) as up:
         yield up
+
+
+@pytest.fixture(scope="session", params=[OLDEST, "newest"])
+def releases(request: pytest.FixtureRequest) -> Iterator[Plane]:
+    """A control plane of the oldest and of the newest release; its nodes are objects without a kubelet."""
+    if request.param == "newest":
+        yield request.getfixturevalue("plane")
+        return
+    try:
+        found = find.find()
+    except find.NotFound as error:
+        pytest.skip(str(error))
+    if found.tool is None:
+        pytest.skip(f"only a cluster tool can start {request.param}; found {found.why}")
+    with start(replace(found, running=None, node=False), ["--release", request.param]) as plane:
+        yield plane
 
 
 @pytest.fixture(scope="session")

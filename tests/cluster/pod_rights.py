@@ -105,7 +105,7 @@ def empty_slice(driver: str, node: str, *, version: str = "v1", name: str = "ref
         "spec": {
             "driver": driver,
             "nodeName": node,
-            "pool": {"name": f"{name}.{node}", "generation": 1, "resourceSliceCount": 1},
+            "pool": {"name": f"{node}/{name}", "generation": 1, "resourceSliceCount": 1},
         },
     }
 

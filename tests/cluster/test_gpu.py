@@ -235,12 +235,19 @@ def test_the_nodes_account_writes_no_pods_but_daemons_of_its_own_node(node: GpuN
         "--as-user-extra", f"authentication.kubernetes.io/node-name={here}",
     )  # fmt: skip
 
-    def refusal(*, namespace: str = namespace, node_name: str = here, component: str = "mps") -> str:
+    def refusal(
+        *, namespace: str = namespace, node_name: str = here, component: str = "mps", account: str = "default"
+    ) -> str:
         body = {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"name": "other", "labels": {"app.kubernetes.io/component": component}},
-            "spec": {"nodeName": node_name, "containers": [{"name": "c", "image": "busybox:stable"}]},
+            "spec": {
+                "nodeName": node_name,
+                "serviceAccountName": account,
+                "automountServiceAccountToken": False,
+                "containers": [{"name": "c", "image": "busybox:stable"}],
+            },
         }
         place = ("--namespace", namespace, "--dry-run=server", "--filename", "-")
         return plane.kubectl("create", *place, *as_node, stdin=json.dumps(body), check=False).stderr
@@ -248,6 +255,7 @@ def test_the_nodes_account_writes_no_pods_but_daemons_of_its_own_node(node: GpuN
     assert refusal() == ""
     assert "may write only pods with this spec.nodeName" in refusal(node_name="another-node")
     assert "may write only pods with the labels" in refusal(component="other")
+    assert "may run its pods as no service account but default" in refusal(account="gpu-controller")
     assert "cannot create resource" in refusal(namespace="default")
 
 

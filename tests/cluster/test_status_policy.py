@@ -18,12 +18,10 @@ import pytest
 
 from dra_kit.kube.resources import RESOURCE_CLAIMS
 from tests.cluster.access import Access, granted
-from tests.cluster.find import NotFound, find
-from tests.cluster.plane import Plane, start
+from tests.cluster.plane import Plane
 from tests.cluster.pod_rights import PodRights, claim_of
 
 DRIVER, ANOTHER = "status.pizza.example", "another.pizza.example"
-OLDEST = "1.34"
 ONLY_DEVICES = "may change nothing in the status of a claim but status.devices"
 ONLY_OWN = "may change only its own entries of status.devices"
 ONLY_HERE = "may change status.devices only of claims that are allocated on this node"
@@ -74,22 +72,6 @@ def entry(claim: Mapping[str, Any], driver: str, oven: str) -> dict[str, Any]:
     """What a driver says of its device of the claim."""
     [result] = [item for item in claim["status"]["allocation"]["devices"]["results"] if item["driver"] == driver]
     return {name: result[name] for name in ("driver", "pool", "device")} | {"data": {"oven": oven}}
-
-
-@pytest.fixture(scope="module", params=[OLDEST, "newest"])
-def releases(request: pytest.FixtureRequest) -> Iterator[Plane]:
-    """A control plane of the oldest and of the newest release; its nodes are objects without a kubelet."""
-    if request.param == "newest":
-        yield request.getfixturevalue("plane")
-        return
-    try:
-        found = find()
-    except NotFound as error:
-        pytest.skip(str(error))
-    if found.tool is None:
-        pytest.skip(f"only a cluster tool can start {request.param}; found {found.why}")
-    with start(replace(found, running=None, node=False), ["--release", request.param]) as plane:
-        yield plane
 
 
 @pytest.fixture(scope="module")

@@ -268,3 +268,41 @@ capabilities:
 seccompProfile:
   type: RuntimeDefault
 {{- end }}
+
+{{- /* A list of texts as JSON, which is CEL, too; each is a template. Call with (dict "root" . "texts" …). */ -}}
+{{- define "dra-driver.texts" -}}
+{{- $texts := list -}}
+{{- range .texts -}}
+{{- $texts = append $texts (tpl . $.root) -}}
+{{- end -}}
+{{- toJson $texts -}}
+{{- end }}
+
+{{- /* What the node's account may write beside what every driver does, as JSON: {"rules": [{group, resource, makes}]}, in
+the words of a policy's resourceRules. `makes` is empty where it may only delete, or connect, which needs `get` alone. */ -}}
+{{- define "dra-driver.nodeWrites" -}}
+{{- $all := .Values.node.extraRules -}}
+{{- range .Values.node.namespacedRules -}}
+{{- $all = concat $all . -}}
+{{- end -}}
+{{- $writes := list -}}
+{{- range $rule := $all -}}
+{{- $makes := "" -}}
+{{- $deletes := "" -}}
+{{- range $rule.verbs -}}
+{{- if has . (list "*" "create" "update" "patch") -}}
+{{- $makes = "yes" -}}
+{{- else if has . (list "delete" "deletecollection") -}}
+{{- $deletes = "yes" -}}
+{{- end -}}
+{{- end -}}
+{{- range $group := $rule.apiGroups -}}
+{{- range $resource := $rule.resources -}}
+{{- if or $makes $deletes (regexMatch "/(exec|attach|portforward|proxy|[*])$" $resource) -}}
+{{- $writes = append $writes (dict "group" $group "resource" (eq $resource "*" | ternary "*/*" $resource) "makes" $makes) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- toJson (dict "rules" $writes) -}}
+{{- end }}

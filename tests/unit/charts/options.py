@@ -89,6 +89,16 @@ _EVERYTHING: Final[Mapping[str, Any]] = {
         "namespacedRules": {"{{ .Release.Namespace }}": [_RULE], "other": [_RULE]},
         "effectPods": {
             "labels": {"app.kubernetes.io/component": "chef"},
+            "allowed": {
+                "serviceAccounts": ["chef"],
+                "secrets": ["{{ .Release.Name }}-recipe"],
+                "configMaps": ["menu"],
+                "imagePullSecrets": ["mirror"],
+                "hostPaths": ["/run/oven"],
+                "hostNamespaces": ["hostPID"],
+                "privileged": True,
+                "metadata": ["team"],
+            },
             "networkPolicy": {"ingress": _INGRESS, "egress": _EGRESS},
         },
         "capabilities": ["SYS_ADMIN"],
@@ -96,7 +106,14 @@ _EVERYTHING: Final[Mapping[str, Any]] = {
         "updateStrategy": {"rollingUpdate": {"maxSurge": "10%"}},
         "minReadySeconds": 20,
     },
-    "controller": {**_REPLICATED, "clusterPools": True, "binding": True, "taintRules": True, "extraRules": [_RULE]},
+    "controller": {
+        **_REPLICATED,
+        "clusterPools": True,
+        "poolNames": ["warehouse"],
+        "binding": True,
+        "taintRules": True,
+        "extraRules": [_RULE],
+    },
     "webhook": {**_REPLICATED, "port": 10443, "certificate": {"selfMade": True}},
 }
 _BARE: Final[Mapping[str, Any]] = {
@@ -106,6 +123,9 @@ _BARE: Final[Mapping[str, Any]] = {
     "drainGuard": {"enabled": False},
     "node": {
         "undertake": True,
+        "extraRules": [{**_RULE, "verbs": ["patch"]}],
+        "ownObjectsOnly": False,
+        "poolNames": "any",
         "privileged": True,
         "hostNetwork": True,
         "updateStrategy": {"type": "OnDelete", "rollingUpdate": None},

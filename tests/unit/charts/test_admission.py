@@ -63,7 +63,7 @@ def resource_slice(name: str, node: str | None = "node-1", driver: str = DRIVER,
         "metadata": {"name": name},
         "spec": {
             "driver": driver,
-            "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
+            "pool": {"name": node or name, "generation": 1, "resourceSliceCount": 1},
             "devices": [device],
             **where,
         },

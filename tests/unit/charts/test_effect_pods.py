@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
+import yaml
 
-from tests.unit.charts.rendering import DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm, Manifests
+import dra_kit as dra
+from dra_kit.apiserver.server import ApiServer
+from dra_kit.kube.client import Client
+from dra_kit.kube.connection.credentials import Credentials
+from dra_kit.kube.resources import NODES, PODS
+from dra_kit.node.objects.keeper import ClusterObjects
+from dra_kit.node.server_facts import ServerFacts
+from dra_kit.sandbox.driver.accounts import install
+from tests.unit.charts.life import accounts
+from tests.unit.charts.options import EXAMPLES
+from tests.unit.charts.rendering import DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm, Manifests, Refused
+from tests.unit.policy.drivers import DRIVERS, GPU
 
 LABELS = {"app.kubernetes.io/component": "mps"}
 NAME = f"{RELEASE}-effect-pods"
@@ -58,7 +71,8 @@ def test_the_admission_policy_is_about_the_nodes_account_and_denies(helm: Helm) 
 
 
 def test_rights_in_one_namespace_are_a_role_there(helm: Helm) -> None:
-    manifests = helm.render({**DEPLOYED, "node": {"namespacedRules": {"{{ .Release.Namespace }}": RULES}}})
+    node = {"namespacedRules": {"{{ .Release.Namespace }}": RULES}, "effectPods": {"labels": LABELS}}
+    manifests = helm.render({**DEPLOYED, "node": node})
     role, binding = (manifests.named(kind, f"{RELEASE}-node") for kind in ("Role", "RoleBinding"))
 
     assert role["rules"] == RULES
@@ -67,6 +81,102 @@ def test_rights_in_one_namespace_are_a_role_there(helm: Helm) -> None:
     assert binding["subjects"] == [
         {"kind": "ServiceAccount", "name": manifests.pod("node")["serviceAccountName"], "namespace": NAMESPACE}
     ]
+
+
+@pytest.mark.parametrize("verb", ["create", "update", "patch", "*"])
+@pytest.mark.parametrize("resource", ["pods", "*"])
+@pytest.mark.parametrize("group", ["", "*"])
+@pytest.mark.parametrize("place", ["extraRules", "namespacedRules"])
+def test_rights_to_write_pods_need_labels_of_these(
+    place: str, group: str, resource: str, verb: str, helm: Helm
+) -> None:
+    rules = [{"apiGroups": [group], "resources": ["services", resource], "verbs": ["get", verb]}]
+    node = {place: rules if place == "extraRules" else {"other": rules}}
+
+    with pytest.raises(Refused, match=r"node\.effectPods\.labels is empty, but node\.extraRules"):
+        helm.render({**DEPLOYED, "node": node})
+
+
+@pytest.mark.parametrize("verbs", [["get", "list", "watch"], ["delete"]])
+def test_rights_that_make_no_pods_need_no_labels(verbs: list[str], helm: Helm) -> None:
+    rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": verbs}]
+
+    assert NAME not in helm.render({**DEPLOYED, "node": {"extraRules": rules}}).names("ValidatingAdmissionPolicy")
+
+
+@pytest.mark.parametrize(
+    ("labels", "role"),
+    [
+        ({"app.kubernetes.io/instance": RELEASE}, "node"),
+        ({"app.kubernetes.io/name": DRIVER, "app.kubernetes.io/instance": RELEASE}, "node"),
+        ({"app.kubernetes.io/component": "controller"}, "controller"),
+        ({"app.kubernetes.io/component": "webhook"}, "webhook"),
+    ],
+)
+def test_labels_that_pods_of_a_role_have_too_are_refused(labels: dict[str, str], role: str, helm: Helm) -> None:
+    with pytest.raises(Refused, match=rf"node\.effectPods\.labels select the pods of the {role} role"):
+        helm.render({**DEPLOYED, "node": {"effectPods": {"labels": labels}}})
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "watch"]}],
+        [{"apiGroups": ["x.example"], "resources": ["menus"], "verbs": ["list"]}],
+        [{"nonResourceURLs": ["/metrics"], "verbs": ["*"]}],
+    ],
+)
+def test_rights_to_read_need_no_policy(rules: list[Any], helm: Helm) -> None:
+    manifests = helm.render({**DEPLOYED, "node": {"extraRules": rules}})
+
+    assert f"{RELEASE}-node-objects" not in manifests.names("ValidatingAdmissionPolicy")
+
+
+def test_the_policy_of_objects_matches_all_that_the_node_may_write_but_no_pods(helm: Helm) -> None:
+    rules = [
+        {"apiGroups": ["x.example", "y.example"], "resources": ["menus", "menus/status"], "verbs": ["delete"]},
+        {"apiGroups": ["*"], "resources": ["*"], "verbs": ["patch"]},
+        {"apiGroups": ["z.example"], "resources": ["tables"], "verbs": ["get"]},
+        {"apiGroups": [""], "resources": ["pods/exec", "pods/log"], "verbs": ["get"]},
+    ]
+    node = {"extraRules": rules, "namespacedRules": {"other": RULES}, "effectPods": {"labels": LABELS}}
+    policy = helm.render({**DEPLOYED, "node": node}).named("ValidatingAdmissionPolicy", f"{RELEASE}-node-objects")
+    matched = policy["spec"]["matchConstraints"]["resourceRules"]
+
+    assert [(*rule["apiGroups"], *rule["resources"]) for rule in matched] == [
+        ("x.example", "menus"), ("x.example", "menus/status"), ("y.example", "menus"), ("y.example", "menus/status"),
+        ("*", "*/*"), ("", "pods/exec"),
+    ]  # fmt: skip
+
+
+async def test_the_pod_of_mps_is_one_that_the_chart_of_the_gpu_driver_allows(helm: Helm) -> None:
+    driver, values = DRIVERS[GPU], yaml.safe_load((EXAMPLES / "gpu-driver" / "values.yaml").read_text(encoding="utf-8"))
+    daemon: Any
+    [daemon] = [effect for effect in driver.effects.values() if issubclass(effect, dra.ClusterObject)]
+    folder = {"path": "/run/gpu.nvidia.com/mps/0a1b2c3d4e5f"}
+    pod = daemon(
+        claim_uid="6c1a0a52", namespace=NAMESPACE, node="node-1", image="gpu-driver:1", driver_root="/",
+        devices=["GPU-1"], folder=folder, pull_secrets=["registry"],
+    )  # fmt: skip
+    async with ApiServer() as server, AsyncExitStack() as stack:
+
+        async def client(token: str) -> Client:
+            credentials = Credentials(server.connection(token))
+            return await stack.enter_async_context(Client(credentials, user_agent="tests/1"))
+
+        admin = await client("")
+        await admin.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}})
+        await install(accounts(helm.render({**values, "imagePullSecrets": [{"name": "registry"}]})), server, admin)
+        node = await client(server.token(NAMESPACE, f"{RELEASE}-node", node="node-1"))
+        keeper = ClusterObjects(node, driver.name, ServerFacts(node, "node-1", lambda _: None))
+
+        made = await keeper.apply(pod.address(), pod.body())
+        again = await keeper.apply(pod.address(), pod.body())
+
+        assert made["metadata"]["uid"] == again["metadata"]["uid"]
+        assert made["spec"]["containers"][0]["securityContext"]["privileged"] is True
+        await node.delete(PODS, pod.address().name, NAMESPACE, grace_period_seconds=0)
+        assert await keeper.get(pod.address()) is None
 
 
 def test_a_setting_may_name_what_the_chart_knows(helm: Helm) -> None:

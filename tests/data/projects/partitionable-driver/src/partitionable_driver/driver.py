@@ -33,7 +33,7 @@ class Provider(dra.DeviceProvider[Device, None, Settings]):
             whole = self.part(number, "whole", 0, 4)
             # the scheduler prefers the first: a claim that does not care leaves the whole card to those that do
             parts = [*quarters, *halves, whole]
-            pool = f"{self.context.node.name}-card-{number}"
+            pool = f"{self.context.node.name}/card-{number}"
             pools.append(dra.Pool(name=pool, counter_sets=[slices], devices=parts))
         yield dra.Inventory(pools=pools)
 
