@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from dra_kit.explain.cluster.cluster import Gap, missing_rules
+from dra_kit.explain.cluster.drivers import DriverOnNode
 from dra_kit.explain.devices.conditions import shorten
 from dra_kit.explain.text.page import Page
 from dra_kit.explain.text.places import by_place, foreign_drivers, shown_reasons
@@ -28,13 +29,20 @@ _LINES: Final = 16
 _PARAMETERS: Final = 300
 
 
-def tell_claim(page: Page, explanation: ClaimExplanation) -> None:
-    """Write the explanation of a claim: devices first, the verdict last."""
-    if explanation.claim.metadata.deletion_timestamp:
-        page.bad(f"{explanation.key} is being deleted")
+def tell_claim(page: Page, explanation: ClaimExplanation, *, of_pod: bool = False) -> None:
+    """Write the explanation of a claim: devices first, the verdict last.
+
+    Args:
+        page: to write on.
+        explanation: of the claim.
+        of_pod: it is one of a pod, which says itself how the drivers of its devices are.
+    """
+    _tell_deletion(page, explanation)
     allocation = explanation.claim.status.allocation
     if allocation is not None:
         _tell_allocated(page, explanation, allocation)
+        if not of_pod:
+            _tell_drivers(page, explanation.drivers)
         return
     for request in explanation.requests:
         for judged in request.choices:
@@ -175,10 +183,28 @@ def _tell_fitting(page: Page, explanation: ClaimExplanation, fitting: Sequence[N
 def _tell_allocated(page: Page, explanation: ClaimExplanation, allocation: AllocationResult) -> None:
     page.good(f"{explanation.key} is allocated")
     _tell_results(page, allocation)
-    consumers = [f"{each.resource.removesuffix('s')} {each.name}" for each in explanation.claim.status.reserved_for]
+    consumers = _consumers(explanation)
     page.line(f"reserved for {', '.join(consumers)}" if consumers else "reserved for nobody: no pod uses it", indent=2)
     for line in _conditions(explanation):
         page.line(line, indent=2)
+
+
+def _tell_deletion(page: Page, explanation: ClaimExplanation) -> None:
+    if since := explanation.claim.metadata.deletion_timestamp:
+        consumers = _consumers(explanation)
+        waits = f", and waits for {', '.join(consumers)}, which it is reserved for" if consumers else ""
+        page.bad(f"{explanation.key} is being deleted since {since}{waits}")
+
+
+def _tell_drivers(page: Page, drivers: Sequence[DriverOnNode]) -> None:
+    for driver in drivers:
+        if driver.problem:
+            page.line(f"! {driver.driver}: {driver.problem}", colour="yellow")
+            page.line(f"→ {driver.remedy}", indent=2, colour="yellow")
+
+
+def _consumers(explanation: ClaimExplanation) -> list[str]:
+    return [f"{each.resource.removesuffix('s')} {each.name}" for each in explanation.claim.status.reserved_for]
 
 
 def _conditions(explanation: ClaimExplanation) -> Iterator[str]:
