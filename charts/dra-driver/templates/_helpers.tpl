@@ -167,6 +167,12 @@ resources: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
+{{- /* The name for which rights and directories are made: a process whose driver has another one says so, and ends. */ -}}
+{{- define "dra-driver.driverEnv" -}}
+- name: DRA_DRIVER
+  value: {{ include "dra-driver.driverName" . | quote }}
+{{- end }}
+
 {{- define "dra-driver.loggingEnv" -}}
 - name: DRA_LOG_LEVEL
   value: {{ .Values.logging.level }}
