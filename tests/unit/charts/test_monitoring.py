@@ -195,25 +195,6 @@ def test_a_case_of_an_administrator_raises_the_alert_that_was_wanted(case: str, 
     play(made, CASES / case, tmp_path)
 
 
-def test_the_scrape_configuration_of_the_page_is_valid_and_adds_the_labels_of_the_monitor(
-    helm: Helm, tmp_path: Path
-) -> None:
-    text = re.search(r"```yaml\n(scrape_configs:.*?)```", PAGE.read_text(), re.DOTALL)
-    assert text is not None
-    [job] = yaml.safe_load(text[1])["scrape_configs"]
-    by_chart = helm.render({**DEPLOYED, "monitoring": ON}).named("PodMonitor")["spec"]["podMetricsEndpoints"][0]
-    relabelings = {item.get("target_label"): item["source_labels"] for item in job["relabel_configs"]}
-    for item in by_chart["relabelings"]:
-        assert relabelings[item["targetLabel"]] == item["sourceLabels"]
-    assert (job["honor_labels"], relabelings["pod"]) == (True, ["__meta_kubernetes_pod_name"])
-    [port] = [item for item in job["relabel_configs"] if item.get("action") == "keep"]
-    assert port["regex"] == by_chart["port"]
-    # a promtool of a distribution may not know kubernetes_sd_configs
-    rest = {name: item for name, item in job.items() if name != "kubernetes_sd_configs"}
-    (tmp_path / "prometheus.yml").write_text(yaml.safe_dump({"scrape_configs": [rest]}))
-    promtool_says("check", "config", "prometheus.yml", folder=tmp_path)
-
-
 def play(manifests: Manifests, tests: Path, folder: Path) -> None:
     """Let promtool check the rules and play tests of them, which name the file of the rules as they like."""
     [name] = yaml.safe_load(tests.read_text())["rule_files"]
@@ -230,6 +211,12 @@ def promtool_says(*words: str, folder: Path) -> None:
         pytest.skip("alerts are NOT tested: promtool is neither on the PATH nor at $PROMTOOL (package prometheus)")
     said = subprocess.run([promtool, *words], cwd=folder, capture_output=True, text=True, check=False, timeout=60)
     assert said.returncode == 0, said.stdout + said.stderr
+
+
+def test_a_dashboard_needs_no_labels(helm: Helm) -> None:
+    """An empty mapping would be no YAML among the others."""
+    made = helm.render({**DEPLOYED, "monitoring": {"dashboard": {"enabled": True, "labels": None}}})
+    assert made.named("ConfigMap")["metadata"]["labels"].keys() >= {"app.kubernetes.io/name"}
 
 
 def test_panels_lie_beside_each_other_and_have_a_legend(monitored: Manifests) -> None:
