@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import logging
+import os
 import platform
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,11 +21,16 @@ from dra_kit.values.printable import printable
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+logger: logging.Logger = logging.getLogger(__name__)
+
 INTERRUPTED: Final = 130
 """Exit code of a command that Ctrl-C ended, as shells give it (128 + SIGINT)."""
 
 VERSION: Final = f"dra-kit {__version__} (Kubernetes {OLDEST} to {NEWEST}, Python {platform.python_version()})"
 _HELP: Final = "help"
+_ARGUMENTS: Final = "dra_kit.arguments"
+_USAGE: Final = "usage"
+"""The code of arguments that click refuses."""
 _FIRST: Final = "Begin with: dra-kit new NAME. A command tells more of itself: dra-kit COMMAND --help."
 
 COMMANDS = {
@@ -110,17 +118,62 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(sorted(COMMANDS.items()))
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep the arguments, which say how errors are to be printed."""
+        ctx.meta[_ARGUMENTS] = list(args)
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; what the user can mend is one line on stderr, without a traceback."""
+        """Run a command; an error that the user can fix is one line on stderr, without a traceback."""
+        if _logs_json(ctx.meta[_ARGUMENTS]):
+            return self._invoke_with_log(ctx)
         try:
             return super().invoke(ctx)
         except DraKitError as error:
-            text = " ".join(str(error).split())  # an author's exception may have many lines
-            click.echo(f"error: {printable(text)} [{error.code}]", err=True)
-            ctx.exit(2 if isinstance(error, ConfigurationError) else 1)
+            click.echo(f"error: {printable(_one_line(error))} [{error.code}]", err=True)
+            ctx.exit(_exit_code(error))
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)
             ctx.exit(INTERRUPTED)
+
+    def _invoke_with_log(self, ctx: click.Context) -> Any:
+        """Run a role that logs JSON: whatever ends it, and whatever Python warns of, is a line of that log."""
+        from dra_kit.process.logging import log_as_json  # other commands have no log
+
+        with log_as_json():
+            try:
+                return super().invoke(ctx)
+            except DraKitError as error:
+                logger.error("process ends", extra={"error": _one_line(error), "code": error.code})
+                ctx.exit(_exit_code(error))
+            except click.ClickException as error:
+                logger.error("process ends", extra={"error": error.format_message(), "code": _USAGE})
+                ctx.exit(error.exit_code)
+            except KeyboardInterrupt:
+                logger.warning("interrupted")
+                ctx.exit(INTERRUPTED)
+            except (click.exceptions.Exit, click.Abort):
+                raise
+            except Exception:
+                logger.exception("process ends")
+                ctx.exit(1)
+
+
+def _one_line(error: DraKitError) -> str:
+    return " ".join(str(error).split())  # an author's exception may have many lines
+
+
+def _exit_code(error: DraKitError) -> int:
+    return 2 if isinstance(error, ConfigurationError) else 1
+
+
+def _logs_json(args: Sequence[str]) -> bool:
+    """Return whether the arguments are those of a role that logs JSON, as far as they can be read."""
+    if not args or _FOLDER_OF.get(args[0]) != "roles":
+        return False
+    from dra_kit.cli.options.role_command import value_of  # other commands, and a shell that completes, need none of it
+
+    return (value_of("--log-format", args) or os.environ.get("DRA_LOG_FORMAT")) == "json"
 
 
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_FIRST)

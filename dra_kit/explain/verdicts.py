@@ -11,6 +11,7 @@ from dra_kit.allocator import Node
 from dra_kit.allocator.cluster.devices import AdvertisedDevice, AdvertisedSlice, DeviceID
 from dra_kit.allocator.requests.requests import Choice
 from dra_kit.errors import AllocationError
+from dra_kit.explain.cluster.drivers import DriverOnNode
 from dra_kit.explain.reasons import UNMATCHED, Reason
 from dra_kit.resource.v1 import AllocationResult, ResourceClaim
 
@@ -146,6 +147,7 @@ class ClaimExplanation(Struct, frozen=True):
         nearest: what would help, best first.
         remedies: what to write instead, where a selector is wrong.
         not_looked_at: what could not be read, or what it would have been too much work to look at.
+        drivers: of the devices that it has, on their node.
     """
 
     claim: ResourceClaim
@@ -156,6 +158,7 @@ class ClaimExplanation(Struct, frozen=True):
     nearest: tuple[Miss, ...] = ()
     remedies: tuple[str, ...] = ()
     not_looked_at: tuple[str, ...] = ()
+    drivers: tuple[DriverOnNode, ...] = ()
 
     @property
     def key(self) -> str:

@@ -19,7 +19,9 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import Context, ContextVar
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -28,6 +30,8 @@ from typing import Final, Literal, TextIO, get_args
 from dra_kit.errors import ConfigurationError
 from dra_kit.process.fields import plain, quoted
 from dra_kit.values.printable import printable
+
+logger: logging.Logger = logging.getLogger(__name__)
 
 LogFormat = Literal["text", "json"]
 
@@ -102,6 +106,35 @@ def configure(format: LogFormat = "text", level: str | int = "INFO", stream: Tex
     root.addHandler(handler)
     root.setLevel(level.upper() if isinstance(level, str) else level)
     quiet_libraries()
+
+
+@contextmanager
+def log_as_json(stream: TextIO | None = None) -> Iterator[None]:
+    """Log JSON from the first line of a process on: Python's warnings, and exceptions of threads and finalizers, too.
+
+    :func:`configure` sets another level later.
+
+    Args:
+        stream: standard error when absent.
+    """
+
+    def thread_failed(args: threading.ExceptHookArgs) -> None:
+        if args.exc_type is not SystemExit and args.exc_value is not None:
+            name = args.thread.name if args.thread is not None else ""
+            logger.error("thread ended by an exception", extra={"thread_": name}, exc_info=args.exc_value)
+
+    def unraisable(args: sys.UnraisableHookArgs) -> None:
+        logger.error("exception ignored", extra={"where": repr(args.object)}, exc_info=args.exc_value)
+
+    configure("json", stream=stream)
+    logging.captureWarnings(capture=True)
+    hooks = threading.excepthook, sys.unraisablehook
+    threading.excepthook, sys.unraisablehook = thread_failed, unraisable
+    try:
+        yield
+    finally:
+        threading.excepthook, sys.unraisablehook = hooks
+        logging.captureWarnings(capture=False)
 
 
 def quiet_libraries() -> None:

@@ -7,10 +7,12 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dra_kit import __version__
 from dra_kit.errors import Forbidden, NotFound
 from dra_kit.explain.cluster.cluster import Gap, missing_rules
+from dra_kit.explain.cluster.drivers import NODE_PODS
 from dra_kit.explain.cluster.objects import KINDS, Objects
 from dra_kit.kube.client import Client
 from dra_kit.kube.connection.credentials import Credentials
@@ -57,6 +59,20 @@ _ENDED: Final = ("status.phase=Succeeded", "status.phase=Failed")
 _WARNINGS_ON_PODS: Final = "regarding.kind=Pod,type=Warning"
 
 
+class Part(Struct, frozen=True):
+    """One list of objects of a kind.
+
+    Attributes:
+        namespace: whose objects; None for those of all.
+        fields: field selector.
+        labels: label selector.
+    """
+
+    namespace: str | None
+    fields: str = ""
+    labels: str = ""
+
+
 class Scope(Struct, frozen=True):
     """What to read; the API server selects it.
 
@@ -66,23 +82,29 @@ class Scope(Struct, frozen=True):
         all_events: Events of all namespaces are wanted, not only those of the one namespace.
         ended: names of pods of the namespace that are wanted even if they have ended, of which no others are read then,
             and no Events but the warnings on pods; None for all that there is.
+        only_drivers: of pods, those of the node role of drivers are enough; where they may not be read, that is no gap.
     """
 
     namespace: str
     kinds: Collection[str] = KINDS
     all_events: bool = False
     ended: Sequence[str] | None = None
+    only_drivers: bool = False
 
-    def parts(self, kind: str) -> Iterator[tuple[str | None, str]]:
-        """Yield the lists that have the objects of a kind: namespace, None for all of them, and field selector."""
-        if kind == PODS.kind and self.ended is not None:
-            yield None, _ACTIVE_PODS
-            yield from ((self.namespace, f"metadata.name={name},{phase}") for name in self.ended for phase in _ENDED)
+    def parts(self, kind: str) -> Iterator[Part]:
+        """Yield the lists that have the objects of a kind."""
+        if kind == PODS.kind and self.only_drivers:
+            yield Part(None, _ACTIVE_PODS, NODE_PODS)
+        elif kind == PODS.kind and self.ended is not None:
+            yield Part(None, _ACTIVE_PODS)
+            yield from (
+                Part(self.namespace, f"metadata.name={name},{phase}") for name in self.ended for phase in _ENDED
+            )
         elif kind == EVENTS.kind:
             namespace = None if self.all_events else self.namespace
-            yield namespace, "" if self.ended is None else _WARNINGS_ON_PODS
+            yield Part(namespace, "" if self.ended is None else _WARNINGS_ON_PODS)
         else:
-            yield None, ""
+            yield Part(None)
 
 
 async def read_live(credentials: Credentials, scope: Scope, *, alpha: bool = False) -> Objects:
@@ -116,21 +138,25 @@ async def _read(client: Client, kind: str, scope: Scope) -> tuple[list[dict[str,
         return [], None  # a release before the kind
     except Forbidden as error:
         refusal = error
+    if kind == PODS.kind and scope.only_drivers and refusal.status != _NOT_AUTHENTICATED:
+        return [], None
     if not resource.namespaced:
         return [], _gap(kind, resource, refusal)
     try:
         # those of one namespace are better than nothing
-        parts = [(scope.namespace, selector) for _, selector in parts]
+        parts = [replace(part, namespace=scope.namespace) for part in parts]
         return await _lists(client, resource, parts), _gap(kind, resource, refusal)
     except Forbidden:
         return [], _gap(kind, resource, refusal)
 
 
-async def _lists(client: Client, resource: Resource, parts: Sequence[tuple[str | None, str]]) -> list[dict[str, Any]]:
+async def _lists(client: Client, resource: Resource, parts: Sequence[Part]) -> list[dict[str, Any]]:
     return [
         item
-        for namespace, selector in parts
-        for item in (await client.list(resource, namespace, field_selector=selector)).items
+        for part in parts
+        for item in (
+            await client.list(resource, part.namespace, field_selector=part.fields, label_selector=part.labels)
+        ).items
     ]
 
 

@@ -13,6 +13,7 @@ from tests.unit.charts.options import ROWS
 from tests.unit.charts.rendering import NAMESPACE, Helm
 
 NAMESPACES = (NAMESPACE, "other")
+HOOK = "helm.sh/hook"
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +52,19 @@ def test_all_of_it_is_taken_as_it_is(prepared: Plane, helm: Helm) -> None:
 
     assert result.stderr == ""
     assert len(result.stdout.split()) == len(objects)
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_what_was_applied_has_no_difference(row: str, prepared: Plane, helm: Helm) -> None:
+    release = [item for item in helm.render(ROWS[row]).objects if HOOK not in item["metadata"].get("annotations", {})]
+    text = listed(release)
+    prepared.kubectl("apply", "-f", "-", stdin=text)
+    try:
+        # pods and others that are made meanwhile are not compared, only what was applied
+        difference = prepared.kubectl("diff", "-f", "-", stdin=text, check=False)
+        assert (difference.returncode, difference.stdout) == (0, ""), difference.stdout + difference.stderr
+    finally:
+        prepared.kubectl("delete", "--wait", "--ignore-not-found", "-f", "-", stdin=text)
 
 
 @pytest.mark.parametrize("kind", ["Job", "ServiceMonitor"])

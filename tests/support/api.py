@@ -367,9 +367,9 @@ def _selected(obj: Mapping[str, Any], selector: str) -> bool:
     for part in filter(None, selector.split(",")):
         path, _, wanted = part.partition("=")
         value: Any = obj
-        for name in path.split("."):
+        for name in path.removesuffix("!").split("."):
             value = (value or {}).get(name)
-        if (value or "") != wanted:
+        if ((value or "") == wanted) == path.endswith("!"):
             return False
     return True
 

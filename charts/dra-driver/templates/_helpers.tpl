@@ -43,7 +43,8 @@ is the chart's default (files/defaults.yaml) where it is a scalar, and empty whe
 {{- end -}}
 {{- $name -}}
 {{- else -}}
-{{- required "driverName is required: the name in dra_kit.Driver(\"...\")" .Values.driverName -}}
+{{- /* `helm lint` goes on without a required value, and then names of objects would be none */ -}}
+{{- required "driverName is required: the name in dra_kit.Driver(\"...\")" .Values.driverName | default "driver.example" -}}
 {{- end -}}
 {{- end }}
 
@@ -199,6 +200,12 @@ args:
 {{- with $values.resources }}
 resources: {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- end }}
+
+{{- /* The name for which rights and directories are made: a process whose driver has another one says so, and ends. */ -}}
+{{- define "dra-driver.driverEnv" -}}
+- name: DRA_DRIVER
+  value: {{ include "dra-driver.driverName" . | quote }}
 {{- end }}
 
 {{- define "dra-driver.loggingEnv" -}}

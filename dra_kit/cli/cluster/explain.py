@@ -31,7 +31,7 @@ NOT_GOOD: Final = 3
 UNDECIDED: Final = 4
 """Exit code of an explanation that is neither yes nor no, since not everything was looked at."""
 
-_KINDS_OF_CLAIM: Final = ("ResourceSlice", "DeviceClass", "DeviceTaintRule", "ResourceClaim", "Node")
+_KINDS_OF_CLAIM: Final = ("ResourceSlice", "DeviceClass", "DeviceTaintRule", "ResourceClaim", "Node", "Pod")
 
 _USAGE: Final = "Say what to explain: 'claim NAME', 'pod NAME', 'pod/NAME', '-f FILE', or 'claim' or 'pod' alone."
 
@@ -173,6 +173,7 @@ async def _read(options: Mapping[str, Any], wanted: Sequence[tuple[SubjectKind, 
         _KINDS_OF_CLAIM if only_claims else KINDS,
         all_events=options["all_namespaces"],
         ended=tuple(name for kind, name in wanted if kind == "pod" and name),
+        only_drivers=only_claims,
     )
     return await read_live(credentials, scope, alpha=options["alpha"]), namespace
 

@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from dra_kit.errors import ConfigurationError
+
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
+
+    from dra_kit.author.driver import Driver
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -25,6 +29,31 @@ def complete_target(ctx: click.Context, param: click.Parameter, incomplete: str)
 
     del ctx, param
     return [CompletionItem(incomplete, type="file")]
+
+
+def expected_driver(function: F) -> F:
+    """Add ``--driver``, the name that the driver of TARGET must have."""
+    return click.option(
+        "--driver", "expected", envvar="DRA_DRIVER", show_envvar=True,
+        help="name that the driver of TARGET must have: rights and directories are made for it  [default: any]",
+    )(function)  # fmt: skip
+
+
+def check_name(driver: Driver[Any, Any], expected: str | None) -> None:
+    """Check that the driver has the name for which its account and its directories were made.
+
+    Args:
+        driver: of TARGET.
+        expected: the name; None for any.
+
+    Raises:
+        ConfigurationError: it has another name.
+    """
+    if expected is not None and driver.name != expected:
+        raise ConfigurationError(
+            f"TARGET is driver {driver.name}, and --driver (DRA_DRIVER; driverName in the chart's values) says "
+            f"{expected}; set driverName to {driver.name}, or correct TARGET"
+        )
 
 
 def common(function: F) -> F:

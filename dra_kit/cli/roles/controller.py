@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from dra_kit.author.driver import Driver
-from dra_kit.cli.options.common import common, complete_target
+from dra_kit.cli.options.common import check_name, common, complete_target, expected_driver
 from dra_kit.cli.options.driver_settings import author_settings
 from dra_kit.cli.options.role_command import RoleCommand
 from dra_kit.process import logging as process_logging
@@ -44,6 +44,7 @@ from dra_kit.process import logging as process_logging
     help="ClusterRole that owns what the controller makes in the cluster, slices of no node and taint rules, so that "
     "it goes when that is deleted  [default: it stays]",
 )
+@expected_driver
 @common
 @click.pass_context
 def command(  # noqa: PLR0917 - click passes them by name
@@ -53,6 +54,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     lease_name: str | None,
     leader_election: bool,
     cluster_role: str | None,
+    expected: str | None,
     kubeconfig: Path | None,
     probe_address: str,
     log_format: Any,
@@ -65,6 +67,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     """
     del target
     driver: Driver[Any, Any] = ctx.meta["driver"]
+    check_name(driver, expected)
     process_logging.configure(log_format, log_level.upper())
     from dra_kit.controller.agent import ControllerSettings, run_controller
 

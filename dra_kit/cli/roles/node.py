@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 
 from dra_kit.author.driver import Driver
-from dra_kit.cli.options.common import common, complete_target, path
+from dra_kit.cli.options.common import check_name, common, complete_target, expected_driver, path
 from dra_kit.cli.options.driver_settings import author_settings
 from dra_kit.cli.options.role_command import RoleCommand, value_of
 from dra_kit.cli.roles.node_options import node_options, node_settings
@@ -53,6 +53,7 @@ class NodeCommand(RoleCommand):
     help="durable state; default: plugins/<driver> below the kubelet's directory",
 )
 @click.option("--dump-state", is_flag=True, help="print records, effects, epochs and what is damaged as JSON, and end")
+@expected_driver
 @common
 @click.pass_context
 def command(
@@ -63,6 +64,7 @@ def command(
     state_dir: Path | None,
     *,
     dump_state: bool,
+    expected: str | None,
     **options: Any,
 ) -> None:
     """Run TARGET on this node: answer the kubelet, prepare claims, publish devices.
@@ -74,6 +76,7 @@ def command(
     if target is not None and globs is not None:
         raise click.UsageError(f"TARGET {target} and {_GLOBS} {globs} do not go together: they name two drivers.")
     driver: Driver[Any, Any] = ctx.meta["driver"]
+    check_name(driver, expected)
     if dump_state:
         settings = NodeSettings(node_name="", kubelet_dir=options["kubelet_dir"], state_dir=state_dir)
         click.echo(json.dumps(_dumped(driver.name, settings), indent=2))

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from dra_kit.author.driver import Driver
-from dra_kit.cli.options.common import common, complete_target, path
+from dra_kit.cli.options.common import check_name, common, complete_target, path
 from dra_kit.cli.options.driver_settings import author_settings
 from dra_kit.cli.options.role_command import RoleCommand, targets_of
 from dra_kit.cli.roles.node_options import node_options, node_settings
@@ -72,6 +72,8 @@ def command(
         raise click.UsageError("Missing option '--driver' (DRA_DRIVER): the name of the driver that has ended.")
     if abandon and driver is not None:
         raise click.UsageError("--abandon and TARGET do not go together: the driver's code undoes all that it made.")
+    if driver is not None:
+        check_name(driver, name)
     author = author_settings(driver, ctx.meta.get("driver_settings", {})) if driver is not None else None
     settings = node_settings(options, state_dir=state_dir, author=author)
     process_logging.configure(options["log_format"], options["log_level"].upper())

@@ -13,7 +13,7 @@ import click
 from pydantic import BaseModel
 
 from dra_kit.author.driver import Driver
-from dra_kit.cli.options.common import common, complete_target, path
+from dra_kit.cli.options.common import check_name, common, complete_target, expected_driver, path
 from dra_kit.cli.options.driver_settings import author_settings
 from dra_kit.cli.options.role_command import RoleCommand
 from dra_kit.errors import ConfigurationError
@@ -78,6 +78,7 @@ logger: logging.Logger = logging.getLogger(__name__)
     type=path(),
     help="with --print-configuration: PEM file of the authority of the webhook's certificate",
 )
+@expected_driver
 @common
 @click.pass_context
 def command(  # noqa: PLR0917 - click passes them by name
@@ -93,6 +94,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     print_configuration: bool,
     url: str | None,
     ca_bundle: Path | None,
+    expected: str | None,
     kubeconfig: Path | None,
     probe_address: str,
     log_format: Any,
@@ -104,6 +106,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     """
     del target
     driver: Driver[Any, Any] = ctx.meta["driver"]
+    check_name(driver, expected)
     if print_configuration:
         if not url:
             raise click.UsageError("Missing option '--url': where the API server reaches the webhook.")

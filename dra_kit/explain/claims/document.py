@@ -34,6 +34,10 @@ def claim_document(explanation: ClaimExplanation) -> dict[str, Any]:
         ],
         "nodes": [_node(outcome) for outcome in explanation.nodes],
         **({"allocation": _allocation(allocation)} if allocation is not None else {}),
+        "drivers": [
+            {"driver": each.driver, "node": each.node, "presence": each.presence, "problem": each.problem}
+            for each in explanation.drivers
+        ],
     }
 
 

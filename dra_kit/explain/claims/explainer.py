@@ -9,7 +9,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from dra_kit.allocator import Allocator, Attempt, Node
-from dra_kit.allocator.requests.requests import choices_of
+from dra_kit.allocator.requests.requests import Choice, choices_of
 from dra_kit.allocator.selectors.expressions import CelEvaluator
 from dra_kit.errors import AllocationError
 from dra_kit.explain.budget import Budget, WorkSpent
@@ -18,6 +18,7 @@ from dra_kit.explain.changes.trials import Trials
 from dra_kit.explain.claims.constraints import constraint_blockers
 from dra_kit.explain.claims.hopeless import hopeless_nodes
 from dra_kit.explain.cluster.cluster import Cluster
+from dra_kit.explain.cluster.drivers import PAGE, drivers_of, is_being_removed
 from dra_kit.explain.devices.conditions import compared, conditions
 from dra_kit.explain.devices.judge import judge
 from dra_kit.explain.devices.selectors import wrong_selectors
@@ -62,7 +63,7 @@ class Explainer:
             Unsupported: Kubernetes could decide this, and dra-kit cannot.
         """
         if claim.status.allocation is not None:
-            return ClaimExplanation(claim, "allocated")
+            return ClaimExplanation(claim, "allocated", drivers=tuple(drivers_of(self.cluster, claim)))
         requests: list[Request] = []
         nodes: list[NodeOutcome] = []
         try:
@@ -94,6 +95,7 @@ class Explainer:
         """Add the blockers of a claim, and the changes that would help."""
         claim, requests = explanation.claim, explanation.requests
         blockers = list(self._errors(requests, explanation.nodes)) or list(_shortages(requests))
+        blockers[:0] = self._removed_drivers(requests)
         if not blockers:
             blockers += constraint_blockers(claim, requests, Trials(self.cluster, self._evaluator, self._budget))
         wrong, remedies = wrong_selectors(self.cluster, requests)
@@ -183,6 +185,13 @@ class Explainer:
                 advice = _ADVICE.get(error.kind)
                 yield f"{error}; {advice}" if advice else str(error)
 
+    def _removed_drivers(self, requests: Sequence[Request]) -> Iterator[str]:
+        """Name the drivers whose devices are asked for, and that an administrator is removing."""
+        named = [_named_drivers(judged.choice) for request in requests for judged in request.choices if judged.choice]
+        for driver in dict.fromkeys(driver for drivers in named for driver in drivers):
+            if is_being_removed(self.cluster, driver):
+                yield f"driver {driver} is being removed (node.undertake): it has withdrawn its devices ({PAGE})"
+
     def _missing_class(self, name: str) -> str:
         missing = f"there is no DeviceClass {name}"
         known = sorted(self.cluster.snapshot.classes)
@@ -262,20 +271,21 @@ def _silent_drivers(judged: JudgedChoice) -> str:
     """Name the drivers whose devices are asked for, and that have published none."""
     assert judged.choice is not None  # noqa: S101 - the caller looked
     heard = {verdict.driver for verdict in judged.devices}
-    found = [
-        compared(part)
-        for text in (*judged.choice.class_selectors, *judged.choice.selectors)
-        for part in conditions(text)
-    ]
+    silent = [driver for driver in _named_drivers(judged.choice) if driver not in heard]
+    if not silent:
+        return ""
+    return f": driver {' and '.join(silent)} has published nothing; is it installed, and does it run?"
+
+
+def _named_drivers(choice: Choice) -> list[str]:
+    """Return the drivers whose name the selectors of a choice compare with, in their order."""
+    found = [compared(part) for text in (*choice.class_selectors, *choice.selectors) for part in conditions(text)]
     wanted = [
         each.constant.strip("\"'")
         for each in found
         if each is not None and each.path == "device.driver" and each.sign == "=="
     ]
-    silent = [driver for driver in dict.fromkeys(wanted) if driver not in heard]
-    if not silent:
-        return ""
-    return f": driver {' and '.join(silent)} has published nothing; is it installed, and does it run?"
+    return list(dict.fromkeys(wanted))
 
 
 def _all_shortage(judged: JudgedChoice) -> str:

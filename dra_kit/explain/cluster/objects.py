@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from dra_kit.allocator import Gates
 from dra_kit.errors import ConfigurationError
 from dra_kit.explain.cluster.cluster import Cluster, Gap
+from dra_kit.explain.cluster.drivers import role_words
 from dra_kit.values.json import ObjectView
 
 KINDS: Final = (
@@ -25,7 +26,10 @@ KINDS: Final = (
 )
 """The kinds that explanations look at."""
 
-_METADATA: Final = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "labels", "ownerReferences")
+_METADATA: Final = (
+    "name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "finalizers",
+    "labels", "ownerReferences",
+)  # fmt: skip
 _ANNOTATIONS: Final = frozenset(
     {"resource.kubernetes.io/pod-claim-name", "resource.kubernetes.io/extended-resource-claim"}
 )
@@ -94,6 +98,8 @@ class Objects(Struct, frozen=True):
 def reduced(kind: str, document: ObjectView) -> dict[str, Any]:
     """Return what is saved of an object: of pods neither commands nor environments, of nodes no addresses.
 
+    Of a command, only the word is saved that says that a driver is being removed.
+
     Opaque configuration of claims and classes is saved: what devices would get is part of an explanation.
 
     Args:
@@ -143,7 +149,8 @@ def _pod_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 def _container(container: Mapping[str, Any]) -> dict[str, Any]:
     ports = [port for port in container.get("ports") or () if port.get("hostPort")]
-    return _only(container, _CONTAINER) | ({"ports": ports} if ports else {})
+    words = role_words(container)
+    return _only(container, _CONTAINER) | ({"ports": ports} if ports else {}) | ({"args": words} if words else {})
 
 
 def _pod_status(status: Mapping[str, Any]) -> dict[str, Any]:
@@ -163,6 +170,8 @@ def _container_status(entry: Mapping[str, Any]) -> dict[str, Any]:
             saved[moment] = {"waiting": _only(states["waiting"], ("reason", "message"))}
         elif "terminated" in states:
             saved[moment] = {"terminated": _only(states["terminated"], ("reason", "exitCode"))}
+        elif "running" in states:
+            saved[moment] = {"running": {}}
     return saved
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dra_kit.explain.claims.document import claim_document
+from dra_kit.explain.pods.deletion import Deletion
 from dra_kit.explain.pods.verdicts import PodExplanation
 
 
@@ -22,6 +23,7 @@ def pod_document(explanation: PodExplanation) -> dict[str, Any]:
         "rejections": {node: list(reasons) for node, reasons in (explanation.rejections or {}).items()},
         "fittingNodes": list(explanation.fitting),
         "events": list(map(str, explanation.events)),
+        **({"deletion": _deletion(explanation.deletion)} if explanation.deletion is not None else {}),
         "extendedResources": [resource.name for resource in explanation.resources if resource.by_claim],
         "resources": [resource.to_json() for resource in explanation.resources],
         "claims": [
@@ -33,4 +35,13 @@ def pod_document(explanation: PodExplanation) -> dict[str, Any]:
             }
             for claim in explanation.claims
         ],
+    }
+
+
+def _deletion(deletion: Deletion) -> dict[str, Any]:
+    return {
+        "since": deletion.since,
+        "waitsFor": list(deletion.waits_for),
+        "text": deletion.text,
+        "remedies": list(deletion.remedies),
     }

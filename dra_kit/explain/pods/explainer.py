@@ -13,8 +13,10 @@ from dra_kit.explain.budget import WorkSpent
 from dra_kit.explain.claims.disjoint import disjoint
 from dra_kit.explain.claims.explainer import Explainer
 from dra_kit.explain.cluster.cluster import model_of_claim
+from dra_kit.explain.cluster.drivers import DriverOnNode, drivers_of
 from dra_kit.explain.pods.binding import never_prepared
 from dra_kit.explain.pods.containers import devices_cannot_be_injected, failing_containers
+from dra_kit.explain.pods.deletion import deletion_of, warnings_of
 from dra_kit.explain.pods.resources import ExtendedResource, Provision, provided, provisions
 from dra_kit.explain.pods.unexamined import foreword, not_looked_at
 from dra_kit.explain.pods.verdicts import (
@@ -68,9 +70,12 @@ class _PodExplainer:
         events = tuple(self._events())
         node = str(self._pod["spec"].get("nodeName") or "")
         phase = (self._pod.get("status") or {}).get("phase")
-        if phase in _TERMINAL:
+        deleted = bool(self._pod["metadata"].get("deletionTimestamp"))
+        if phase in _TERMINAL and not (deleted and node):
             return PodExplanation(self._name, "ended", node, problems=(f"its phase is {phase}",), events=events)
         claims = [self._claim(entry) for entry in pod_claims(self._pod)]
+        if node and deleted:
+            return self._deleted(node, claims, events)
         if node:
             failing = phase == "Pending" and any(event.reason == NOT_PREPARED for event in events)
             outcome: Outcome = "not-prepared" if failing else "runs" if phase == "Running" else "scheduled"
@@ -80,11 +85,32 @@ class _PodExplainer:
                 outcome, problems = "not-running", (*containers, *self._of_devices(containers, claims))
             elif outcome != "runs" and (problems := tuple(self._never_prepared(node, claims))):
                 outcome = "bypassed"
+            problems += tuple(warnings_of(self._drivers(node, claims)))
             resources = self._resources(self._loads())
             return PodExplanation(
                 self._name, outcome, node, tuple(claims), problems, events=events, resources=resources
             )
         return self._unscheduled(claims, events)
+
+    def _deleted(self, node: str, claims: Sequence[PodClaimExplanation], events: tuple[Report, ...]) -> PodExplanation:
+        """Explain a pod that is being deleted: what its kubelet waits for."""
+        deletion = deletion_of(self._cluster, self._pod, self._drivers(node, claims))
+        assert deletion is not None  # noqa: S101 - the caller looked
+        stuck = bool(deletion.waits_for or deletion.remedies)
+        outcome: Outcome = "terminating" if stuck else "ending"
+        return PodExplanation(
+            self._name, outcome, node, tuple(claims), deletion.problems, events=events, deletion=deletion
+        )
+
+    def _drivers(self, node: str, claims: Sequence[PodClaimExplanation]) -> list[DriverOnNode]:
+        """Return the drivers whose devices the pod has, on its node."""
+        found = [
+            driver
+            for claim in claims
+            if claim.explanation is not None
+            for driver in drivers_of(self._cluster, claim.explanation.claim, node)
+        ]
+        return list({each.driver: each for each in found}.values())
 
     def _never_prepared(self, name: str, claims: Sequence[PodClaimExplanation]) -> Iterator[str]:
         node = next((each for each in self._cluster.nodes if each.name == name), Node(name))

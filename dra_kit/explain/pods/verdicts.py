@@ -7,6 +7,7 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
+from dra_kit.explain.pods.deletion import Deletion
 from dra_kit.explain.pods.resources import ExtendedResource
 from dra_kit.explain.verdicts import ClaimExplanation
 
@@ -18,7 +19,7 @@ NOT_PREPARED: Final = "FailedPrepareDynamicResources"
 
 Outcome: TypeAlias = Literal[
     "ended", "runs", "scheduled", "bypassed", "not-prepared", "not-running", "fits", "devices-fit", "unknown",
-    "waits", "does-not-fit", "error", "stopped",
+    "waits", "does-not-fit", "error", "stopped", "ending", "terminating",
 ]  # fmt: skip
 
 
@@ -71,6 +72,7 @@ class PodExplanation(Struct, frozen=True):
         resources: extended resources that it asks for.
         foreword: what is to be known first, a sentence each.
         not_looked_at: what may keep it from running all the same, in a few words each.
+        deletion: what its deletion waits for; None where it is not being deleted.
     """
 
     name: str
@@ -84,11 +86,12 @@ class PodExplanation(Struct, frozen=True):
     resources: tuple[ExtendedResource, ...] = ()
     foreword: tuple[str, ...] = ()
     not_looked_at: tuple[str, ...] = ()
+    deletion: Deletion | None = None
 
     @property
     def good(self) -> bool:
         """Whether it runs or can run."""
-        return self.outcome in {"ended", "runs", "scheduled", "fits"}
+        return self.outcome in {"ended", "runs", "scheduled", "fits", "ending"}
 
     @property
     def undecided(self) -> bool:

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from dra_kit.explain.cluster.cluster import Gap, missing_rules
+from dra_kit.explain.cluster.drivers import DriverOnNode
 from dra_kit.explain.devices.conditions import shorten
 from dra_kit.explain.text.page import Page
-from dra_kit.explain.text.places import by_place
+from dra_kit.explain.text.places import by_place, foreign_drivers, shown_reasons
 from dra_kit.explain.text.summary import counted, summarize
 from dra_kit.explain.verdicts import ClaimExplanation, DeviceVerdict, JudgedChoice, Miss, NodeOutcome, Request
 from dra_kit.resource.config import configs_for_driver
@@ -23,16 +24,25 @@ _CHOICES: Final = 3
 
 _NAMES: Final = 8
 _COLUMN: Final = 36
+_LINES: Final = 16
+"""Lines for the devices of one place that do not fit."""
 _PARAMETERS: Final = 300
 
 
-def tell_claim(page: Page, explanation: ClaimExplanation) -> None:
-    """Write the explanation of a claim: devices first, the verdict last."""
-    if explanation.claim.metadata.deletion_timestamp:
-        page.bad(f"{explanation.key} is being deleted")
+def tell_claim(page: Page, explanation: ClaimExplanation, *, of_pod: bool = False) -> None:
+    """Write the explanation of a claim: devices first, the verdict last.
+
+    Args:
+        page: to write on.
+        explanation: of the claim.
+        of_pod: it is one of a pod, which says itself how the drivers of its devices are.
+    """
+    _tell_deletion(page, explanation)
     allocation = explanation.claim.status.allocation
     if allocation is not None:
         _tell_allocated(page, explanation, allocation)
+        if not of_pod:
+            _tell_drivers(page, explanation.drivers)
         return
     for request in explanation.requests:
         for judged in request.choices:
@@ -99,7 +109,9 @@ def _tell_choice(page: Page, explanation: ClaimExplanation, request: Request, ju
     amounts = "".join(f", {name} {amount}" for name, amount in (choice.capacity or {}).items())
     of_class = f"of class {choice.device_class.metadata.name}"
     page.line(f"request {judged.name}{alternatives}: {many} {of_class}{conditions}{amounts}{admin}")
-    places = by_place(judged.devices)
+    foreign = {} if page.everything else foreign_drivers(judged)
+    devices = [verdict for verdict in judged.devices if verdict.driver not in foreign] if foreign else judged.devices
+    places = by_place(devices)
     shown = places if page.everything else places[:_PLACES]
     nodes = {node for place in shown for verdict in place.devices for node in verdict.nodes}
     picked = {
@@ -116,6 +128,8 @@ def _tell_choice(page: Page, explanation: ClaimExplanation, request: Request, ju
     if len(shown) < len(places):
         rest = sum(len(place.nodes) for place in places[len(shown) :])
         page.line(f"… and {counted(rest, 'more node')}; --all tells of them", indent=2)
+    for driver, (number, selector) in foreign.items():
+        page.line(f"✗ {counted(number, 'device')} of driver {driver}: not selected by {selector}", indent=2)
     page.line()
     page.line(summarize(judged.devices), bold=True)
 
@@ -127,8 +141,11 @@ def _tell_verdicts(page: Page, verdicts: Sequence[DeviceVerdict], picked: set[tu
             taken = any((node, *verdict.id) in picked for node in verdict.nodes)
             text = "fits, would be taken" if taken else "fits"
         else:
-            text = "; ".join(reason.text for reason in verdict.reasons)
+            text = "; ".join(reason.text for reason in shown_reasons(verdict.reasons))
         groups.setdefault((verdict.fits, text), []).append(verdict.name)
+    failing = [group for group in groups if not group[0]]
+    rest = failing[_LINES - 1 :] if len(failing) > _LINES and not page.everything else []
+    hidden = sum(len(groups.pop(group)) for group in rest)
     labels = {group: _names(page, names) for group, names in groups.items()}
     column = max((len(label) for label in labels.values() if len(label) <= _COLUMN), default=0)
     for (fits, text), label in labels.items():
@@ -138,6 +155,8 @@ def _tell_verdicts(page: Page, verdicts: Sequence[DeviceVerdict], picked: set[tu
         else:
             page.line(f"{mark} {label}", indent=4, colour=colour)
             page.line(text, indent=column + 8, colour=colour)
+    if hidden:
+        page.line(f"✗ {hidden} more devices for other reasons; --all lists them", indent=4)
 
 
 def _names(page: Page, names: Sequence[str]) -> str:
@@ -164,10 +183,28 @@ def _tell_fitting(page: Page, explanation: ClaimExplanation, fitting: Sequence[N
 def _tell_allocated(page: Page, explanation: ClaimExplanation, allocation: AllocationResult) -> None:
     page.good(f"{explanation.key} is allocated")
     _tell_results(page, allocation)
-    consumers = [f"{each.resource.removesuffix('s')} {each.name}" for each in explanation.claim.status.reserved_for]
+    consumers = _consumers(explanation)
     page.line(f"reserved for {', '.join(consumers)}" if consumers else "reserved for nobody: no pod uses it", indent=2)
     for line in _conditions(explanation):
         page.line(line, indent=2)
+
+
+def _tell_deletion(page: Page, explanation: ClaimExplanation) -> None:
+    if since := explanation.claim.metadata.deletion_timestamp:
+        consumers = _consumers(explanation)
+        waits = f", and waits for {', '.join(consumers)}, which it is reserved for" if consumers else ""
+        page.bad(f"{explanation.key} is being deleted since {since}{waits}")
+
+
+def _tell_drivers(page: Page, drivers: Sequence[DriverOnNode]) -> None:
+    for driver in drivers:
+        if driver.problem:
+            page.line(f"! {driver.driver}: {driver.problem}", colour="yellow")
+            page.line(f"→ {driver.remedy}", indent=2, colour="yellow")
+
+
+def _consumers(explanation: ClaimExplanation) -> list[str]:
+    return [f"{each.resource.removesuffix('s')} {each.name}" for each in explanation.claim.status.reserved_for]
 
 
 def _conditions(explanation: ClaimExplanation) -> Iterator[str]:

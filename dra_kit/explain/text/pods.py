@@ -27,6 +27,8 @@ _VERDICTS: Final = {
     "does-not-fit": "cannot be scheduled",
     "error": "cannot be scheduled: kube-scheduler gives up",
     "stopped": "would take too much work to explain",
+    "ending": "is being deleted since {since}, and {deletion}",
+    "terminating": "is being deleted since {since}, and {deletion}",
 }
 
 
@@ -45,6 +47,8 @@ def tell_pod(page: Page, explanation: PodExplanation) -> None:
     _tell_verdict(page, explanation)
     for problem in explanation.problems:
         page.line(problem, indent=2)
+    for remedy in explanation.deletion.remedies if explanation.deletion is not None else ():
+        page.line(f"→ {remedy}", indent=2, colour="yellow")
     if not explanation.good or explanation.outcome == "fits":
         for event in explanation.events:
             page.line(f"reported: {event}", indent=2)
@@ -55,7 +59,7 @@ def _tell_claims(page: Page, claims: Iterable[PodClaimExplanation]) -> None:
         origin = f" (from {claim.origin})" if claim.origin else ""
         page.line(f"claim {claim.entry or 'of extended resources'}{origin}", bold=True)
         if claim.explanation is not None:
-            tell_claim(page, claim.explanation)
+            tell_claim(page, claim.explanation, of_pod=True)
         elif claim.problem:
             page.bad(claim.problem)
         page.line()
@@ -65,7 +69,10 @@ def _tell_verdict(page: Page, explanation: PodExplanation) -> None:
     where = ", ".join(explanation.fitting[:3])
     if len(explanation.fitting) > 3:
         where += f" and {len(explanation.fitting) - 3} more nodes"
-    verdict = _VERDICTS[explanation.outcome].format(node=explanation.node, where=where)
+    deletion = explanation.deletion
+    since, waits = (deletion.since, deletion.text) if deletion is not None else ("", "")
+    values = {"node": explanation.node, "where": where, "since": since, "deletion": waits}
+    verdict = _VERDICTS[explanation.outcome].format(**values)
     text = f"pod {explanation.name} {verdict}"
     if explanation.undecided:
         page.undecided(text, explanation.not_looked_at)

@@ -21,7 +21,7 @@ from dra_kit.operation.checks.driver import check_driver
 from dra_kit.operation.checks.finding import Finding, has_failed, warn
 from dra_kit.operation.checks.gates import check_gates
 from dra_kit.operation.checks.kubelet import check_kubelets
-from dra_kit.operation.checks.needed import Account, Driven
+from dra_kit.operation.checks.needed import Account, Driven, needed
 from dra_kit.operation.checks.node import node_findings
 from dra_kit.operation.checks.rights import check_rights
 from dra_kit.operation.checks.runtime import containerd_findings, is_of_sandbox, runtime_findings
@@ -91,16 +91,29 @@ async def _of_cluster(client: Client, wanted: Wanted, namespace: str) -> list[Fi
         certificate=wanted.certificate,
     )
     found = [server, *await check_rights(client, wanted.account, driven)]
-    found.append(await check_gates(client, separate_counters=features.separate_counter_slices))
-    nodes, gap = await _nodes(client, wanted)
-    found += gap
+    nodes: list[Mapping[str, Any]] = []
+    if wanted.account == "user":
+        found.append(await check_gates(client, separate_counters=features.separate_counter_slices))
+    if _may_read_nodes(wanted, driven):
+        nodes, gap = await _nodes(client, wanted)
+        found += gap if wanted.account == "user" else []  # a role's missing right is among the rights
     if nodes:
         found += [*kubelet_findings(nodes), *runtime_findings(nodes)]
+    if wanted.account != "user":
+        return found  # a role may ask nothing else, and should not: what is missing for that is no right to give it
     kubelets = [node["metadata"]["name"] for node in nodes if not is_of_sandbox(node)]
     found += await check_kubelets(client, kubelets if wanted.nodes else kubelets[:_KUBELETS_ASKED])
-    if wanted.driver is not None and wanted.account == "user":  # the roles may not look at classes
+    if wanted.driver is not None:
         found += await check_driver(client, wanted.driver)
     return found
+
+
+def _may_read_nodes(wanted: Wanted, driven: Driven) -> bool:
+    """Whether a user asks, or a role that reads nodes for its own work."""
+    verb = "get" if wanted.nodes else "list"
+    return wanted.account == "user" or any(
+        (right.verb, right.group, right.resource) == (verb, "", "nodes") for right in needed(wanted.account, driven)
+    )
 
 
 async def _nodes(client: Client, wanted: Wanted) -> tuple[list[Mapping[str, Any]], list[Finding]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -21,7 +21,7 @@ from dra_kit.kube.connection.credentials import Credentials
 from dra_kit.kube.resources import NAMESPACES, Resource
 from tests.unit.charts import monitoring_kinds
 from tests.unit.charts.options import ROWS, set_paths, snapshot
-from tests.unit.charts.rendering import CHART, NAMESPACE, Helm, parsed
+from tests.unit.charts.rendering import CHART, DRIVER, NAMESPACE, Helm, Refused, parsed
 
 SCHEMA = yaml.safe_load((CHART / "values.schema.json").read_text(encoding="utf-8"))
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
@@ -66,6 +66,36 @@ def test_no_two_objects_have_one_name(helm: Helm) -> None:
 @pytest.mark.parametrize("row", ["everything", "bare"])
 def test_the_chart_is_well_formed(row: str, helm: Helm) -> None:
     helm.lint(ROWS[row])
+
+
+@pytest.mark.parametrize("values", [{}, {"driverName": DRIVER}], ids=["no values", "a name alone"])
+def test_the_chart_is_well_formed_without_the_values_that_it_requires(values: Mapping[str, Any], helm: Helm) -> None:
+    helm.lint(values)
+    if not values:
+        with pytest.raises(Refused, match="driverName is required"):
+            helm.template(values)
+
+
+def test_no_list_is_empty_since_an_api_server_does_not_store_it(helm: Helm) -> None:
+    """``kubectl diff`` would show such a list, and a new generation, for ever."""
+    empty = {
+        f"{row}: {item['kind']} {item['metadata']['name']}{place}"
+        for row, values in ROWS.items()
+        for item in helm.render(values).objects
+        for place in _empty_lists(item)
+    }
+    assert empty == set()
+
+
+def _empty_lists(value: Any, place: str = "") -> Iterator[str]:
+    if isinstance(value, dict):
+        for name, item in value.items():
+            yield from _empty_lists(item, f"{place}.{name}")
+    elif isinstance(value, list):
+        if not value:
+            yield place
+        for number, item in enumerate(value):
+            yield from _empty_lists(item, f"{place}[{number}]")
 
 
 class Cluster:

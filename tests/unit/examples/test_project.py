@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -36,7 +39,7 @@ PIZZA = Example(
     frozenset(
         {
             "Dockerfile",  # the menu
-            "Makefile",  # a story of its own; stories of failure are no manifests without findings
+            "Makefile",  # a story of its own; stories of failure are no manifests without findings; this checkout
             "README.md",
             "demo/pod.yaml",
             "deploy/values.yaml",
@@ -96,3 +99,21 @@ def test_what_the_template_does_not_make_is_where_an_author_puts_it(example: Exa
 
 def _words(path: PurePosixPath) -> set[str]:
     return {word for part in path.parts for word in part.replace("_", ".").strip(".").split(".")}
+
+
+@pytest.mark.parametrize("example", [PIZZA, GPU], ids=["pizza", "gpu"])
+def test_an_image_is_built_without_an_active_environment(example: Example, tmp_path: Path) -> None:
+    """dra-kit of this checkout is on no index: what needs it from there fails before the image is begun."""
+    for name in ("Makefile", "pyproject.toml"):
+        shutil.copy(example.folder / name, tmp_path)
+    environment = {name: text for name, text in os.environ.items() if name != "VIRTUAL_ENV"}
+    planned = subprocess.run(
+        ["make", "--dry-run", "image", "DOCKER=buildah"],  # noqa: S607 - the one of the PATH
+        cwd=tmp_path, env=environment, capture_output=True, text=True, check=True, timeout=60,
+    ).stdout.splitlines()  # fmt: skip
+
+    assert [line.split("#")[0].strip() for line in planned] == [
+        "python3 -m venv .venv",
+        ".venv/bin/python -m pip wheel --quiet --no-deps --wheel-dir wheelhouse ../..",
+        f"buildah build --tag {example.folder.name}:0.1.0 .",
+    ]

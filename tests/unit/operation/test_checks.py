@@ -24,7 +24,7 @@ from dra_kit.operation.checks.driver import driver_findings
 from dra_kit.operation.checks.finding import Finding
 from dra_kit.operation.checks.gates import check_gates
 from dra_kit.operation.checks.kubelet import kubelet_findings
-from dra_kit.operation.checks.needed import Driven, needed
+from dra_kit.operation.checks.needed import Account, Driven, needed
 from dra_kit.operation.checks.node import kubelet_root_findings, node_findings
 from dra_kit.operation.checks.rights import check_rights
 from dra_kit.operation.checks.role_process import RoleProcess, role_process
@@ -94,6 +94,10 @@ def server(**says: Any) -> Iterator[str]:
 
 
 async def client_of(address: str, tmp_path: Path) -> Client:
+    return Client(await load_credentials(kubeconfig(address, tmp_path)), user_agent="test")
+
+
+def kubeconfig(address: str, tmp_path: Path) -> Path:
     config = {
         "clusters": [{"name": "c", "cluster": {"server": address}}],
         "users": [{"name": "u", "user": {}}],
@@ -102,7 +106,7 @@ async def client_of(address: str, tmp_path: Path) -> Client:
     }
     path = tmp_path / "config"
     path.write_text(yaml.safe_dump(config))
-    return Client(await load_credentials(path), user_agent="test")
+    return path
 
 
 @pytest.mark.parametrize(
@@ -233,6 +237,66 @@ def test_the_pod_of_a_role_is_known_by_its_first_process(tmp_path: Path, words: 
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "cmdline").write_text("".join(f"{word}\0" for word in words))
     assert role_process(tmp_path) == found
+
+
+class RoleServer(Server):
+    """An API server that lets a role do what it needs, has one node, and refuses everything else."""
+
+    asked: list[str]
+    node = {
+        "metadata": {"name": "node-a"},
+        "status": {"nodeInfo": {"kubeletVersion": "v1.37.1", "containerRuntimeVersion": "containerd://2.4.2"}},
+    }
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        self.asked.append(f"GET {path}")
+        if path == "/api/v1/nodes":
+            self.answer({"kind": "NodeList", "metadata": {"resourceVersion": "1"}, "items": [self.node]})
+        elif path == "/api/v1/nodes/node-a":
+            self.answer(self.node)
+        elif path in {"/version", "/apis/resource.k8s.io"}:
+            super().do_GET()
+        else:
+            self.send_error(403)
+
+    def do_POST(self) -> None:
+        path = self.path.partition("?")[0]
+        self.asked.append(f"POST {path}")
+        if path.startswith(("/apis/authorization.k8s.io/", "/apis/authentication.k8s.io/")):
+            super().do_POST()
+        else:
+            self.send_error(403)
+
+
+@pytest.mark.parametrize(
+    ("account", "nodes"),
+    [
+        ("node", "GET /api/v1/nodes/node-a"),
+        ("undertaker", "GET /api/v1/nodes/node-a"),
+        ("controller", "GET /api/v1/nodes"),
+        ("webhook", ""),
+    ],
+)
+def test_in_the_pod_of_a_role_nothing_is_asked_that_the_role_may_not(
+    tmp_path: Path, account: Account, nodes: str
+) -> None:
+    asked: list[str] = []
+    rights = [(right.verb, right.resource) for right in needed(account, Driven(name="dra.pizza"))]
+    environment = {"DRA_NODE_NAME": "node-a"} if account in {"node", "undertaker"} else {}
+    with ThreadingHTTPServer(("127.0.0.1", 0), type("Of", (RoleServer,), {"asked": asked, "allowed": rights})) as made:
+        threading.Thread(target=made.serve_forever, daemon=True).start()
+        config = kubeconfig(f"http://127.0.0.1:{made.server_port}", tmp_path)
+        words = ["check", "--account", account, "--driver", "dra.pizza", "--kubeconfig", str(config)]
+        answer = CliRunner().invoke(cli, [*words, "--kubelet-dir", str(tmp_path / "none")], env=environment)
+        made.shutdown()
+
+    assert answer.exit_code == 0, answer.output
+    assert f"may do all that the {account} of dra.pizza needs" in answer.output
+    assert all(line.startswith("ok ") for line in answer.output.splitlines()), answer.output
+    reviews = "POST /apis/auth"
+    work = {each for each in asked if not each.startswith(reviews)} - {"GET /version", "GET /apis/resource.k8s.io"}
+    assert work == ({nodes} if nodes else set())
 
 
 async def test_a_user_who_may_not_look_is_warned(tmp_path: Path) -> None:

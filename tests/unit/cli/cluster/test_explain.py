@@ -156,7 +156,8 @@ def test_a_claim_that_is_being_deleted(tmp_path: Path) -> None:
     going = claim("lunch")
     going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
 
-    assert explained(tmp_path, going, what=("claim", "lunch"))[1].startswith("✗ default/lunch is being deleted\n")
+    text = explained(tmp_path, going, what=("claim", "lunch"))[1]
+    assert text.startswith("✗ default/lunch is being deleted since 2026-01-01T00:00:00Z\n")
 
 
 # --- manifests

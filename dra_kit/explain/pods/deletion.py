@@ -1,0 +1,122 @@
+"""Pods that are being deleted, and what their deletion waits for. Pure.
+
+The kubelet stops the containers, then asks each driver to release the pod's devices (NodeUnprepareResources), again and
+again until it has. It reports no Event when a driver does not answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from msgspec import Struct
+
+from dra_kit.explain.cluster.cluster import Cluster
+from dra_kit.explain.cluster.drivers import DriverOnNode
+from dra_kit.values.json import ObjectView
+
+_UNREACHABLE: Final = "node.kubernetes.io/unreachable"
+
+
+class Deletion(Struct, frozen=True):
+    """The deletion of a pod that has a node.
+
+    Attributes:
+        since: when it was asked for, RFC 3339.
+        waits_for: drivers that have not released the pod's devices; none while containers run, or nothing can end them.
+        text: what it waits for, a clause: ``waits for kitchen.pizza.example to release its devices``.
+        problems: why that takes long, a sentence each.
+        remedies: what to do about it.
+    """
+
+    since: str
+    waits_for: tuple[str, ...]
+    text: str
+    problems: tuple[str, ...] = ()
+    remedies: tuple[str, ...] = ()
+
+
+def deletion_of(cluster: Cluster, pod: ObjectView, drivers: Sequence[DriverOnNode]) -> Deletion | None:
+    """Return what the deletion of a pod waits for; None where nobody has deleted it.
+
+    Args:
+        cluster: of the pod.
+        pod: with its status.
+        drivers: whose devices it has, on its node.
+    """
+    metadata, node = pod["metadata"], str(pod["spec"].get("nodeName") or "")
+    if not metadata.get("deletionTimestamp"):
+        return None
+    since, problems, remedies = _since(metadata), [], []
+    if finalizers := metadata.get("finalizers"):
+        problems.append(f"then it waits for its finalizers, which their controllers remove: {', '.join(finalizers)}")
+    if gone := _without_kubelet(cluster, node):
+        remedies.append(f"start the kubelet of {node}; where it does not come back, delete the Node, and its pods go")
+        return Deletion(since, (), f"waits for the kubelet of {node}: {gone}", tuple(problems), tuple(remedies))
+    if running := list(_running(pod)):
+        return Deletion(since, (), f"waits for its containers to end: {', '.join(running)}", tuple(problems))
+    if not drivers:
+        return Deletion(since, (), "waits for the kubelet: its containers have ended", tuple(problems))
+    # a driver that works is not what it waits for where another one cannot be reached
+    waits_for = [each for each in drivers if each.problem] or list(drivers)
+    names = " and ".join(each.driver for each in waits_for)
+    text = f"waits for {names} to release its devices"
+    if len(waits_for) == 1 and waits_for[0].problem:
+        text += f": {waits_for[0].problem}"
+    else:
+        problems[:0] = [f"{each.driver}: {each.problem}" for each in waits_for if each.problem]
+    remedies += [each.remedy for each in waits_for if each.remedy]
+    if not remedies:
+        remedies.append(
+            f"`dra-kit status` in the driver's pod on {node}, and the log of that pod, say why they are not released"
+        )
+    return Deletion(
+        since, tuple(each.driver for each in waits_for), text, tuple(problems), tuple(dict.fromkeys(remedies))
+    )
+
+
+def warnings_of(drivers: Iterable[DriverOnNode]) -> Iterator[str]:
+    """Yield what is to be known of the drivers of a pod that nobody has deleted, a sentence each.
+
+    Args:
+        drivers: whose devices it has, on its node.
+    """
+    for each in drivers:
+        if each.presence == "removing":
+            yield (
+                f"{each.driver} is being removed from {each.node} (node.undertake, pod {each.pod}): what this pod has "
+                "stays until it ends, and nothing new is prepared there"
+            )
+        elif each.problem:
+            yield f"{each.driver}: {each.problem}: pods with its devices can neither start nor end there; {each.remedy}"
+
+
+def _since(metadata: ObjectView) -> str:
+    """Return when the deletion was asked for: the timestamp is when the grace period ends."""
+    ends, grace = str(metadata["deletionTimestamp"]), metadata.get("deletionGracePeriodSeconds") or 0
+    try:
+        asked = datetime.fromisoformat(ends) - timedelta(seconds=int(grace))
+    except (OverflowError, TypeError, ValueError):
+        return ends
+    return asked.isoformat().replace("+00:00", "Z")
+
+
+def _running(pod: ObjectView) -> Iterator[str]:
+    """Yield the names of containers that run."""
+    status = pod.get("status") or {}
+    for entry in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        state = entry.get("state")
+        if state is not None and not {"waiting", "terminated"} & state.keys():
+            yield str(entry.get("name", ""))
+
+
+def _without_kubelet(cluster: Cluster, name: str) -> str:
+    """Return why no kubelet ends the pods of a node; empty where nothing is known against it."""
+    if not cluster.knows_nodes:
+        return ""
+    node = cluster.find("Node", "", name)
+    if node is None:
+        return "there is no such node"
+    taints = [taint.get("key") for taint in (node.get("spec") or {}).get("taints") or ()]
+    return f"the node does not answer (taint {_UNREACHABLE})" if _UNREACHABLE in taints else ""
