@@ -215,10 +215,46 @@ readinessProbe:
 {{- define "dra-driver.hasWebhook" -}}
 {{- $certificate := .Values.webhook.certificate -}}
 {{- if and $certificate.selfMade (or $certificate.secretName $certificate.caBundle) -}}
-{{- fail "webhook.certificate.selfMade goes together with neither secretName nor caBundle: the webhook makes both" -}}
+{{- fail "webhook.certificate.selfMade goes together with neither secretName nor caBundle: the webhook makes both; set selfMade=false to use a certificate of your own" -}}
+{{- end -}}
+{{- if eq (toString $certificate.secretName) (include "dra-driver.selfMadeSecret" .) -}}
+{{- fail (printf "webhook.certificate.secretName is %s, the Secret of selfMade, which comes and goes with it: store your own certificate under another name" $certificate.secretName) -}}
 {{- end -}}
 {{- if and .Values.image.repository .Values.webhook.enabled (or $certificate.secretName $certificate.selfMade) -}}
 yes
+{{- end -}}
+{{- end }}
+
+{{- /* Where the webhook stores the certificate that it makes itself; the webhook appends -self-made to its Service's name. */ -}}
+{{- define "dra-driver.selfMadeSecret" -}}
+{{ include "dra-driver.fullname" . }}-webhook-self-made
+{{- end }}
+
+{{- /* The Secret <fullname>-webhook, as JSON, if the release that is upgraded has it in its manifest: charts up to 0.1.0 stored
+the self-made certificate there. Empty otherwise, and where helm does not talk to a cluster. */ -}}
+{{- define "dra-driver.formerSecret" -}}
+{{- if .Release.IsUpgrade -}}
+{{- $name := printf "%s-webhook" (include "dra-driver.fullname" .) -}}
+{{- $role := lookup "rbac.authorization.k8s.io/v1" "Role" .Release.Namespace $name -}}
+{{- $rules := $role.rules | default list -}}
+{{- if and $rules (has $name ((first $rules).resourceNames | default list)) -}}
+{{- with lookup "v1" "Secret" .Release.Namespace $name -}}
+{{- toJson . -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- /* Its name if it has an authority that the former release made; empty if somebody put another Secret in its place. */ -}}
+{{- define "dra-driver.formerAuthority" -}}
+{{- with include "dra-driver.formerSecret" . -}}
+{{- $secret := fromJson . -}}
+{{- $name := $secret.metadata.name -}}
+{{- $labels := $secret.metadata.labels | default dict -}}
+{{- $made := eq (get $labels "app.kubernetes.io/instance") $.Release.Name -}}
+{{- if and $made (eq $secret.type "Opaque") (ne $.Values.webhook.certificate.secretName $name) -}}
+{{ $name }}
+{{- end -}}
 {{- end -}}
 {{- end }}
 

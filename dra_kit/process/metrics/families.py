@@ -121,6 +121,11 @@ CLAIMS: Final = Family(
 REVIEW_DURATION: Final = Family(
     "dra_driver_review_duration_seconds", "histogram", "Time of an admission review.", ("result",), ("webhook",)
 )
+CERTIFICATE_EXPIRY: Final = Family(
+    "dra_driver_webhook_certificate_expiry_timestamp_seconds", "gauge",
+    "When the webhook's certificate expires: serving, and the authority of one that it made itself.",
+    ("certificate",), ("webhook",),
+)  # fmt: skip
 LEADER: Final = Family(
     "leader_election_master_status", "gauge",
     "1 in the replica that holds the Lease of that name, 0 in those that stand by; named as Kubernetes' own.",

@@ -97,7 +97,7 @@ _EVERYTHING: Final[Mapping[str, Any]] = {
         "minReadySeconds": 20,
     },
     "controller": {**_REPLICATED, "clusterPools": True, "binding": True, "taintRules": True, "extraRules": [_RULE]},
-    "webhook": {**_REPLICATED, "port": 10443, "certificate": {"selfMade": True}},
+    "webhook": {**_REPLICATED, "port": 10443, "certificate": {"selfMade": True, "job": _POD}},
 }
 _BARE: Final[Mapping[str, Any]] = {
     **DEPLOYED,
