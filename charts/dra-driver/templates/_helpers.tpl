@@ -230,30 +230,22 @@ yes
 {{ include "dra-driver.fullname" . }}-webhook-self-made
 {{- end }}
 
-{{- /* The Secret <fullname>-webhook, as JSON, if the release that is upgraded has it in its manifest: charts up to 0.1.0 stored
-the self-made certificate there. Empty otherwise, and where helm does not talk to a cluster. */ -}}
-{{- define "dra-driver.formerSecret" -}}
+{{- /* The Secret <fullname>-webhook, as JSON, if helm would delete it with the release that is upgraded and an administrator put
+it there: charts up to 0.1.0 stored the self-made certificate under this name. Empty otherwise, and where helm does not
+talk to a cluster. */ -}}
+{{- define "dra-driver.replacedSecret" -}}
 {{- if .Release.IsUpgrade -}}
 {{- $name := printf "%s-webhook" (include "dra-driver.fullname" .) -}}
 {{- $role := lookup "rbac.authorization.k8s.io/v1" "Role" .Release.Namespace $name -}}
 {{- $rules := $role.rules | default list -}}
 {{- if and $rules (has $name ((first $rules).resourceNames | default list)) -}}
 {{- with lookup "v1" "Secret" .Release.Namespace $name -}}
-{{- toJson . -}}
+{{- $self := and (eq .type "Opaque") (eq (get (.metadata.labels | default dict) "app.kubernetes.io/instance") $.Release.Name) -}}
+{{- $kept := eq (get (.metadata.annotations | default dict) "helm.sh/resource-policy") "keep" -}}
+{{- if and (not $kept) (or (not $self) (eq (toString $.Values.webhook.certificate.secretName) $name)) -}}
+{{- toJson (dict "name" $name "type" .type) -}}
 {{- end -}}
 {{- end -}}
-{{- end -}}
-{{- end }}
-
-{{- /* Its name if it has an authority that the former release made; empty if somebody put another Secret in its place. */ -}}
-{{- define "dra-driver.formerAuthority" -}}
-{{- with include "dra-driver.formerSecret" . -}}
-{{- $secret := fromJson . -}}
-{{- $name := $secret.metadata.name -}}
-{{- $labels := $secret.metadata.labels | default dict -}}
-{{- $made := eq (get $labels "app.kubernetes.io/instance") $.Release.Name -}}
-{{- if and $made (eq $secret.type "Opaque") (ne $.Values.webhook.certificate.secretName $name) -}}
-{{ $name }}
 {{- end -}}
 {{- end -}}
 {{- end }}

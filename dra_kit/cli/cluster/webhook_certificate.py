@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     help="of Service and Secret  [default: that of the credentials]",
 )
 @click.option("--configuration", help="the ValidatingWebhookConfiguration  [default: opaque-config.DRIVER]")
-@click.option("--former-secret", default="", help="a new Secret begins with the content of this one")
 @click.option(
     "--drop-bindings",
     metavar="NAME",
@@ -38,7 +37,6 @@ def command(  # noqa: PLR0917 - click passes them by name
     service: str,
     namespace: str | None,
     configuration: str | None,
-    former_secret: str,
     drop_bindings: str | None,
     kubeconfig: Path | None,
     context: str | None,
@@ -61,7 +59,7 @@ def command(  # noqa: PLR0917 - click passes them by name
         credentials = await credentials_of(kubeconfig, context)
         place = OwnCertificate(namespace=namespace or credentials.namespace or "default", service=service)
         async with Client(credentials, user_agent=f"dra-kit/{__version__} webhook-certificate") as client:
-            done = await trust.AuthorityTrust(client, place, trusting, former=former_secret).establish()
+            done = await trust.AuthorityTrust(client, place, trusting).establish()
             if drop_bindings:
                 await trust.drop_bindings(client, drop_bindings, place.namespace)
             return done

@@ -45,8 +45,6 @@ class AuthorityTrust:
         client: may get, update, create and patch the Secret, and get and patch the configuration.
         place: where the webhook keeps its certificate.
         configuration: name of the ValidatingWebhookConfiguration.
-        former: name of a Secret of the same namespace that had the authority before; a new Secret begins with its
-            content. Empty for none.
         now: the time, with a time zone.
     """
 
@@ -56,13 +54,11 @@ class AuthorityTrust:
         place: OwnCertificate,
         configuration: str,
         *,
-        former: str = "",
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._client = client
         self._names = place.names
         self._secret = CertificateSecret(client, place.namespace, place.secret)
-        self._former = CertificateSecret(client, place.namespace, former) if former else None
         self._configuration = configuration
         self._now = now
 
@@ -95,12 +91,11 @@ class AuthorityTrust:
     async def _stored(self, now: datetime) -> tuple[StoredSecret, Certificates]:
         """Return the Secret with an authority that can sign, which is made where there is none."""
         stored = await self._secret.read()
-        source = stored if stored is not None or self._former is None else await self._former.read()
-        content = source.content if source is not None else None
+        content = stored.content if stored is not None else None
         wanted = renewed_server(content, self._names, now) or content
         assert wanted is not None  # noqa: S101 - for type checkers: without one it was made
         if stored is None:
-            stored = await self._secret.create(wanted, source.metadata if source is not None else {})
+            stored = await self._secret.create(wanted, {})
         elif wanted != stored.content:
             stored = await self._secret.write(stored, wanted)
         return stored, wanted

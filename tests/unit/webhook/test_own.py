@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -60,8 +59,8 @@ def own(client: Client, now: datetime = START) -> OwnCertificates:
     return OwnCertificates(client, PLACE, now=lambda: now)
 
 
-async def trust(client: Client, now: datetime = START, *, former: str = "") -> None:
-    await AuthorityTrust(client, PLACE, CONFIGURATION, former=former, now=lambda: now).establish()
+async def trust(client: Client, now: datetime = START) -> None:
+    await AuthorityTrust(client, PLACE, CONFIGURATION, now=lambda: now).establish()
 
 
 async def stored(client: Client) -> dict[str, bytes]:
@@ -294,11 +293,6 @@ async def test_metrics_have_the_expiry_of_certificate_and_authority(
     assert (days["serving"], days["authority"] > 7000) == (89, True)
 
 
-@pytest.fixture
-def place_of_former() -> dict[str, Any]:
-    return {"name": "pizza-webhook", "labels": LABELS, "annotations": {"meta.helm.sh/release-name": "pizza"}}
-
-
 async def test_trust_is_written_into_all_webhooks_and_recorded(client: Client) -> None:
     await own(client).look()
     await trust(client)
@@ -359,19 +353,6 @@ async def test_an_upgrade_renews_an_old_authority_and_both_are_trusted(client: C
     assert during["ca.key"] != before["ca.key"]
     assert await bundles(client) == {during["ca.crt"]}
     assert (after["ca.crt"], after["tls.crt"] != during["tls.crt"]) == (during["ca.crt"], True)
-
-
-async def test_the_authority_of_a_former_secret_is_taken_over(client: Client, place_of_former: dict[str, Any]) -> None:
-    await own(client).look()
-    former = await client.get(SECRETS, PLACE.secret, "default")
-    await client.delete(SECRETS, PLACE.secret, "default")
-    await client.create(SECRETS, {"metadata": place_of_former, "type": "Opaque", "data": former["data"]}, "default")
-    await trust(client, former="pizza-webhook")
-    taken = await client.get(SECRETS, PLACE.secret, "default")
-    assert taken["data"]["ca.key"] == former["data"]["ca.key"]
-    # helm takes over no object without these
-    assert taken["metadata"]["labels"] == LABELS
-    assert taken["metadata"]["annotations"] == place_of_former["annotations"]
 
 
 async def test_a_missing_configuration_is_named(client: Client) -> None:
