@@ -239,12 +239,21 @@ class Controller(Replicated):
     extra_rules: list[PolicyRule]
 
 
+class CertificateJob(Values):
+    """What makes the API server trust a self-made certificate."""
+
+    node_selector: Labels
+    tolerations: list[Object]
+    resources: Object
+
+
 class Certificate(Values):
     """Of the webhook."""
 
     self_made: bool
     secret_name: str
     ca_bundle: Annotated[str, Field(pattern=r"^(-----BEGIN CERTIFICATE-----[\s\S]*)?$")]
+    job: CertificateJob
 
 
 class Webhook(Replicated):

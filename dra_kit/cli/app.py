@@ -54,12 +54,13 @@ COMMANDS = {
     "undertake": "end a driver on a node: release its claims and undo what is in force, with its code or without",
     "update": "bring a project that `dra-kit new` made to this release's template",
     "webhook": "run the webhook role: check opaque configuration",
+    "webhook-certificate": "make the API server trust the certificate that a webhook makes itself",
     "who": "tell who has which device: hardware, claim, pod, container",
 }
 """The first line of each command's help, by the command's name."""
 
 _FOLDERS: Final = {
-    "cluster": ("check", "drain", "explain", "snapshot", "status", "support-bundle", "who"),
+    "cluster": ("check", "drain", "explain", "snapshot", "status", "support-bundle", "webhook-certificate", "who"),
     "project": ("chart", "lint", "new", "policy", "sbom", "template", "update"),
     "roles": ("controller", "node", "undertake", "webhook"),
     "sandbox": ("dev", "sandbox"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -20,13 +21,15 @@ from dra_kit.kube.client import Client
 from dra_kit.kube.connection.credentials import Credentials, load_credentials
 from dra_kit.kube.operator.operator import OperatorThread, kopf, quiet_settings
 from dra_kit.kube.versions import discover
+from dra_kit.process.metrics.families import CERTIFICATE_EXPIRY, Reading
 from dra_kit.process.metrics.process import process_readings
 from dra_kit.process.metrics.registry import Metrics
 from dra_kit.process.probes import Check, Probes, parts_not_ready
 from dra_kit.process.supervisor import Supervisor
 from dra_kit.process.watchdog import Watchdog
 from dra_kit.webhook import handlers
-from dra_kit.webhook.certificates.own import OwnCertificate, OwnCertificates
+from dra_kit.webhook.certificates.own import OwnCertificates
+from dra_kit.webhook.certificates.secret import CertificateMissing, OwnCertificate
 from dra_kit.webhook.certificates.server_certificate import CertificateFiles, CertificateSource, ServerCertificate
 from dra_kit.webhook.configuration import WEBHOOK_ID, WEBHOOK_PATH
 from dra_kit.webhook.lanes import Lanes
@@ -98,8 +101,9 @@ async def run_webhook(
             own = OwnCertificates(client, replace(settings.own, namespace=namespace))
         watchdog = Watchdog()
         lanes = Lanes()
+        certificate = given or ServerCertificate(await _made(own))
         server = ReviewServer(
-            given or ServerCertificate(await _made(own)),
+            certificate,
             host=settings.host,
             port=settings.port,
             webhooks=[WEBHOOK_ID],
@@ -123,6 +127,7 @@ async def run_webhook(
                 ready: list[Check] = [partial(parts_not_ready, supervisor), server.not_serving]
                 metrics = Metrics()
                 metrics.read(server.readings, driver=driver.name)
+                metrics.read(partial(_expiry, certificate, own))
                 metrics.read(lambda: process_readings("webhook", client, supervisor, watchdog))
                 supervisor.add(Probes(settings.probe_address, live=[watchdog.blocked], ready=ready, metrics=metrics))
             if own is not None:
@@ -145,12 +150,23 @@ def _given(settings: WebhookSettings) -> ServerCertificate | None:
 
 
 async def _made(own: OwnCertificates | None) -> CertificateSource:
-    """Return a certificate of the webhook's own, once it is there."""
+    """Return a certificate of the webhook's own; it comes later where its Secret was deleted."""
     assert own is not None  # noqa: S101 - for type checkers: none was given
     while True:
         try:
             await own.look()
         except Conflict:  # another replica starts, too
             await asyncio.sleep(_AGAIN)
+        except CertificateMissing as error:  # to start again would not help: another replica or helm makes it again
+            logger.warning("waiting for the certificate", extra={"error": str(error), "code": error.code})
+            return own
         else:
             return own
+
+
+def _expiry(certificate: ServerCertificate, own: OwnCertificates | None) -> Iterator[Reading]:
+    """Yield when the certificates expire; from any thread."""
+    if (serving := certificate.not_after()) is not None:
+        yield CERTIFICATE_EXPIRY.of(serving, "serving")
+    if own is not None and (authority := own.authority_not_after()) is not None:
+        yield CERTIFICATE_EXPIRY.of(authority, "authority")

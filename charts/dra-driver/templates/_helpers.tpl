@@ -256,10 +256,38 @@ readinessProbe:
 {{- define "dra-driver.hasWebhook" -}}
 {{- $certificate := .Values.webhook.certificate -}}
 {{- if and $certificate.selfMade (or $certificate.secretName $certificate.caBundle) -}}
-{{- fail "webhook.certificate.selfMade goes together with neither secretName nor caBundle: the webhook makes both" -}}
+{{- fail "webhook.certificate.selfMade goes together with neither secretName nor caBundle: the webhook makes both; set selfMade=false to use a certificate of your own" -}}
+{{- end -}}
+{{- if eq (toString $certificate.secretName) (include "dra-driver.selfMadeSecret" .) -}}
+{{- fail (printf "webhook.certificate.secretName is %s, the Secret of selfMade, which comes and goes with it: store your own certificate under another name" $certificate.secretName) -}}
 {{- end -}}
 {{- if and .Values.image.repository .Values.webhook.enabled (or $certificate.secretName $certificate.selfMade) -}}
 yes
+{{- end -}}
+{{- end }}
+
+{{- /* Where the webhook stores the certificate that it makes itself; the webhook appends -self-made to its Service's name. */ -}}
+{{- define "dra-driver.selfMadeSecret" -}}
+{{ include "dra-driver.fullname" . }}-webhook-self-made
+{{- end }}
+
+{{- /* The Secret <fullname>-webhook, as JSON, if helm would delete it with the release that is upgraded and an administrator put
+it there: charts up to 0.1.0 stored the self-made certificate under this name. Empty otherwise, and where helm does not
+talk to a cluster. */ -}}
+{{- define "dra-driver.replacedSecret" -}}
+{{- if .Release.IsUpgrade -}}
+{{- $name := printf "%s-webhook" (include "dra-driver.fullname" .) -}}
+{{- $role := lookup "rbac.authorization.k8s.io/v1" "Role" .Release.Namespace $name -}}
+{{- $rules := $role.rules | default list -}}
+{{- if and $rules (has $name ((first $rules).resourceNames | default list)) -}}
+{{- with lookup "v1" "Secret" .Release.Namespace $name -}}
+{{- $self := and (eq .type "Opaque") (eq (get (.metadata.labels | default dict) "app.kubernetes.io/instance") $.Release.Name) -}}
+{{- $kept := eq (get (.metadata.annotations | default dict) "helm.sh/resource-policy") "keep" -}}
+{{- if and (not $kept) (or (not $self) (eq (toString $.Values.webhook.certificate.secretName) $name)) -}}
+{{- toJson (dict "name" $name "type" .type) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- end }}
 

@@ -49,7 +49,7 @@ class CheckCommand(RoleCommand):
 )  # fmt: skip
 @click.option(
     "--own-certificate", envvar="DRA_WEBHOOK_OWN_CERTIFICATE", show_envvar=True, default="",
-    help="of the webhook: the Secret of the certificate that it makes itself",
+    help="of the webhook: the Service for which it makes its certificate itself",
 )  # fmt: skip
 @click.option(
     "--kubelet-dir", default="/var/lib/kubelet", show_default=True, type=path(), envvar="DRA_KUBELET_DIR",
@@ -82,6 +82,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
     from dra_kit.operation.checks.all import Wanted, findings
     from dra_kit.operation.checks.finding import has_failed
+    from dra_kit.webhook.certificates.secret import self_made_secret
 
     driver: Driver[Any, Any] | None = ctx.meta.get("driver")
     if driver is not None and options["driver"] not in {None, driver.name}:
@@ -93,7 +94,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
         code=driver,
         settings=_settings(ctx, driver, account),
         account=account,
-        certificate=options["own_certificate"],
+        certificate=self_made_secret(service) if (service := options["own_certificate"]) else "",
         nodes=options["nodes"],
         kubelet_dir=kubelet_dir if kubelet_dir.is_dir() else None,
         cdi_dir=options["cdi_dir"],

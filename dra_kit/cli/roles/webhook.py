@@ -20,7 +20,7 @@ from dra_kit.errors import ConfigurationError
 from dra_kit.process import logging as process_logging
 
 if TYPE_CHECKING:
-    from dra_kit.webhook.certificates.own import OwnCertificate
+    from dra_kit.webhook.certificates.secret import OwnCertificate
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -40,20 +40,14 @@ logger: logging.Logger = logging.getLogger(__name__)
     metavar="SERVICE",
     envvar="DRA_WEBHOOK_OWN_CERTIFICATE",
     show_envvar=True,
-    help="in place of --cert and --key: make a certificate for this Service of the webhook's namespace, keep it in the "
-    "Secret of the same name, renew it, and write its authority into the ValidatingWebhookConfiguration",
-)
-@click.option(
-    "--configuration",
-    envvar="DRA_WEBHOOK_CONFIGURATION",
-    show_envvar=True,
-    help="with --own-certificate: name of the ValidatingWebhookConfiguration  [default: opaque-config.DRIVER]",
+    help="in place of --cert and --key: make a certificate for this Service of the webhook's namespace, store it in "
+    "the Secret SERVICE-self-made, and renew it; `dra-kit webhook-certificate` makes the API server trust it",
 )
 @click.option(
     "--namespace",
     envvar="DRA_NAMESPACE",
     show_envvar=True,
-    help="with --own-certificate: of Service and Secret  [default: that of the credentials]",
+    help="with --own-certificate: of this Service and its Secret  [default: that of the credentials]",
 )
 @click.option(
     "--host", default="", envvar="DRA_WEBHOOK_HOST", show_envvar=True, help="address to listen on  [default: all]"
@@ -87,7 +81,6 @@ def command(  # noqa: PLR0917 - click passes them by name
     cert: Path | None,
     key: Path | None,
     own_certificate: str | None,
-    configuration: str | None,
     namespace: str | None,
     host: str,
     port: int,
@@ -126,7 +119,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     settings = WebhookSettings(
         cert=cert,
         key=key,
-        own=_own(driver.name, own_certificate, configuration, namespace) if own_certificate else None,
+        own=_own(own_certificate, namespace) if own_certificate else None,
         host=host,
         port=port,
         kubeconfig=kubeconfig,
@@ -136,16 +129,10 @@ def command(  # noqa: PLR0917 - click passes them by name
     ctx.exit(asyncio.run(run_webhook(driver, settings)))
 
 
-def _own(driver_name: str, service: str, configuration: str | None, namespace: str | None) -> OwnCertificate:
-    from dra_kit.webhook.certificates.own import OwnCertificate
-    from dra_kit.webhook.configuration import configuration_name
+def _own(service: str, namespace: str | None) -> OwnCertificate:
+    from dra_kit.webhook.certificates.secret import OwnCertificate
 
-    return OwnCertificate(
-        namespace=namespace or "",
-        service=service,
-        secret=service,
-        configuration=configuration or configuration_name(driver_name),
-    )
+    return OwnCertificate(namespace=namespace or "", service=service)
 
 
 def _author_settings(driver: Driver[Any, Any], values: Mapping[str, object]) -> BaseModel | None:

@@ -53,7 +53,7 @@ class Driven(Struct, frozen=True, kw_only=True):
         settings: its own settings, already filled.
         namespace: where its processes run.
         release: of the API server, major and minor.
-        certificate: Service and Secret of a certificate that the webhook makes itself; empty where it is given one.
+        certificate: Secret of a certificate that the webhook makes itself; empty where it is given one.
     """
 
     name: str = ""
@@ -152,11 +152,9 @@ def _of_controller(driven: Driven) -> Iterator[Right]:
 def _of_webhook(driven: Driven) -> Iterator[Right]:
     if not driven.certificate:
         return
-    what = "its own certificate"
-    yield from _rights("", "secrets", "get update", what, name=driven.certificate, namespace=driven.namespace)
-    if driven.name:
-        group, plural = "admissionregistration.k8s.io", "validatingwebhookconfigurations"
-        yield from _rights(group, plural, "get patch", what, name=f"opaque-config.{driven.name}")
+    # never to change its ValidatingWebhookConfiguration: with that one can read all objects of the cluster
+    verbs, what = "get update create patch", "its own certificate"
+    yield from _rights("", "secrets", verbs, what, name=driven.certificate, namespace=driven.namespace)
 
 
 def _of_user(driven: Driven) -> Iterator[Right]:

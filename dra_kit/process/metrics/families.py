@@ -123,7 +123,7 @@ REVIEW_DURATION: Final = Family(
 )
 CERTIFICATE_EXPIRY: Final = Family(
     "dra_driver_webhook_certificate_expiry_timestamp_seconds", "gauge",
-    "When a certificate of the webhook expires: the one that it serves with, or its authority.",
+    "When the webhook's certificate expires: serving, and the authority of one that it made itself.",
     ("certificate",), ("webhook",),
 )  # fmt: skip
 LEADER: Final = Family(

@@ -1,7 +1,8 @@
-"""An authority of the webhook's own, the server's certificate that it signs, and when both are renewed; no I/O.
+"""An authority of the webhook's own, the server certificate that it signs, and when each is renewed; no I/O.
 
-The authority lives for ten years and signs certificates of ninety days. It is kept, so that a renewed certificate is
-trusted at once; an authority that is renewed is trusted beside the one before, until that has ended.
+The authority is valid for twenty years and signs certificates of ninety days. The running webhook renews its server
+certificate under the authority. The authority is replaced only by who may also change what the API server trusts
+(:mod:`dra_kit.webhook.certificates.trust`): the new one is trusted beside the former ones before it signs anything.
 """
 
 from __future__ import annotations
@@ -22,77 +23,129 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from msgspec import Struct
+from msgspec.structs import replace
 
-AUTHORITY_LIFE: Final = dt.timedelta(days=3650)
+AUTHORITY_LIFE: Final = dt.timedelta(days=20 * 365)
 SERVER_LIFE: Final = dt.timedelta(days=90)
 CLOCKS: Final = dt.timedelta(hours=1)
-"""How far the clocks of nodes and API server may be apart."""
-_RENEWED_AT: Final = 2 / 3  # of a life
+"""How far the clocks of nodes and API server may differ."""
+_AUTHORITY_RENEWED_AT: Final = 1 / 2  # of its life; nobody may upgrade for the other half
+_SERVER_RENEWED_AT: Final = 2 / 3
 
 
 class Certificates(Struct, frozen=True):
-    """What the Secret stores; PEM texts.
+    """The content of the Secret; PEM texts.
 
     Attributes:
         authorities: certificates of the authorities to be trusted, the one that signs last.
         authority_key: private key of the last authority.
         cert: the server's certificate.
         key: its private key.
+        trusted: the authorities that the ValidatingWebhookConfiguration was made to trust last; empty for none yet.
     """
 
     authorities: bytes
     authority_key: bytes
     cert: bytes
     key: bytes
+    trusted: bytes = b""
 
 
-def renewed(found: Certificates | None, names: Sequence[str], now: dt.datetime) -> Certificates | None:
-    """Return what the Secret is to store from now on; None where that is what was found.
-
-    A new authority signs nothing in the step in which it is made: it has to be trusted first. Only where nothing
-    usable was found both are made at once.
+def is_sound(found: Certificates, now: dt.datetime) -> bool:
+    """Return whether the authority can sign: it is readable, its key belongs to it, and it has not expired.
 
     Args:
-        found: what is kept; None for nothing.
+        found: what is stored.
+        now: with a time zone.
+    """
+    try:
+        authority = x509.load_pem_x509_certificates(found.authorities)[-1]
+        fits = authority.public_key() == _loaded_key(found.authority_key).public_key()
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        return False
+    return fits and authority.not_valid_after_utc > now
+
+
+def is_trusted(found: Certificates) -> bool:
+    """Return whether the authority that signs is among those that the API server was made to trust."""
+    try:
+        authority = x509.load_pem_x509_certificates(found.authorities)[-1]
+        return authority in x509.load_pem_x509_certificates(found.trusted)
+    except ValueError:
+        return False
+
+
+def preferred(stored: Certificates | None, held: Certificates | None, now: dt.datetime) -> Certificates | None:
+    """Return which of two contents counts; None where neither can sign.
+
+    One that the API server trusts comes before one that it does not trust; then what is stored comes first.
+
+    Args:
+        stored: content of the Secret; None for nothing readable.
+        held: what this process read or wrote last; None for nothing.
+        now: with a time zone.
+    """
+    sound = [each for each in (stored, held) if each is not None and is_sound(each, now)]
+    return next((each for each in sound if is_trusted(each)), next(iter(sound), None))
+
+
+def renewed_server(found: Certificates | None, names: Sequence[str], now: dt.datetime) -> Certificates | None:
+    """Return what to store instead, with a server certificate that is valid; None where nothing is due.
+
+    The authority stays. Only where there is none that can sign, a new one is made; nothing trusts that one yet.
+
+    Args:
+        found: what is stored; None for nothing.
         names: DNS names of the server.
         now: with a time zone.
     """
-    if found is None or not _is_usable(found, now):
+    if found is None or not is_sound(found, now):
         authority, authority_key = _new_authority(names[0], now)
         cert, key = _new_server(authority, authority_key, names, now)
         return Certificates(_pem(authority), _key_pem(authority_key), cert, key)
+    authority = x509.load_pem_x509_certificates(found.authorities)[-1]
+    if _is_good(found, authority, names, now):
+        return None
+    cert, key = _new_server(authority, _loaded_key(found.authority_key), names, now)
+    return replace(found, cert=cert, key=key)
+
+
+def renewed_authority(found: Certificates, names: Sequence[str], now: dt.datetime) -> Certificates | None:
+    """Return what to store instead, with a new authority beside the former ones; None where it is not due.
+
+    The server certificate stays: the former authority, which signed it, remains trusted until it expires. What is
+    returned may be stored only when the API server trusts all its authorities.
+
+    Args:
+        found: what is stored; its authority can sign.
+        names: DNS names of the server.
+        now: with a time zone.
+    """
     authorities = x509.load_pem_x509_certificates(found.authorities)
-    if _is_due(authorities[-1], now):
-        authority, authority_key = _new_authority(names[0], now)
-        trusted = [item for item in authorities if item.not_valid_after_utc > now]
-        pems = b"".join(map(_pem, [*trusted, authority]))
-        return Certificates(pems, _key_pem(authority_key), found.cert, found.key)
-    server = x509.load_pem_x509_certificate(found.cert)
-    if _is_due(server, now) or _names_of(server) != set(names) or not _is_signed_by(server, authorities[-1]):
-        authority_key = _loaded_key(found.authority_key)
-        cert, key = _new_server(authorities[-1], authority_key, names, now)
-        return Certificates(found.authorities, found.authority_key, cert, key)
-    return None
+    if not _is_due(authorities[-1], now, _AUTHORITY_RENEWED_AT):
+        return None
+    authority, authority_key = _new_authority(names[0], now)
+    trusted = [item for item in authorities if item.not_valid_after_utc > now]
+    return replace(found, authorities=b"".join(map(_pem, [*trusted, authority])), authority_key=_key_pem(authority_key))
 
 
-def _is_usable(found: Certificates, now: dt.datetime) -> bool:
-    """Return whether it can be read, its keys belong to it, and nothing of it has ended."""
+def _is_good(found: Certificates, authority: x509.Certificate, names: Sequence[str], now: dt.datetime) -> bool:
+    """Return whether the server certificate need not be renewed."""
     try:
-        authorities = x509.load_pem_x509_certificates(found.authorities)
         server = x509.load_pem_x509_certificate(found.cert)
-        pairs = ((authorities[-1], _loaded_key(found.authority_key)), (server, _loaded_key(found.key)))
-        if any(cert.public_key() != key.public_key() for cert, key in pairs):
+        if server.public_key() != _loaded_key(found.key).public_key():
             return False
     except (ValueError, TypeError, UnsupportedAlgorithm):
         return False
-    return server.not_valid_after_utc > now and any(
-        item.not_valid_after_utc > now and _is_signed_by(server, item) for item in authorities
-    )
+    if not _is_signed_by(server, authority) or _names_of(server) != set(names) or server.not_valid_after_utc <= now:
+        return False
+    # at the end of the authority's life a new one would be valid no longer
+    return not _is_due(server, now, _SERVER_RENEWED_AT) or server.not_valid_after_utc >= authority.not_valid_after_utc
 
 
-def _is_due(cert: x509.Certificate, now: dt.datetime) -> bool:
+def _is_due(cert: x509.Certificate, now: dt.datetime, share: float) -> bool:
     begin, end = cert.not_valid_before_utc, cert.not_valid_after_utc
-    return now >= begin + (end - begin) * _RENEWED_AT
+    return now >= begin + (end - begin) * share
 
 
 def _is_signed_by(cert: x509.Certificate, authority: x509.Certificate) -> bool:
@@ -106,17 +159,17 @@ def _is_signed_by(cert: x509.Certificate, authority: x509.Certificate) -> bool:
 def _names_of(cert: x509.Certificate) -> set[str]:
     try:
         names = cert.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except (x509.ExtensionNotFound, x509.DuplicateExtension, ValueError):  # somebody else made it
+    except (x509.ExtensionNotFound, x509.DuplicateExtension, ValueError):  # the webhook did not make it
         return set()
     return set(names.get_values_for_type(x509.DNSName))
 
 
 def _new_authority(name: str, now: dt.datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     key = ec.generate_private_key(ec.SECP256R1())
-    # the date tells it from the one before, which is trusted, too
+    # the date distinguishes it from the one before, which is trusted, too
     title = f"{name[:40]} authority {now:%Y-%m-%d}"
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, title)])
-    builder = _builder(subject, subject, key, now, AUTHORITY_LIFE)
+    builder = _builder(subject, subject, key, now, now + AUTHORITY_LIFE)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     builder = builder.add_extension(_usage(signs=True), critical=True)
     builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
@@ -128,7 +181,8 @@ def _new_server(
 ) -> tuple[bytes, bytes]:
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
-    builder = _builder(subject, authority.subject, key, now, SERVER_LIFE)
+    end = min(now + SERVER_LIFE, authority.not_valid_after_utc)
+    builder = _builder(subject, authority.subject, key, now, end)
     alternatives = x509.SubjectAlternativeName([x509.DNSName(name) for name in names])
     builder = builder.add_extension(alternatives, critical=False)
     builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -144,7 +198,7 @@ def _builder(
     issuer: x509.Name,
     key: ec.EllipticCurvePrivateKey,
     now: dt.datetime,
-    life: dt.timedelta,
+    end: dt.datetime,
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
@@ -153,7 +207,7 @@ def _builder(
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - CLOCKS)
-        .not_valid_after(now + life)
+        .not_valid_after(end)
     )
 
 
@@ -174,7 +228,7 @@ def _usage(*, signs: bool) -> x509.KeyUsage:
 def _loaded_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
     key = load_pem_private_key(pem, None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise TypeError("a key of another kind")
+        raise TypeError("not an elliptic curve key")
     return key
 
 

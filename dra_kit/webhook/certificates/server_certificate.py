@@ -5,17 +5,24 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from dra_kit.errors import ConfigurationError
+
+_SEQUENCE: Final = 0x30
+_VERSION: Final = 0xA0
+_UTC_TIME: Final = 0x17
 
 
 class CertificateSource(Protocol):
     """Where certificate and key come from; ``str()`` names it in errors."""
 
-    def read(self) -> tuple[bytes, bytes]:
+    def read(self) -> tuple[bytes, bytes] | None:
         """Return the certificate with its chain and the unencrypted key, in PEM; called in a thread.
+
+        None where they are not there yet and will be later; nobody is served until then.
 
         Raises:
             ConfigurationError: they cannot be read.
@@ -56,9 +63,15 @@ class ServerCertificate:
     def __init__(self, source: CertificateSource) -> None:
         self._source = source
         self._loaded = source.read()
-        self._check(self._loaded)
         self.context: ssl.SSLContext = _context()
-        _load(self.context, self._loaded)
+        if self._loaded is not None:
+            self._check(self._loaded)
+            _load(self.context, self._loaded)
+
+    def not_after(self) -> float | None:
+        """Return when the certificate in use expires, in seconds since 1970; from any thread."""
+        loaded = self._loaded
+        return None if loaded is None else not_after(loaded[0])
 
     async def refresh(self) -> bool:
         """Read them again; new connections get what they hold now. Called in the loop that takes connections.
@@ -79,7 +92,7 @@ class ServerCertificate:
 
     def _read_new(self) -> tuple[bytes, bytes] | None:
         found = self._source.read()
-        if found == self._loaded:
+        if found is None or found == self._loaded:
             return None
         self._check(found)
         return found
@@ -94,6 +107,42 @@ class ServerCertificate:
                 f"webhook certificate {self._source} cannot be used ({reason}): "
                 "give a PEM certificate and the unencrypted PEM key that belongs to it"
             ) from error
+
+
+def not_after(pem: bytes) -> float | None:
+    """Return when the first certificate of a PEM text expires, in seconds since 1970; None for what is not one.
+
+    Without the package ``cryptography``, which an image whose webhook is given its certificate need not have.
+    """
+    try:
+        begin = pem.index(b"-----BEGIN CERTIFICATE-----")
+        end = pem.index(b"-----END CERTIFICATE-----", begin) + len(b"-----END CERTIFICATE-----")
+        # RFC 5280: Certificate ::= SEQUENCE { tbsCertificate SEQUENCE { version, serialNumber, signature, issuer,
+        # validity SEQUENCE { notBefore, notAfter } ...
+        _, certificate, _ = _der(ssl.PEM_cert_to_DER_cert(pem[begin:end].decode("ascii")))
+        _, fields, _ = _der(certificate)
+        tag, _, after_version = _der(fields)
+        rest = after_version if tag == _VERSION else fields
+        for _ in range(3):
+            _, _, rest = _der(rest)
+        tag, validity, _ = _der(rest)
+        _, _, rest = _der(validity)
+        kind, text, _ = _der(rest)
+        if tag != _SEQUENCE:
+            return None
+        form = "%y%m%d%H%M%SZ" if kind == _UTC_TIME else "%Y%m%d%H%M%SZ"
+        return datetime.strptime(text.decode("ascii"), form).replace(tzinfo=UTC).timestamp()
+    except (ValueError, IndexError):
+        return None
+
+
+def _der(data: bytes) -> tuple[int, bytes, bytes]:
+    """Return tag and content of the first element of some DER, and what follows it."""
+    tag, length, begin = data[0], data[1], 2
+    if length & 0x80:
+        begin += length & 0x7F
+        length = int.from_bytes(data[2:begin], "big")
+    return tag, data[begin : begin + length], data[begin + length :]
 
 
 def _content(path: Path, what: str) -> bytes:

@@ -114,7 +114,7 @@ _EVERYTHING: Final[Mapping[str, Any]] = {
         "taintRules": True,
         "extraRules": [_RULE],
     },
-    "webhook": {**_REPLICATED, "port": 10443, "certificate": {"selfMade": True}},
+    "webhook": {**_REPLICATED, "port": 10443, "certificate": {"selfMade": True, "job": _POD}},
 }
 _BARE: Final[Mapping[str, Any]] = {
     **DEPLOYED,

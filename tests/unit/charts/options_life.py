@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import dra_kit as dra
@@ -18,12 +18,14 @@ from dra_kit.kube.client import Client
 from dra_kit.kube.connection.connection import Connection
 from dra_kit.kube.connection.credentials import Credentials
 from dra_kit.kube.events import EventRecorder
-from dra_kit.kube.resources import DEVICE_TAINT_RULES, NAMESPACES, NODES, RESOURCE_SLICES
+from dra_kit.kube.resources import DEVICE_TAINT_RULES, NAMESPACES, NODES, RESOURCE_SLICES, SECRETS
 from dra_kit.node.objects.keeper import ClusterObjects
 from dra_kit.node.policy.watched import Watched
 from dra_kit.node.server_facts import ServerFacts
 from dra_kit.sandbox.driver.accounts import RoleAccounts, install
-from dra_kit.webhook.certificates.own import OwnCertificate, OwnCertificates
+from dra_kit.webhook.certificates.own import OwnCertificates
+from dra_kit.webhook.certificates.secret import OwnCertificate
+from dra_kit.webhook.certificates.trust import AuthorityTrust, drop_bindings
 from tests.unit.charts.rendering import NAMESPACE, Manifests
 from tests.unit.charts.rights import Audit, Right
 from tests.unit.controller.cluster import DRIVER, allocate, conditions_of, following, made_claim, running
@@ -127,12 +129,20 @@ def _device(taint_rule: Any) -> str:
 
 
 async def certificate(world: World) -> None:
-    """Make one and have it trusted."""
+    """Make one, and make it again after somebody deleted it."""
     name = f"{world.name}-webhook"
-    place = OwnCertificate(
-        namespace=NAMESPACE, service=name, secret=name, configuration=f"opaque-config.{DRIVER}"
-    )  # fmt: skip
-    await OwnCertificates(world.client, place).look()
+    certificates = OwnCertificates(world.client, OwnCertificate(namespace=NAMESPACE, service=name))
+    await certificates.look()
+    await world.admin.delete(SECRETS, f"{name}-self-made", NAMESPACE)
+    await certificates.look()
+
+
+async def trust(world: World) -> None:
+    """Have the certificate trusted, also where somebody deleted it; then give up all rights."""
+    place = OwnCertificate(namespace=NAMESPACE, service=f"{world.name}-webhook")
+    await world.admin.delete(SECRETS, place.secret, NAMESPACE)
+    await AuthorityTrust(world.client, place, f"opaque-config.{world.name}.example").establish()
+    await drop_bindings(world.client, f"{world.name}-webhook-certificate", NAMESPACE)
 
 
 async def guard(world: World) -> None:
@@ -183,11 +193,13 @@ class Option:
         role: that gets them.
         work: what they are for.
         given: the values that choose it.
+        beside: roles that get rights by the same values, and the option that these rights are of.
     """
 
     role: str
     work: Callable[[World], Awaitable[None]]
     given: Mapping[str, Any]
+    beside: Mapping[str, str] = field(default_factory=dict)
 
     def account(self, name: str) -> str:
         """The account of the role, in a release with this name."""
@@ -207,11 +219,20 @@ OPTIONS: Mapping[str, Option] = {
     "objects": Option("node", objects, {"node": account_rules([Menu], None)}),
     "recipes": Option("node", recipes, {"node": account_rules([Recipe], None)}),
     "watched": Option("node", watched, {"node": {"extraRules": _WATCHED.rules()}}),
-    "certificate": Option("webhook", certificate, {"webhook": {"certificate": {"selfMade": True}}}),
+    "certificate": Option(
+        "webhook", certificate, {"webhook": {"certificate": {"selfMade": True}}}, {"webhook-certificate": "trust"}
+    ),
+    "trust": Option(
+        "webhook-certificate",
+        trust,
+        {"driverName": "trust.example", "webhook": {"certificate": {"selfMade": True}}},
+        {"webhook": "certificate"},
+    ),
     "guard": Option("drain-guard", guard, {"drainGuard": {"enabled": True}}),
 }
 _OBJECTS: list[Right] = [("", "configmaps", verb) for verb in ("get", "create", "patch", "delete")]
 _OWNER: Right = ("rbac.authorization.k8s.io", "clusterroles", "get")
+_SECRET: list[Right] = [("", "secrets", verb) for verb in ("get", "update", "create", "patch")]
 ALLOWED: Mapping[str, list[Right]] = {
     "pools": [*(("resource.k8s.io", "resourceslices", verb) for verb in ("watch", "create", "update")), _OWNER],
     "binding": [
@@ -226,11 +247,13 @@ ALLOWED: Mapping[str, list[Right]] = {
     "objects": _OBJECTS,
     "recipes": [*_OBJECTS, ("", "configmaps", "list")],
     "watched": [("scheduling.k8s.io", "priorityclasses", verb) for verb in ("list", "watch")],
-    "certificate": [
-        ("", "secrets", "get"),
-        ("", "secrets", "update"),
+    "certificate": _SECRET,
+    "trust": [
+        *_SECRET,
         ("admissionregistration.k8s.io", "validatingwebhookconfigurations", "get"),
         ("admissionregistration.k8s.io", "validatingwebhookconfigurations", "patch"),
+        ("rbac.authorization.k8s.io", "rolebindings", "delete"),
+        ("rbac.authorization.k8s.io", "clusterrolebindings", "delete"),
     ],
     "guard": [("resource.k8s.io", "resourceclaims", "list")],
 }

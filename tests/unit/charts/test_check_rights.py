@@ -36,7 +36,7 @@ def given(manifests: Manifests, account: str) -> set[Asked]:
         ("node", {}, None, ""),
         ("controller", {}, None, ""),
         ("controller", {"controller": PARTS}, whole(DRIVER), ""),
-        ("webhook", {"webhook": {"certificate": {"selfMade": True}}}, None, f"{RELEASE}-webhook"),
+        ("webhook", {"webhook": {"certificate": {"selfMade": True}}}, None, f"{RELEASE}-webhook-self-made"),
         ("webhook", {"webhook": {"certificate": {"secretName": "given"}}}, None, ""),
     ],
 )

@@ -195,10 +195,11 @@ def test_an_option_gives_the_rights_that_it_needs(name: str, option: Option, opt
 @pytest.mark.parametrize(("name", "option"), ADDED)
 def test_an_option_gives_no_other_rights(name: str, option: Option, options: OptionsLife, plain: Manifests) -> None:
     made = options.manifests[name]
-    for role in (*ROLES, "drain-guard"):
+    for role in (*ROLES, "drain-guard", "webhook-certificate"):
         before = list(granted(plain, f"plain-{role}"))
         added = [right for right in granted(made, f"{name}-{role}") if right not in before]
-        assert sorted(added) == sorted(ALLOWED[name] if role == option.role else []), role
+        giving = name if role == option.role else option.beside.get(role, "")
+        assert sorted(added) == sorted(ALLOWED.get(giving, [])), role
 
 
 NEEDED = [(name, *right) for name, rights in ALLOWED.items() for right in rights]
@@ -218,7 +219,8 @@ def test_without_a_right_of_an_option_something_is_refused(
 
 NAMED: dict[str, Any] = {
     "pools": {"clusterroles"}, "taints": {"clusterroles"}, "binding": {"resourceclaims/driver"},
-    "certificate": {"secrets", "validatingwebhookconfigurations"},
+    "certificate": {"secrets"},
+    "trust": {"secrets", "validatingwebhookconfigurations", "rolebindings", "clusterrolebindings"},
 }  # fmt: skip
 
 

@@ -144,7 +144,7 @@ async def test_an_api_server_takes_all_of_it(cluster: Cluster, helm: Helm) -> No
 
 @pytest.mark.parametrize("kind", ["DaemonSet", "Job", "PodMonitor"])
 async def test_a_field_that_there_is_not_would_be_told(kind: str, cluster: Cluster, helm: Helm) -> None:
-    item = copy.deepcopy(helm.render(ROWS["everything"]).named(kind))
+    item = copy.deepcopy(next(each for each in helm.render(ROWS["everything"]).objects if each["kind"] == kind))
     place = item["spec"]["template"]["spec"] if "template" in item["spec"] else item["spec"]
     place["hostNetwrok"] = True
 

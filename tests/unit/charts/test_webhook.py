@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 import yaml
 
 from dra_kit.apiserver.server import ApiServer
-from dra_kit.errors import KubeError
-from dra_kit.kube.client import Client
+from dra_kit.errors import Forbidden, KubeError
+from dra_kit.kube.client import APPLY, JSON_PATCH, Client
 from dra_kit.kube.connection.connection import Connection
 from dra_kit.kube.connection.credentials import Credentials
-from dra_kit.kube.resources import DEVICE_CLASSES, VALIDATING_WEBHOOK_CONFIGURATIONS
+from dra_kit.kube.resources import DEVICE_CLASSES, NAMESPACES, SECRETS, VALIDATING_WEBHOOK_CONFIGURATIONS
+from dra_kit.sandbox.driver.accounts import RoleAccounts, install
+from dra_kit.webhook.certificates.secret import self_made_secret
 from dra_kit.webhook.configuration import ServiceReference, validating_webhook_configuration
-from tests.unit.charts.rendering import DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm, Refused
+from tests.unit.charts.options import ROWS
+from tests.unit.charts.rendering import DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm, Manifests, Refused
 
 PEM = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 
@@ -210,6 +214,8 @@ def test_an_only_replica_can_be_evicted(webhook: dict[str, Any], helm: Helm) -> 
 
 
 SELF_MADE: dict[str, Any] = {**DEPLOYED, "webhook": {"certificate": {"selfMade": True}}}
+SECRET = f"{RELEASE}-webhook-self-made"
+JOB = f"{RELEASE}-webhook-certificate"
 
 
 def test_a_webhook_that_makes_its_certificate_reads_no_files(helm: Helm) -> None:
@@ -221,24 +227,192 @@ def test_a_webhook_that_makes_its_certificate_reads_no_files(helm: Helm) -> None
     assert not {"volumes", "volumeMounts"} & {*manifests.pod("webhook"), *manifests.container("webhook")}
 
 
-def test_it_may_write_its_own_secret_and_have_it_trusted_and_nothing_else(helm: Helm) -> None:
+def test_the_webhook_may_write_its_own_secret_and_nothing_else(helm: Helm) -> None:
     manifests = helm.render(SELF_MADE)
 
     name = f"{RELEASE}-webhook"
-    assert "data" not in manifests.named("Secret")
-    assert manifests.named("Secret")["metadata"]["name"] == name
+    assert self_made_secret(name) == SECRET
+    assert "data" not in manifests.named("Secret", SECRET)
     assert manifests.named("Role", name)["rules"] == [
-        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": [name], "verbs": ["get", "update"]}
-    ]
-    configuration = manifests.named("ValidatingWebhookConfiguration")["metadata"]["name"]
-    assert manifests.named("ClusterRole", name)["rules"] == [
         {
-            "apiGroups": ["admissionregistration.k8s.io"],
-            "resources": ["validatingwebhookconfigurations"],
-            "resourceNames": [configuration],
-            "verbs": ["get", "patch"],
+            "apiGroups": [""],
+            "resources": ["secrets"],
+            "resourceNames": [SECRET],
+            "verbs": ["get", "update", "create", "patch"],
         }
     ]
+    assert name not in manifests.names("ClusterRole")
+
+
+def secret(name: str, kind: str = "Opaque", **annotations: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "namespace": NAMESPACE, "annotations": annotations},
+        "type": kind,
+    }
+
+
+async def installed(manifests: Manifests, server: ApiServer, admin: Client) -> None:
+    """Create what decides about rights."""
+    kinds = {"ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}
+    kinds |= {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "ValidatingWebhookConfiguration"}
+    objects = [item for item in manifests.objects if item["kind"] in kinds]
+    await admin.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    await install(RoleAccounts(namespace=NAMESPACE, node="", controller="", webhook="", objects=objects), server, admin)
+
+
+async def test_the_webhook_creates_its_secret_by_apply_under_no_other_name_or_type(helm: Helm) -> None:
+    async with ApiServer() as server, Client(Credentials(Connection(server.url)), user_agent="tests/1") as admin:
+        await installed(helm.render(SELF_MADE), server, admin)
+        token = server.token(NAMESPACE, f"{RELEASE}-webhook")
+        async with Client(Credentials(Connection(server.url, f"Bearer {token}")), user_agent="tests/1") as webhook:
+
+            async def apply(body: dict[str, Any]) -> None:
+                name = body["metadata"]["name"]
+                await webhook.patch(SECRETS, name, body, NAMESPACE, content_type=APPLY, field_manager="me", force=True)
+
+            with pytest.raises(Forbidden):
+                await webhook.create(SECRETS, secret(SECRET))
+            with pytest.raises(Forbidden):
+                await apply(secret("other"))
+            # it would get the token of another account
+            account = {"kubernetes.io/service-account.name": f"{RELEASE}-controller"}
+            with pytest.raises(Forbidden, match=f"may write only Secret {SECRET}, of type Opaque"):
+                await apply(secret(SECRET, "kubernetes.io/service-account-token", **account))
+            await apply(secret(SECRET))
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_no_account_that_lasts_may_change_a_webhook_configuration(row: str, helm: Helm) -> None:
+    """Who may can have the API server send it every object that is written, such as all Secrets."""
+    rules = [
+        rule
+        for item in helm.render(ROWS[row]).objects
+        if item["kind"] in {"ClusterRole", "Role"} and "helm.sh/hook" not in annotations_of(item)
+        for rule in item["rules"]
+    ]
+    assert rules
+    assert not {group for rule in rules for group in rule["apiGroups"]} & {"admissionregistration.k8s.io", "*"}
+
+
+def annotations_of(item: Any) -> Mapping[str, str]:
+    annotations: Mapping[str, str] = item["metadata"].get("annotations") or {}
+    return annotations
+
+
+async def test_the_webhook_cannot_have_secrets_sent_to_it(helm: Helm) -> None:
+    spy = {
+        "name": f"spy.opaque-config.{DRIVER}",
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "failurePolicy": "Ignore",
+        "clientConfig": {"url": "https://127.0.0.1:28443/"},
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["secrets"]}],
+    }
+    manifests = helm.render(SELF_MADE)
+    lasting = manifests.names("ServiceAccount") - {JOB, f"{RELEASE}-drain-guard"}
+    async with ApiServer() as server, Client(Credentials(Connection(server.url)), user_agent="tests/1") as admin:
+        await installed(manifests, server, admin)
+        for account in lasting:
+            token = server.token(NAMESPACE, account)
+            async with Client(Credentials(Connection(server.url, f"Bearer {token}")), user_agent="tests/1") as attacker:
+                with pytest.raises(Forbidden):
+                    await attacker.patch(
+                        VALIDATING_WEBHOOK_CONFIGURATIONS,
+                        f"opaque-config.{DRIVER}",
+                        [{"op": "add", "path": "/webhooks/-", "value": spy}],
+                        content_type=JSON_PATCH,
+                    )
+    assert lasting == {f"{RELEASE}-{role}" for role in ("node", "controller", "webhook")}
+
+
+def hooks(manifests: Manifests) -> list[Any]:
+    """The objects of the Job that establishes trust."""
+    return [
+        item
+        for item in manifests.objects
+        if item["metadata"]["labels"].get("app.kubernetes.io/component") == "webhook-certificate"
+    ]
+
+
+def test_who_establishes_trust_exists_during_a_hook_only(helm: Helm) -> None:
+    found = hooks(helm.render(SELF_MADE))
+
+    kinds = [item["kind"] for item in found]
+    assert sorted(kinds) == ["ClusterRole", "ClusterRoleBinding", "Job", "Role", "RoleBinding", "ServiceAccount"]
+    for item in found:
+        annotations = annotations_of(item)
+        # also after a rollback, which may take the authority of another certificate away
+        assert annotations["helm.sh/hook"] == "post-install,post-upgrade,post-rollback"
+        policy = annotations["helm.sh/hook-delete-policy"]
+        assert policy == "before-hook-creation,hook-succeeded,hook-failed"
+        assert annotations.get("helm.sh/hook-weight") == (None if item["kind"] == "Job" else "-1")
+
+
+def test_the_job_names_what_the_chart_installs(helm: Helm) -> None:
+    manifests = helm.render(SELF_MADE)
+
+    job = next(item for item in hooks(manifests) if item["kind"] == "Job")["spec"]["template"]["spec"]
+    [container] = job["containers"]
+    assert job["serviceAccountName"] == JOB
+    assert container["args"] == [
+        "webhook-certificate",
+        f"--driver={DRIVER}",
+        f"--service={manifests.named('Service')['metadata']['name']}",
+        f"--namespace={NAMESPACE}",
+        f"--drop-bindings={JOB}",
+    ]
+    assert manifests.named("ClusterRoleBinding", JOB)["roleRef"]["name"] == JOB
+    configuration = manifests.named("ValidatingWebhookConfiguration")["metadata"]["name"]
+    [rule, _] = manifests.named("ClusterRole", JOB)["rules"]
+    assert (rule["resourceNames"], rule["verbs"]) == ([configuration], ["get", "patch"])
+
+
+def test_the_job_runs_as_an_ordinary_user_where_values_say(helm: Helm) -> None:
+    where = {"nodeSelector": {"kitchen": "true"}, "tolerations": [{"operator": "Exists"}], "resources": {}}
+    certificate = {"selfMade": True, "job": where}
+
+    found = hooks(helm.render({**DEPLOYED, "webhook": {"certificate": certificate}}))
+
+    pod = next(item for item in found if item["kind"] == "Job")["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    assert (pod["nodeSelector"], pod["tolerations"]) == (where["nodeSelector"], where["tolerations"])
+    assert container["securityContext"]["runAsNonRoot"] is True
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def job_name(helm: Helm, **values: Any) -> str:
+    [name] = [item["metadata"]["name"] for item in hooks(helm.render({**SELF_MADE, **values})) if item["kind"] == "Job"]
+    return str(name)
+
+
+def test_a_job_that_changes_is_another_job_for_kubectl_apply(helm: Helm) -> None:
+    image = {**DEPLOYED["image"], "tag": "9.9.9"}
+
+    assert job_name(helm, image=image) != job_name(helm)
+
+
+@pytest.mark.parametrize("length", [1, 34, 35, 50, 53])
+def test_the_name_of_the_job_fits_a_label(length: int, helm: Helm) -> None:
+    assert len(job_name(helm, fullnameOverride="p" * length)) <= 63
+
+
+def test_values_of_before_the_job_are_rendered(helm: Helm) -> None:
+    """As ``helm upgrade --reuse-values`` has them, of a chart that had no such value."""
+    rendered = helm.render({**DEPLOYED, "webhook": {"certificate": {"selfMade": True, "job": None}}})
+
+    assert len(hooks(rendered)) == 6
+
+
+@pytest.mark.parametrize("certificate", [{"secretName": "webhook-tls"}, {}], ids=["given", "none"])
+def test_without_a_self_made_certificate_there_is_no_job(certificate: dict[str, str], helm: Helm) -> None:
+    manifests = helm.render({**DEPLOYED, "webhook": {"certificate": certificate}})
+
+    assert hooks(manifests) == []
+    assert "Secret" not in manifests.kinds()
+    assert f"{RELEASE}-webhook" not in {*manifests.names("Role"), *manifests.names("ValidatingAdmissionPolicy")}
 
 
 def test_an_upgrade_takes_no_trust_away(helm: Helm) -> None:
@@ -248,5 +422,10 @@ def test_an_upgrade_takes_no_trust_away(helm: Helm) -> None:
 
 @pytest.mark.parametrize("given", [{"secretName": "webhook"}, {"caBundle": PEM}], ids=lambda given: next(iter(given)))
 def test_it_makes_its_certificate_or_is_given_one(given: dict[str, str], helm: Helm) -> None:
-    with pytest.raises(Refused, match="selfMade goes together with neither"):
+    with pytest.raises(Refused, match=r"selfMade goes together with neither .* set selfMade=false"):
         helm.render({**DEPLOYED, "webhook": {"certificate": {"selfMade": True, **given}}})
+
+
+def test_the_name_of_the_self_made_secret_is_refused_for_one_of_the_administrator(helm: Helm) -> None:
+    with pytest.raises(Refused, match=f"secretName is {SECRET}, the Secret of selfMade.* under another name"):
+        helm.render({**DEPLOYED, "webhook": {"certificate": {"secretName": SECRET}}})

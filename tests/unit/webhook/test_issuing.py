@@ -14,7 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dra_kit.webhook.certificates.issuing import AUTHORITY_LIFE, SERVER_LIFE, Certificates, renewed
+from dra_kit.webhook.certificates.issuing import (
+    AUTHORITY_LIFE,
+    SERVER_LIFE,
+    Certificates,
+    is_trusted,
+    preferred,
+    renewed_authority,
+    renewed_server,
+)
 
 NAMES = ["pizza-webhook.kitchen.svc", "pizza-webhook.kitchen.svc.cluster.local"]
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -23,18 +31,23 @@ DAY = dt.timedelta(days=1)
 
 def made(now: dt.datetime = START) -> Certificates:
     """New ones."""
-    certificates = renewed(None, NAMES, now)
+    certificates = renewed_server(None, NAMES, now)
     assert certificates is not None
     return certificates
+
+
+def trusted(certificates: Certificates) -> Certificates:
+    """The same once the API server trusts it."""
+    return replace(certificates, trusted=certificates.authorities)
 
 
 def authorities(certificates: Certificates) -> list[x509.Certificate]:
     return x509.load_pem_x509_certificates(certificates.authorities)
 
 
-def is_trusted(server: bytes, by: Certificates, now: dt.datetime) -> bool:
-    """Whether who trusts these authorities takes the server's certificate now."""
-    roots = [item for item in authorities(by) if item.not_valid_after_utc > now]
+def is_accepted(server: bytes, bundle: bytes, now: dt.datetime) -> bool:
+    """Whether a client that trusts these authorities accepts the server's certificate now."""
+    roots = [item for item in x509.load_pem_x509_certificates(bundle) if item.not_valid_after_utc > now]
     verifier = verification.PolicyBuilder().store(verification.Store(roots)).time(now)
     try:
         verifier.build_server_verifier(x509.DNSName(NAMES[0])).verify(x509.load_pem_x509_certificate(server), [])
@@ -43,7 +56,7 @@ def is_trusted(server: bytes, by: Certificates, now: dt.datetime) -> bool:
     return True
 
 
-def test_a_new_one_is_for_the_names_and_trusted() -> None:
+def test_a_new_one_is_for_the_names_and_accepted() -> None:
     certificates = made()
     for name in NAMES:
         roots = verification.Store(authorities(certificates))
@@ -51,59 +64,101 @@ def test_a_new_one_is_for_the_names_and_trusted() -> None:
         verifier.verify(x509.load_pem_x509_certificate(certificates.cert), [])
 
 
+def test_a_new_one_is_trusted_by_nobody_yet() -> None:
+    assert not is_trusted(made())
+    assert is_trusted(trusted(made()))
+
+
 def test_what_is_good_is_left_alone() -> None:
-    assert renewed(made(), NAMES, START + 59 * DAY) is None
+    assert renewed_server(made(), NAMES, START + 59 * DAY) is None
 
 
-def test_the_server_is_renewed_by_the_same_authority_in_time() -> None:
-    before = made()
-    after = renewed(before, NAMES, START + 61 * DAY)
+def test_the_server_certificate_is_renewed_under_the_same_authority_in_time() -> None:
+    before = trusted(made())
+    after = renewed_server(before, NAMES, START + 61 * DAY)
     assert after is not None
     assert (after.authorities, after.authority_key) == (before.authorities, before.authority_key)
+    assert is_trusted(after)
     assert after.cert != before.cert
-    assert is_trusted(after.cert, before, START + 61 * DAY)
+    assert is_accepted(after.cert, before.authorities, START + 61 * DAY)
 
 
-def test_another_name_of_the_service_is_another_certificate() -> None:
-    after = renewed(made(), ["other.kitchen.svc"], START)
+def test_another_name_of_the_service_needs_another_certificate() -> None:
+    before = made()
+    after = renewed_server(before, ["other.kitchen.svc"], START)
     assert after is not None
+    assert after.authorities == before.authorities
     names = x509.load_pem_x509_certificate(after.cert).extensions.get_extension_for_class(x509.SubjectAlternativeName)
     assert names.value.get_values_for_type(x509.DNSName) == ["other.kitchen.svc"]
 
 
-def test_an_authority_that_is_renewed_signs_only_once_it_is_trusted() -> None:
-    now, kept = START, made()
-    while True:
-        now += SERVER_LIFE / 4
-        after = renewed(kept, NAMES, now)
-        if after is not None and after.authorities != kept.authorities:
-            break
-        kept = after or kept
-    assert now - START > AUTHORITY_LIFE / 2
-    assert (len(authorities(after)), after.cert) == (2, kept.cert)
-    then = renewed(after, NAMES, now)
-    assert then is not None
-    assert (then.authorities, then.cert != after.cert) == (after.authorities, True)
-    assert is_trusted(then.cert, after, now)
+def test_an_authority_is_not_renewed_in_the_first_half_of_its_life() -> None:
+    assert renewed_authority(made(), NAMES, START + AUTHORITY_LIFE / 2 - DAY) is None
 
 
-@pytest.mark.parametrize("field", ["authorities", "authority_key", "cert", "key"])
-@pytest.mark.parametrize("damage", [b"", b"rubbish", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"])
-def test_what_is_damaged_is_made_anew(field: str, damage: bytes) -> None:
-    after = renewed(replace(made(), **{field: damage}), NAMES, START)
+def test_an_authority_that_is_renewed_signs_beside_the_former_one() -> None:
+    now = START + AUTHORITY_LIFE / 2 + DAY
+    before = renewed_server(trusted(made()), NAMES, now)
+    assert before is not None
+    after = renewed_authority(before, NAMES, now)
     assert after is not None
-    assert is_trusted(after.cert, after, START)
+    assert (authorities(after)[:-1], after.cert, after.key) == (authorities(before), before.cert, before.key)
+    assert is_accepted(after.cert, after.authorities, now)
+    then = renewed_server(after, NAMES, now)
+    assert then is not None
+    assert (then.authorities, then.authority_key) == (after.authorities, after.authority_key)
+    assert not is_accepted(then.cert, before.authorities, now)
+    assert is_accepted(then.cert, after.authorities, now)
+
+
+def test_a_server_certificate_is_valid_no_longer_than_its_authority() -> None:
+    before = made()
+    [authority] = authorities(before)
+    after = renewed_server(before, NAMES, authority.not_valid_after_utc - 10 * DAY)
+    assert after is not None
+    assert x509.load_pem_x509_certificate(after.cert).not_valid_after_utc == authority.not_valid_after_utc
+    # one that is valid as long as possible is not made again at each look
+    assert renewed_server(after, NAMES, authority.not_valid_after_utc - DAY) is None
+
+
+def test_an_authority_that_has_expired_is_replaced() -> None:
+    now = START + AUTHORITY_LIFE + DAY
+    after = renewed_server(trusted(made()), NAMES, now)
+    assert after is not None
+    assert not is_trusted(after)
+    assert is_accepted(after.cert, after.authorities, now)
+
+
+DAMAGES = [b"", b"rubbish", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
+
+
+@pytest.mark.parametrize("field", ["cert", "key"])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_corrupt_server_certificate_is_made_again_under_the_same_authority(field: str, damage: bytes) -> None:
+    before = made()
+    after = renewed_server(replace(before, **{field: damage}), NAMES, START)
+    assert after is not None
+    assert after.authorities == before.authorities
+    assert is_accepted(after.cert, before.authorities, START)
+
+
+@pytest.mark.parametrize("field", ["authorities", "authority_key"])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_corrupt_authority_is_made_again(field: str, damage: bytes) -> None:
+    after = renewed_server(replace(made(), **{field: damage}), NAMES, START)
+    assert after is not None
+    assert is_accepted(after.cert, after.authorities, START)
 
 
 @pytest.mark.parametrize("field", ["authority_key", "key"])
-def test_a_key_of_another_is_made_anew(field: str) -> None:
+def test_a_key_of_another_is_not_used(field: str) -> None:
     other = made()
-    after = renewed(replace(made(), **{field: getattr(other, field)}), NAMES, START)
+    after = renewed_server(replace(made(), **{field: getattr(other, field)}), NAMES, START)
     assert after is not None
-    assert is_trusted(after.cert, after, START)
+    assert is_accepted(after.cert, after.authorities, START)
 
 
-def test_one_without_names_is_made_anew() -> None:
+def test_one_without_names_is_made_again() -> None:
     """As somebody made it who put it into the Secret: the API server takes none without names."""
     before = made()
     [authority], key = authorities(before), load_pem_private_key(before.authority_key, None)
@@ -113,21 +168,46 @@ def test_one_without_names_is_made_anew() -> None:
     builder = x509.CertificateBuilder().subject_name(authority.subject).issuer_name(authority.subject)
     builder = builder.public_key(own.public_key()).serial_number(x509.random_serial_number())
     nameless = builder.not_valid_before(START - DAY).not_valid_after(START + 60 * DAY).sign(key, hashes.SHA256())
-    after = renewed(replace(before, cert=nameless.public_bytes(Encoding.PEM)), NAMES, START)
+    after = renewed_server(replace(before, cert=nameless.public_bytes(Encoding.PEM)), NAMES, START)
     assert after is not None
     assert after.authorities == before.authorities
-    assert is_trusted(after.cert, before, START)
+    assert is_accepted(after.cert, before.authorities, START)
+
+
+def test_a_copy_that_is_trusted_comes_before_a_stored_one_that_is_not() -> None:
+    stored, held = made(), trusted(made())
+    assert preferred(stored, held, START) is held
+    assert preferred(trusted(stored), held, START) == trusted(stored)
+    assert preferred(stored, made(), START) is stored
+
+
+def test_what_cannot_sign_counts_for_nothing() -> None:
+    held = trusted(made())
+    assert preferred(replace(trusted(made()), authority_key=b""), held, START) is held
+    assert preferred(None, held, START + AUTHORITY_LIFE + DAY) is None
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.lists(st.integers(1, 400), min_size=1, max_size=12))
-def test_whoever_trusted_the_last_step_trusts_the_next(pauses: list[int]) -> None:
-    """With looks less than a third of a certificate's life apart, no step asks for a trust that nobody has yet."""
-    now, kept = START, made()
-    for pause in pauses:
+@given(
+    pauses=st.lists(st.integers(1, 400), min_size=1, max_size=12),
+    upgrades=st.sets(st.integers(0, 11)),
+    begin=st.sampled_from([dt.timedelta(0), AUTHORITY_LIFE / 2 - 300 * DAY]),
+)
+def test_the_api_server_accepts_what_is_served_at_every_step(
+    pauses: list[int], upgrades: set[int], begin: dt.timedelta
+) -> None:
+    """Looks of the webhook come less than a third of a certificate's life apart; upgrades at any of them."""
+    now, stored = START, trusted(made())
+    bundle = stored.authorities
+    now += begin
+    stored = renewed_server(stored, NAMES, now) or stored
+    for step, pause in enumerate(pauses):
         now += min(pause * DAY, SERVER_LIFE / 4)
-        after = renewed(kept, NAMES, now)
-        if after is not None:
-            assert is_trusted(after.cert, kept, now)
-            kept = after
-        assert is_trusted(kept.cert, kept, now)
+        if step in upgrades:
+            upgraded = renewed_authority(stored, NAMES, now) or stored
+            bundle = upgraded.authorities
+            assert is_accepted(stored.cert, bundle, now)
+            stored = trusted(upgraded)
+        stored = renewed_server(stored, NAMES, now) or stored
+        assert is_accepted(stored.cert, bundle, now)
+        assert is_trusted(stored)
