@@ -44,6 +44,7 @@ def test_the_flags_are_those_of_the_command(role: str) -> None:
     assert told.items() <= taken.items()
     assert taken.keys() - told.keys() <= {
         *(
+            "--driver",
             "--kubeconfig",
             "--probe-address",
             "--log-format",
