@@ -7,6 +7,7 @@ import logging
 import os
 import platform
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -172,9 +173,14 @@ def _logs_json(args: Sequence[str]) -> bool:
     """Return whether the arguments are those of a role that logs JSON, as far as they can be read."""
     if not args or _FOLDER_OF.get(args[0]) != "roles":
         return False
-    from dra_kit.cli.options.role_command import value_of  # other commands, and a shell that completes, need none of it
-
-    return (value_of("--log-format", args) or os.environ.get("DRA_LOG_FORMAT")) == "json"
+    chosen = os.environ.get("DRA_LOG_FORMAT")
+    for word, following in pairwise([*args, ""]):  # before the options of the command are known
+        flag, equals, value = word.partition("=")
+        if flag == "--":
+            break
+        if flag == "--log-format":
+            chosen = value if equals else following
+    return chosen == "json"
 
 
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_FIRST)
