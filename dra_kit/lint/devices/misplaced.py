@@ -76,8 +76,8 @@ def refused_replacements(
                 yield Problem(
                     f"{path}.devices.config[{index}].opaque.parameters",
                     "class-config-replaced",
-                    f"{config.kind_} cannot replace that of DeviceClass {choice.asked.device_class_name}, which request "
-                    f"{choice.request} asks for",
+                    f"{config.kind_} cannot replace that of DeviceClass {choice.asked.device_class_name}, which "
+                    f"request {choice.request} asks for",
                     reason,
                 )
                 break
