@@ -7,6 +7,7 @@ import logging
 import os
 import platform
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -172,9 +173,24 @@ def _logs_json(args: Sequence[str]) -> bool:
     """Return whether the arguments are those of a role that logs JSON, as far as they can be read."""
     if not args or _FOLDER_OF.get(args[0]) != "roles":
         return False
-    from dra_kit.cli.options.role_command import value_of  # other commands, and a shell that completes, need none of it
-
     return (value_of("--log-format", args) or os.environ.get("DRA_LOG_FORMAT")) == "json"
+
+
+def value_of(option: str, args: Sequence[str]) -> str | None:
+    """Return the last value of an option among the arguments, read without knowing the author's options yet."""
+    return next(reversed(values_of(option, args)), None)
+
+
+def values_of(option: str, args: Sequence[str]) -> list[str]:
+    """Return all values of an option among the arguments, read without knowing the author's options yet."""
+    found: list[str | None] = []
+    for word, following in pairwise([*args, None]):
+        if word is None or word == "--":
+            break
+        flag, equals, value = word.partition("=")
+        if flag == option:
+            found.append(value if equals else following)
+    return [value for value in found if value is not None]
 
 
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_FIRST)
