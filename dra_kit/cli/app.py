@@ -173,14 +173,24 @@ def _logs_json(args: Sequence[str]) -> bool:
     """Return whether the arguments are those of a role that logs JSON, as far as they can be read."""
     if not args or _FOLDER_OF.get(args[0]) != "roles":
         return False
-    chosen = os.environ.get("DRA_LOG_FORMAT")
-    for word, following in pairwise([*args, ""]):  # before the options of the command are known
-        flag, equals, value = word.partition("=")
-        if flag == "--":
+    return (value_of("--log-format", args) or os.environ.get("DRA_LOG_FORMAT")) == "json"
+
+
+def value_of(option: str, args: Sequence[str]) -> str | None:
+    """Return the last value of an option among the arguments, read without knowing the author's options yet."""
+    return next(reversed(values_of(option, args)), None)
+
+
+def values_of(option: str, args: Sequence[str]) -> list[str]:
+    """Return all values of an option among the arguments, read without knowing the author's options yet."""
+    found: list[str | None] = []
+    for word, following in pairwise([*args, None]):
+        if word is None or word == "--":
             break
-        if flag == "--log-format":
-            chosen = value if equals else following
-    return chosen == "json"
+        flag, equals, value = word.partition("=")
+        if flag == option:
+            found.append(value if equals else following)
+    return [value for value in found if value is not None]
 
 
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_FIRST)

@@ -13,7 +13,7 @@ from dra_kit.lint.devices.classes import class_problems, drivers_intended, known
 from dra_kit.lint.devices.constraints import constraint_problems
 from dra_kit.lint.devices.counts import capacity_problems, count_problems
 from dra_kit.lint.devices.expressions import expressions
-from dra_kit.lint.devices.misplaced import misplaced_configs
+from dra_kit.lint.devices.misplaced import misplaced_configs, refused_replacements
 from dra_kit.lint.devices.opaque import opaque_problems
 from dra_kit.lint.findings.finding import Finding, finding
 from dra_kit.lint.fixes.making import fix_of
@@ -93,6 +93,7 @@ def _findings(manifests: Sequence[Manifest], surroundings: Surroundings) -> Iter
             *(constraint_problems(made, surroundings.advertised) if surroundings.advertised else ()),
             *opaque_problems(made, surroundings),
             *misplaced_configs(made, classes, surroundings),
+            *refused_replacements(made, classes, surroundings),
         ):
             # a name that leads nowhere is reported once, with what it may be
             if problem.rule != "invalid-value" or (id(made), problem.path) not in led_nowhere:

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import shutil
+import subprocess
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -167,6 +168,19 @@ class GpuNode:
 
 
 @contextmanager
+def shared_mps_root() -> Iterator[None]:
+    """Let the host see what the driver mounts in its container, as systemd does for all of a host."""
+    MPS_ROOT.mkdir(exist_ok=True)
+    for words in (("--bind", str(MPS_ROOT), str(MPS_ROOT)), ("--make-shared", str(MPS_ROOT))):
+        subprocess.run(["/bin/mount", *words], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["/bin/umount", "--lazy", str(MPS_ROOT)], check=True)
+        shutil.rmtree(MPS_ROOT, ignore_errors=True)
+
+
+@contextmanager
 def gpu_node(plane: Plane, image: str) -> Iterator[GpuNode]:
     """The chart's release with the values of the project; nothing is installed yet."""
     files = [PROJECT / "values.yaml", PROJECT / "kind" / "values.yaml"]
@@ -177,5 +191,4 @@ def gpu_node(plane: Plane, image: str) -> Iterator[GpuNode]:
     finally:
         # sooner than the kubelet does
         plane.kubectl("delete", "resourceslices", "--field-selector", f"spec.driver={DRIVER}")
-        for left in (_PLUGIN_DIR, MPS_ROOT):
-            shutil.rmtree(left, ignore_errors=True)
+        shutil.rmtree(_PLUGIN_DIR, ignore_errors=True)

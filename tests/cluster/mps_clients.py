@@ -68,6 +68,16 @@ class MpsClients:
         except ValueError:  # no daemon, or an old one on its way out
             return False
 
+    def shell(self, script: str) -> str:
+        """What a shell in the client's container writes, as root."""
+        place = ("exec", "deployment/client", "--namespace", self.namespace, "--", "sh", "-c", f"{script} 2>&1; true")
+        return self.node.plane.kubectl(*place).stdout
+
+    def shell_of_daemon(self, script: str) -> str:
+        """What a shell in the daemon's container writes."""
+        place = ("exec", self.daemon()["metadata"]["name"], "--namespace", self.node.release.namespace)
+        return self.node.plane.kubectl(*place, "--", "sh", "-c", script).stdout
+
     def containers(self) -> tuple[str, str]:
         """The container IDs of the client and of the daemon."""
         client, daemon = (pod["status"]["containerStatuses"][0]["containerID"] for pod in (self.pod(), self.daemon()))

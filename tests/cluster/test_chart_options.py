@@ -70,7 +70,7 @@ def test_what_was_applied_has_no_difference(row: str, prepared: Plane, helm: Hel
 @pytest.mark.parametrize("kind", ["Job", "ServiceMonitor"])
 def test_a_field_that_there_is_not_would_be_told(kind: str, prepared: Plane, helm: Helm) -> None:
     row = {"Job": "everything", "ServiceMonitor": "bare"}[kind]
-    item = helm.render(ROWS[row]).named(kind)
+    item = next(each for each in helm.render(ROWS[row]).objects if each["kind"] == kind)
     item["spec"]["selectr"] = {}
 
     result = prepared.kubectl(

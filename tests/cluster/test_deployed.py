@@ -266,7 +266,7 @@ def test_the_deployed_webhook_makes_its_certificate_itself(driver: Deployed) -> 
         wait_until("the webhook takes good config", lambda: not refusal(plane, driver.name, "basil"))
         bad = 'extra_toppings[0]: "gravel"'
         wait_until("the webhook refuses bad config", lambda: bad in refusal(plane, driver.name, "gravel"))
-        secret = f"{release.name}-webhook"
+        secret = f"{release.name}-webhook-self-made"
         before = plane.get("secret", secret, "--namespace", release.namespace)["data"]
         release.apply({"webhook": {**release.values["controller"], "certificate": {"selfMade": True}, "replicas": 1}})
         release.rolled_out("deployment", "webhook")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -17,7 +18,7 @@ from dra_kit.sandbox.stories.story_file import load_story
 from dra_kit.sandbox.stories.story_run import run_story
 from tests.cluster.deployed import wait_until
 from tests.cluster.find import find
-from tests.cluster.gpu import DRIVER, PACKAGES, PROJECT, GpuNode, Pretended, gpu_node, pretended
+from tests.cluster.gpu import DRIVER, PACKAGES, PROJECT, GpuNode, Pretended, gpu_node, pretended, shared_mps_root
 from tests.cluster.gpu_and_nic import NetworkCards, WithCards, network_cards
 from tests.cluster.image import CannotBuild, load_image
 from tests.cluster.installed import demo, helm, installed
@@ -30,6 +31,7 @@ from tests.support.files import files_below
 WHOLE = Pretended("a100-40gb")
 MANY = Pretended("h100-x16")
 GUESTS = 8
+MIB = 2**20
 TURNS = {
     "opaque": {
         "driver": DRIVER,
@@ -60,6 +62,12 @@ ALONE = (
 """Stories of this driver alone, in an order in which its GPUs and settings change least; none takes an alpha gate."""
 WITH_NETWORK = "08-gpu-and-nic"
 ALWAYS = {"01-controlled-sharing", "04-time-slicing", "05-mps"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def mps_root(node_plane: Plane) -> Iterator[None]:
+    with shared_mps_root():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +132,32 @@ def test_a_client_of_mps_finds_its_daemon_which_has_its_limits_and_goes_with_it(
     assert folder.is_dir()
     clients.release()
     wait_until("its folder to go after it", lambda: not folder.exists())
+
+
+def test_root_in_a_client_of_mps_fills_and_leaves_nothing_but_its_own(node: GpuNode) -> None:
+    node.pretend(Pretended("a100-40gb", {"mps_shm_size": "64Mi"}))
+    with mps_clients(node) as clients:
+        folder, run, memory = clients.folder(), Path("/run"), Path("/dev/shm")
+        before = [shutil.disk_usage(place).used for place in (run, memory)]
+
+        assert (folder / "shm").is_mount()
+        assert "No space left on device" in clients.shell("dd if=/dev/zero of=/dev/shm/filler bs=1M")
+        assert shutil.disk_usage(folder / "shm").free == 0
+        assert shutil.disk_usage(folder / "shm").total == 64 * MIB
+        assert "Read-only file system" in clients.shell('mkdir "$CUDA_MPS_PIPE_DIRECTORY/folder"')
+        assert "filler" in clients.shell_of_daemon("ls /dev/shm")
+        assert clients.limited()
+        after = [shutil.disk_usage(place).used for place in (run, memory)]
+        assert all(now - then < 32 * MIB for then, now in zip(before, after, strict=True)), (before, after)
+        assert not (memory / "filler").exists()
+
+        # more than a container can do now: its sockets are read-only there
+        (folder / "pipe/folder/in/a/folder").mkdir(parents=True)
+        (folder / "pipe/link").symlink_to("/etc")
+        clients.shell("rm /dev/shm/filler; mkdir -p /dev/shm/a/b/c; ln -s / /dev/shm/root; mkfifo /dev/shm/fifo")
+        clients.release()
+        wait_until("its folder to go", lambda: not folder.exists())
+        assert str(folder) not in Path("/proc/self/mountinfo").read_text(encoding="utf-8")
 
 
 def test_daemon_and_client_live_on_when_the_driver_is_replaced(clients: MpsClients) -> None:

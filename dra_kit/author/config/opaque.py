@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Literal
+from typing import Any, ClassVar, Generic, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
 from pydantic_core import CoreSchema
@@ -94,6 +94,19 @@ class OpaqueConfig(BaseModel):
     def upgrade(self) -> OpaqueConfig:
         """Return this config as an object of the next version; only old versions have it. Plain ``def``: it is pure."""
         raise ConfigurationError(f"config {type(self).__name__} is the newest version and has no upgrade")
+
+    def refusal_of(self, config: Self) -> str:
+        """Return why a claim's config may not replace this one, which its DeviceClass has; empty when it may.
+
+        By default a claim's config replaces its class's, as the API has it. A driver whose administrators can bind
+        claims overrides this, for example with a field ``enforced``. Called for devices without admin access, with the
+        strongest config of this class that the DeviceClass has; plain ``def``, and pure: ``dra-kit lint`` asks it too.
+
+        Args:
+            config: of the claim, of the same class as this one.
+        """
+        del config
+        return ""
 
 
 class NoConfig(OpaqueConfig):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -43,23 +42,6 @@ class RoleCommand(click.Command):
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the command's own options, and those of the driver that was loaded for this call."""
         return [*super().get_params(ctx), *ctx.meta.get("driver_options", [])]
-
-
-def value_of(option: str, args: Sequence[str]) -> str | None:
-    """Return the last value of an option among the arguments, read without knowing the author's options yet."""
-    return next(reversed(values_of(option, args)), None)
-
-
-def values_of(option: str, args: Sequence[str]) -> list[str]:
-    """Return all values of an option among the arguments, read without knowing the author's options yet."""
-    found: list[str | None] = []
-    for word, following in pairwise([*args, None]):
-        if word is None or word == "--":
-            break
-        flag, equals, value = word.partition("=")
-        if flag == option:
-            found.append(value if equals else following)
-    return [value for value in found if value is not None]
 
 
 def target_of(params: Sequence[click.Parameter], args: Sequence[str]) -> str | None:

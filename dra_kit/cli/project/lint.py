@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from pydantic import BaseModel
 
+from dra_kit.cli.app import value_of
 from dra_kit.cli.options.common import complete_target, path
 from dra_kit.cli.options.driver_settings import author_settings, settings_options
-from dra_kit.cli.options.role_command import RoleCommand, value_of
+from dra_kit.cli.options.role_command import RoleCommand
 from dra_kit.cli.project.lint_fix import fix_files, show_diff
 from dra_kit.errors import ConfigurationError
 from dra_kit.manifests.files import STDIN

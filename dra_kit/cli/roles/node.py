@@ -11,9 +11,10 @@ from typing import Any, Final
 import click
 
 from dra_kit.author.driver import Driver
+from dra_kit.cli.app import value_of
 from dra_kit.cli.options.common import check_name, common, complete_target, expected_driver, path
 from dra_kit.cli.options.driver_settings import author_settings
-from dra_kit.cli.options.role_command import RoleCommand, value_of
+from dra_kit.cli.options.role_command import RoleCommand
 from dra_kit.cli.roles.node_options import node_options, node_settings
 from dra_kit.errors import StoreError
 from dra_kit.node.settings import NodeSettings

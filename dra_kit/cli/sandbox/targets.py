@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dra_kit.cli.options.role_command import targets_of, values_of
+from dra_kit.cli.app import values_of
+from dra_kit.cli.options.role_command import targets_of
 from dra_kit.cli.options.several_drivers import options_of_drivers
 from dra_kit.errors import ConfigurationError
 

@@ -1,4 +1,4 @@
-"""Opaque configuration for other devices than those that its request, or its class, can get."""
+"""Opaque configuration that the node would refuse for what is around it: the devices of its request, or their class."""
 
 from __future__ import annotations
 
@@ -47,6 +47,40 @@ def misplaced_configs(
                     if choice.is_any([name])
                 ]
                 yield from _misplaced(where, config.opaque, f"request {name}", named, surroundings)
+
+
+def refused_replacements(
+    manifest: Manifest, classes: Mapping[str, v1.DeviceClass | None], surroundings: Surroundings
+) -> Iterator[Problem]:
+    """Yield configs of a claim that may not replace those of the DeviceClass of a request that they are for."""
+    if manifest.claim is None:
+        return
+    path, spec = manifest.claim
+    choices = [choice for choice in written_choices(manifest) if not getattr(choice.asked, "admin_access", None)]
+    for index, entry in enumerate(spec.devices.config):
+        config = _decoded(entry.opaque, surroundings)
+        if config is None or entry.opaque is None:
+            continue
+        for choice in choices:
+            names = {choice.request, base_request(choice.request)}
+            device_class = classes.get(choice.asked.device_class_name)
+            if device_class is None or (entry.requests and names.isdisjoint(entry.requests)):
+                continue
+            of_class = (
+                _decoded(each.opaque, surroundings)
+                for each in reversed(device_class.spec.config)
+                if each.opaque is not None and each.opaque.driver == entry.opaque.driver
+            )
+            bound = next((each for each in of_class if type(each) is type(config)), None)
+            if bound is not None and (reason := bound.refusal_of(config)):
+                yield Problem(
+                    f"{path}.devices.config[{index}].opaque.parameters",
+                    "class-config-replaced",
+                    f"{config.kind_} cannot replace that of DeviceClass {choice.asked.device_class_name}, which "
+                    f"request {choice.request} asks for",
+                    reason,
+                )
+                break
 
 
 class _Candidates(Struct, frozen=True):
@@ -119,13 +153,20 @@ def _misplaced(
 
 def _kind(opaque: v1.OpaqueDeviceConfiguration | None, surroundings: Surroundings) -> type[OpaqueConfig] | None:
     """Return of which kind a config is; None where that cannot be known."""
+    config = _decoded(opaque, surroundings)
+    return None if config is None else type(config)
+
+
+def _decoded(opaque: v1.OpaqueDeviceConfiguration | None, surroundings: Surroundings) -> OpaqueConfig | None:
+    """Return a config; None where its driver is not known or refuses it."""
     decoder = surroundings.configs.get(opaque.driver) if opaque is not None else None
     if opaque is None or decoder is None:
         return None
     try:
-        return type(decoder.decode(opaque.parameters))
+        config: OpaqueConfig = decoder.decode(opaque.parameters)
     except InvalidConfig:
         return None  # which is told already
+    return config
 
 
 def _takes(device: KnownDevice, kind: type[OpaqueConfig]) -> bool:

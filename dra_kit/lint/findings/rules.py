@@ -168,6 +168,7 @@ _DEVICES: Final = (
         "error",
         "Opaque configuration names a request or alternative, or stands in a class, of which no device takes its kind.",
     ),
+    Rule("class-config-replaced", "error", "A claim's configuration replaces one that its DeviceClass enforces."),
 )
 _REFERENCES: Final = (
     Rule(

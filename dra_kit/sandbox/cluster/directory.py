@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import json
 import os
@@ -19,6 +20,8 @@ from dra_kit.sandbox.cluster.workload.orphans import end_orphans
 _PREFIX: Final = "dra-"
 _GONE: Final = ".gone"
 _SIGNATURE: Final = ".dra-kit-sandbox"
+_DETACH: Final = 2  # flags of umount2(2)
+_NOFOLLOW: Final = 8
 _LONGEST_BASE: Final = 24  # bytes of TMPDIR: names of nodes, drivers and sockets come behind, 107 in all
 
 
@@ -127,6 +130,7 @@ def _base() -> Path:
 def _remove(directory: Path) -> None:
     """Remove a directory, its signature last: whoever is killed meanwhile leaves it to the next one."""
     with suppress(OSError):
+        _unmount_below(directory)
         for path in directory.iterdir():
             if path.name == _SIGNATURE:
                 continue
@@ -136,6 +140,17 @@ def _remove(directory: Path) -> None:
                 path.unlink(missing_ok=True)
         (directory / _SIGNATURE).unlink(missing_ok=True)
         directory.rmdir()
+
+
+def _unmount_below(directory: Path) -> None:
+    """Unmount what a driver has mounted below a directory and did not unmount, since it was killed for example."""
+    found = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    places = [Path(place) for place in found if Path(place).is_relative_to(directory)]
+    if not places:
+        return
+    libc = ctypes.CDLL(None)
+    for place in reversed(places):  # the last one may be on or in an earlier one
+        libc.umount2(os.fsencode(place), _DETACH | _NOFOLLOW)  # one that fails leaves its folder to the next sandbox
 
 
 def _remove_tree(directory: Path) -> None:

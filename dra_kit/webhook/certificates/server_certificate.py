@@ -13,7 +13,8 @@ from dra_kit.errors import ConfigurationError
 
 _SEQUENCE: Final = 0x30
 _VERSION: Final = 0xA0
-_UTC_TIME: Final = 0x17
+_UTC_TIME: Final = 0x17  # with a year of two digits
+_FIRST_OF_1900S: Final = "50"
 
 
 class CertificateSource(Protocol):
@@ -130,8 +131,10 @@ def not_after(pem: bytes) -> float | None:
         kind, text, _ = _der(rest)
         if tag != _SEQUENCE:
             return None
-        form = "%y%m%d%H%M%SZ" if kind == _UTC_TIME else "%Y%m%d%H%M%SZ"
-        return datetime.strptime(text.decode("ascii"), form).replace(tzinfo=UTC).timestamp()
+        moment = text.decode("ascii")
+        if kind == _UTC_TIME:
+            moment = f"{'19' if moment >= _FIRST_OF_1900S else '20'}{moment}"
+        return datetime.strptime(moment, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp()
     except (ValueError, IndexError):
         return None
 

@@ -1,7 +1,10 @@
 """What the tests share: a fake node, and a bench on it."""
 
+import os
 import shutil
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -18,10 +21,13 @@ from gpu_driver.devices.last_seen import LastSeen
 from gpu_driver.devices.provider import find
 from gpu_driver.driver import driver
 from gpu_driver.hardware import Hardware
+from gpu_driver.host.folders import unmount
 from gpu_driver.nvml.fake.fake import FakeNvml
 from gpu_driver.nvml.fake.hardware import fake_hardware
 from gpu_driver.settings import Settings
 from tests.library_double import build
+
+IS_ROOT = os.geteuid() == 0
 
 # no test depends on how fast the machine is
 hypothesis_settings.register_profile("slow machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -57,6 +63,18 @@ def profile() -> str:
 @pytest.fixture
 def settings() -> Settings:
     return Settings(dynamic_mig=True, shared_mig=True)
+
+
+@contextmanager
+def mps_root() -> Iterator[Path]:
+    """Make a folder for those of MPS daemons: with a short path, since pytest's are too long for sockets."""
+    with tempfile.TemporaryDirectory(prefix="mps-") as made:
+        root = Path(made)
+        try:
+            yield root
+        finally:
+            for path in root.iterdir():
+                unmount(path)
 
 
 def two_gpus(profile: str, folder: Path) -> Path:

@@ -79,6 +79,29 @@ def test_what_is_left_out_changes_nothing() -> None:
             {"sharing": {**MPS, "mpsConfig": {"defaultPerDevicePinnedMemoryLimit": {"x": "1Gi"}}}},
             "neither the UUID",
         ),
+        *(
+            (
+                "GpuConfig",
+                {"sharing": {**MPS, "mpsConfig": {"defaultPerDevicePinnedMemoryLimit": {key: "1Gi"}}}},
+                "UUID",
+            )
+            for key in ("9" * 5000, "00000", "²", "", "GPU-", "GPU-" + "a" * 5000, "GPU-a\nb")
+        ),
+        *(
+            ("GpuConfig", {"sharing": {**MPS, "mpsConfig": {"defaultPinnedDeviceMemoryLimit": limit}}}, message)
+            for limit, message in (
+                ("17Ti", "more than 16Ti"),
+                ("1e40", "16Ti"),
+                ("1e999999999", "16Ti"),
+                (10**30, "16Ti"),
+                ("9" * 5000, "digits"),
+                ("-1Gi", "less than 1Mi"),
+                ("1e-40", "less than 1Mi"),
+                (True, "bool"),
+            )
+        ),
+        ("GpuConfig", {"sharing": {**MPS, "mpsConfig": {"defaultActiveThreadPercentage": 10**30}}}, "100"),
+        ("GpuConfig", {"enforced": "yes"}, "enforced"),
         ("GpuConfig", {"sharing": {}}, "strategy"),
         ("GpuConfig", {"sharing": {"strategy": "Foo"}}, "TimeSlicing"),
         ("MigDeviceConfig", {"sharing": {**TIME_SLICING, "timeSlicingConfig": {}}}, "timeSlicingConfig"),
@@ -101,6 +124,21 @@ def test_what_is_refused_when_it_is_applied(kind: str, body: dict[str, Any], mes
 def test_what_the_settings_switch_off_is_refused_with_the_flag(kind: str, body: dict[str, Any], gate: str) -> None:
     with pytest.raises(dra.InvalidConfig, match=f"--{gate.replace('_', '-')}"):
         decode(kind, ALL_ON.model_copy(update={gate: False}), **body)
+
+
+def test_only_an_enforced_config_binds_and_only_to_another_one() -> None:
+    mps, sliced = {"sharing": MPS}, {"sharing": TIME_SLICING}
+    enforced = decode("GpuConfig", enforced=True, **mps)
+    assert "remove the claim's, write the same" in enforced.refusal_of(decode("GpuConfig", **sliced))
+    assert "remove the claim's, write the same" in enforced.refusal_of(decode("GpuConfig"))
+    assert enforced.refusal_of(decode("GpuConfig", **mps)) == ""
+    assert decode("GpuConfig", **mps).refusal_of(decode("GpuConfig", enforced=True, **sliced)) == ""
+
+
+@pytest.mark.parametrize("kind", ["GpuConfig", "MigDeviceConfig", "VfioDeviceConfig"])
+def test_each_kind_can_be_enforced(kind: str) -> None:
+    other = {"iommu": {"enableAPIDevice": True}} if kind == "VfioDeviceConfig" else {"sharing": MPS}
+    assert decode(kind, enforced=True).refusal_of(decode(kind, **other))
 
 
 def test_the_config_of_talks_is_upgraded() -> None:

@@ -18,16 +18,19 @@ import dra_kit as dra
 import pytest
 import yaml
 from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from gpu_driver.doubles.nvidia_cuda_mps_control import PID_FILE
+from gpu_driver.config.pinned_memory import limits
+from gpu_driver.doubles.nvidia_cuda_mps_control import PID_FILE, _Daemon
+from gpu_driver.driver import driver
 from gpu_driver.effects.mps.control import MpsControl
 from gpu_driver.effects.mps.daemon import MpsDaemon
 from gpu_driver.effects.mps.limits import Limits
 from gpu_driver.effects.mps.paths import MpsFolder, identity
 from gpu_driver.effects.mps.pod import LABELS, MpsPod
 from gpu_driver.settings import Settings
-from tests.conftest import Node
+from tests.conftest import Node, mps_root
 
 _DOUBLE_OF_SHELL = """#!/bin/sh
 cd "$CUDA_MPS_PIPE_DIRECTORY" || mkdir -p "$CUDA_MPS_PIPE_DIRECTORY" && cd "$CUDA_MPS_PIPE_DIRECTORY" || exit 1
@@ -56,8 +59,8 @@ SOON = 60.0
 
 @pytest.fixture
 def settings() -> Iterator[Settings]:
-    with tempfile.TemporaryDirectory(prefix="mps-") as root:  # pytest's folders are too long for sockets
-        yield Settings(dynamic_mig=True, mps_root=Path(root))
+    with mps_root() as root:
+        yield Settings(dynamic_mig=True, mps_root=root)
 
 
 def config(kind: str = "GpuConfig", **mps: object) -> dict[str, Any]:
@@ -269,13 +272,75 @@ def test_without_a_daemon_the_double_answers_as_the_real_one_does(node: Node, tm
     assert (done.returncode, done.stderr) == (1, "Cannot find MPS control daemon process\n")
 
 
+_NUMBERS = st.one_of(
+    st.integers(), st.floats(), st.booleans(), st.none(),
+    st.integers(0, 10**25).map(str),
+    st.builds("{}{}".format, st.integers(0, 2**20), st.sampled_from(["", "Mi", "Gi", "Ti", "M", "m", "E", "e30"])),
+    st.integers(1, 5000).map(lambda digits: "9" * digits),
+    st.text(max_size=8),
+)  # fmt: skip
+_KEYS = st.one_of(
+    st.sampled_from(["0", "00", "0000", "00000", "-0", "+0", "0 ", "\u0660", "GPU-", "GPU-none", "MIG-none"]),
+    st.integers(1, 5000).map(lambda digits: "0" * digits),
+    st.text(max_size=8),
+)
+_BODIES = st.fixed_dictionaries(
+    {"strategy": st.sampled_from(["MPS", "TimeSlicing", "mps", ""])},
+    optional={
+        "mpsConfig": st.fixed_dictionaries(
+            {},
+            optional={
+                "defaultActiveThreadPercentage": st.one_of(st.integers(-1, 102), _NUMBERS),
+                "defaultPinnedDeviceMemoryLimit": _NUMBERS,
+                "defaultPerDevicePinnedMemoryLimit": st.dictionaries(_KEYS, _NUMBERS, max_size=3),
+                "multiUser": st.one_of(st.booleans(), _NUMBERS),
+            },
+        ),
+        "timeSlicingConfig": st.fixed_dictionaries(
+            {}, optional={"interval": st.sampled_from(["Default", "Short", "Long", "short", 1])}
+        ),
+    },
+)
+
+
+@given(_BODIES)
+@hypothesis_settings(max_examples=300)
+def test_what_is_admitted_is_something_that_a_daemon_can_be_given(sharing: dict[str, Any]) -> None:
+    """Only a device that the claim does not have is an error later: nothing knows that before the allocation."""
+    try:
+        admitted = driver.configs.decode({**config(), "sharing": sharing})
+    except dra.InvalidConfig:
+        return
+    wanted = admitted.sharing.mps
+    try:
+        memory = limits(
+            ["GPU-0"], wanted.default_pinned_device_memory_limit, wanted.default_per_device_pinned_memory_limit
+        )
+    except dra.PermanentError as error:
+        assert re.search("there is no device .* in this group|is no device of this group", str(error))
+        return
+    double = AnsweringDouble()
+    Limits(percentage=wanted.default_active_thread_percentage, memory=dict(enumerate(memory.values()))).set_in(double)
+
+
+class AnsweringDouble(MpsControl):
+    """The double of the daemon, asked in this process."""
+
+    def __init__(self) -> None:
+        self._daemon = _Daemon(Path(), Path(), multi_user=False)
+        self._daemon._devices = ["GPU-0"]
+
+    def ask(self, command: str, patience: float = SOON) -> str:
+        return self._daemon._answer(command.split())
+
+
 class TestPods:
     """In a cluster: a pod that outlives the driver's."""
 
     @pytest.fixture
     def settings(self) -> Iterator[Settings]:
-        with tempfile.TemporaryDirectory(prefix="mps-") as root:
-            yield Settings(mps_daemon="pod", mps_image="gpu-driver:1", mps_namespace="dra", mps_root=Path(root))
+        with mps_root() as root:
+            yield Settings(mps_daemon="pod", mps_image="gpu-driver:1", mps_namespace="dra", mps_root=root)
 
     def come_up(self, node: Node) -> dict[str, Any]:
         [made] = [made for name, made in node.bench.objects.items() if name.startswith("Pod/")]

@@ -4,7 +4,6 @@ import os
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from gpu_driver.effects.mps.leftovers import remove_leftovers
 from gpu_driver.effects.mps.paths import MakeMpsFolder, MpsFolder
 from gpu_driver.nvml.fake.hardware import fake_hardware
 from gpu_driver.settings import Settings
-from tests.conftest import Node
+from tests.conftest import Node, mps_root
 from tests.test_mps import SOON, config, pipe
 
 HOUR = 3600.0
@@ -23,8 +22,8 @@ HOUR = 3600.0
 
 @pytest.fixture
 def root() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="mps-") as made:  # pytest's folders are too long for sockets
-        yield Path(made)
+    with mps_root() as made:
+        yield made
 
 
 def left_by_a_daemon(root: Path, name: str = "0123456789ab", *, seconds_ago: float = HOUR) -> MpsFolder:

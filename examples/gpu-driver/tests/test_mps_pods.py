@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,13 +12,14 @@ from dra_kit.testing import Harness, TestBed, sandbox
 
 from gpu_driver.effects.mps import serve
 from gpu_driver.effects.mps.paths import MpsFolder
+from tests.conftest import mps_root
 from tests.test_lives import FOR_EACH_EFFECT, pid, runs
 
 
 @pytest.fixture(scope="module")
 def dra_bed() -> Iterator[TestBed]:
-    with tempfile.TemporaryDirectory(prefix="mps-") as root:  # pytest's folders are too long for sockets
-        settings = {"mps_daemon": "pod", "mps_image": "gpu-driver:1", "mps_namespace": "default", "mps_root": root}
+    with mps_root() as root:
+        settings = {"mps_daemon": "pod", "mps_image": "gpu-driver:1", "mps_namespace": "default", "mps_root": str(root)}
         with sandbox(".", settings=settings) as bed:
             yield bed
 

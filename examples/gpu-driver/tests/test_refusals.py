@@ -1,5 +1,8 @@
 """Mistakes in claims, as their authors meet them: when the claim is applied, or as an Event of the pod."""
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -80,3 +83,50 @@ def test_a_share_of_a_gpu_for_nobody_but_monitors_is_refused(dra: Harness) -> No
     )
     dra.apply(asked, POD)
     dra.wait("job", message="write adminAccess: true, or ask for a GPU")
+
+
+MPS = "sharing: {strategy: MPS, mpsConfig: {defaultActiveThreadPercentage: 25}}"
+ENFORCED = f"""
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {{name: shared.example}}
+spec:
+  selectors:
+  - cel: {{expression: "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'"}}
+  config:
+  - opaque:
+      driver: gpu.nvidia.com
+      parameters: {{apiVersion: resource.nvidia.com/v1beta1, kind: GpuConfig, enforced: true, {MPS}}}
+"""
+
+
+def of_class(parameters: str) -> str:
+    """A claim for the class that enforces MPS."""
+    return claim(parameters).replace("deviceClassName: gpu.nvidia.com", "deviceClassName: shared.example")
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        "kind: GpuConfig",
+        "kind: GpuConfig, sharing: {strategy: TimeSlicing}",
+        "kind: GpuConfig, enforced: true, sharing: {strategy: MPS}",
+        "kind: GpuConfig, sharing: {strategy: MPS, mpsConfig: {defaultActiveThreadPercentage: 100}}",
+    ],
+)
+def test_a_claim_cannot_replace_what_its_class_enforces(dra: Harness, parameters: str) -> None:
+    dra.apply(ENFORCED, of_class(parameters), POD)
+    dra.wait("job", message="cannot replace GpuConfig of the DeviceClass, for all requests: the class enforces its own")
+
+
+def test_a_claim_may_repeat_what_its_class_enforces(dra: Harness) -> None:
+    dra.apply(ENFORCED, of_class(f"kind: GpuConfig, {MPS}"), POD)
+    assert "CUDA_MPS_PIPE_DIRECTORY" in dra.wait("job", phase="Running").containers["main"].environment
+
+
+def test_lint_finds_a_claim_that_replaces_what_its_class_enforces(tmp_path: Path) -> None:
+    (tmp_path / "manifests.yaml").write_text(f"{ENFORCED}---{of_class('kind: GpuConfig')}")
+    command = [sys.executable, "-m", "dra_kit", "lint", "--driver", ".", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "class-config-replaced" in done.stdout + done.stderr

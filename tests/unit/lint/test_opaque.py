@@ -190,3 +190,44 @@ def test_a_device_of_another_driver_may_be_what_the_request_gets() -> None:
     )
     anything = device_class("true") + "---\n" + claim(extra=f"config: [{entry('PartConfig', 'gpu')}]")
     assert "config-for-other-devices" not in rules(anything, replace(known(), advertised=both))
+
+
+class BoundConfig(OpaqueConfig, api_version="gpu.example.com/v1"):
+    enforced: bool = False
+    share: int = 0
+
+    def refusal_of(self, config: BoundConfig) -> str:
+        return "remove it" if self.enforced and config.share != self.share else ""
+
+
+def bound(fields: str, requests: str = "", body: str = "deviceClassName: gpu") -> str:
+    """A claim with a config of one field for a class that has one, too."""
+    of_class, of_claim = (
+        entry("BoundConfig", named).replace("BoundConfig}", f"BoundConfig, {more}}}")
+        for named, more in (("", "enforced: true, share: 1"), (requests, fields))
+    )
+    return "---\n".join([class_of(config=of_class), claim(body, extra=f"config: [{of_claim}]")])
+
+
+BOUND = replace(advertised(GPUS), configs={DRIVER: ConfigDecoder([BoundConfig])})
+
+
+@pytest.mark.parametrize("requests", ["", "gpu"])
+def test_a_config_that_replaces_one_that_the_class_enforces_is_an_error(requests: str) -> None:
+    [finding] = [one for one in found(bound("share: 2", requests), BOUND) if one.rule == "class-config-replaced"]
+    assert finding.level == "error"
+    assert finding.message == "BoundConfig cannot replace that of DeviceClass gpu, which request gpu asks for"
+    assert finding.help == "remove it"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(bound("share: 1"), id="it is the same"),
+        pytest.param(bound("share: 2", "other"), id="it is for another request"),
+        pytest.param(bound("share: 2", body="deviceClassName: other"), id="the class is not known"),
+        pytest.param(bound("share: 2", body="deviceClassName: gpu\nadminAccess: true"), id="it is not bound"),
+    ],
+)
+def test_a_config_that_the_class_permits_is_not_reported(text: str) -> None:
+    assert "class-config-replaced" not in rules(text, BOUND)

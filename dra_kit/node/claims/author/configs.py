@@ -62,6 +62,22 @@ def for_device(
     return tuple(reversed(found))
 
 
+def check_replacements(entries: tuple[ConfigEntry[Any], ...]) -> None:
+    """Refuse entries of the claim that may not replace what its DeviceClass has configured.
+
+    Args:
+        entries: for one device, weakest first.
+
+    Raises:
+        InvalidConfig: naming both entries, with the reason of the class's config.
+    """
+    by_class = {type(entry.config): entry for entry in entries if entry.source == "class"}
+    for entry in entries:
+        bound = by_class.get(type(entry.config))
+        if entry.source == "claim" and bound is not None and (reason := bound.config.refusal_of(entry.config)):
+            raise InvalidConfig(f"{entry} cannot replace {bound}: {reason}")
+
+
 def _named(entry: v1.DeviceAllocationConfiguration, claim: AllocatedClaim) -> tuple[str, ...]:
     """Return the requests of an entry as its writer named them: the scheduler of 1.37 leaves out a list of all."""
     if entry.requests or entry.source != "FromClaim" or entry.opaque is None:

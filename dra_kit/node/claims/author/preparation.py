@@ -22,7 +22,7 @@ from dra_kit.errors import (
     PrepareError,
 )
 from dra_kit.node.claims.author.author_calls import AuthorCalls
-from dra_kit.node.claims.author.configs import decoded_configs, for_device
+from dra_kit.node.claims.author.configs import check_replacements, decoded_configs, for_device
 from dra_kit.node.claims.reader import AllocatedClaim
 from dra_kit.node.claims.reports.status import device_statuses
 from dra_kit.node.effects.engine import EffectEngine
@@ -176,6 +176,9 @@ class Preparation(Struct, frozen=True):
                 for_device(entries, result, device.to_v1(), self.configs.kinds)
                 for entries, result, device in zip(configs, claim.results, advertised, strict=True)
             ]
+        for entries, result in zip(configs, claim.results, strict=True):
+            if not result.admin_access:
+                check_replacements(entries)
         await self.started.wait()
         ordinary_scope = ClaimEffects(self.effects, claim.reference, admin_access=False)
         admin_scope = ClaimEffects(self.effects, claim.reference, admin_access=True)

@@ -3,10 +3,16 @@
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import BaseModel, Field, model_validator
+import dra_kit as dra
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 SharedMemory = Literal["disabled", "memory", "unlimited"]
 MpsDaemonKind = Literal["child", "pod"]
+DEFAULT_SHM_SIZE = 2**30
+"""Bytes of ``mps_shm_size``. 64 MiB are enough for MPS itself: NVIDIA's driver falls back to them, and every container
+has as much. The memory is the /dev/shm of the container's own programs as well, and data loaders need more there."""
+_LEAST_SHARED_MEMORY = 64 * 2**20
+_MOST_SHARED_MEMORY = 2**40
 
 
 class Settings(BaseModel):
@@ -20,6 +26,12 @@ class Settings(BaseModel):
     )
     mps_root: Path | None = Field(
         None, description="folder of MPS's sockets, short and on the host; by default /run/gpu.nvidia.com/mps"
+    )
+    mps_shm_size: str = Field(
+        "1Gi", description="memory that the containers of a claim with MPS share as their /dev/shm: 64Mi to 1Ti"
+    )
+    mps_unlimited: bool = Field(
+        False, description="keep MPS's files in plain folders where the driver may not mount file systems with a size"
     )
     mps_image: str = Field("", description="with pods of MPS: their image, the driver's own for example")
     mps_namespace: str = Field("", description="with pods of MPS: where they are made, the driver's own for example")
@@ -43,6 +55,18 @@ class Settings(BaseModel):
     )
     fake_gpus: str = Field("", description="use fake GPUs of this profile, such as h100, or of a file")
     fake_folder: Path | None = Field(None, description="folder of their state; by default below the driver's own")
+
+    @field_validator("mps_shm_size")
+    @classmethod
+    def _size(cls, text: str) -> str:
+        if not _LEAST_SHARED_MEMORY <= dra.Quantity(text).as_decimal <= _MOST_SHARED_MEMORY:
+            raise ValueError(f"{text[:32]} is not between 64Mi, what a container has without MPS, and 1Ti")
+        return text
+
+    @property
+    def mps_shm_bytes(self) -> int:
+        """``mps_shm_size`` in bytes."""
+        return dra.Quantity(self.mps_shm_size).value
 
     @model_validator(mode="after")
     def _pods_of_mps(self) -> Self:

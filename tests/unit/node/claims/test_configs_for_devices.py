@@ -88,3 +88,69 @@ async def test_admin_access_is_given_no_config_of_other_devices(node: Node) -> N
     async with node.running(driver(Waiter(), Bar())):
         await node.prepare(lunch)
         assert node.env(lunch) == ["DRINK_0= PizzaConfig"]
+
+
+class SauceConfig(dra.OpaqueConfig, api_version="kitchen.example/v1"):
+    enforced: bool = False
+    chili: int = 0
+
+    def refusal_of(self, config: SauceConfig) -> str:
+        return "the house decides; remove it" if self.enforced and config.chili > self.chili else ""
+
+
+class Cook(dra.Preparer[SauceConfig]):
+    def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice[SauceConfig]) -> dra.Prepared:
+        return dra.Prepared(env={device.env_name: str(device.config.chili)})
+
+
+def sauce(source: str, *requests: str, **fields: object) -> dict[str, Any]:
+    made = entry("SauceConfig", *requests, source=source)
+    made["opaque"]["parameters"].update(fields)
+    return made
+
+
+PIZZA = [{"request": "food", "device": "pizza-0"}]
+MILD = sauce("FromClass", "food", enforced=True, chili=1)
+
+
+@pytest.mark.parametrize(
+    "hot",
+    [
+        pytest.param([MILD, sauce("FromClaim", "food", chili=2)], id="that names the request"),
+        pytest.param([MILD, sauce("FromClaim", chili=2)], id="for all requests"),
+        pytest.param([MILD, sauce("FromClaim", chili=2), sauce("FromClaim", chili=0)], id="that another one replaces"),
+        pytest.param([MILD, sauce("FromClaim", chili=2, enforced=True)], id="that calls itself enforced"),
+    ],
+)
+async def test_a_claims_config_cannot_replace_what_its_class_enforces(node: Node, hot: list[dict[str, Any]]) -> None:
+    lunch = node.claim(devices=PIZZA, config=hot)
+    async with node.running(driver(Cook(), Bar())):
+        error = await node.error(lunch)
+    assert "SauceConfig of the DeviceClass, for food: the house decides; remove it" in error
+    assert "SauceConfig of the claim, for" in error
+
+
+@pytest.mark.parametrize(
+    "mild",
+    [
+        pytest.param([MILD, sauce("FromClaim", "food", chili=0)], id="within what the class permits"),
+        pytest.param([sauce("FromClass", "food", chili=1), sauce("FromClaim", "food", chili=0)], id="not enforced"),
+        pytest.param(
+            [MILD, sauce("FromClass", "food", chili=5), sauce("FromClaim", "food", chili=0)], id="another of the class"
+        ),
+        pytest.param([MILD, sauce("FromClaim", "cold", chili=7), sauce("FromClass", "food")], id="for another request"),
+    ],
+)
+async def test_a_claims_config_replaces_its_classs_where_that_permits(node: Node, mild: list[dict[str, Any]]) -> None:
+    lunch = node.claim(devices=PIZZA, config=mild)
+    async with node.running(driver(Cook(), Bar())):
+        await node.prepare(lunch)
+        assert node.env(lunch) == ["PIZZA_0=0"]
+
+
+async def test_a_claim_with_admin_access_is_not_bound_by_its_class(node: Node) -> None:
+    looks = [{"request": "food", "device": "pizza-0", "adminAccess": True}]
+    lunch = node.claim(devices=looks, config=[MILD, sauce("FromClaim", "food", chili=2)])
+    async with node.running(driver(Cook(), Bar())):
+        await node.prepare(lunch)
+        assert node.env(lunch) == ["PIZZA_0=2"]

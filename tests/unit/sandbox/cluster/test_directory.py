@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -233,3 +234,26 @@ def test_a_long_temporary_directory_is_not_used(temporary: Path, monkeypatch: py
 
     with sandbox_directory() as directory:
         assert directory.parent == Path("/tmp")
+
+
+def _has_mounts() -> bool:
+    """Whether this process may mount file systems."""
+    unshare = shutil.which("unshare")
+    command = [str(unshare), "--mount", "mount", "-t", "tmpfs", "none", "/mnt"]
+    return unshare is not None and subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.skipif(not _has_mounts(), reason="what a driver mounts is NOT tested: this process may not mount")
+@pytest.mark.parametrize("abandoned", [False, True], ids=["in order", "killed"])
+def test_what_a_driver_mounted_in_the_directory_goes_with_it(temporary: Path, abandoned: bool) -> None:
+    directory = killed(temporary) if abandoned else None
+    with sandbox_directory() if directory is None else nullcontext(directory) as made:
+        outer = made / "node-1" / "memory"
+        inner = outer / "shm"
+        for place in (outer, inner):
+            place.mkdir(parents=True)
+            subprocess.run(["/bin/mount", "-t", "tmpfs", "none", str(place)], check=True)
+        (inner / "file").write_text("of a container")
+    remove_abandoned()
+    assert list(temporary.iterdir()) == []
+    assert str(temporary) not in Path("/proc/self/mountinfo").read_text()

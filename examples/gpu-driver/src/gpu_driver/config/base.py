@@ -1,6 +1,6 @@
 """What the models of this folder have in common."""
 
-from typing import Any
+from typing import Any, Self
 
 import dra_kit as dra
 from pydantic import BaseModel, ConfigDict, ValidationInfo
@@ -22,6 +22,18 @@ class Config(dra.OpaqueConfig):
     """A config; its keys are camelCase in manifests."""
 
     model_config = ConfigDict(frozen=True, alias_generator=camel)
+
+
+class EnforceableConfig(Config):
+    """A config by which a DeviceClass can bind the claims that use it; in a claim ``enforced`` changes nothing."""
+
+    enforced: bool = False
+
+    def refusal_of(self, config: Self) -> str:
+        unmarked = [each.model_copy(update={"enforced": False}) for each in (self, config)]
+        if not self.enforced or unmarked[0] == unmarked[1]:
+            return ""
+        return "the class enforces its own; remove the claim's, write the same, or use another DeviceClass"
 
 
 def switched_on(gate: str, title: str, info: ValidationInfo) -> None:

@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, ValidationInfo, model_validator
 
-from gpu_driver.config.base import API_VERSION, Config, Part, switched_on
+from gpu_driver.config.base import API_VERSION, Config, EnforceableConfig, Part, switched_on
 from gpu_driver.config.sharing import GpuSharing, MigDeviceSharing
 
 
@@ -17,13 +17,15 @@ class GpuConfiguration(Config, api_version="gpu.resource.nvidia.com/v1alpha1"):
         return GpuConfig(sharing=self.sharing)
 
 
-class GpuConfig(Config, api_version=API_VERSION, upgrades_from=[GpuConfiguration], for_devices={"type": "gpu"}):
+class GpuConfig(
+    EnforceableConfig, api_version=API_VERSION, upgrades_from=[GpuConfiguration], for_devices={"type": "gpu"}
+):
     """For whole GPUs, and for a share of one's memory."""
 
     sharing: GpuSharing | None = None
 
 
-class MigDeviceConfig(Config, api_version=API_VERSION, for_devices={"type": "mig"}):
+class MigDeviceConfig(EnforceableConfig, api_version=API_VERSION, for_devices={"type": "mig"}):
     """For MIG devices."""
 
     sharing: MigDeviceSharing | None = None
@@ -36,7 +38,7 @@ class Iommu(Part):
     enable_api_device: bool = Field(default=False, alias="enableAPIDevice")
 
 
-class VfioDeviceConfig(Config, api_version=API_VERSION, for_devices={"type": "vfio"}):
+class VfioDeviceConfig(EnforceableConfig, api_version=API_VERSION, for_devices={"type": "vfio"}):
     """For GPUs in passthrough."""
 
     iommu: Iommu = Iommu()

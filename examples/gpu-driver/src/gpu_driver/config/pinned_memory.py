@@ -1,5 +1,6 @@
 """Limits of pinned device memory, as MPS wants them: whole MiB, by the index of a GPU."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
@@ -7,6 +8,10 @@ import dra_kit as dra
 from pydantic import AfterValidator
 
 _MIB = 2**20
+_MOST = dra.Quantity("16Ti")
+"""More than any GPU has, and less than what a number of MPS holds."""
+_INDEX = re.compile(r"[0-9]{1,4}")
+_UUID = re.compile(r"(GPU|MIG)-[0-9A-Za-z/-]{1,64}")
 
 
 def mebibytes(limit: dra.QuantityField) -> int:
@@ -14,14 +19,26 @@ def mebibytes(limit: dra.QuantityField) -> int:
     return int(limit.as_decimal // _MIB)
 
 
-def _at_least_one(limit: dra.QuantityField) -> dra.QuantityField:
+def _in_range(limit: dra.QuantityField) -> dra.QuantityField:
+    if limit > _MOST:
+        raise ValueError(f"{limit.text[:32]} is more than 16Ti, which no GPU has; write at most 16Ti")
     if mebibytes(limit) < 1:
-        raise ValueError(f"{limit.text} is less than 1Mi, the unit of MPS; write at least 1Mi")
+        raise ValueError(f"{limit.text[:32]} is less than 1Mi, the unit of MPS; write at least 1Mi")
     return limit
 
 
-PinnedMemory = Annotated[dra.QuantityField, AfterValidator(_at_least_one)]
-"""A limit of at least one MiB."""
+PinnedMemory = Annotated[dra.QuantityField, AfterValidator(_in_range)]
+"""A limit from 1 MiB to 16 TiB."""
+
+
+def check_key(key: str) -> None:
+    """Refuse what can name no device.
+
+    Raises:
+        ValueError: it is neither a UUID nor an index.
+    """
+    if not (_INDEX.fullmatch(key) or _UUID.fullmatch(key)):
+        raise ValueError(f"{key[:64]!r} is neither the UUID of a device (GPU-…, MIG-…) nor an index from 0")
 
 
 def limits(
@@ -52,7 +69,7 @@ def _device(key: str, ordered: Sequence[str]) -> str:
     if key in ordered:
         return key
     choices = f"one of {', '.join(ordered)}, or an index from 0 to {len(ordered) - 1}"
-    if not (key.isascii() and key.isdigit()):
+    if not _INDEX.fullmatch(key):
         raise dra.PermanentError(
             f"defaultPerDevicePinnedMemoryLimit: {key!r} is no device of this group; write {choices}"
         )

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from gpu_driver.config.base import Part, switched_on
-from gpu_driver.config.pinned_memory import PinnedMemory
+from gpu_driver.config.pinned_memory import PinnedMemory, check_key
 
 Interval = Literal["Default", "Short", "Medium", "Long"]
 INTERVALS: dict[Interval, int] = {"Default": 0, "Short": 1, "Medium": 2, "Long": 3}
@@ -35,8 +35,7 @@ class MpsConfig(Part):
     @classmethod
     def _keys(cls, limits: dict[str, PinnedMemory]) -> dict[str, PinnedMemory]:
         for key in limits:
-            if not (key.isascii() and key.isdigit()) and not key.startswith(("GPU-", "MIG-")):
-                raise ValueError(f"{key!r} is neither the UUID of a device (GPU-…, MIG-…) nor an index from 0")
+            check_key(key)
         return limits
 
 

@@ -15,6 +15,7 @@ from gpu_driver.effects.mps.limits import Limits
 from gpu_driver.effects.mps.paths import MakeMpsFolder, MpsFolder, identity, root_of
 from gpu_driver.effects.mps.pod import MpsPod
 from gpu_driver.hardware import Hardware
+from gpu_driver.host.folders import is_propagated
 from gpu_driver.nvml.backend import ComputeMode
 from gpu_driver.prepare.partitions import Allocated
 from gpu_driver.settings import Settings
@@ -91,7 +92,7 @@ def clients(
         uuids = tuple(sorted({member.uuid for member in group}))
         folder = MpsFolder(path=root / identity(claim.uid, entry, uuids))
         _start(group, uuids, folder, claim, context, hardware)
-        edits = _edits(folder, context.settings)
+        edits = _edits(folder)
         yield from ((member.place, edits) for member in group)
 
 
@@ -113,7 +114,7 @@ def _start(
         if member.device.advertised.kind == "gpu":
             # clients of MPS need no other mode, and EXCLUSIVE_PROCESS would lock out other claims on a shared GPU
             member.device.ensure(SetComputeMode(uuid=member.uuid, mode=ComputeMode.DEFAULT)).result()
-    first.device.ensure(MakeMpsFolder(folder=folder)).result()
+    first.device.ensure(_folder_effect(folder, context)).result()
     by_index = Limits(
         percentage=wanted.default_active_thread_percentage,
         memory={uuids.index(uuid): limit for uuid, limit in sorted(memory.items())},
@@ -149,14 +150,39 @@ def _of_its_own_release(pod: MpsPod, context: dra.Context[Settings]) -> MpsPod:
     return pod
 
 
-def _edits(folder: MpsFolder, settings: Settings) -> dra.ContainerEdits:
-    """Sockets at the host's path, so that containers of one claim with different daemons never meet on one."""
-    shm = folder.shm if settings.mps_daemon == "pod" else Path("/dev/shm")
+def _folder_effect(folder: MpsFolder, context: dra.Context[Settings]) -> MakeMpsFolder:
+    """Return the folder as it is, or as the settings want a new one: what is in use keeps its size.
+
+    Raises:
+        PermanentError: what the driver mounts is not seen on the host.
+    """
+    settings = context.settings
+    for known in context.effects():
+        if isinstance(known.effect, MakeMpsFolder) and known.effect.folder == folder:
+            return known.effect
+    if settings.host_root != Path("/") and not is_propagated(folder.path.parent):
+        if not settings.mps_unlimited:
+            raise dra.PermanentError(
+                f"{folder.path.parent}: the host does not see what the driver's container mounts there; mount it with "
+                "mountPropagation: Bidirectional (node.extraVolumeMounts of the chart), or set --mps-unlimited "
+                "(node.settings.mps_unlimited)"
+            )
+        return MakeMpsFolder(folder=folder, size=0)
+    return MakeMpsFolder(folder=folder, size=settings.mps_shm_bytes, unlimited=settings.mps_unlimited)
+
+
+def _edits(folder: MpsFolder) -> dra.ContainerEdits:
+    """Sockets at the host's path, so that containers of one claim with different daemons never meet on one.
+
+    A client connects to them, and writes nothing beside them: read-only, as NVIDIA's container toolkit mounts them, no
+    container puts anything in their place.
+    """
+    sockets, memory = str(folder.pipe), str(folder.shm)
     return dra.ContainerEdits(
-        env={"CUDA_MPS_PIPE_DIRECTORY": str(folder.pipe)},
+        env={"CUDA_MPS_PIPE_DIRECTORY": sockets},
         mounts=[
-            dra.Mount(host_path=str(folder.pipe), container_path=str(folder.pipe), options=["nosuid", "nodev"]),
+            dra.Mount(host_path=sockets, container_path=sockets, options=["ro", "nosuid", "nodev", "noexec"]),
             # server and clients exchange data there
-            dra.Mount(host_path=str(shm), container_path="/dev/shm", options=["nosuid", "nodev"]),
+            dra.Mount(host_path=memory, container_path="/dev/shm", options=["nosuid", "nodev", "noexec"]),
         ],
     )

@@ -1,7 +1,11 @@
 """Talking to an MPS control daemon, as people do: commands on the input of ``nvidia-cuda-mps-control``."""
 
+import os
+import selectors
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 PROGRAM = "nvidia-cuda-mps-control"
 PATIENCE = 4.0
@@ -10,6 +14,10 @@ PATIENCE = 4.0
 QUIT = "quit -t 3"
 """NVIDIA's way to end a daemon: servers with clients get so many seconds, less than :data:`PATIENCE`, and so long the
 answer takes; without ``-t`` it waits for the clients for ever."""
+
+_LONGEST_ANSWER = 2**16
+"""Bytes. A container of the claim may be the one who answers."""
+_SOCKETS = ("control", "control_privileged")
 
 
 class MpsError(Exception):
@@ -38,25 +46,32 @@ class MpsControl:
         Raises:
             MpsError: it is not there, refuses, or takes longer.
         """
+        pipe = Path(self._environment.get("CUDA_MPS_PIPE_DIRECTORY", ""))
+        for name in _SOCKETS:
+            if (pipe / name).is_symlink():  # to the sockets of another daemon, perhaps
+                raise MpsError(f"{command}: {pipe / name} is a link, and no daemon makes one")
         try:
-            done = subprocess.run(
+            with subprocess.Popen(
                 self._command,
-                input=f"{command}\n",
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=patience,
-                check=False,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
                 env=self._environment,
-            )
-        except subprocess.TimeoutExpired:
+            ) as program:
+                try:
+                    text, code = _talk(program, command, time.monotonic() + patience)
+                except BaseException:
+                    program.kill()
+                    raise
+        except TimeoutError:
             raise MpsError(f"{command}: no answer within {patience:.0f} s") from None
+        except OverflowError:
+            raise MpsError(f"{command}: the answer is longer than {_LONGEST_ANSWER} bytes") from None
         except OSError as error:
             raise MpsError(f"{self._command[0]} cannot be run: {error.strerror}") from None
-        text = (done.stdout + done.stderr).strip()
-        if done.returncode:
-            last = text.splitlines()[-1:] or [f"exit code {done.returncode}"]
-            raise MpsError(f"{command}: {last[0]}")
+        if code:
+            last = text.splitlines()[-1:] or [f"exit code {code}"]
+            raise MpsError(f"{command}: {last[0][:200]}")
         return text
 
     def answers(self) -> bool:
@@ -66,3 +81,38 @@ class MpsControl:
         except MpsError:
             return False
         return True
+
+
+def _talk(program: "subprocess.Popen[bytes]", command: str, until: float) -> tuple[str, int]:
+    """Give a program its input; what it writes, and its exit code.
+
+    Raises:
+        TimeoutError: it does not end in time.
+        OverflowError: it writes too much.
+    """
+    assert program.stdin is not None
+    assert program.stdout is not None
+    with program.stdin as given:
+        try:
+            given.write(f"{command}\n".encode())
+            given.flush()
+        except BrokenPipeError:
+            pass  # it has ended, and says why
+    os.set_blocking(program.stdout.fileno(), False)
+    text = b""
+    with selectors.DefaultSelector() as waiting:
+        waiting.register(program.stdout, selectors.EVENT_READ)
+        while True:
+            left = until - time.monotonic()
+            if left <= 0 or not waiting.select(left):
+                raise TimeoutError
+            if not (more := program.stdout.read(_LONGEST_ANSWER)):
+                break
+            text += more
+            if len(text) > _LONGEST_ANSWER:
+                raise OverflowError
+    try:
+        code = program.wait(max(0.0, until - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        raise TimeoutError from None
+    return text.decode(errors="replace").strip(), code

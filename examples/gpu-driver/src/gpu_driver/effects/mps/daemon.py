@@ -12,12 +12,15 @@ from gpu_driver.hardware import Hardware
 
 _CHATTER = re.compile(r"\] (Accepting connection\.\.\.|NEW UI|UI closed|Cmd:get_\w+( \S+)?|[\d.]+[MG]?)$")
 """What it writes whenever it is asked something."""
+_WITH_SHM = 'mount --bind "$0" /dev/shm && exec "$@"'
+"""For a shell in a mount namespace of its own: the daemon replaces it, and has another /dev/shm."""
 
 
 class MpsDaemon(dra.ChildProcess[Hardware], id="mps-daemon"):
     """Run ``nvidia-cuda-mps-control`` for the devices that one entry of a claim's config is for.
 
-    It is ready when it answers and its clients' limits are read back from it. One that hangs is started anew.
+    Its ``/dev/shm`` is the folder's, as its clients' is. It is ready when it answers and its clients' limits are read
+    back from it. One that hangs is started again.
 
     Attributes:
         devices: UUIDs in the order of ``CUDA_VISIBLE_DEVICES``: GPUs, or one partition.
@@ -40,7 +43,13 @@ class MpsDaemon(dra.ChildProcess[Hardware], id="mps-daemon"):
         return f"MPS control daemon of {', '.join(self.devices)}"
 
     def command(self) -> list[str]:
-        return [self.hardware.needed(PROGRAM), "-f", *(["-M"] if self.multi_user else [])]
+        daemon = [self.hardware.needed(PROGRAM), "-f", *(["-M"] if self.multi_user else [])]
+        # a double needs no /dev/shm; it also runs where file systems may not be mounted
+        if self.hardware.fake and not self.folder.has_shared_memory:
+            return daemon
+        # what is unmounted on the host is unmounted there, too
+        apart = ["unshare", "--mount", "--propagation", "slave"]
+        return [*apart, "sh", "-c", _WITH_SHM, str(self.folder.shm), *daemon]
 
     def environment(self) -> dict[str, str]:
         return {

@@ -18,6 +18,9 @@ _UNTOUCHED = 600.0
 """Seconds without a change in a folder: twice the longest time for which the kubelet holds back a container that ends
 again and again, so that a daemon between two starts keeps its folder."""
 
+_CLOCKS = 5.0
+"""Seconds by which the time of a change may be ahead, since the kernel and this process read clocks of their own."""
+
 
 def remove_leftovers(root: Path, effects: Callable[[], Iterable[dra.EffectInForce]]) -> None:
     """Remove the folders that no effect names and no daemon uses.
@@ -47,5 +50,7 @@ def _folder(effect: object) -> Path | None:
 def _is_used(folder: MpsFolder) -> bool:
     if any(is_served(folder.pipe / name) for name in ("control", "control_privileged")):
         return True
-    changed = max(path.stat().st_mtime for path in (folder.path, folder.pipe, folder.log) if path.exists())
-    return time.time() - changed < _UNTOUCHED
+    now = time.time()
+    changed = [path.stat().st_mtime for path in (folder.path, folder.pipe, folder.log) if path.exists()]
+    # a container may give the folder of the sockets a time that is still to come
+    return any(now - _UNTOUCHED < time_of_change <= now + _CLOCKS for time_of_change in changed)

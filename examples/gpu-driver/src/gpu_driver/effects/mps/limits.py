@@ -45,13 +45,13 @@ class Limits(BaseModel):
 
 
 def _number(answer: str) -> float | None:
-    found = re.search(r"(\d+(?:\.\d+)?)\s*%?\s*$", answer)
+    found = re.search(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*%?\s*$", answer)
     return None if found is None else float(found[1])
 
 
 def _is_shown_as(found: str, limit: str) -> bool:
     """Return whether MPS shows this limit so: in whole GiB where it has one, the rest dropped (``6145M`` as ``6G``)."""
-    size, shown = re.fullmatch(r"(\d+)([MG])", limit), re.fullmatch(r"(\d+)([MG])", found.strip())
+    size, shown = (re.fullmatch(r"([0-9]{1,18})([MG])", text) for text in (limit, found.strip()))
     if size is None or shown is None:
         return False
     mebibytes, unit = int(size[1]) * _MEBIBYTES[size[2]], _MEBIBYTES[shown[2]]
@@ -59,7 +59,7 @@ def _is_shown_as(found: str, limit: str) -> bool:
 
 
 def _ignored(what: str, found: str, answer: str) -> dra.PermanentError:
-    has, answered = (" ".join(text.split()) for text in (found, answer))
+    has, answered = (" ".join(text.split())[:200] for text in (found, answer))
     return dra.PermanentError(
         f"MPS did not take the {what}: it has {has or 'none'} and answered {answered or 'nothing'}; "
         "correct mpsConfig, or see whether this GPU's driver has the limit"
