@@ -23,7 +23,7 @@ from tests.unit.charts.rendering import DEPLOYED, NAMESPACE, RELEASE, Helm
 OWN, OTHER = "pizza-node-own", "pizza-node-other"
 MINE = {"type": UNDERTAKEN, "status": "True", "reason": "NothingLeft", "message": "nothing is left"}
 READY = {"type": "Ready", "status": "True"}
-REFUSED = {
+REFUSED: dict[str, dict[str, Any]] = {
     "ready": {"status": {"conditions": [READY]}},
     "both": {"status": {"conditions": [MINE, READY]}},
     "phase": {"status": {"phase": "Failed", "conditions": [MINE]}},
