@@ -58,6 +58,7 @@ class OwnCertificates:
         self._every = every
         self._held: Certificates | None = None
         self._metadata: Mapping[str, Any] = {}
+        self._missed = False
         self._reported = ""
         self._untrusted_since: datetime | None = None
 
@@ -92,7 +93,7 @@ class OwnCertificates:
     async def _looked(self) -> float:
         """Look once, and return the seconds until the next look."""
         try:
-            await self.look()
+            await self.look(patient=True)
         except Conflict:
             return RETRY  # another replica was faster
         except DraKitError as error:  # the certificate in use is good for weeks
@@ -103,11 +104,15 @@ class OwnCertificates:
         self._reported = ""
         return self._every
 
-    async def look(self) -> None:
+    async def look(self, *, patient: bool = False) -> None:
         """Read the Secret, and write what is due; make it again where it was deleted.
 
+        Args:
+            patient: make it again only where the look before has missed it, too: helm, which deletes it with the
+                webhook's rights, shall not get it back between the two.
+
         Raises:
-            CertificateMissing: it does not exist, and this process never read it.
+            CertificateMissing: it does not exist, and this process never read it, or is patient.
             Conflict: another replica changed it meanwhile.
             KubeError: the API server refuses, or does not answer.
         """
@@ -121,6 +126,9 @@ class OwnCertificates:
                 f"{self._secret} does not exist, and this replica has no copy of it: "
                 "a running replica makes it again within a minute; where none runs, run helm upgrade"
             )
+        missed_before, self._missed = self._missed, stored is None
+        if stored is None and patient and not missed_before:
+            raise CertificateMissing(f"{self._secret} does not exist; this replica makes it again in {RETRY:g} seconds")
         wanted = renewed_server(found, self._place.names, now) or found
         assert wanted is not None  # noqa: S101 - for type checkers: without one it was made
         if stored is None:

@@ -134,6 +134,17 @@ async def test_a_replica_makes_a_deleted_secret_again_as_it_was(client: Client) 
     assert (after["type"], before["type"]) == ("Opaque", "Opaque")
 
 
+async def test_a_patient_look_makes_a_secret_again_that_is_missing_twice(client: Client) -> None:
+    certificates = own(client)
+    await certificates.look()
+    before = await stored(client)
+    await client.delete(SECRETS, PLACE.secret, "default")
+    with pytest.raises(CertificateMissing, match="this replica makes it again in 5 seconds"):
+        await certificates.look(patient=True)
+    await certificates.look(patient=True)
+    assert await stored(client) == before
+
+
 async def test_a_replica_that_stops_makes_a_deleted_secret_again(client: Client) -> None:
     certificates = OwnCertificates(client, PLACE, now=lambda: START, every=3600)
     task = asyncio.create_task(certificates.run(ready := asyncio.Event()))
