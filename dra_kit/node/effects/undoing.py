@@ -16,6 +16,7 @@ from dra_kit.node.state.store import Store
 from dra_kit.node.steps import Step, reached
 from dra_kit.process.tracebacks import from_author, located
 from dra_kit.resource.reference import ClaimReference
+from dra_kit.values.printable import without_paths
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -62,6 +63,7 @@ class Undoing:
             codes = {error.code for error in failures}
             raise TransientError(
                 f"claim {claim}: {'; '.join(map(str, failures))}",
+                public=f"claim {claim}: {'; '.join(without_paths(error.public) for error in failures)}",
                 code=codes.pop() if len(codes) == 1 else "revert-failed",
             )
 
