@@ -40,14 +40,20 @@ class DraKitError(Exception):
     Args:
         message: one line: the object, what is wrong with it, and what to do.
         code: a more precise code than that of the class.
+        public: the same for the users of a claim, who may see only their own namespace: without other tenants' claims
+            and configs, and without paths of the host. By default the message.
+
+    Attributes:
+        public: what Events and the kubelet's answer have; the log and ``dra-kit status`` have the message.
     """
 
     default_code: ClassVar[str] = "error"
 
-    def __init__(self, message: str, *, code: str | None = None) -> None:
+    def __init__(self, message: str, *, code: str | None = None, public: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.code: str = code or self.default_code
+        self.public: str = public or message
 
     def __str__(self) -> str:
         return self.message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -9,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from dra_kit.globs.matching import DeviceFile
+from dra_kit.globs.matching import DeviceFile, resolved
 from dra_kit.globs.model import READABLE, AttributeSource, ValueType
 from dra_kit.globs.templates import filled
 from dra_kit.values.semver import Version
@@ -117,16 +118,20 @@ def _found(source: AttributeSource, file: DeviceFile, values: Mapping[str, str],
 def _read(path: str, below: tuple[str, ...], root: Path) -> str:
     """Return the content of a file, if it may be read; never wait for it."""
     try:
-        base = os.path.realpath(root, strict=True).rstrip("/")
-        real = os.path.realpath(f"{base}{path}", strict=True)
-        if not real.startswith(tuple(f"{base}{place}" for place in below)):
-            raise NoValueError(f"{path} leads to {real}, which is not below {' or '.join(below)}")
+        leads_to = resolved(path, root)
+        if not leads_to.startswith(below):
+            raise NoValueError(f"{path} leads to {leads_to}, which is not below {' or '.join(below)}")
+        real = f"{os.path.realpath(root, strict=True).rstrip('/')}{leads_to}"
         if not stat.S_ISREG(Path(real).stat().st_mode):
             raise NoValueError(f"{path} is no regular file")
         descriptor = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY | os.O_NOFOLLOW)
         with os.fdopen(descriptor, "rb") as stream:
             return stream.read(_MOST_BYTES).decode().strip("\0\r\n\t ")
     except OSError as error:
+        if error.errno == errno.EXDEV:
+            raise NoValueError(
+                f"{path} leads out of the node's files, which is not below {' or '.join(below)}"
+            ) from None
         raise NoValueError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise NoValueError(f"{path} is no text") from None

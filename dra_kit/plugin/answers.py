@@ -16,6 +16,7 @@ from dra_kit.plugin.service import NodeService, PreparedDevice
 from dra_kit.proto import dra_v1_pb2 as v1
 from dra_kit.resource.reference import ClaimReference
 from dra_kit.values.cutting import cut
+from dra_kit.values.printable import without_paths
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -43,10 +44,10 @@ def error_text(error: Exception, doing: str) -> str:
     It is never empty, and never longer than ``ERROR_BYTES``: what is too long loses its middle.
 
     Args:
-        error: a ``DraKitError`` speaks for itself; any other class is a bug.
+        error: of a ``DraKitError`` the public text is taken; any other class is a bug.
         doing: what was being done, for example ``prepare of ResourceClaim default/oven``.
     """
-    line = _one_line(str(error))
+    line = _one_line(error.public if isinstance(error, DraKitError) else without_paths(str(error)))
     if isinstance(error, DraKitError) and not isinstance(error, InternalError):
         return sendable(line or f"{doing}: failed with code {error.code} and without a message")
     logger.error("%s: %s", doing, _BUG, exc_info=error)

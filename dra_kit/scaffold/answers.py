@@ -61,6 +61,8 @@ def read_answers(folder: Path) -> tuple[Answers, str]:
         ConfigurationError: it has none, or they are not understood.
     """
     path = folder / FILE
+    if path.is_symlink():
+        raise ConfigurationError(f"{path} is a link: links are not followed; restore the file that `dra-kit new` wrote")
     if not path.is_file():
         raise ConfigurationError(f"{path} does not exist: {folder} was not made by `dra-kit new`; name its folder")
     try:

@@ -6,6 +6,9 @@ import json
 import re
 from typing import Final
 
+_PATH: Final = re.compile(
+    r"""(?<![\w/])(['"])/[^/'"][^'"]*\1|(?<![\w.:/@%~)\]}*-])/(?=[^/\s])[^\s'"`,;:()\[\]{}<>]+(?<![.])"""
+)
 _UNUSUAL: Final = re.compile(r"[^ -~\n]")
 
 
@@ -23,6 +26,14 @@ def printable(text: str, *, keep: str = "") -> str:
     return "".join(
         char if char.isprintable() or char in keep else char.encode("unicode_escape").decode() for char in text
     )
+
+
+def without_paths(text: str) -> str:
+    """Return a text for users who may not see the host: each absolute path in it becomes ``(a path)``.
+
+    Paths in quotes may have blanks. URLs, and names such as ``pool/device``, are no absolute paths.
+    """
+    return _PATH.sub(lambda found: f"{found[1] or ''}(a path){found[1] or ''}", text)
 
 
 def printable_json(text: str) -> str:

@@ -15,7 +15,7 @@ from dra_kit.author.effects.cluster_object import ClusterObject
 from dra_kit.cli.cluster.source_options import cluster_options, credentials_of
 from dra_kit.cli.options.common import complete_target, path
 from dra_kit.cli.options.driver_settings import author_settings
-from dra_kit.cli.options.role_command import RoleCommand, target_of
+from dra_kit.cli.options.role_command import RoleCommand, is_help, target_of
 from dra_kit.errors import ConfigurationError
 from dra_kit.operation.checks.role_process import role_process
 from dra_kit.process.target import load_driver
@@ -31,7 +31,7 @@ class CheckCommand(RoleCommand):
 
     def load(self, own: Sequence[click.Parameter], args: Sequence[str]) -> Driver[Any, Any] | None:
         """Return the driver of TARGET."""
-        target = target_of(own, args) or getattr(role_process(), "target", "")
+        target = target_of(own, args) or ("" if is_help(args) else getattr(role_process(), "target", ""))
         return load_driver(target) if target else None
 
 

@@ -12,7 +12,17 @@ if TYPE_CHECKING:
 
 
 class RoleCommand(click.Command):
-    """A command with a TARGET whose settings become further options of the command."""
+    """A command with a TARGET whose settings become further options of the command.
+
+    A TARGET is loaded, which runs its code, only where it is named; ``--help`` says so.
+    """
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        """Return ``--help``, with what it does of a TARGET."""
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.help = "show this message; a TARGET named beside it is loaded, and its settings are shown"
+        return option
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Load the TARGET first, so that its settings are known when the options are read."""
@@ -44,6 +54,12 @@ class RoleCommand(click.Command):
         return [*super().get_params(ctx), *ctx.meta.get("driver_options", [])]
 
 
+def is_help(args: Sequence[str]) -> bool:
+    """Return whether the arguments ask for help, which runs no code but that of a TARGET that is surely named."""
+    words = args[: args.index("--")] if "--" in args else args
+    return not {"-h", "--help"}.isdisjoint(words)
+
+
 def target_of(params: Sequence[click.Parameter], args: Sequence[str]) -> str | None:
     """Return the TARGET among the arguments, read without knowing the author's options yet.
 
@@ -53,7 +69,10 @@ def target_of(params: Sequence[click.Parameter], args: Sequence[str]) -> str | N
 
 
 def targets_of(params: Sequence[click.Parameter], args: Sequence[str]) -> list[str]:
-    """Return the TARGETs among the arguments: those after no unknown option; without any, the first other one."""
+    """Return the TARGETs among the arguments: those after no unknown option; without any, the first other one.
+
+    Of arguments that ask for help only the first count: the other one may be the value of an option.
+    """
     takes_value = {opt: not option.is_flag for option in _options(params) for opt in _flags(option)}
     plain: list[str] = []
     perhaps_values: list[str] = []
@@ -70,7 +89,7 @@ def targets_of(params: Sequence[click.Parameter], args: Sequence[str]) -> list[s
             after_unknown = not equals
         elif takes_value[flag] and not equals:
             next(words, None)
-    return plain or perhaps_values[:1]
+    return plain or ([] if is_help(args) else perhaps_values[:1])
 
 
 def _options(params: Sequence[click.Parameter]) -> Iterator[click.Option]:

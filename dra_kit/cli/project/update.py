@@ -17,13 +17,17 @@ from dra_kit.errors import ConfigurationError
 def command(ctx: click.Context, folder: Path, force: bool) -> None:
     """Bring the project in FOLDER, which `dra-kit new` made, to the template of this release.
 
-    What you changed stays; where the template changed the same lines, both stand there with git's marks. Exit code 1
-    when there are such conflicts.
+    What you changed stays. Where the template changed the same lines, both are kept between git's marks, and the exit
+    code is 1.
+
+    Only files in FOLDER are written or removed. Links are kept, and not followed. No code of the project is run, and no
+    program that its git configuration names.
     """
     from dra_kit.scaffold.answers import read_answers
+    from dra_kit.scaffold.git import uncommitted
     from dra_kit.scaffold.rendering import installed_version, render
     from dra_kit.scaffold.share import template
-    from dra_kit.scaffold.updating import uncommitted, update
+    from dra_kit.scaffold.updating import update
 
     answers, made_by = read_answers(folder)
     name = folder.resolve().name
@@ -35,7 +39,7 @@ def command(ctx: click.Context, folder: Path, force: bool) -> None:
     version = installed_version()
     changes = update(folder, render(template(), answers, version), project=f"dra-kit {made_by}")
     for change in changes:
-        click.echo(f"{change.outcome:<9} {change.path}")
+        click.echo(f"{change.outcome:<9} {change.path}{f' ({change.why})' if change.why else ''}")
     conflicts = sum(change.outcome == "conflict" for change in changes)
     if conflicts:
         files = "a file has conflicts" if conflicts == 1 else f"{conflicts} files have conflicts"

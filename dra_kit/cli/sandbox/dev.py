@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from dra_kit.cli.options.driver_settings import settings_options
-from dra_kit.cli.options.role_command import RoleCommand, target_of
+from dra_kit.cli.options.role_command import RoleCommand, is_help, target_of
 from dra_kit.cli.sandbox import sandbox
 from dra_kit.cli.sandbox.driver import sandbox_driver
 from dra_kit.cli.sandbox.interruptible import run_interruptibly
@@ -40,12 +40,12 @@ class DevCommand(RoleCommand):
         # ends when it cannot use them
         watch = Watch(*_watched(place)) if place is not None and ctx.parent is not None else None
         try:
-            if not ctx.resilient_parsing and _lacks_target(self.params, args):
+            if not ctx.resilient_parsing and not is_help(args) and _lacks_target(self.params, args):
                 args = [_HERE, *args]
             ctx.meta["arguments"] = list(args)
             return super().parse_args(ctx, args)
         except ConfigurationError as error:
-            if watch is None or place is None or {*ctx.help_option_names} & {*args}:
+            if watch is None or place is None or is_help(args):
                 raise
             _start_when_mended(error, place, watch)
             raise

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from dra_kit.cli.options.common import complete_target, path
-from dra_kit.cli.options.role_command import RoleCommand, target_of
+from dra_kit.cli.options.role_command import RoleCommand, is_help, target_of
 from dra_kit.cli.options.several_drivers import SET, given_settings
 from dra_kit.cli.sandbox.driver import sandbox_driver
 from dra_kit.cli.sandbox.targets import Loaded, load_stories, load_targets
@@ -74,12 +74,12 @@ class SandboxCommand(RoleCommand):
         Without a TARGET it is the project here, if there is one.
         """
         ctx.meta["arguments"] = list(args)
-        if target_of(self.params, args) is None and not {*ctx.help_option_names} & {*args} and _is_project_here():
+        if target_of(self.params, args) is None and not is_help(args) and _is_project_here():
             args = [_HERE, *args]
         printer = ctx.meta["printer"] = EntryPrinter(sys.stdout)
 
         def loading(target: str) -> None:
-            if {*ctx.help_option_names, "--detach"}.isdisjoint(args):
+            if "--detach" not in args and not is_help(args):
                 printer.entry(f"loading {'the driver of this project' if target == _HERE else target}")
                 _import_aside()
 

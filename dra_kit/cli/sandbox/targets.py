@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dra_kit.cli.app import values_of
-from dra_kit.cli.options.role_command import targets_of
+from dra_kit.cli.options.role_command import is_help, targets_of
 from dra_kit.cli.options.several_drivers import options_of_drivers
 from dra_kit.errors import ConfigurationError
 
@@ -57,6 +57,8 @@ def load_targets(
             options = options_of_drivers([driver for _, driver in found], own)
 
     load(lambda: targets_of([*own, *options], args))
+    if is_help(args):
+        return found, options  # a story names TARGETs that the user has not named
     folders = [Path(text) for text in values_of(option, args) if Path(text).is_dir()]
     needed = [target for story in load_stories(folders) for target in story.targets]
     load(lambda: needed)

@@ -8,9 +8,15 @@ from typing import Final
 from dra_kit.errors import DraKitError, InternalError, PrepareError
 from dra_kit.process.tracebacks import from_author, place_of
 from dra_kit.values.cutting import cut
+from dra_kit.values.printable import without_paths
 
 MESSAGE_BYTES: Final = 4096
 """Bytes that are stored of an error; its readers may get less."""
+
+
+def public_text(error: DraKitError) -> str:
+    """Return what the users of a claim read of an error; paths are left in what was written for them."""
+    return error.public if isinstance(error, PrepareError) else without_paths(error.public)
 
 
 def log_failure(error: Exception, message: str, *, module: str, logger: logging.Logger) -> DraKitError:
@@ -32,6 +38,7 @@ def log_failure(error: Exception, message: str, *, module: str, logger: logging.
     trace = error if bug else cause if not isinstance(cause, DraKitError | None) else None
     problem = error if isinstance(error, DraKitError) else InternalError(f"{type(error).__name__}: {error}")
     problem.message = cut(problem.message, MESSAGE_BYTES)
+    problem.public = cut(public_text(problem), MESSAGE_BYTES)
     problem.args = (problem.message,)
     fields: dict[str, object] = {"error": str(problem), "code": problem.code}
     if isinstance(problem, PrepareError) and problem.permanent:

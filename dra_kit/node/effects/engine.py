@@ -16,6 +16,7 @@ from dra_kit.node.effects.understanding import (
     keys_of,
     locks_of,
     outcome_of,
+    public_title,
     same,
     title_of,
     write_outcome,
@@ -104,7 +105,7 @@ class EffectEngine:
                 needed = locked.union(*map(self._classes.touched, touched))
                 if needed == locked:
                     for other in conflicts:
-                        await self.undoing.revert(other)
+                        await self._make_way(other, claim, effect)
                     # the text it was first stored with stays: it is what tells one row from another
                     text = known.spec if known is not None else spec
                     record = await self._store.intend(
@@ -115,6 +116,17 @@ class EffectEngine:
                     reached(Step.EFFECT_INTENDED)
                     return await self._in_force_now(effect, record, outcomes)
                 locked = needed
+
+    async def _make_way(self, other: EffectRecord, claim: ClaimReference, effect: Effect[Any, Any]) -> None:
+        """Undo what no claim needs any more; whose it was, and what, is nothing for the users of this claim."""
+        try:
+            await self.undoing.revert(other)
+        except DraKitError as error:
+            error.public = (
+                f"claim {claim} needs {public_title(effect)}, and what was in force before could not be undone; the "
+                "driver's log has the reason, and the kubelet tries again"
+            )
+            raise
 
     async def in_force(
         self, claim: ClaimReference, effect: Effect[ResultT, Any], outcomes: MutableMapping[int, str | None]
@@ -140,6 +152,8 @@ class EffectEngine:
             f"effect {title_of(effect)} is not in force, and claim {claim} has admin access only, which "
             "changes nothing; prepare the device for an ordinary claim first",
             code="effect-not-in-force",
+            public=f"effect {public_title(effect)} is not in force, and claim {claim} has admin access only, which "
+            "changes nothing; prepare the device for an ordinary claim first",
         )
 
     def known(self) -> list[EffectInForce]:
@@ -193,6 +207,8 @@ class EffectEngine:
             raise NotYet(
                 f"effect {title_of(effect)} is still coming up: {error}; nothing is undone, and it is asked again",
                 code=error.code,
+                public=f"effect {public_title(effect)} is still coming up: {error.public}; nothing is undone, and it "
+                "is asked again",
             ) from error
         reached(Step.EFFECT_APPLIED)
         text = write_outcome(cls, outcome)

@@ -43,7 +43,7 @@ class ClaimEffects:
 
     @property
     def coming_up(self) -> str:
-        """What is waited for, and must not be undone when it is too late for this call; empty for nothing."""
+        """What is waited for, in public words, and must not be undone when it is too late; empty for nothing."""
         return next(iter(self._coming_up.values()), "")
 
     async def ensure(self, effect: Effect[ResultT, Any]) -> ResultT:
@@ -70,7 +70,7 @@ class ClaimEffects:
             try:
                 outcome = await self._engine.ensure(self._claim, effect, self.outcomes)
             except NotYet as error:
-                self._coming_up[id(effect)] = str(error)
+                self._coming_up[id(effect)] = error.public
                 if self._closed or (self._until is not None and self.loop.time() + pause > self._until):
                     raise
             except Exception:

@@ -14,6 +14,7 @@ from dra_kit.errors import ConfigurationError, DraKitError, TransientError
 from dra_kit.node.state.records import EffectRecord
 from dra_kit.resource.reference import ClaimReference
 from dra_kit.values.cutting import cut
+from dra_kit.values.printable import without_paths
 
 ResultT = TypeVar("ResultT")
 
@@ -169,8 +170,30 @@ class EffectClasses:
                 f"claim {claim} needs {title_of(wanted)}, but {who} holds {', '.join(shared)} with "
                 f"{self.title(other)}; ask for the same, or wait until that claim is released",
                 code="effect-conflict",
+                public=self._public_conflict(claim, wanted, shared, other),
             )
         return in_the_way
+
+    def _public_conflict(
+        self, claim: ClaimReference, wanted: Effect[Any, Any], shared: Sequence[str], other: EffectRecord
+    ) -> str:
+        """Return what the claim's users may read of a conflict: of another namespace neither a claim nor its config."""
+        needs = f"claim {claim} needs {public_title(wanted)}"
+        keys = without_paths(", ".join(shared))
+        holders = [item for item in other.claims if item.uid != claim.uid]
+        near = [str(item) for item in holders if item.namespace == claim.namespace]
+        if holders and not near:
+            return (
+                f"{needs}, but another claim holds {keys} with other settings; wait until that claim is released, or "
+                "ask the cluster's administrators, who find it in the driver's log"
+            )
+        who = (
+            f"claim {', '.join(near)}{' and others' if len(near) < len(holders) else ''}" if near else "the same claim"
+        )
+        return (
+            f"{needs}, but {who} holds {keys} with {without_paths(self.title(other))}; ask for the same, or wait until "
+            "that claim is released"
+        )
 
 
 def same(effect: Effect[Any, Any], spec: str, stored: Sequence[EffectRecord]) -> EffectRecord | None:
@@ -254,6 +277,11 @@ def title_of(effect: Effect[Any, Any]) -> str:
         title = effect.title()
     text = " ".join(title.split()) if isinstance(title, str) else ""
     return cut(text or Effect.title(effect), _TITLE_BYTES)
+
+
+def public_title(effect: Effect[Any, Any]) -> str:
+    """Return the title of an effect for the users of a claim that needs it: without paths of the host."""
+    return without_paths(title_of(effect))
 
 
 def _names(effect: Effect[Any, Any], method: str, given: Iterable[str]) -> list[str]:

@@ -55,8 +55,9 @@ class Bundle(Struct):
         """Return all files without secrets, with an index of what there is and what is not."""
         index = {"release": __version__, "files": sorted(self.files), "missing": self.missing}
         files = {**self.files, "index.json": json.dumps(index, indent=1, ensure_ascii=False) + "\n"}
+        hidden = redaction.HiddenWords(self.words)
         return {
-            name: (redaction.safe_json if name.endswith(".json") else redaction.safe_text)(text, self.words)
+            name: hidden.safe_json(text) if name.endswith(".json") else hidden.safe_text(text)
             for name, text in files.items()
         }
 

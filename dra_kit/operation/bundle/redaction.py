@@ -2,14 +2,17 @@
 
 Objects are saved as :func:`dra_kit.explain.cluster.objects.reduced` leaves them: no environment, no command, no
 annotation but two of Kubernetes. Beyond that, opaque configuration and what drivers write into a claim's status may
-hold anything. Texts, such as logs, are searched for those very values, and for what looks like a credential.
+hold anything. Texts, such as logs, are searched for those very values, in every form in which programs quote them, and
+for what looks like a credential. Long values are cut in errors and Events: their beginnings and ends are found, too.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import urllib.parse
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from dra_kit.explain.cluster.objects import reduced
@@ -17,6 +20,14 @@ from dra_kit.explain.cluster.objects import reduced
 REMOVED: Final = "(removed)"
 
 _SHORTEST: Final = 6  # shorter words are found in any text, and hide nothing
+_LINE: Final = 12  # characters of a line that is a part of a word: shorter ones are in many words
+_WHOLE: Final = 64  # a text that is itself the beginning of a word is more likely a name, such as a driver's
+_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,39}")  # names of fields, which errors and logs need
+_CUT: Final = re.compile(r"[ \t]*(?:\.\.\.|…)|[ \t]*(?=[\r\n]|\\n)|\Z")
+"""What follows the beginning of a word that was cut: a mark, or the end of the line or of the text."""
+_RESUMED: Final = re.compile(r"(?:\.\.\.|… (?:\d+ bytes in all … )?)")
+"""What comes before the end of a word whose middle was cut out."""
+_SCHEMA: Final = frozenset({"apiVersion", "kind"})  # of opaque configuration: the driver's documentation has them
 _HIDDEN_FIELDS: Final = frozenset({"parameters", "data"})  # of opaque configuration, and of status.devices[]
 _SECRET_NAMES: Final = re.compile(r"passw|secret|token|credential|api_?key|private", re.IGNORECASE)
 _SETTING: Final = "DRIVER_"  # what the environment variables of an author's settings begin with
@@ -59,15 +70,20 @@ def hidden_words(documents: Iterable[Mapping[str, Any]]) -> set[str]:
     return {word for document in documents for word in _hidden(document) if len(word) >= _SHORTEST}
 
 
-def _hidden(value: object, *, inside: bool = False) -> Iterator[str]:
+def _hidden(value: object, *, inside: bool = False, root: bool = False) -> Iterator[str]:
     if isinstance(value, Mapping):
         for key, item in value.items():
-            yield from _hidden(item, inside=inside or key in _HIDDEN_FIELDS)
+            if inside and not _KEY.fullmatch(key):
+                yield key
+            if not (root and key in _SCHEMA):
+                yield from _hidden(item, inside=inside or key in _HIDDEN_FIELDS, root=key == "parameters")
     elif isinstance(value, list):
         for item in value:
             yield from _hidden(item, inside=inside)
     elif inside and isinstance(value, str | int | float) and not isinstance(value, bool):
         yield str(value)
+        if not isinstance(value, str):
+            yield from {json.dumps(value), f"{value:,}", f"{value:g}"}
 
 
 def words_of_pods(pods: Iterable[Mapping[str, Any]]) -> set[str]:
@@ -92,54 +108,140 @@ def is_secret(name: str) -> bool:
     return name.startswith(_SETTING) or _SECRET_NAMES.search(name) is not None
 
 
-def _written(word: str) -> set[str]:
-    """Return a word as it is, as JSON writes it, and as JSON writes a text in which JSON quotes it."""
-    found = {word}
-    for _ in range(2):
-        found |= {json.dumps(form, ensure_ascii=escaped)[1:-1] for form in found for escaped in (False, True)}
-    return found
+def _forms_of(word: str) -> Iterator[str]:
+    """Yield a word in the forms in which texts have it: as it is, on one line, line by line, quoted, and encoded."""
+    plain = {word, " ".join(word.split()), "; ".join(filter(None, map(str.strip, word.splitlines())))}
+    quoted = set(plain)
+    for _ in range(2):  # JSON in a text that is quoted in JSON
+        quoted |= {json.dumps(form, ensure_ascii=escaped)[1:-1] for form in quoted for escaped in (False, True)}
+    quoted |= {repr(form)[1:-1] for form in quoted} | {ascii(form)[1:-1] for form in plain}
+    # quoted by repr in the other quotes, since the text around it has some of these
+    quoted |= {repr(f"{form}\"'")[1:-4] for form in plain}
+    # as Go's encoding/json has it, and programs that write JSON into web pages
+    quoted |= {form.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e") for form in quoted}
+    yield from quoted
+    yield from word.splitlines()
+    content = word.encode("utf-8", "surrogatepass")
+    yield base64.b64encode(content).decode().rstrip("=")
+    yield base64.urlsafe_b64encode(content).decode().rstrip("=")
+    yield content.hex()
+    yield urllib.parse.quote(content, safe="")
+    yield urllib.parse.quote_plus(content)
 
 
-def safe_text(text: str, words: Iterable[str]) -> str:
-    """Return a text, such as a log, without these words, and without what looks like a credential.
+class HiddenWords:
+    """Words that no text may have, indexed to be found in long texts.
 
     Args:
-        text: the text.
-        words: what must not be in it.
+        words: each of which is found in every form, and where it is cut.
     """
-    return _safe(text, _forms(words))
+
+    def __init__(self, words: Iterable[str]) -> None:
+        self._by_beginning: dict[str, list[str]] = {}
+        self._by_end: dict[str, list[str]] = {}
+        self._long: list[str] = []
+        for form in sorted({form for word in words for form in _forms_of(word)}):
+            if len(form) < _SHORTEST:
+                continue
+            self._by_beginning.setdefault(form[:_SHORTEST], []).append(form)
+            self._by_end.setdefault(form[-_SHORTEST:], []).append(form)
+            if len(form) > _LINE:
+                self._long.append(form)
+
+    def safe_text(self, text: str) -> str:
+        """Return a text, such as a log, without these words, and without what looks like a credential."""
+        if self._by_beginning:
+            text = self._without_parts(self._without_beginnings(self._without_ends(text)))
+        for pattern in _LOOKS_SECRET:
+            text = pattern.sub(REMOVED, text)
+        return text
+
+    def safe_json(self, text: str) -> str:
+        """Return JSON without these words, and without what looks like a credential; a hidden number becomes a text."""
+        return json.dumps(self._safe_value(json.loads(text)), indent=1, ensure_ascii=False) + "\n"
+
+    def _safe_value(self, value: Any) -> Any:
+        match value:
+            case Mapping():
+                return {self.safe_text(key): self._safe_value(item) for key, item in value.items()}
+            case list():
+                return [self._safe_value(item) for item in value]
+            case str():
+                return self.safe_text(value)
+            case bool() | None:
+                return value
+        written = json.dumps(value)
+        return REMOVED if any(self._whole_at(written, at) for at in range(len(written))) else value
+
+    def _whole_at(self, text: str, at: int) -> int:
+        """Return the length of the longest word at a place; 0 where there is none."""
+        forms = self._by_beginning.get(text[at : at + _SHORTEST], ())
+        return max((len(form) for form in forms if text.startswith(form, at)), default=0)
+
+    def _without_beginnings(self, text: str) -> str:
+        """Remove words, and their beginnings where they are cut."""
+        found: list[str] = []
+        done = at = 0
+        while at <= len(text) - _SHORTEST:
+            forms = self._by_beginning.get(text[at : at + _SHORTEST])
+            length = (self._whole_at(text, at) or self._cut_at(text, at, forms)) if forms else 0
+            if length:
+                found += [text[done:at], REMOVED]
+                done = at = at + length
+            else:
+                at += 1
+        return "".join([*found, text[done:]])
+
+    def _cut_at(self, text: str, at: int, forms: Iterable[str]) -> int:
+        """Return the length of the beginning of a word that is cut at a place; 0 where it goes on otherwise."""
+        length = max(_common(form, text, at) for form in forms)
+        if at == 0 and length == len(text) < _WHOLE:
+            return 0
+        # a mark may begin as the word goes on: with a dot, for example
+        return next((size for size in range(length, _SHORTEST - 1, -1) if _CUT.match(text, at + size)), 0)
+
+    def _without_ends(self, text: str) -> str:
+        """Remove the ends of words whose beginning was cut off, with the middle that is left."""
+        places = [(found.end(), text.find("\n", found.end())) for found in _RESUMED.finditer(text)]
+        for begin, stop in reversed(places):
+            line = text[begin : stop if stop >= 0 else len(text)]
+            length = max(
+                (
+                    end + _SHORTEST
+                    for end in range(len(line) - _SHORTEST + 1)
+                    for form in self._by_end.get(line[end : end + _SHORTEST], ())
+                    if form.endswith(line[: end + _SHORTEST])
+                ),
+                default=0,
+            )
+            if length:
+                text = f"{text[:begin]}{REMOVED}{text[begin + length :]}"
+        return text
+
+    def _without_parts(self, text: str) -> str:
+        """Remove lines that are a part of a word, as where it is wrapped."""
+        if "\n" not in text or not self._long:
+            return text
+        known: dict[str, bool] = {}
+        lines = text.split("\n")
+        for number, line in enumerate(lines):
+            part = line.strip(" \t\r\\\"'|>")
+            if len(part) < _LINE:
+                continue
+            if part not in known:
+                known[part] = any(part in form for form in self._long)
+            if known[part]:
+                lines[number] = line.replace(part, REMOVED)
+        return "\n".join(lines)
 
 
-def safe_json(text: str, words: Iterable[str]) -> str:
-    """Return JSON without these words, and without what looks like a credential; a hidden number becomes a text.
-
-    Args:
-        text: the JSON.
-        words: what must not be in it.
-    """
-    return json.dumps(_safe_value(json.loads(text), _forms(words)), indent=1, ensure_ascii=False) + "\n"
-
-
-def _safe_value(value: Any, forms: Sequence[str]) -> Any:
-    match value:
-        case Mapping():
-            return {_safe(key, forms): _safe_value(item, forms) for key, item in value.items()}
-        case list():
-            return [_safe_value(item, forms) for item in value]
-        case str():
-            return _safe(value, forms)
-        case bool() | None:
-            return value
-    return REMOVED if any(form in json.dumps(value) for form in forms) else value
-
-
-def _forms(words: Iterable[str]) -> list[str]:
-    return sorted({form for word in words for form in _written(word)}, key=len, reverse=True)
-
-
-def _safe(text: str, forms: Sequence[str]) -> str:
-    for form in forms:
-        text = text.replace(form, REMOVED)
-    for pattern in _LOOKS_SECRET:
-        text = pattern.sub(REMOVED, text)
-    return text
+def _common(form: str, text: str, at: int) -> int:
+    """Return how many characters of a form are at a place of a text."""
+    low, high = _SHORTEST, min(len(form), len(text) - at)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if text.startswith(form[:middle], at):
+            low = middle
+        else:
+            high = middle - 1
+    return low

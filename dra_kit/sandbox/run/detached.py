@@ -105,7 +105,8 @@ def detach(arguments: Sequence[str]) -> DetachedSandbox:
     name = f"{time.time_ns():x}"
     directory = state_directory()
     state, log = directory / f"{name}.json", directory / f"{name}.log"
-    command = [sys.executable, "-c", "from dra_kit.cli import main; main()", "sandbox", *arguments]
+    # without -P the working directory would be the first place of imports, which it is not for the command itself
+    command = [sys.executable, "-P", "-c", "from dra_kit.cli import main; main()", "sandbox", *arguments]
     with os.fdopen(private.create(log), "ab") as output:
         process = subprocess.Popen(
             command,

@@ -22,6 +22,11 @@ class Relabeling(_Part):
     target_label: str
 
 
+class LabelDrop(_Part):
+    action: Literal["labeldrop"]
+    regex: str
+
+
 class Selector(_Part):
     match_labels: dict[str, str]
 
@@ -34,6 +39,7 @@ class Endpoint(_Part):
     interval: Duration
     honor_labels: bool
     relabelings: list[Relabeling]
+    metric_relabelings: list[LabelDrop]
 
 
 class PodMonitorSpec(_Part):

@@ -22,6 +22,7 @@ PAGE = HERE.parents[2] / "docs" / "how-to" / "monitor.md"
 ON = {"podMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}, "dashboard": {"enabled": True}}
 OF_TARGETS = {"driver", "node", "pod", "namespace", "instance", "job", "le"}
 OF_STATE_METRICS = {"daemonset", "deployment"}
+OF_HOLDERS = {"exported_namespace", "exported_pod", "exported_container"}
 """Labels that every series has, by its target or by its kind."""
 OF_PROCESSES = {"process_resident_memory_bytes"}
 TESTS = (HERE / "alerts_test.yaml", HERE / "alerts_hours_test.yaml")
@@ -80,12 +81,92 @@ def test_the_pods_of_all_roles_are_scraped_where_they_serve(helm: Helm) -> None:
     monitor = made.named("PodMonitor")
     selector = monitor["spec"]["selector"]["matchLabels"]
     [endpoint] = monitor["spec"]["podMetricsEndpoints"]
-    assert endpoint["honorLabels"] is True
     for kind, role in (("DaemonSet", "node"), ("Deployment", "controller"), ("Deployment", "webhook")):
         template = made.named(kind, f"{RELEASE}-{role}")["spec"]["template"]
         assert selector.items() <= template["metadata"]["labels"].items()
         assert endpoint["port"] in {port["name"] for port in template["spec"]["containers"][0]["ports"]}
     assert monitor["metadata"]["namespace"] == NAMESPACE
+
+
+FORGED = {"driver": "other.example", "node": "node-9", "namespace": "kube-system", "pod": "victim", "job": "other"}
+
+
+def scraped(endpoint: dict[str, Any], target: dict[str, str], labels: dict[str, str]) -> dict[str, str]:
+    """The labels of a series that a pod exposes, by Prometheus' rules (scrape/target.go, model/relabel)."""
+    own = {name: text for name, text in target.items() if not name.startswith("__")}
+    for rule in endpoint["relabelings"]:
+        own[rule["targetLabel"]] = ";".join(target[source] for source in rule["sourceLabels"])
+    if endpoint["honorLabels"]:
+        found = {**own, **labels}
+    else:
+        found = {**{f"exported_{name}" if name in own else name: text for name, text in labels.items()}, **own}
+    for rule in endpoint["metricRelabelings"]:
+        found = {name: text for name, text in found.items() if not re.fullmatch(rule["regex"], name)}
+    return found
+
+
+@pytest.mark.parametrize("monitor", ["podMonitor", "serviceMonitor"])
+def test_a_pod_cannot_report_for_another_one(helm: Helm, monitor: str) -> None:
+    made = helm.render({**DEPLOYED, "monitoring": {monitor: {"enabled": True}}})
+    spec = made.named(monitor[0].upper() + monitor[1:])["spec"]
+    [endpoint] = spec.get("podMetricsEndpoints") or spec["endpoints"]
+    target = {
+        "namespace": NAMESPACE,
+        "pod": "node-xyz",
+        "container": "node",
+        "job": "dra",
+        "__meta_kubernetes_pod_node_name": "node-1",
+        "__meta_kubernetes_pod_label_app_kubernetes_io_name": DRIVER,
+    }
+    series = scraped(endpoint, target, {**FORGED, "claim": "lunch"})
+    assert {name: series[name] for name in FORGED} == {
+        "driver": DRIVER, "node": "node-1", "namespace": NAMESPACE, "pod": "node-xyz", "job": "dra",
+    }  # fmt: skip
+    assert (series["exported_namespace"], series["exported_pod"]) == ("kube-system", "victim")
+    assert not {"exported_driver", "exported_node"} & series.keys()
+
+
+def test_the_table_of_devices_shows_who_has_them_and_not_the_pod_that_is_scraped(monitored: Manifests) -> None:
+    [panel] = [item for item in dashboard(monitored)["panels"] if item["title"] == "Who has which device"]
+    [grouped] = re.findall(r"by \(([^)]*)\)", panel["targets"][0]["expr"])
+    assert {"exported_namespace", "exported_pod", "exported_container"} <= set(grouped.split(", "))
+    assert not {"namespace", "pod", "container"} & set(grouped.split(", "))
+
+
+def test_the_scrape_configuration_of_the_page_believes_no_pod() -> None:
+    [block] = [
+        text for text in re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL) if "scrape_configs" in text
+    ]
+    [config] = yaml.safe_load(block)["scrape_configs"]
+    endpoint = {
+        "honorLabels": config.get("honor_labels", False),
+        "relabelings": [
+            {"targetLabel": rule["target_label"], "sourceLabels": rule["source_labels"]}
+            for rule in config["relabel_configs"]
+            if "target_label" in rule
+        ],
+        "metricRelabelings": config["metric_relabel_configs"],
+    }
+    target = {
+        "job": "dra",
+        "__meta_kubernetes_namespace": NAMESPACE,
+        "__meta_kubernetes_pod_name": "node-xyz",
+        "__meta_kubernetes_pod_container_name": "node",
+        "__meta_kubernetes_pod_node_name": "node-1",
+        "__meta_kubernetes_pod_label_app_kubernetes_io_name": DRIVER,
+    }
+    series = scraped(endpoint, target, FORGED)
+    assert series == {
+        "driver": DRIVER,
+        "node": "node-1",
+        "namespace": NAMESPACE,
+        "pod": "node-xyz",
+        "container": "node",
+        "job": "dra",
+        "exported_namespace": "kube-system",
+        "exported_pod": "victim",
+        "exported_job": "other",
+    }
 
 
 def test_a_service_monitor_asks_the_same_pods_in_the_same_way(helm: Helm) -> None:
@@ -125,9 +206,9 @@ def test_every_label_that_is_named_is_one_of_its_metric(monitored: Manifests) ->
             assert labels <= OF_TARGETS | set(family.labels), expression
         named = (family_of(name) for name in re.findall(r"\b(?:dra|leader)_\w+", expression))
         known = {label for family in named if family for label in family.labels}
-        for group in re.findall(r"\b(?:by|on) \(([^)]+)\)", expression):
+        for group in re.findall(r"\b(?:by|on) \(([^)]*)\)", expression):
             labels = {label.strip() for label in group.split(",")}
-            assert labels <= OF_TARGETS | OF_STATE_METRICS | known, expression
+            assert labels <= OF_TARGETS | OF_STATE_METRICS | OF_HOLDERS | known, expression
 
 
 def test_alerts_are_about_this_driver_and_release_only(monitored: Manifests) -> None:

@@ -105,6 +105,7 @@ class Node:
         name: str = "lunch",
         devices: Sequence[str | Mapping[str, Any]] = ("pizza-0",),
         *,
+        namespace: str = "default",
         uid: str = "",
         config: Sequence[Mapping[str, Any]] = (),
         annotations: Mapping[str, str] | None = None,
@@ -132,7 +133,7 @@ class Node:
         status: dict[str, Any] = {"allocation": {"devices": {"results": results, "config": entries}}} if results else {}
         if reserved_for:
             status["reservedFor"] = [{"resource": "pods", "name": pod, "uid": pod} for pod in reserved_for]
-        metadata: dict[str, Any] = {"name": name, "namespace": "default", "uid": uid}
+        metadata: dict[str, Any] = {"name": name, "namespace": namespace, "uid": uid}
         if annotations:
             metadata["annotations"] = dict(annotations)
         if owner:
@@ -140,7 +141,7 @@ class Node:
             there = self.api.put("pods", {"metadata": {"name": owner["name"], "namespace": "default"}})
             metadata["ownerReferences"] = [{**owner, "uid": there["metadata"]["uid"]}]
         self.api.put("resourceclaims", {"metadata": metadata, "spec": dict(spec or {}), "status": status})
-        return ClaimReference("default", name, uid)
+        return ClaimReference(namespace, name, uid)
 
     def slices(self) -> list[dict[str, Any]]:
         """The specs of the published slices."""

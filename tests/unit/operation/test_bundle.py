@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import string
 import tarfile
@@ -15,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.apiserver.server import run_in_thread
+from dra_kit.author.config.problems import short
 from dra_kit.cli.app import cli
 from dra_kit.errors import Unavailable
 from dra_kit.kube.client import Client
@@ -29,7 +31,8 @@ from dra_kit.kube.resources import (
     SECRETS,
 )
 from dra_kit.operation.bundle.contents import gather
-from dra_kit.operation.bundle.redaction import REMOVED, is_secret, safe_json, safe_object, safe_text
+from dra_kit.operation.bundle.redaction import REMOVED, HiddenWords, hidden_words, is_secret, safe_object
+from dra_kit.values.cutting import cut
 
 DRIVER = "dra.pizza"
 PLANTED = {
@@ -188,7 +191,7 @@ async def test_what_was_read_before_the_api_server_went_away_is_in_the_bundle(
     ],
 )
 def test_what_looks_like_a_credential_is_removed(text: str) -> None:
-    cleaned = safe_text(text, ())
+    cleaned = HiddenWords(()).safe_text(text)
     assert REMOVED in cleaned
     for secret in ("eyJ", "s3cr3t", "passw0rd", "hunter2", "MIIE"):
         assert secret not in cleaned
@@ -205,7 +208,7 @@ def test_a_word_is_removed_as_json_writes_it_too(secret: str) -> None:
     ]
     texts = [each for text in logged for each in (text, json.dumps(text), json.dumps({"a": text}, ensure_ascii=False))]
     for text in texts:
-        cleaned = safe_text(text, {secret})
+        cleaned = HiddenWords({secret}).safe_text(text)
         assert cleaned.replace('\\"', '"').replace('"', "").replace("\\", "") in {
             f"refused: {REMOVED}", f"{{a: refused: {REMOVED}}}",
         }  # fmt: skip
@@ -213,7 +216,9 @@ def test_a_word_is_removed_as_json_writes_it_too(secret: str) -> None:
 
 @pytest.mark.parametrize("number", [123456, 1234567, -123456.5])
 def test_a_number_is_removed_and_json_stays_json(number: float) -> None:
-    cleaned = safe_json(json.dumps({"pin": number, "log": f"pin {number}", "on": True, "of": 2}), {"123456"})
+    cleaned = HiddenWords({"123456"}).safe_json(
+        json.dumps({"pin": number, "log": f"pin {number}", "on": True, "of": 2})
+    )
 
     assert "123456" not in cleaned
     assert json.loads(cleaned)["pin"] == REMOVED
@@ -229,10 +234,82 @@ VALUES = st.recursive(
 
 @given(VALUES, st.sets(st.text(string.printable, min_size=6) | st.integers(10**5).map(str)))
 def test_json_stays_json_whatever_is_hidden(value: object, words: set[str]) -> None:
-    cleaned = safe_json(json.dumps([value, *words]), words)
+    cleaned = HiddenWords(words).safe_json(json.dumps([value, *words]))
 
     (*_,) = json.loads(cleaned)
     assert all(word not in text for text in json.loads(cleaned)[1:] for word in words if word not in REMOVED)
+
+
+VALUES_TO_HIDE = st.text(
+    string.ascii_letters + string.digits + "+/=_-.:@ \"'\\&<>äß", min_size=6, max_size=1500
+).filter(lambda text: text[:6].strip() == text[:6] and not any(text[:6] in known for known in ("(removed)", *SAYS)))
+"""Which begin as no text around them does."""
+
+SAYS = ("claim a/b: oven is ", "; correct it and create the claim again", "on node node-1: ", "2026-01-01T00:00:00Z ")
+
+
+def told(secret: str) -> dict[str, str]:
+    """How texts that dra-kit makes quote a value of opaque configuration."""
+    problem = f"{SAYS[0]}{short(secret)}{SAYS[1]}"
+    long = f"{SAYS[0]}{secret}{SAYS[1]}"
+    event = cut(f"{SAYS[2]}{long}", 1024)
+    return {
+        "as it is": long,
+        "problem": problem,
+        "repr": f"{SAYS[0]}{secret!r}",
+        "cut repr": f"{SAYS[0]}{secret!r:.100}...",
+        "cut by pydantic": f"input_value={secret!r:.25}...{repr(secret)[-24:]}, input_type=str",
+        "Event": event,
+        "status": json.dumps({"failures": [{"error": problem}, {"error": cut(long, 4096)}]}),
+        "log line of JSON": json.dumps({"time": SAYS[3], "error": event}),
+        "log line": f"{SAYS[3]}claim not prepared error={json.dumps(event)} code=invalid-config",
+        "cut at the end": long[: len(SAYS[0]) + 70],
+        "cut line": f"{long[: len(SAYS[0]) + 70]}\n{SAYS[3]}next line",
+        "base64": f"{SAYS[0]}{base64.b64encode(secret.encode()).decode()}",
+        "wrapped": "\n".join(f"  {long[at : at + 76]}" for at in range(0, len(long), 76)),
+    }
+
+
+@pytest.mark.parametrize("kind", told("x" * 6))
+@given(secret=VALUES_TO_HIDE)
+def test_no_beginning_of_a_hidden_word_is_left_in_a_text_of_dra_kit(kind: str, secret: str) -> None:
+    text = told(secret)[kind]
+    hidden = HiddenWords({secret})
+    for cleaned in (hidden.safe_text(text), json.loads(hidden.safe_json(json.dumps([text])))[0]):
+        assert secret[:6] not in cleaned
+        assert base64.b64encode(secret.encode()).decode()[:8] not in cleaned
+
+
+@pytest.mark.parametrize("mark", ["...", "…", " … 2000 bytes in all … ", "", "\nnext line"])
+@pytest.mark.parametrize("length", [6, 7, 76, 77, 400])
+def test_a_word_that_is_cut_is_removed(length: int, mark: str) -> None:
+    secret = "SECRET" * 100
+    cleaned = HiddenWords({secret}).safe_text(f"oven is {secret[:length]}{mark}")
+    assert cleaned == f"oven is {REMOVED}{mark}"
+
+
+@pytest.mark.parametrize("mark", ["...", "… 2000 bytes in all … "])
+def test_the_end_of_a_word_whose_middle_was_cut_out_is_removed(mark: str) -> None:
+    secret = "".join(map(str, range(1000, 1200)))
+    cleaned = HiddenWords({secret}).safe_text(f"oven is {secret[:40]}{mark}{secret[-30:]}; correct it")
+    assert cleaned == f"oven is {REMOVED}{mark}{REMOVED}; correct it"
+
+
+def test_names_that_begin_as_a_hidden_word_does_are_kept() -> None:
+    hidden = HiddenWords({"kitchen.pizza.example/secret-recipe"})
+    text = json.dumps({"driver": "kitchen.pizza.example", "error": "driver kitchen.pizza.example is not ready"})
+    assert json.loads(hidden.safe_json(text)) == json.loads(text)
+
+
+def test_keys_that_are_not_names_of_fields_are_hidden_and_the_schema_is_not() -> None:
+    parameters = {
+        "apiVersion": "kitchen.pizza.example/v1",
+        "kind": "PizzaConfig",
+        "extra_toppings": {"customer.acme.example/key": 1234567, "x" * 50: True},
+        "nested": {"kind": "not-the-schema"},
+    }
+    words = hidden_words([{"spec": {"config": [{"opaque": {"parameters": parameters}}]}}])
+    assert words == {"customer.acme.example/key", "x" * 50, "1234567", "1,234,567", "1.23457e+06", "not-the-schema"}
 
 
 def test_variables_that_may_be_secrets() -> None:

@@ -30,6 +30,7 @@ from dra_kit.node.state.records import ClaimRecord
 from dra_kit.process.logging import log_context
 from dra_kit.process.tracebacks import raised
 from dra_kit.process.tracing import span
+from dra_kit.values.printable import without_paths
 
 
 class AuthorCalls(Struct, frozen=True):
@@ -116,11 +117,12 @@ class AuthorCalls(Struct, frozen=True):
         except PrepareError:
             raise
         except Exception as error:
-            raise TransientError(
-                f"{type(preparer).__name__}.unprepare {raised(error, type(preparer).__module__)}; the claim is kept "
-                "and released when the kubelet asks again",
-                code="author-error",
-            ) from error
+            full, public = (
+                f"{type(preparer).__name__}.unprepare {raised(error, type(preparer).__module__, public=public)}; the "
+                "claim is kept and released when the kubelet asks again"
+                for public in (False, True)
+            )
+            raise TransientError(full, code="author-error", public=public) from error
 
     def _check_all_awaited(self, ordinary: Effects, admin: Effects, cause: Exception | None = None) -> None:
         forgotten = ordinary.never_awaited() + admin.never_awaited()
@@ -139,11 +141,14 @@ class AuthorCalls(Struct, frozen=True):
             return still
         preparer = type(self.driver.preparer)
         if isinstance(error, DraKitError):
-            return PrepareError(f"{preparer.__name__}.{method}: {error}", code=error.code)
-        return PrepareError(
-            f"{preparer.__name__}.{method} {raised(error, preparer.__module__)}; the driver's log has the traceback",
-            code="author-error",
+            where = f"{preparer.__name__}.{method}"
+            return PrepareError(f"{where}: {error}", code=error.code, public=f"{where}: {without_paths(error.public)}")
+        full, public = (
+            f"{preparer.__name__}.{method} {raised(error, preparer.__module__, public=public)}; "
+            "the driver's log has the traceback"
+            for public in (False, True)
         )
+        return PrepareError(full, code="author-error", public=public)
 
     def _with_unasked_config(
         self, error: DraKitError, claim: AllocatedClaim, devices: Sequence[AllocatedDevice[Any, Any]]
@@ -154,13 +159,12 @@ class AuthorCalls(Struct, frozen=True):
         selected = len(self.driver.configs.kinds) == 1 or preparer.default_config is not Preparer.default_config
         if selected or not given or not self.driver.configs.kinds:
             return error
-        text = (
-            f"{error} (claim {claim.reference} gives {', '.join(item.name for item in given)} no config, so it got the "
+        remark = (
+            f" (claim {claim.reference} gives {', '.join(item.name for item in given)} no config, so it got the "
             f"default, a {type(given[0].config).__name__}; override {preparer.__name__}.default_config to choose)"
         )
-        if isinstance(error, PermanentError):
-            return PermanentError(text, code=error.code)
-        return TransientError(text, code=error.code)
+        kind = PermanentError if isinstance(error, PermanentError) else TransientError
+        return kind(f"{error}{remark}", code=error.code, public=f"{error.public}{remark}")
 
 
 @contextmanager

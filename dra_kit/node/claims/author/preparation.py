@@ -195,8 +195,9 @@ class Preparation(Struct, frozen=True):
         except (PrepareError, asyncio.CancelledError) as error:
             if not ordinary_scope.coming_up or (isinstance(error, PrepareError) and error.permanent):
                 raise
-            text = str(error) if isinstance(error, PrepareError) else ordinary_scope.coming_up
-            raise NotYet(text, code=getattr(error, "code", None)) from error
+            if not isinstance(error, PrepareError):
+                raise NotYet(ordinary_scope.coming_up) from error
+            raise NotYet(str(error), code=error.code, public=error.public) from error
         finally:
             del self._under_way[claim.reference.uid]
             await ordinary_scope.close()

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
-from dra_kit.errors import KubeError, NotFound, TransientError
+from dra_kit.errors import DraKitError, KubeError, NotFound, TransientError
 from dra_kit.kube.resources import RESOURCE_CLAIMS
 from dra_kit.node.claims.reader import AllocatedClaim, Getter, still_holds
 from dra_kit.node.locks.named import Holding, Locks
@@ -78,8 +78,7 @@ class ExclusiveDevices:
         """
         holding = self._devices.try_hold("/".join(device))
         if not await holding.take():
-            other = self._taken.get(device, "by the driver's other process on this node")
-            raise _double_allocation(device, claim, f"being prepared for claim {other}")
+            raise _double_allocation(device, claim, "being prepared", self._taken.get(device))
         self._taken[device] = claim
         try:
             holders = self._store.holders(*device)  # first: damage is found by who reads
@@ -100,7 +99,7 @@ class ExclusiveDevices:
 
     async def _free(self, device: Device, holder: ClaimRecord, claim: ClaimReference) -> None:
         if holder.phase != "releasing" and await self._is_live(holder.reference, device, claim):
-            raise _double_allocation(device, claim, f"prepared for claim {holder.reference}")
+            raise _double_allocation(device, claim, "prepared", holder.reference)
         async with self._released_alone(holder.reference, device, claim):
             record = self._store.claim(holder.uid)
             if record is None or not record.has(*device):
@@ -108,11 +107,19 @@ class ExclusiveDevices:
             if record.phase != "releasing":  # else it was begun, and is finished here
                 # it may have been allocated again while its lock was waited for
                 if await self._is_live(record.reference, device, claim):
-                    raise _double_allocation(device, claim, f"prepared for claim {holder.reference}")
+                    raise _double_allocation(device, claim, "prepared", holder.reference)
                 if record.boot_id == self._boot_id:
                     raise _in_use(device, claim, holder.reference)
                 logger.warning("stale claim released", extra={"stale": str(holder.reference), "device": device[1]})
-            await self._release(record)
+            try:
+                await self._release(record)
+            except DraKitError as error:
+                if record.reference.namespace != claim.namespace:
+                    error.public = (
+                        f"device {'/'.join(device)} of claim {claim} cannot be released for another claim yet; the "
+                        "driver's log has the reason, and the kubelet tries again"
+                    )
+                raise
 
     @asynccontextmanager
     async def _released_alone(
@@ -129,9 +136,11 @@ class ExclusiveDevices:
                 async with asyncio.timeout(RELEASE_WAIT):  # whoever has it may be waiting for the lock of this claim
                     await lock.take()
             except TimeoutError:
-                raise TransientError(
-                    f"device {'/'.join(device)} of claim {claim} is still being released for claim {holder}, "
-                    "which does not need it any more; the kubelet tries again",
+                raise _about_holder(
+                    device,
+                    claim,
+                    holder,
+                    "is still being released for {holder}, which does not need it any more; the kubelet tries again",
                     code="device-in-release",
                 ) from None
             yield
@@ -145,13 +154,14 @@ class ExclusiveDevices:
             return
         for name in sorted(filter(None, names), key=str):
             if await self._is_live(name, device, claim):
-                raise _double_allocation(device, claim, f"prepared for claim {name}")
+                raise _double_allocation(device, claim, "prepared", name)
         if self._store.held(holder.uid, *device):
+            text = f"device {'/'.join(device)} of claim {claim} was prepared for a claim whose record is damaged"
+            remedy = "delete that claim's pod: the device is given on when the kubelet has released the claim"
             raise TransientError(
-                f"device {'/'.join(device)} of claim {claim} was prepared for a claim whose record is damaged, as "
-                f"far as it can be read {holder} with UID {holder.uid}; delete that claim's pod: the device is given "
-                "on when the kubelet has released the claim",
+                f"{text}, as far as it can be read {holder} with UID {holder.uid}; {remedy}",
                 code="damaged-record",
+                public=f"{text}; the driver's log names it: {remedy}",
             )
 
     async def _is_live(self, holder: ClaimReference, device: Device, claim: ClaimReference) -> bool:
@@ -160,10 +170,13 @@ class ExclusiveDevices:
         except NotFound:
             return False
         except KubeError as error:
-            raise TransientError(
-                f"device {'/'.join(device)} of claim {claim} is prepared for claim {holder}, and whether "
-                f"that one still exists cannot be asked: {error}",
+            raise _about_holder(
+                device,
+                claim,
+                holder,
+                "is prepared for {holder}, and whether that one still exists cannot be asked",
                 code=error.code,
+                reason=f": {error}",
             ) from error
         return still_holds(raw, holder.uid, self._driver, *device)
 
@@ -203,18 +216,50 @@ class HeldDevices:
             self._exclusive.give_up(device, holding)
 
 
-def _double_allocation(device: Device, claim: ClaimReference, state: str) -> TransientError:
-    return TransientError(
-        f"device {'/'.join(device)} of claim {claim} is still {state}, which is allocated too; delete the pods of one "
-        "of the two claims",
+def _double_allocation(
+    device: Device, claim: ClaimReference, state: str, holder: ClaimReference | None
+) -> TransientError:
+    return _about_holder(
+        device,
+        claim,
+        holder,
+        f"is still {state} for {{holder}}, which is allocated too; delete the pods of one of the two claims",
         code="double-allocation",
     )
 
 
 def _in_use(device: Device, claim: ClaimReference, holder: ClaimReference) -> TransientError:
-    return TransientError(
-        f"device {'/'.join(device)} of claim {claim} is still prepared for claim {holder}, which is gone or allocated "
-        "otherwise by now, and whose container may still run; it is given on when the kubelet has released that claim, "
-        "after a reboot, or when the driver has found it gone for --orphan-after",
+    return _about_holder(
+        device,
+        claim,
+        holder,
+        "is still prepared for {holder}, which is gone or allocated otherwise by now, and whose container may still "
+        "run; it is given on when the kubelet has released that claim, after a reboot, or when the driver has found it "
+        "gone for --orphan-after",
         code="device-in-use",
+    )
+
+
+def _about_holder(
+    device: Device, claim: ClaimReference, holder: ClaimReference | None, text: str, *, code: str, reason: str = ""
+) -> TransientError:
+    """Return an error that names the holder of a device; users of another namespace read of "another claim".
+
+    Args:
+        device: that the claim cannot have now.
+        claim: that needs it.
+        holder: that has it; None where only the driver's other process on this node knows it.
+        text: what is wrong, with ``{holder}``.
+        code: of the error.
+        reason: for administrators alone.
+    """
+    subject = f"device {'/'.join(device)} of claim {claim} "
+    name = f"claim {holder}" if holder is not None else "a claim by the driver's other process on this node"
+    near = holder is None or holder.namespace == claim.namespace
+    return TransientError(
+        f"{subject}{text.format(holder=name)}{reason}",
+        code=code,
+        public=f"{subject}{text.format(holder=name)}{reason}"
+        if near
+        else f"{subject}{text.format(holder='another claim')}",
     )

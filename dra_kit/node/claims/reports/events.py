@@ -11,9 +11,10 @@ from dra_kit.errors import DraKitError, StoreError
 from dra_kit.kube.client import Client
 from dra_kit.kube.events import EventRecorder, ObjectReference
 from dra_kit.node.claims.reports.pod_events import PodEvents
-from dra_kit.node.effects.understanding import title_of
+from dra_kit.node.effects.understanding import public_title
 from dra_kit.node.state.store import Store
 from dra_kit.resource.reference import ClaimReference
+from dra_kit.values.printable import without_paths
 
 
 class ClaimEvents:
@@ -42,7 +43,7 @@ class ClaimEvents:
 
     def prepare_failed(self, claim: ClaimReference, error: DraKitError) -> None:
         """Report that a claim could not be prepared."""
-        self._report(claim, "FailedPrepareDevices", "Prepare", str(error))
+        self._report(claim, "FailedPrepareDevices", "Prepare", error.public)
 
     def damaged(self) -> None:
         """Report that the records of claims are damaged."""
@@ -52,13 +53,13 @@ class ClaimEvents:
             return
         for item in damage:
             if item.claim is not None:
-                self._report(item.claim, "DamagedRecord", "Keep", str(item.error()))
+                self._report(item.claim, "DamagedRecord", "Keep", without_paths(item.error().public))
 
     def effect_replaced(self, effect: Effect[Any, Any], claims: Sequence[ClaimReference]) -> None:
         """Report that an effect is no longer as containers got it; a container that runs goes on with the old one."""
         note = (
-            f"{title_of(effect)} did not hold any more and was made again with another outcome; containers that run "
-            "keep what they were given: delete the pod to have it made anew"
+            f"{public_title(effect)} did not hold any more and was made again with another outcome; containers that "
+            "run keep what they were given: delete the pod to have it made anew"
         )
         for claim in claims:
             self._report(claim, "EffectReplaced", "Apply", note)

@@ -8,7 +8,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +18,7 @@ from msgspec import Struct
 
 from dra_kit.node.steps import Step, listen
 
+_SAFE_PATH: Final = "PYTHONSAFEPATH"
 FILE_CHANGE: Final = "change of a file"
 _CHANGES: Final = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "open"}
 # what every process loads is loaded once, in the server that the processes are forked from
@@ -55,12 +57,14 @@ class KillableProcess:
         self._directory = directory
         self._plans = 0
         multiprocessing.set_forkserver_preload(_LOADED)
-        self._process = ForkServerProcess(target=_run, args=(directory, work, watched), daemon=True)
+        kept = _SAFE_PATH in os.environ
+        self._process = ForkServerProcess(target=_run, args=(directory, work, watched, kept), daemon=True)
 
     def start(self, crash: Crash | None = None) -> None:
         """Start it; with a crash on the way, perhaps."""
         self.arm(crash)
-        self._process.start()
+        with _safe_path():
+            self._process.start()
 
     def arm(self, crash: Crash | None) -> None:
         """Crash there from now on, or nowhere; what was planned before is forgotten."""
@@ -140,7 +144,23 @@ class _Killer:
             self._at, self._left = given.get("at", ""), given.get("count", 0)
 
 
-def _run(directory: Path, work: Callable[[], object], watched: Path | None) -> None:
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """Start Python without the working directory as a place of imports: the server of forks is started by ``-c``."""
+    before = os.environ.get(_SAFE_PATH)
+    os.environ[_SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_SAFE_PATH]
+        else:
+            os.environ[_SAFE_PATH] = before
+
+
+def _run(directory: Path, work: Callable[[], object], watched: Path | None, safe_path: bool) -> None:
+    if not safe_path:
+        os.environ.pop(_SAFE_PATH, None)  # what the driver starts is the driver's
     killer = _Killer(directory, watched)
     listen(killer.step)
     if watched is not None:
