@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from dra_kit.globs.matching import DeviceFile
+from dra_kit.globs.matching import DeviceFile, resolved
 from dra_kit.globs.model import READABLE, AttributeSource, ValueType
 from dra_kit.globs.templates import filled
 from dra_kit.values.semver import Version
@@ -117,10 +117,10 @@ def _found(source: AttributeSource, file: DeviceFile, values: Mapping[str, str],
 def _read(path: str, below: tuple[str, ...], root: Path) -> str:
     """Return the content of a file, if it may be read; never wait for it."""
     try:
-        base = os.path.realpath(root, strict=True).rstrip("/")
-        real = os.path.realpath(f"{base}{path}", strict=True)
-        if not real.startswith(tuple(f"{base}{place}" for place in below)):
-            raise NoValueError(f"{path} leads to {real}, which is not below {' or '.join(below)}")
+        leads_to = resolved(path, root)
+        if not leads_to.startswith(below):
+            raise NoValueError(f"{path} leads to {leads_to}, which is not below {' or '.join(below)}")
+        real = f"{os.path.realpath(root, strict=True).rstrip('/')}{leads_to}"
         if not stat.S_ISREG(Path(real).stat().st_mode):
             raise NoValueError(f"{path} is no regular file")
         descriptor = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY | os.O_NOFOLLOW)

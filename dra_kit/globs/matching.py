@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import os
 import re
@@ -19,6 +20,8 @@ from dra_kit.globs.templates import filled, placeholders
 MOST: Final = 1024
 """Device nodes of one file on a node; more are likelier a glob that is too wide than hardware."""
 
+_MOST_LINKS: Final = 40  # as Linux follows (path_resolution(7))
+_SHARED: Final = frozenset({"/dev/shm", "/dev/mqueue"})  # noqa: S108 - which containers can have, whatever its mode
 _KINDS: Final = {stat.S_IFCHR: "c", stat.S_IFBLK: "b", stat.S_IFIFO: "p"}
 """The kinds of device nodes that a container can be given (CDI, DeviceNode.type)."""
 
@@ -146,13 +149,59 @@ def _file(path: str, root: Path) -> DeviceFile | None:
     """Return the device node at a path; None if there is none, or only a link to somewhere else."""
     try:
         path.encode()  # a name that is no text cannot be told to a container runtime
-        base = os.path.realpath(root, strict=True)
-        real = os.path.realpath(f"{base}{path}", strict=True)
-        status = Path(real).stat()
-    except (OSError, ValueError):  # it has vanished
+        host_path = resolved(path, root)
+        status = Path(f"{os.path.realpath(root, strict=True).rstrip('/')}{host_path}").lstat()
+    except (OSError, ValueError):  # it has vanished, or others may have put it there
         return None
     kind = _KINDS.get(stat.S_IFMT(status.st_mode))
-    host_path = real.removeprefix(base.rstrip("/"))
-    if kind is None or not real.startswith(f"{base.rstrip('/')}/dev/"):
+    if kind is None or not host_path.startswith("/dev/"):
         return None
     return DeviceFile(path, host_path, kind, status.st_rdev if kind != "p" else 0)
+
+
+def resolved(path: str, root: Path) -> str:
+    """Return where a path of the node leads, with all links followed, by way of folders that only root may write to.
+
+    A container that has the node's ``/dev/shm``, or another folder that all may write to, could plant a link there, and
+    get the disk as a device.
+
+    Args:
+        path: on the node.
+        root: where the node's / is.
+
+    Raises:
+        OSError: there is nothing, a link leads out of the node's root, or others may write to a folder on the way.
+    """
+    base = os.path.realpath(root, strict=True).rstrip("/")
+    waiting = [part for part in reversed(path.split("/")) if part not in {"", "."}]
+    at, links = "", 0
+    while waiting:
+        part = waiting.pop()
+        if part == "..":
+            at = at.rpartition("/")[0]
+            continue
+        if at:
+            _require_own(f"{base}{at}", at)
+        place = f"{base}{at}/{part}"
+        if not stat.S_ISLNK(os.lstat(place).st_mode):
+            at = f"{at}/{part}"
+            continue
+        links += 1
+        if links > _MOST_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), place)
+        target = os.readlink(place)  # noqa: PTH115 - a Path would drop "." and double slashes alone
+        if target.startswith("/"):
+            if target != base and not target.startswith(f"{base}/"):
+                raise OSError(errno.EXDEV, "it is a link out of the node's files", place)
+            at, target = "", target.removeprefix(base)
+        waiting += [part for part in reversed(target.split("/")) if part not in {"", "."}]
+    return at or "/"
+
+
+def _require_own(folder: str, on_node: str) -> None:
+    """Require a folder in which only root, or the user of this process, makes files."""
+    status = os.stat(folder, follow_symlinks=False)
+    mode, own_groups = stat.S_IMODE(status.st_mode), {0, os.getegid()}
+    others_write = mode & stat.S_IWOTH or (mode & stat.S_IWGRP and status.st_gid not in own_groups)
+    if on_node in _SHARED or others_write or status.st_uid not in {0, os.geteuid()}:
+        raise OSError(errno.EPERM, "others may write to a folder on the way", folder)

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 import dra_kit
 from dra_kit.author.calling import Escaped
+from dra_kit.values.printable import without_paths
 
 _FOREIGN: Final = (
     "<",
@@ -55,20 +56,23 @@ def _text(error: BaseException) -> str:
     return f"{error.title}: " + "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in problems)
 
 
-def located(error: BaseException, module: str = "") -> str:
+def located(error: BaseException, module: str = "", *, public: bool = False) -> str:
     """Return ``KeyError: 'clock' at file:line``, on one line.
 
     Args:
         error: as it was caught.
         module: see :func:`place_of`.
+        public: for the users of a claim: without the paths in the message, which are the host's. Where it arose is in
+            the driver's own code.
     """
     place = place_of(error, module)
-    return f"{named(error)}{f' at {place}' if place else ''}"
+    text = without_paths(named(error)) if public else named(error)
+    return f"{text}{f' at {place}' if place else ''}"
 
 
-def raised(error: BaseException, module: str = "") -> str:
+def raised(error: BaseException, module: str = "", *, public: bool = False) -> str:
     """Return the same with ``raised`` before it, for a text that begins with the method of the author."""
-    return f"raised {located(error, module)}"
+    return f"raised {located(error, module, public=public)}"
 
 
 def from_author(

@@ -123,7 +123,7 @@ class EffectEngine:
             await self.undoing.revert(other)
         except DraKitError as error:
             error.public = (
-                f"claim {claim} needs {public_title(effect)}, and what was in force before cannot be undone; the "
+                f"claim {claim} needs {public_title(effect)}, and what was in force before could not be undone; the "
                 "driver's log has the reason, and the kubelet tries again"
             )
             raise

@@ -8,7 +8,8 @@ from collections.abc import Collection
 from dra_kit.author.calling import call
 from dra_kit.errors import DraKitError, TransientError
 from dra_kit.node.calls.deadlines import to_its_end
-from dra_kit.node.effects.understanding import EffectClasses
+from dra_kit.node.calls.failures import public_text
+from dra_kit.node.effects.understanding import EffectClasses, public_title
 from dra_kit.node.hardware import Hardware
 from dra_kit.node.locks.named import Locks
 from dra_kit.node.state.records import EffectRecord
@@ -16,7 +17,6 @@ from dra_kit.node.state.store import Store
 from dra_kit.node.steps import Step, reached
 from dra_kit.process.tracebacks import from_author, located
 from dra_kit.resource.reference import ClaimReference
-from dra_kit.values.printable import without_paths
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class Undoing:
             codes = {error.code for error in failures}
             raise TransientError(
                 f"claim {claim}: {'; '.join(map(str, failures))}",
-                public=f"claim {claim}: {'; '.join(without_paths(error.public) for error in failures)}",
+                public=f"claim {claim}: {'; '.join(map(public_text, failures))}",
                 code=codes.pop() if len(codes) == 1 else "revert-failed",
             )
 
@@ -126,6 +126,8 @@ class Undoing:
                 f"effect {self._classes.title(record)} could not be undone: {cls.__name__}.revert raised {text}; it is "
                 "tried again",
                 code="revert-failed",
+                public=f"effect {public_title(effect)} could not be undone: {cls.__name__}.revert raised "
+                f"{located(error, cls.__module__, public=True)}; it is tried again",
             ) from error
         await self._store.forget_effect(record.number)
         reached(Step.EFFECT_FORGOTTEN)

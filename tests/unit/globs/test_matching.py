@@ -52,6 +52,50 @@ def test_a_link_out_of_dev_is_none(machine: Machine, target: str) -> None:
     assert machine.found("paths: /dev/loop") == []
 
 
+@pytest.mark.parametrize("mode", [0o1777, 0o777, 0o757])
+@pytest.mark.parametrize("folder", ["shm", "shared", "shared/deeper"])
+@pytest.mark.parametrize(
+    ("link", "target"),
+    [("ttyUSB0", "/dev/sda"), ("ttyUSB0", "../sda"), ("ttyUSB0", "other"), ("folder", "..")],
+)
+def test_a_link_in_a_folder_that_others_may_write_to_makes_no_device(
+    machine: Machine, folder: str, mode: int, link: str, target: str
+) -> None:
+    machine.node("/dev/sda", "/dev/usb/ttyUSB0", "/dev/ttyUSB1")
+    machine.link(f"/dev/{folder}/{link}", target.replace("/dev", str(machine.root / "dev"), 1))
+    machine.link(f"/dev/{folder}/other", "../" * (folder.count("/") + 1) + "sda")
+    (machine.root / "dev" / folder.partition("/")[0]).chmod(mode)
+    depths = "[/dev/*/ttyUSB*, /dev/*/*/ttyUSB*, /dev/*/*/sda, /dev/*/*/*/sda]"
+    assert machine.found(f"paths: {depths}") == ["/dev/usb/ttyUSB0"]
+
+
+def test_a_link_that_leads_through_a_folder_that_others_may_write_to_makes_no_device(machine: Machine) -> None:
+    machine.node("/dev/sda")
+    machine.link("/dev/shared/next", "../sda")
+    machine.link("/dev/ttyUSB0", "shared/next")
+    assert machine.found("paths: /dev/ttyUSB*") == ["/dev/ttyUSB0"]
+    (machine.root / "dev" / "shared").chmod(0o1777)
+    assert machine.found("paths: /dev/ttyUSB*") == []
+
+
+@pytest.mark.parametrize("folder", ["shm", "mqueue"])
+def test_what_is_in_memory_that_containers_share_is_no_device(machine: Machine, folder: str) -> None:
+    machine.node(f"/dev/{folder}/ttyUSB0", "/dev/usb/ttyUSB1")
+    assert machine.found("paths: /dev/*/ttyUSB*") == ["/dev/usb/ttyUSB1"]
+
+
+def test_a_companion_in_a_folder_that_others_may_write_to_is_none(machine: Machine) -> None:
+    machine.node("/dev/ttyUSB0", "/dev/sda")
+    machine.link("/dev/shm/extra", "../sda")
+    assert machine.found("{paths: /dev/ttyUSB*, with: /dev/*/extra}") == []
+
+
+def test_a_link_to_an_absolute_path_is_followed_on_the_node(machine: Machine) -> None:
+    machine.node("/dev/ttyUSB0")
+    machine.link("/dev/by-name/one", str(machine.root / "dev" / "ttyUSB0"))
+    assert machine.found("paths: /dev/by-name/*") == ["/dev/by-name/one"]
+
+
 def test_a_device_of_several_nodes_is_there_when_all_are(machine: Machine) -> None:
     machine.node("/dev/snd/controlC0", "/dev/snd/pcmC0D0p", "/dev/snd/pcmC0D0c", "/dev/snd/controlC1")
     entry = "{paths: /dev/snd/controlC*, pattern: 'C(?P<card>[0-9]+)$', with: '/dev/snd/pcmC{card}D*'}"

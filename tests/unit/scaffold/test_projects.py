@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, get_args
 
 import pytest
@@ -122,6 +123,29 @@ def test_makefile_calls_commands_that_there_are(answers: Answers) -> None:
     called = re.findall(r"\$\(BIN\)/dra-kit ([a-z]+)", (PROJECTS / answers.project / "Makefile").read_text())
     assert set(called) == {"chart", "dev", "lint", "sandbox"}
     assert set(called) <= COMMANDS.keys()
+
+
+def test_actions_are_pinned_by_commit_with_their_version(answers: Answers) -> None:
+    text = rendered(answers)[PurePosixPath(".github/workflows/ci.yml")]
+    used = re.findall(r"uses: (.*)", text)
+    assert used
+    for each in used:
+        assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", each), each
+
+
+def test_the_base_image_is_an_argument_pinned_by_digest(answers: Answers) -> None:
+    text = rendered(answers)[PurePosixPath("Dockerfile")]
+    [default] = re.findall(r"^ARG BASE_IMAGE=(.*)$", text, re.MULTILINE)
+    assert re.fullmatch(r"python:3\.\d+-slim@sha256:[0-9a-f]{64}", default)
+    assert set(re.findall(r"^FROM (\S+)", text, re.MULTILINE)) == {"${BASE_IMAGE}"}
+
+
+def test_renovate_renews_both(answers: Answers) -> None:
+    """Dependabot does not read ARG BASE_IMAGE (dependabot-core, issue 2057)."""
+    config = json.loads(rendered(answers)[PurePosixPath("renovate.json")])
+    assert {"config:recommended", "docker:pinDigests", "helpers:pinGitHubActionDigests"} <= set(config["extends"])
+    off = [rule for rule in config["packageRules"] if rule.get("enabled") is False]
+    assert [rule["matchUpdateTypes"] for rule in off] == [["major", "minor"]]  # digests are renewed
 
 
 def test_workflow_runs_targets_of_the_makefile(answers: Answers) -> None:

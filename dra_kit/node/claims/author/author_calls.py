@@ -117,11 +117,12 @@ class AuthorCalls(Struct, frozen=True):
         except PrepareError:
             raise
         except Exception as error:
-            text = (
-                f"{type(preparer).__name__}.unprepare {raised(error, type(preparer).__module__)}; the claim is kept "
-                "and released when the kubelet asks again"
+            full, public = (
+                f"{type(preparer).__name__}.unprepare {raised(error, type(preparer).__module__, public=public)}; the "
+                "claim is kept and released when the kubelet asks again"
+                for public in (False, True)
             )
-            raise TransientError(text, code="author-error", public=without_paths(text)) from error
+            raise TransientError(full, code="author-error", public=public) from error
 
     def _check_all_awaited(self, ordinary: Effects, admin: Effects, cause: Exception | None = None) -> None:
         forgotten = ordinary.never_awaited() + admin.never_awaited()
@@ -142,8 +143,12 @@ class AuthorCalls(Struct, frozen=True):
         if isinstance(error, DraKitError):
             where = f"{preparer.__name__}.{method}"
             return PrepareError(f"{where}: {error}", code=error.code, public=f"{where}: {without_paths(error.public)}")
-        text = f"{preparer.__name__}.{method} {raised(error, preparer.__module__)}; the driver's log has the traceback"
-        return PrepareError(text, code="author-error", public=without_paths(text))
+        full, public = (
+            f"{preparer.__name__}.{method} {raised(error, preparer.__module__, public=public)}; the driver's log has the "
+            "traceback"
+            for public in (False, True)
+        )
+        return PrepareError(full, code="author-error", public=public)
 
     def _with_unasked_config(
         self, error: DraKitError, claim: AllocatedClaim, devices: Sequence[AllocatedDevice[Any, Any]]

@@ -259,5 +259,7 @@ def _about_holder(
     return TransientError(
         f"{subject}{text.format(holder=name)}{reason}",
         code=code,
-        public=f"{subject}{text.format(holder=name if near else 'another claim')}",
+        public=f"{subject}{text.format(holder=name)}{reason}"
+        if near
+        else f"{subject}{text.format(holder='another claim')}",
     )

@@ -15,7 +15,7 @@ from dra_kit.resource.pods import pod_claims
 from dra_kit.sandbox.cluster.controllers.workqueue import WorkQueue
 from dra_kit.sandbox.cluster.informers import Informers
 from dra_kit.scheduler.claims.generation import claim_from_template, generated_claim, missing_claims
-from dra_kit.scheduler.claims.release import consumer, next_step, to_reserve
+from dra_kit.scheduler.claims.release import consumer, finalizers_patch, next_step, to_reserve
 from dra_kit.scheduler.pods import Key, key_of
 
 COMPONENT: Final = "resource_claim"
@@ -152,8 +152,8 @@ class ResourceClaimController:
         if step.status is not None:
             claim = await self._client.update(RESOURCE_CLAIMS, {**claim, "status": step.status}, subresource="status")
         if step.finalizers is not None:
-            metadata = {**claim["metadata"], "finalizers": step.finalizers}
-            claim = await self._client.update(RESOURCE_CLAIMS, {**claim, "metadata": metadata})
+            body = finalizers_patch(claim, step.finalizers)
+            claim = await self._client.patch(RESOURCE_CLAIMS, key[1], body, key[0])
         if step.delete:
             try:
                 await self._client.delete(RESOURCE_CLAIMS, key[1], key[0], uid=claim["metadata"]["uid"])

@@ -15,7 +15,7 @@ from dra_kit.kube.resources import PODS, RESOURCE_CLAIMS
 from dra_kit.sandbox.cluster.scheduler.releaser import Releaser
 from dra_kit.scheduler.claims.extended import ExtendedClaim, made_for
 from dra_kit.scheduler.claims.readiness import BindingFailed, awaited, is_ready
-from dra_kit.scheduler.claims.release import DELETE_PROTECTION, consumer
+from dra_kit.scheduler.claims.release import DELETE_PROTECTION, consumer, finalizers_patch
 from dra_kit.scheduler.claims.tracker import ClaimTracker
 from dra_kit.scheduler.cycle.cycle import Placement, Unschedulable
 from dra_kit.scheduler.pods import is_reserved_for, key_of, seconds_since, shown, timestamp
@@ -156,9 +156,10 @@ class Binder:
         new = dict(claim)
         finalizers = claim["metadata"].get("finalizers", [])
         if allocation is not None and DELETE_PROTECTION not in finalizers:
-            metadata = {**claim["metadata"], "finalizers": [*finalizers, DELETE_PROTECTION]}
+            namespace, name = key_of(claim)
+            body = finalizers_patch(claim, [*finalizers, DELETE_PROTECTION])
             with _telling(f"add finalizer to claim {shown(claim)}"):
-                new = await self._client.update(RESOURCE_CLAIMS, {**claim, "metadata": metadata})
+                new = await self._client.patch(RESOURCE_CLAIMS, name, body, namespace)
         status = dict(new.get("status", {}))
         # so it is in 1.37: one that somebody else allocated without a time gets it, and the API server refuses that
         status["allocation"] = {"allocationTimestamp": timestamp(), **(allocation or status["allocation"])}

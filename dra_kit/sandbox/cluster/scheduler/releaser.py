@@ -5,7 +5,7 @@ from __future__ import annotations
 from dra_kit.errors import Conflict, KubeError, NotFound
 from dra_kit.kube.client import STRATEGIC_MERGE_PATCH, Client
 from dra_kit.kube.resources import RESOURCE_CLAIMS
-from dra_kit.scheduler.claims.release import DELETE_PROTECTION
+from dra_kit.scheduler.claims.release import DELETE_PROTECTION, finalizers_patch
 from dra_kit.scheduler.cycle.remedies import Remedy
 from dra_kit.scheduler.pods import key_of, shown
 from dra_kit.values.json import ObjectView
@@ -63,8 +63,7 @@ class Releaser:
             for attempt in range(_ATTEMPTS):
                 finalizers = [item for item in current["metadata"].get("finalizers", []) if item != DELETE_PROTECTION]
                 try:
-                    metadata = {**current["metadata"], "finalizers": finalizers}
-                    await self._client.update(RESOURCE_CLAIMS, {**current, "metadata": metadata})
+                    await self._client.patch(RESOURCE_CLAIMS, name, finalizers_patch(current, finalizers), namespace)
                     break
                 except Conflict:
                     if attempt == _ATTEMPTS - 1:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from dra_kit.kube.client import Client
+from dra_kit.kube.http.call import Call
 from dra_kit.kube.resources import DEVICE_CLASSES, EVENTS, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.sandbox.cluster.control_plane import ControlPlane
+from dra_kit.scheduler.claims.release import DELETE_PROTECTION
 from dra_kit.scheduler.cycle.decision import Decision
 from tests.unit.sandbox.cluster.kubelet.polling import until
 
@@ -126,6 +130,42 @@ async def test_an_extended_resource_of_a_device_plugin_stands_in_the_way_of_a_cl
                 and not claims["default", "lunch"]["status"].get("reservedFor")
             )
         )
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        r'{"note":"this \u0026 that \u003c \u003e"}',
+        r'{"note":"\u0061\/\u00fc\ud83c\udf55\u2028"}',
+        '{"note": "this & that < >\u2028 ü"}',
+        '{"z": 1, "a": [1.0, 1e0, 1E+2, 100, -0, 0.10, 12345678901234567890]}',
+        ' { "b" : { } ,\n\t"a" : [ ] } ',
+        '{"a": 1, "a": 2}',
+    ],
+)
+async def test_a_claim_gets_devices_however_its_opaque_parameters_are_written(parameters: str) -> None:
+    """As kubectl writes them, for example, which escapes ``&``, and clients that escape all that is not ASCII."""
+    async with ControlPlane() as plane:
+        client = await plane.connect("test")
+        await client.create(DEVICE_CLASSES, {"metadata": {"name": "pizza"}, "spec": {}})
+        await add_node(client, "node-1", pizzas(1))
+        await known(plane, "node-1")
+        spec = (
+            '{"devices":{"requests":[{"name":"r","exactly":{"deviceClassName":"pizza"}}],"config":[{"opaque":'
+            f'{{"driver":"other.example.com","parameters":{parameters}}}}}]}}}}'
+        )
+        body = f'{{"apiVersion":"resource.k8s.io/v1","kind":"ResourceClaim","metadata":{{"name":"lunch"}},"spec":{spec}}}'
+        call = Call.of_object("create", RESOURCE_CLAIMS, "lunch", "default", body=body.encode())
+        await client._object(call)  # noqa: SLF001 - no method sends a text as it is
+        await add_pod(client, "guest", "lunch")
+
+        claims = plane.informers.objects(RESOURCE_CLAIMS)
+        await until(lambda: pools(claims["default", "lunch"]) == ["node-1"])
+        assert claims["default", "lunch"]["metadata"]["finalizers"] == [DELETE_PROTECTION]
+
+        await client.delete(PODS, "guest", "default")
+        await client.delete(RESOURCE_CLAIMS, "lunch", "default")
+        await until(lambda: ("default", "lunch") not in claims)
 
 
 async def test_others_are_served_while_it_searches() -> None:
