@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -127,6 +128,8 @@ def _read(path: str, below: tuple[str, ...], root: Path) -> str:
         with os.fdopen(descriptor, "rb") as stream:
             return stream.read(_MOST_BYTES).decode().strip("\0\r\n\t ")
     except OSError as error:
+        if error.errno == errno.EXDEV:
+            raise NoValueError(f"{path} leads out of the node's files, which is not below {' or '.join(below)}") from None
         raise NoValueError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise NoValueError(f"{path} is no text") from None

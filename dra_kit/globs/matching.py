@@ -178,6 +178,8 @@ def resolved(path: str, root: Path) -> str:
     while waiting:
         part = waiting.pop()
         if part == "..":
+            if base and not at:
+                raise OSError(errno.EXDEV, "it leads out of the node's files", path)
             at = at.rpartition("/")[0]
             continue
         if at:
@@ -192,7 +194,7 @@ def resolved(path: str, root: Path) -> str:
         target = os.readlink(place)  # noqa: PTH115 - a Path would drop "." and double slashes alone
         if target.startswith("/"):
             if target != base and not target.startswith(f"{base}/"):
-                raise OSError(errno.EXDEV, "it is a link out of the node's files", place)
+                raise OSError(errno.EXDEV, "it leads out of the node's files", path)
             at, target = "", target.removeprefix(base)
         waiting += [part for part in reversed(target.split("/")) if part not in {"", "."}]
     return at or "/"
