@@ -129,7 +129,9 @@ def _read(path: str, below: tuple[str, ...], root: Path) -> str:
             return stream.read(_MOST_BYTES).decode().strip("\0\r\n\t ")
     except OSError as error:
         if error.errno == errno.EXDEV:
-            raise NoValueError(f"{path} leads out of the node's files, which is not below {' or '.join(below)}") from None
+            raise NoValueError(
+                f"{path} leads out of the node's files, which is not below {' or '.join(below)}"
+            ) from None
         raise NoValueError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise NoValueError(f"{path} is no text") from None

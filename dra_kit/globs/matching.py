@@ -202,7 +202,7 @@ def resolved(path: str, root: Path) -> str:
 
 def _require_own(folder: str, on_node: str) -> None:
     """Require a folder in which only root, or the user of this process, makes files."""
-    status = os.stat(folder, follow_symlinks=False)
+    status = Path(folder).lstat()
     mode, own_groups = stat.S_IMODE(status.st_mode), {0, os.getegid()}
     others_write = mode & stat.S_IWOTH or (mode & stat.S_IWGRP and status.st_gid not in own_groups)
     if on_node in _SHARED or others_write or status.st_uid not in {0, os.geteuid()}:

@@ -173,11 +173,9 @@ def _find(folder: Path) -> _Repository | None:
     return None
 
 
-def _git(
-    arguments: Sequence[str], folder: Path, **variables: str
-) -> subprocess.CompletedProcess[bytes] | None:
+def _git(arguments: Sequence[str], folder: Path, **variables: str) -> subprocess.CompletedProcess[bytes] | None:
     """Run git, and look for it in no folder that a relative path names; None where it is not installed."""
-    places = [place for place in os.environ.get("PATH", os.defpath).split(os.pathsep) if os.path.isabs(place)]
+    places = [place for place in os.environ.get("PATH", os.defpath).split(os.pathsep) if Path(place).is_absolute()]
     program = shutil.which("git", path=os.pathsep.join(places)) if places else None
     if program is None:
         return None

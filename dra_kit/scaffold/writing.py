@@ -127,8 +127,8 @@ def _own_path(base: Path, name: str) -> PurePosixPath:
         problem = "which belongs to git"
     if problem:
         raise ConfigurationError(
-            f"{base} names {name!r}, {problem}; nothing has been changed: `dra-kit new` did not write this, remove the line "
-            "if you trust the rest of the project"
+            f"{base} names {name!r}, {problem}; nothing has been changed: `dra-kit new` did not write this, remove the "
+            "line if you trust the rest of the project"
         )
     return path
 

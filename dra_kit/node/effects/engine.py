@@ -207,8 +207,8 @@ class EffectEngine:
             raise NotYet(
                 f"effect {title_of(effect)} is still coming up: {error}; nothing is undone, and it is asked again",
                 code=error.code,
-                public=f"effect {public_title(effect)} is still coming up: {error.public}; nothing is undone, and it is "
-                "asked again",
+                public=f"effect {public_title(effect)} is still coming up: {error.public}; nothing is undone, and it "
+                "is asked again",
             ) from error
         reached(Step.EFFECT_APPLIED)
         text = write_outcome(cls, outcome)

@@ -187,7 +187,9 @@ class EffectClasses:
                 f"{needs}, but another claim holds {keys} with other settings; wait until that claim is released, or "
                 "ask the cluster's administrators, who find it in the driver's log"
             )
-        who = f"claim {', '.join(near)}{' and others' if len(near) < len(holders) else ''}" if near else "the same claim"
+        who = (
+            f"claim {', '.join(near)}{' and others' if len(near) < len(holders) else ''}" if near else "the same claim"
+        )
         return (
             f"{needs}, but {who} holds {keys} with {without_paths(self.title(other))}; ask for the same, or wait until "
             "that claim is released"

@@ -31,9 +31,9 @@ class ClaimStep(Struct, frozen=True):
 def finalizers_patch(claim: ObjectView, finalizers: list[str]) -> dict[str, Any]:
     """Return the merge patch that gives a claim, as it was read, other finalizers.
 
-    Kubernetes' own controllers send the whole claim, in protobuf, where opaque parameters are the bytes that were sent. A
-    claim that was read from JSON has lost how its user wrote them (``\\u0026``, ``1e0``), and the API server, which
-    compares bytes, would take the spec for a changed one.
+    Kubernetes' own controllers send the whole claim, in protobuf, where opaque parameters are the bytes that were sent.
+    A claim that was read from JSON has lost how its user wrote them (an escaped ``&``, ``1e0``), and the API server,
+    which compares bytes, would take the spec for a changed one.
     """
     metadata = claim["metadata"]
     kept = {name: metadata[name] for name in ("uid", "resourceVersion") if name in metadata}

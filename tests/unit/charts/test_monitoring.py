@@ -129,7 +129,9 @@ def test_the_table_of_devices_shows_who_has_them_and_not_the_pod_that_is_scraped
 
 
 def test_the_scrape_configuration_of_the_page_believes_no_pod() -> None:
-    [block] = [text for text in re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL) if "scrape_configs" in text]
+    [block] = [
+        text for text in re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL) if "scrape_configs" in text
+    ]
     [config] = yaml.safe_load(block)["scrape_configs"]
     endpoint = {
         "honorLabels": config.get("honor_labels", False),
@@ -150,8 +152,15 @@ def test_the_scrape_configuration_of_the_page_believes_no_pod() -> None:
     }
     series = scraped(endpoint, target, FORGED)
     assert series == {
-        **{"driver": DRIVER, "node": "node-1", "namespace": NAMESPACE, "pod": "node-xyz", "container": "node"},
-        **{"job": "dra", "exported_namespace": "kube-system", "exported_pod": "victim", "exported_job": "other"},
+        "driver": DRIVER,
+        "node": "node-1",
+        "namespace": NAMESPACE,
+        "pod": "node-xyz",
+        "container": "node",
+        "job": "dra",
+        "exported_namespace": "kube-system",
+        "exported_pod": "victim",
+        "exported_job": "other",
     }
 
 

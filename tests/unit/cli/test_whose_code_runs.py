@@ -50,7 +50,9 @@ def project(tmp_path: Path) -> Path:
     (folder / "conftest.py").write_text(DRIVER)
     (folder / "pyproject.toml").write_text('[tool.dra-kit]\ndriver = "pizzeria:driver"\n')
     (folder / "claim.yaml").write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: guest}\n")
-    (folder / "stories" / "one" / "expect.yaml").write_text("targets: [../../pizzeria.py]\npods: {guest: {phase: Running}}\n")
+    (folder / "stories" / "one" / "expect.yaml").write_text(
+        "targets: [../../pizzeria.py]\npods: {guest: {phase: Running}}\n"
+    )
     return folder
 
 
@@ -120,7 +122,9 @@ def test_a_command_without_a_target_runs_no_code_of_the_project(command: str, pr
     assert not ran.exists()
 
 
-@pytest.mark.parametrize("words", ["dra-kit dev ", "dra-kit dev --", "dra-kit sandbox . --", "dra-kit lint --driver . --"])
+@pytest.mark.parametrize(
+    "words", ["dra-kit dev ", "dra-kit dev --", "dra-kit sandbox . --", "dra-kit lint --driver . --"]
+)
 def test_completion_runs_no_code_of_the_project(words: str, project: Path, ran: Path) -> None:
     number = str(len(words.split()) - (not words.endswith(" ")))
     shown = dra_kit(project, ran, COMP_WORDS=words, COMP_CWORD=number, _DRA_KIT_COMPLETE="bash_complete")

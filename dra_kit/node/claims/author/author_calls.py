@@ -144,8 +144,8 @@ class AuthorCalls(Struct, frozen=True):
             where = f"{preparer.__name__}.{method}"
             return PrepareError(f"{where}: {error}", code=error.code, public=f"{where}: {without_paths(error.public)}")
         full, public = (
-            f"{preparer.__name__}.{method} {raised(error, preparer.__module__, public=public)}; the driver's log has the "
-            "traceback"
+            f"{preparer.__name__}.{method} {raised(error, preparer.__module__, public=public)}; "
+            "the driver's log has the traceback"
             for public in (False, True)
         )
         return PrepareError(full, code="author-error", public=public)

@@ -58,8 +58,8 @@ class ClaimEvents:
     def effect_replaced(self, effect: Effect[Any, Any], claims: Sequence[ClaimReference]) -> None:
         """Report that an effect is no longer as containers got it; a container that runs goes on with the old one."""
         note = (
-            f"{public_title(effect)} did not hold any more and was made again with another outcome; containers that run "
-            "keep what they were given: delete the pod to have it made anew"
+            f"{public_title(effect)} did not hold any more and was made again with another outcome; containers that "
+            "run keep what they were given: delete the pod to have it made anew"
         )
         for claim in claims:
             self._report(claim, "EffectReplaced", "Apply", note)

@@ -158,7 +158,7 @@ def _safe_path() -> Iterator[None]:
             os.environ[_SAFE_PATH] = before
 
 
-def _run(directory: Path, work: Callable[[], object], watched: Path | None, safe_path: bool) -> None:  # noqa: FBT001
+def _run(directory: Path, work: Callable[[], object], watched: Path | None, safe_path: bool) -> None:
     if not safe_path:
         os.environ.pop(_SAFE_PATH, None)  # what the driver starts is the driver's
     killer = _Killer(directory, watched)

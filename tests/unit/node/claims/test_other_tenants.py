@@ -58,8 +58,8 @@ async def test_a_conflict_of_effects_names_no_claim_of_another_namespace(
         assert_not_told(texts)
         assert texts[0] == (
             'claim team-b/mine needs heat {"oven":"(a path)","temperature":300}, but another claim holds (a path) with '
-            "other settings; wait until that claim is released, or ask the cluster's administrators, who find it in the "
-            "driver's log"
+            "other settings; wait until that claim is released, or ask the cluster's administrators, who find it in "
+            "the driver's log"
         )
         logged = next(record for record in caplog.records if record.msg == "claim not prepared")
         assert "but claim team-a/secret-project holds /srv/ovens/1 with heat" in vars(logged)["error"]
@@ -144,7 +144,8 @@ async def test_paths_in_unexpected_errors_of_the_driver_stay_in_the_log(
 ) -> None:
     class Broken(dra.Preparer):
         def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
-            raise RAISED[kind]()
+            error = RAISED[kind]()
+            raise error
 
     mine = node.claim("mine", namespace="team-b")
     async with node.running(driver(Broken())):

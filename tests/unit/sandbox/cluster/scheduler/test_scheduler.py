@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -154,9 +155,10 @@ async def test_a_claim_gets_devices_however_its_opaque_parameters_are_written(pa
             '{"devices":{"requests":[{"name":"r","exactly":{"deviceClassName":"pizza"}}],"config":[{"opaque":'
             f'{{"driver":"other.example.com","parameters":{parameters}}}}}]}}}}'
         )
-        body = f'{{"apiVersion":"resource.k8s.io/v1","kind":"ResourceClaim","metadata":{{"name":"lunch"}},"spec":{spec}}}'
-        call = Call.of_object("create", RESOURCE_CLAIMS, "lunch", "default", body=body.encode())
-        await client._object(call)  # noqa: SLF001 - no method sends a text as it is
+        kind = '"apiVersion":"resource.k8s.io/v1","kind":"ResourceClaim"'
+        body = f'{{{kind},"metadata":{{"name":"lunch"}},"spec":{spec}}}'
+        call = Call.of_collection("create", RESOURCE_CLAIMS, "default", query={})
+        await client._object(replace(call, body=body.encode()))
         await add_pod(client, "guest", "lunch")
 
         claims = plane.informers.objects(RESOURCE_CLAIMS)
