@@ -165,7 +165,7 @@ async def test_a_claim_gets_devices_however_its_opaque_parameters_are_written(pa
         await until(lambda: pools(claims["default", "lunch"]) == ["node-1"])
         assert claims["default", "lunch"]["metadata"]["finalizers"] == [DELETE_PROTECTION]
 
-        await client.delete(PODS, "guest", "default")
+        await client.delete(PODS, "guest", "default", grace_period_seconds=0)
         await client.delete(RESOURCE_CLAIMS, "lunch", "default")
         await until(lambda: ("default", "lunch") not in claims)
 
