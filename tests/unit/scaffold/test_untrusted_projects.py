@@ -186,6 +186,12 @@ def hooked(project: Path, program: str) -> None:
     (project / "README.md").touch()  # git writes its index again
 
 
+def hooked_elsewhere(project: Path, program: str) -> None:
+    hooked(project, program)
+    (project / ".git" / "hooks").rename(project.parent / "hooks")
+    git(project, "config", "core.hooksPath", str(project.parent / "hooks"))
+
+
 def with_submodule(project: Path, program: str) -> None:
     sub = project / "sub"
     sub.mkdir()
@@ -210,11 +216,7 @@ WAYS: dict[str, Callable[[Path, str], None]] = {
     "clean": filtered("clean"),
     "process": filtered("process"),
     "hooks": hooked,
-    "hooks path": lambda project, program: (
-        hooked(project, program),  # type: ignore[func-returns-value]
-        (project / ".git" / "hooks").rename(project.parent / "hooks"),
-        git(project, "config", "core.hooksPath", str(project.parent / "hooks")),  # type: ignore[func-returns-value]
-    ),
+    "hooks path": hooked_elsewhere,
     "submodule": with_submodule,
     "elsewhere": elsewhere,
     "pager": config("core.pager", "{program}"),
