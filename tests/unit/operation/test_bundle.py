@@ -240,12 +240,11 @@ def test_json_stays_json_whatever_is_hidden(value: object, words: set[str]) -> N
     assert all(word not in text for text in json.loads(cleaned)[1:] for word in words if word not in REMOVED)
 
 
+SAYS = ("claim a/b: oven is ", "; correct it and create the claim again", "on node node-1: ", "2026-01-01T00:00:00Z ")
 VALUES_TO_HIDE = st.text(
     string.ascii_letters + string.digits + "+/=_-.:@ \"'\\&<>äß", min_size=6, max_size=1500
 ).filter(lambda text: text[:6].strip() == text[:6] and not any(text[:6] in known for known in ("(removed)", *SAYS)))
 """Which begin as no text around them does."""
-
-SAYS = ("claim a/b: oven is ", "; correct it and create the claim again", "on node node-1: ", "2026-01-01T00:00:00Z ")
 
 
 def told(secret: str) -> dict[str, str]:
