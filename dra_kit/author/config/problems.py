@@ -154,6 +154,8 @@ def _text(detail: dict[str, Any]) -> str:
             return f"{short(value)} is not supported{instead_of(value, accepted)}"
         case "value_error" | "assertion_error":
             return one_line(str(context.get("error") or detail["msg"])) or "is not valid"
+    if isinstance(value, float) and abs(value) >= 2**63 and detail["type"] in {"int_type", "int_from_float"}:
+        return f"must be an integer of 64 bits, not {short(value)}"
     remedy = "; put it in quotes" if detail["type"] == "string_type" and isinstance(value, bool | int | float) else ""
     return f"{'key ' if '[key]' in detail['loc'] else ''}{rule(detail['msg'])}, not {short(value)}{remedy}"
 

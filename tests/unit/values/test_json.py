@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import json
 from collections import Counter
 
@@ -73,6 +74,10 @@ def test_a_deep_copy_remembers_the_duplicates() -> None:
 def test_what_is_no_json_is_a_value_error(text: str | bytes) -> None:
     with pytest.raises(ValueError, match=r".+"):
         loads(text)
+
+
+def test_an_integer_of_more_digits_than_python_converts_is_infinite_and_the_rest_is_read() -> None:
+    assert loads('{"a": [%s, -%s], "b": 1, "b": 2}' % ("9" * 5000, "9" * 5000)) == {"a": [math.inf, -math.inf], "b": 2}
 
 
 def test_nesting_beyond_the_interpreter_is_a_value_error() -> None:
