@@ -36,6 +36,7 @@ _PATH_BYTES: Final = 300
 _MOST_ERRORS: Final = 10_000  # pydantic makes all of them or none: this many take it some 20 ms
 
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+_LAST_KEY: Final = re.compile(r'(?:\[(?:"|\d).*?\]|(?:^|\.)[^.\[\]"]*)$')
 _LITERALS: Final = re.compile(r"""'(?P<single>[^']*)'|"(?P<double>[^"]*)"|(?P<bare>[^\s,]+)""")
 
 
@@ -98,6 +99,12 @@ def path_text(loc: Iterable[str | int]) -> str:
         else:
             text += f"[{json.dumps(part)}]"
     return text.removeprefix(".")
+
+
+def place(problem: Problem) -> str:
+    """Return where a problem is, for a log: without a key that its writer made up, which may be a secret."""
+    path = problem[0]
+    return _LAST_KEY.sub("", path) if isinstance(problem, KeyProblem) else path
 
 
 def instead_of(value: object, accepted: Iterable[object]) -> str:

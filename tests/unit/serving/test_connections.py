@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from dra_kit.process.connections import ConnectionLimits, Connections
+from dra_kit.serving.connections import ConnectionLimits, Connections
 
 
 @pytest.mark.parametrize("turns", range(4))
