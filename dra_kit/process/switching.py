@@ -1,7 +1,7 @@
 """How often Python's threads take turns.
 
-While a process starts: seldom, since one that imports makes the others wait anyway. While threads compute beside an event
-loop that must go on answering: often, since the loop waits for its turn at each packet that it reads or writes.
+While a process starts: seldom, since one that imports makes the others wait anyway. While threads compute beside an
+event loop that must go on answering: often, since the loop waits for its turn at each packet that it reads or writes.
 """
 
 from __future__ import annotations

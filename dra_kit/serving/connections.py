@@ -107,6 +107,7 @@ class Connections:
         self._context = context
         self._limits = limits
         self._open: dict[asyncio.Task[None], _Connection] = {}
+        self._known: dict[web.RequestHandler[Any], _Connection] = {}
         self._handler = server.request_handler
         server.request_handler = self._answer
 
@@ -130,8 +131,9 @@ class Connections:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        found = [item for item in self._open.values() if item.handler is request.protocol]  # none when it is gone
-        for connection in found:
+        # none when it is gone, or came another way
+        connection = self._known.get(request.protocol)
+        if connection is not None:
             connection.request = request
         served = False
         try:
@@ -139,7 +141,7 @@ class Connections:
             served = response.status < HTTPStatus.BAD_REQUEST
             return response
         finally:
-            for connection in found:
+            if connection is not None:
                 connection.finish(served=served)
 
     async def _accept(self) -> None:
@@ -171,10 +173,12 @@ class Connections:
         connection = _Connection(self._server(), address[0] if address else "")
         task = asyncio.create_task(self._serve(accepted, connection))
         self._open[task] = connection
+        self._known[connection.handler] = connection
         task.add_done_callback(partial(self._ended, connection, accepted))
 
     def _ended(self, connection: _Connection, accepted: socket.socket, task: asyncio.Task[None]) -> None:
         self._open.pop(task, None)
+        self._known.pop(connection.handler, None)
         if not connection.made:  # nor closed by its transport; the task may not even have begun
             accepted.close()
 

@@ -1,9 +1,9 @@
 """The reviews that wait, and the threads that read and check them, so that the loop goes on answering.
 
 Nothing says whose a review is: all reviews of an API server come from its own address, any pod may connect, and who a
-review says it is from can be forged. So the queue shares time out by what a review costs. Reviews of about the same size
-are one *band*, and each band in which reviews wait gets the same time, so that large reviews do not keep small ones
-waiting, nor a flood of small ones the large ones. Within a band each address gets the same time.
+review says it is from can be forged. So the queue shares time out by what a review costs. Reviews of about the same
+size are one *band*, and each band in which reviews wait gets the same time, so that large reviews do not keep small
+ones waiting, nor a flood of small ones the large ones. Within a band each address gets the same time.
 
 What can no longer be answered before its API server gives up is not checked.
 """
@@ -87,8 +87,8 @@ class _Band:
 class FairQueue:
     """The order in which reviews have their turn; not safe for threads.
 
-    Each band, and each address within it, has the time that it used. The one that used least has the next turn. One that
-    comes back after it was idle has no claim to the time of meanwhile: it starts where the others are.
+    Each band, and each address within it, has the time that it used. The one that used least has the next turn. One
+    that comes back after it was idle has no claim to the time of meanwhile: it starts where the others are.
     """
 
     def __init__(self) -> None:

@@ -23,11 +23,11 @@ from aiohttp import web
 from dra_kit.errors import ConfigurationError
 from dra_kit.kube.operator.operator import kopf
 from dra_kit.kube.resources import Resource
-from dra_kit.serving.connections import ConnectionLimits, Connections, requests_logger
 from dra_kit.process.listening import bound_socket
 from dra_kit.process.metrics.families import REVIEW_DURATION, Reading
 from dra_kit.process.metrics.measures import REVIEW_SECONDS, Durations
 from dra_kit.process.watchdog import Watchdog
+from dra_kit.serving.connections import ConnectionLimits, Connections, requests_logger
 from dra_kit.webhook.bodies import LARGEST_BYTES, Bodies
 from dra_kit.webhook.certificates.server_certificate import ServerCertificate
 from dra_kit.webhook.queue import Overloaded, ReviewQueue
@@ -45,7 +45,7 @@ Check: TypeAlias = Callable[[Mapping[str, Any], Mapping[str, Any] | None, str], 
 _REFUSED: Final = "refused"  # key of the audit annotation
 _STOP_SECONDS: Final = 5.0
 _PUT_OFF_SECONDS: Final = 1.0
-"""How long a review that cannot be answered in time waits for its 503: a client that tries again at once gains nothing."""
+"""How long a review that cannot be answered in time waits for its 503, so that trying again at once gains nothing."""
 
 _KEPT: Final = ("uid", "operation", "kind", "resource", "subResource", "dryRun", "name", "namespace")
 """What kopf gets of a request, beside its objects."""
@@ -174,9 +174,7 @@ class ReviewServer:
                 if changed:
                     logger.info("certificate renewed")
 
-    async def _answer(
-        self, review: kopf.WebhookFn, request: web.Request, body: bytes, deadline: float
-    ) -> web.Response:
+    async def _answer(self, review: kopf.WebhookFn, request: web.Request, body: bytes, deadline: float) -> web.Response:
         began = time.monotonic()
         response = await self._reviewed(review, request, body, deadline)
         if isinstance(response, web.Response):

@@ -1,8 +1,8 @@
 """JSON that every driver can work with: what else is valid JSON is refused before a model sees it.
 
-The API server keeps opaque parameters byte for byte, whatever they hold. Some values pass every model and fail later, in
-a driver's ``prepare`` or in the container runtime, each time that the kubelet tries again. Webhook, node and ``dra-kit
-lint`` decode with the same function, so that such a config is refused when it is created.
+The API server keeps opaque parameters byte for byte, whatever they hold. Some values pass every model and fail later,
+in a driver's ``prepare`` or in the container runtime, each time that the kubelet tries again. Webhook, node and
+``dra-kit lint`` decode with the same function, so that such a config is refused when it is created.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from dra_kit.errors import DraKitError, InternalError, PrepareError
+from dra_kit.author.config.problems import place
+from dra_kit.errors import DraKitError, InternalError, InvalidConfig, PrepareError
 from dra_kit.process.tracebacks import from_author, place_of
 from dra_kit.values.cutting import cut
 
@@ -15,6 +16,8 @@ MESSAGE_BYTES: Final = 4096
 
 def log_failure(error: Exception, message: str, *, module: str, logger: logging.Logger) -> DraKitError:
     """Log an error; the traceback only of a bug, and of what the author's code raised.
+
+    Of a config that does not fit its model the log names the fields, and quotes nothing.
 
     That is all that is stored of its cause: a call has hundreds of claims, and an author's error any length.
 
@@ -34,6 +37,9 @@ def log_failure(error: Exception, message: str, *, module: str, logger: logging.
     problem.message = cut(problem.message, MESSAGE_BYTES)
     problem.args = (problem.message,)
     fields: dict[str, object] = {"error": str(problem), "code": problem.code}
+    if isinstance(error, InvalidConfig) and error.problems:  # not the text: what it quotes may be a secret
+        del fields["error"]
+        fields["fields"] = list(dict.fromkeys(place(each) for each in error.problems))
     if isinstance(problem, PrepareError) and problem.permanent:
         fields["permanent"] = True
     if place := place_of(error, module):

@@ -60,8 +60,9 @@ def nested(depth: int) -> str:
 
 VALUES = st.recursive(
     SCALARS | st.integers(1, 900).map(nested),
-    lambda inner: st.lists(inner, max_size=3).map(in_list)
-    | st.lists(st.tuples(TEXTS, inner), max_size=3).map(in_object),
+    lambda inner: (
+        st.lists(inner, max_size=3).map(in_list) | st.lists(st.tuples(TEXTS, inner), max_size=3).map(in_object)
+    ),
     max_leaves=6,
 )
 FIELDS = st.sampled_from(['"value"', '"number"', '"ratio"', '"text"', '"memory"', '"unknown"'])
@@ -92,7 +93,7 @@ def decoded(text: str) -> Free | dra.InvalidConfig:
 @example([('"value"', "9" * 5000)])
 @example([('"value"', "1e400")])
 @example([('"value"', nested(900))])
-@example([('"value"', '{"%s":1}' % ("9" * 5000))])  # noqa: UP031 - braces
+@example([('"value"', '{"%s":1}' % ("9" * 5000))])
 def test_a_config_is_refused_with_places_or_can_be_used(fields: list[tuple[str, str]]) -> None:
     result = decoded("{" + ",".join([HEAD, *(f"{key}:{value}" for key, value in fields)]) + "}")
     if isinstance(result, dra.InvalidConfig):

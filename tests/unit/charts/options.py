@@ -97,6 +97,7 @@ _EVERYTHING: Final[Mapping[str, Any]] = {
         "minReadySeconds": 20,
     },
     "controller": {**_REPLICATED, "clusterPools": True, "binding": True, "taintRules": True, "extraRules": [_RULE]},
+    "networkPolicy": {"apiServerCIDRs": ["10.0.0.4/32"]},
     "webhook": {**_REPLICATED, "port": 10443, "certificate": {"selfMade": True}},
 }
 _BARE: Final[Mapping[str, Any]] = {

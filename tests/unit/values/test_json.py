@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import copy
-import math
 import json
+import math
 from collections import Counter
 
 import pytest
@@ -77,7 +77,10 @@ def test_what_is_no_json_is_a_value_error(text: str | bytes) -> None:
 
 
 def test_an_integer_of_more_digits_than_python_converts_is_infinite_and_the_rest_is_read() -> None:
-    assert loads('{"a": [%s, -%s], "b": 1, "b": 2}' % ("9" * 5000, "9" * 5000)) == {"a": [math.inf, -math.inf], "b": 2}
+    digits = "9" * 5000
+    found = loads(f'{{"a": [{digits}, -{digits}], "b": 1, "b": 2}}')
+    assert found == {"a": [math.inf, -math.inf], "b": 2}
+    assert found.duplicates == ("b",)
 
 
 def test_nesting_beyond_the_interpreter_is_a_value_error() -> None:

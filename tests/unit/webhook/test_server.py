@@ -19,8 +19,8 @@ import pytest
 from dra_kit.errors import ConfigurationError
 from dra_kit.kube.operator.operator import kopf
 from dra_kit.kube.resources import RESOURCE_CLAIMS
-from dra_kit.serving.connections import ConnectionLimits
 from dra_kit.process.watchdog import Watchdog
+from dra_kit.serving.connections import ConnectionLimits
 from dra_kit.webhook.certificates.server_certificate import CertificateFiles, ServerCertificate
 from dra_kit.webhook.queue import ReviewQueue
 from dra_kit.webhook.request import seconds
@@ -258,8 +258,9 @@ async def test_handlers_are_given_names_and_the_verdict_about_all_of_the_object(
         return await allow(review)
 
     obj = {**carrying("ResourceClaim", {"a": 1}), "status": {"devices": [1]}}
+    body = changed(object=obj, userInfo={"username": "u", "extra": {"a": ["b"]}})
     async with serving(pair, look, check=check) as url:
-        assert (await ask(pair, url + PATH, changed(object=obj, userInfo={"username": "u", "extra": {"a": ["b"]}})))[0] == 200
+        assert (await ask(pair, url + PATH, body))[0] == 200
     assert checked == [(obj, None, "CREATE")]
     [seen] = given
     assert seen["object"] == {
