@@ -110,7 +110,7 @@ class FairQueue:
                 band.flows = {peer: kept for peer, kept in band.flows.items() if kept.waiting}
             flow = _Flow()
         item.estimate = item.size * band.seconds_per_byte
-        if now + sum(before.estimate for before in flow.waiting) + item.estimate > item.deadline:
+        if now + sum(before.estimate for before in flow.waiting) > item.deadline:
             raise Overloaded
         if not band.is_waiting:
             band.used = max(band.used, self._floor)
@@ -138,7 +138,7 @@ class FairQueue:
             item = flow.waiting.popleft()
             if not item.future.set_running_or_notify_cancel():
                 continue
-            if now + item.estimate > item.deadline:
+            if now > item.deadline:
                 item.future.set_exception(Overloaded())
                 continue
             band.used += item.estimate

@@ -60,7 +60,7 @@ def read(body: bytes, resources: Collection[Resource]) -> dict[str, Any]:
         raise NotAReview(f"the body is no JSON: {error}") from None
     if _text(review, "kind") != "AdmissionReview" or _text(review, "apiVersion") != "admission.k8s.io/v1":
         raise NotAReview("the body is no AdmissionReview of admission.k8s.io/v1")
-    request = review.get("request")
+    request: Any = review.get("request")
     for key in ("uid", "operation"):
         if not _text(request, key):
             raise NotAReview(f"request.{key} is missing")

@@ -101,7 +101,7 @@ def path_text(loc: Iterable[str | int]) -> str:
     return text.removeprefix(".")
 
 
-def place(problem: Problem) -> str:
+def loggable_path(problem: Problem) -> str:
     """Return where a problem is, for a log: without a key that its writer made up, which may be a secret."""
     path = problem[0]
     return _LAST_KEY.sub("", path) if isinstance(problem, KeyProblem) else path

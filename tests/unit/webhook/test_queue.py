@@ -67,7 +67,7 @@ def test_what_cannot_be_answered_in_time_is_put_off_at_once() -> None:
     queue = FairQueue()
     put_all(queue, [waiting(50_000, deadline=5) for _ in range(199)])
     with pytest.raises(Overloaded):
-        put_all(queue, [waiting(50_000, deadline=5) for _ in range(2)])
+        put_all(queue, [waiting(50_000, deadline=5) for _ in range(3)])
     queue.put(waiting(700, deadline=5), 0)
     queue.put(waiting(50_000, "other", deadline=5), 0)
 

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.values.json import loads
-from dra_kit.webhook.review import findings, refusal
-from tests.unit.webhook.pizzeria import API_VERSION, KINDS, carrying, config, driver, parameters
+from dra_kit.webhook.request import read
+from dra_kit.webhook.review import REVIEWED, findings, refusal
+from tests.unit.webhook.pizzeria import API_VERSION, KINDS, carrying, config, driver, parameters, review
 
 BAD = config(parameters(toppings=["mushroom"]))
 GOOD = config(parameters(toppings=["olives"], extra_cheese=True))
@@ -222,6 +223,26 @@ def test_a_validator_that_raises_is_logged_without_what_it_says(caplog: pytest.L
     assert (record.message, vars(record)["raised"]) == ("config model failed", "ZeroDivisionError")
     assert "pizzeria.py:" in vars(record)["at"]
     assert "a broken" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("value", "path", "text"),
+    [
+        ("9" * 5000, "temperature", "is too large for a number of 64 bits"),
+        ("1e400", "temperature", "is too large for a number of 64 bits"),
+        ("9223372036854775808", "temperature", "must be an integer of 64 bits"),
+        (r'{"olive": {"kind": "a\u0000b"}}', "oils.olive.kind", "has a NUL character"),
+        ('{"%s": {"kind": "x"}}' % ("9" * 5000), 'oils["9999', "key has more than 4000 digits"),
+        ("[" * 200 + "]" * 200, "toppings[0][0]", "is nested in more than 100 levels"),
+    ],
+)
+def test_what_no_driver_can_work_with_is_refused_with_its_path(value: str, path: str, text: str) -> None:
+    field = re.split(r"[.\[]", path)[0]
+    body = json.dumps(review(carrying("ResourceClaim", config(parameters(**{field: "HERE"})))))
+    request = read(body.replace('"HERE"', value).encode(), REVIEWED)["request"]
+    found = str(refusal(request["object"], None, "CREATE", driver))
+    assert found.startswith(f"ResourceClaim default/lunch: spec.devices.config[0].opaque.parameters.{path}")
+    assert f": {text}" in found
 
 
 def test_deletions_pass() -> None:

@@ -221,7 +221,7 @@ async def test_a_compressed_body_is_refused_before_it_grows(pair: Pair, encoding
 async def test_a_review_of_two_large_objects_is_answered(pair: Pair) -> None:
     large = {**OBJECT, "metadata": {"annotations": {"note": "x" * 3_000_000}}}
     async with serving(pair) as url:
-        assert (await ask(pair, url + PATH, changed(object=large, oldObject=large)))[0] == 200
+        assert (await ask(pair, f"{url}{PATH}?timeout=30s", changed(object=large, oldObject=large)))[0] == 200
 
 
 async def test_a_review_that_fails_is_an_answer_in_one_line(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
