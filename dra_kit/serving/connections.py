@@ -97,7 +97,7 @@ class Connections:
 
     def __init__(
         self,
-        server: web.Server[Any],
+        server: web.Server,
         listening: socket.socket,
         context: ssl.SSLContext | None,
         limits: ConnectionLimits,
@@ -107,7 +107,7 @@ class Connections:
         self._context = context
         self._limits = limits
         self._open: dict[asyncio.Task[None], _Connection] = {}
-        self._known: dict[web.RequestHandler[Any], _Connection] = {}
+        self._known: dict[web.RequestHandler, _Connection] = {}
         self._handler = server.request_handler
         server.request_handler = self._answer
 
@@ -246,7 +246,7 @@ class _Connection(asyncio.Protocol):
         ended: it is closed.
     """
 
-    def __init__(self, handler: web.RequestHandler[Any], peer: str) -> None:
+    def __init__(self, handler: web.RequestHandler, peer: str) -> None:
         self.handler = handler
         self.peer = peer
         self.request: web.BaseRequest | None = None
