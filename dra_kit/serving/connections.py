@@ -22,7 +22,7 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
