@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import resource
+import socket
 import ssl
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
@@ -29,6 +31,7 @@ from dra_kit.apiserver.kinds.registry import Registry
 from dra_kit.apiserver.verbs.bodies import BODY_MAX
 from dra_kit.kube.connection.connection import Connection
 from dra_kit.resource.gates import FeatureGates
+from dra_kit.serving.connections import ConnectionLimits, Connections
 from dra_kit.values.json import Object
 
 if TYPE_CHECKING:
@@ -40,6 +43,10 @@ if TYPE_CHECKING:
 
 _GONE_SECONDS: Final = 2.0  # a peer that does not answer the goodbye of TLS is not waited for any longer
 _POLL: Final = 0.005
+_MOST_CONNECTIONS: Final = 512
+_SHARE_OF_FILES: Final = 4
+"""One of so many files that the process may have open: its other parts, and what it starts, need some, too."""
+_PATIENCE_SECONDS: Final = 30.0
 BACKLOG: Final = 4096
 """How many clients may wait at a unix socket, where Linux allows so many; it does so by default, from 5.4 on."""
 CONTEXT: Final = "dra-kit"
@@ -89,6 +96,8 @@ class ApiServer:
         self._ssl: ssl.SSLContext | None = None
         self._runner: web.ServerRunner | None = None
         self._listeners: list[asyncio.Server] = []
+        self._serving = AsyncExitStack()
+        self._connections: Connections | None = None
         seeds.fill(self.api)
         seeds.follow_definitions(self.api)
         aggregation.follow(self.api.storage)
@@ -106,6 +115,11 @@ class ApiServer:
         """Where it listens."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https' if self._tls else 'http'}://{host}:{self.port}"
+
+    @property
+    def open_connections(self) -> int:
+        """How many connections are open, those in the middle of a TLS handshake included."""
+        return (self._connections.count if self._connections else 0) + sum(map(_count, self._listeners))
 
     def connection(self, token: str = "") -> Connection:
         """Return a connection for clients in this process.
@@ -201,9 +215,11 @@ class ApiServer:
         assert protocols is not None  # noqa: S101 - since setup
         self._runner, self._listeners = runner, []
         try:
-            listener = await loop.create_server(protocols, self.host, self.port, ssl=self._ssl_context())
-            self._listeners.append(listener)
-            self.port = listener.sockets[0].getsockname()[1]
+            family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+            listening = self._serving.enter_context(socket.create_server((self.host, self.port), family=family))
+            self.port = listening.getsockname()[1]
+            self._connections = Connections(protocols, listening, self._ssl_context(), _limits())
+            await self._serving.enter_async_context(self._connections.serving())
             if self.socket is not None:
                 self._listeners.append(await loop.create_unix_server(protocols, self.socket, backlog=BACKLOG))
         except BaseException:
@@ -213,6 +229,7 @@ class ApiServer:
     async def stop_listening(self) -> None:
         """Stop as an API server that has ended: connections break, and new ones are refused."""
         runner, self._runner = self._runner, None
+        await self._serving.aclose()
         for listener in self._listeners:
             listener.close()
         if runner is not None:
@@ -224,7 +241,7 @@ class ApiServer:
         It takes turns of the event loop: sockets of a loop that ends before are left to the garbage collector.
         """
         end = time.monotonic() + _GONE_SECONDS
-        while time.monotonic() < end and any(map(connections, self._listeners)):  # noqa: ASYNC110 - nobody tells
+        while time.monotonic() < end and self.open_connections:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(_POLL)
 
     def _ssl_context(self) -> ssl.SSLContext | None:
@@ -240,10 +257,22 @@ class ApiServer:
         return context
 
 
-def connections(listener: asyncio.Server) -> int:
+def _count(listener: asyncio.Server) -> int:
     """Return how many accepted connections are still open: Server.wait_closed, right from 3.12 on only."""
     clients = getattr(listener, "_clients", None)  # from 3.13 on
     return len(clients) if clients is not None else getattr(listener, "_active_count", 0)
+
+
+def _limits() -> ConnectionLimits:
+    """Return limits that leave files to the other parts of the process, however many clients connect."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _MOST_CONNECTIONS if files == resource.RLIM_INFINITY else min(_MOST_CONNECTIONS, files // _SHARE_OF_FILES)
+    return ConnectionLimits(
+        connections=max(1, most),
+        tls_seconds=_PATIENCE_SECONDS,
+        first_seconds=_PATIENCE_SECONDS,
+        request_seconds=_PATIENCE_SECONDS,
+    )
 
 
 def _request(

@@ -18,6 +18,8 @@ Name: TypeAlias = Annotated[
 """A DNS subdomain, or empty."""
 Directory: TypeAlias = Annotated[str, Field(pattern=r"^/.*[^/]$")]
 Labels: TypeAlias = dict[str, str]
+Cidr: TypeAlias = Annotated[str, Field(pattern=r"^[0-9a-fA-F.:]+/[0-9]{1,3}$")]
+"""Addresses of a network, ``10.0.0.1/32`` or ``fd00::/8``."""
 ProbePort: TypeAlias = Annotated[int, Field(ge=0, le=65535)]
 GracePeriod: TypeAlias = Annotated[int, Field(ge=30)]
 """No less than the drain of the process."""
@@ -118,9 +120,10 @@ class Monitoring(Values):
 
 
 class NetworkPolicies(Values):
-    """Whether there are any."""
+    """Whether there are any, and from where the API server's connections come."""
 
     enabled: bool
+    api_server_cidrs: list[Cidr] = Field(alias="apiServerCIDRs")
 
 
 class NetworkPolicyRules(Values):

@@ -32,7 +32,7 @@ Check: TypeAlias = Callable[[], Iterable[str]]
 """What is wrong now, a line each; nothing when all is well. Called in the thread of the probes."""
 
 _STOP_SECONDS: Final = 2.0
-_CONNECTIONS: Final = 32
+_CONNECTIONS: Final = 128
 _PATIENCE_SECONDS: Final = 5.0
 
 
@@ -106,7 +106,7 @@ class Probes:
     async def _serve(self, stop: concurrent.futures.Future[None], serving: Callable[[], object]) -> None:
         from aiohttp import web  # costs the start of the process less in this thread
 
-        from dra_kit.process.connections import ConnectionLimits, Connections, requests_logger
+        from dra_kit.serving.connections import ConnectionLimits, Connections, requests_logger
 
         app = web.Application()
         app.add_routes([web.get(path, self._answer) for path in self._checks])

@@ -22,6 +22,9 @@ _ESCAPE: Final = re.compile(
     re.DOTALL,
 )
 
+_MAX_DIGITS: Final = 400
+"""More digits than a double can hold."""
+
 
 class DuplicateKeysObject(dict[str, Any]):
     """A JSON object that has some key more than once; the last value of each key wins.
@@ -52,7 +55,8 @@ def loads(text: str | bytes) -> Any:
 
     The API server stores opaque parameters (RawExtension) byte for byte, so that duplicate keys reach the driver;
     strict decoding must be able to refuse them. ``NaN`` and ``Infinity``, which are no JSON, are refused here. Halves
-    of characters become U+FFFD, as in Go: nothing that is read can fail to be written.
+    of characters become U+FFFD, as in Go. A number beyond a double is infinite, an integer of more digits than Python
+    converts included: one number of one object must not make a list of objects unreadable.
 
     Args:
         text: one JSON document; bytes are UTF-8.
@@ -85,8 +89,18 @@ def decoded(text: str | bytes, decode: Callable[[str], Any]) -> Any:
         text = _ESCAPE.sub(_whole, text)
     try:
         return decode(text)
+    except json.JSONDecodeError:
+        raise
+    except ValueError:  # Python refuses to convert integers of more than 4,300 digits
+        if decode is not _decode:
+            raise
+        return decoded(text, _decode_long)
     except RecursionError:
         raise ValueError("the JSON is nested too deeply to be read") from None
+
+
+def _integer(digits: str) -> int | float:
+    return int(digits) if len(digits) <= _MAX_DIGITS else float(digits)
 
 
 def _whole(match: re.Match[str]) -> str:
@@ -104,3 +118,4 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 _decode = decoder()
+_decode_long = decoder(parse_int=_integer)

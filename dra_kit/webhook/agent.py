@@ -32,9 +32,9 @@ from dra_kit.webhook.certificates.own import OwnCertificates
 from dra_kit.webhook.certificates.secret import CertificateMissing, OwnCertificate
 from dra_kit.webhook.certificates.server_certificate import CertificateFiles, CertificateSource, ServerCertificate
 from dra_kit.webhook.configuration import WEBHOOK_ID, WEBHOOK_PATH
-from dra_kit.webhook.lanes import Lanes
+from dra_kit.webhook.queue import ReviewQueue
 from dra_kit.webhook.request import VERSIONS
-from dra_kit.webhook.review import REVIEWED
+from dra_kit.webhook.review import REVIEWED, refusal
 from dra_kit.webhook.server import ReviewServer
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -100,7 +100,7 @@ async def run_webhook(
             namespace = settings.own.namespace or credentials.namespace or "default"
             own = OwnCertificates(client, replace(settings.own, namespace=namespace))
         watchdog = Watchdog()
-        lanes = Lanes()
+        queue = ReviewQueue()
         certificate = given or ServerCertificate(await _made(own))
         server = ReviewServer(
             certificate,
@@ -108,7 +108,8 @@ async def run_webhook(
             port=settings.port,
             webhooks=[WEBHOOK_ID],
             resources=list(REVIEWED),
-            lanes=lanes,
+            check=partial(refusal, driver=driver),
+            queue=queue,
             watchdog=watchdog,
         )
         logger.info("webhook starting", extra={"path": WEBHOOK_PATH, "port": server.port})
@@ -117,7 +118,7 @@ async def run_webhook(
 
             def build() -> tuple[kopf.OperatorRegistry, kopf.OperatorSettings]:
                 registry = kopf.OperatorRegistry()
-                handlers.register(registry, driver, VERSIONS, lanes)
+                handlers.register(registry, VERSIONS)
                 operator = quiet_settings()
                 operator.admission.server = server
                 return registry, operator
@@ -125,11 +126,12 @@ async def run_webhook(
             supervisor = Supervisor()
             if settings.probe_address:
                 ready: list[Check] = [partial(parts_not_ready, supervisor), server.not_serving]
+                live: list[Check] = [watchdog.blocked, queue.hanging]
                 metrics = Metrics()
                 metrics.read(server.readings, driver=driver.name)
                 metrics.read(partial(_expiry, certificate, own))
                 metrics.read(lambda: process_readings("webhook", client, supervisor, watchdog))
-                supervisor.add(Probes(settings.probe_address, live=[watchdog.blocked], ready=ready, metrics=metrics))
+                supervisor.add(Probes(settings.probe_address, live=live, ready=ready, metrics=metrics))
             if own is not None:
                 supervisor.add(own)
             # without back-off: without watches kopf ends only when something is wrong for good; the pod starts again
@@ -137,7 +139,7 @@ async def run_webhook(
             return await supervisor.run()
         finally:
             server.close()
-            lanes.close()
+            queue.close()
 
 
 def _given(settings: WebhookSettings) -> ServerCertificate | None:

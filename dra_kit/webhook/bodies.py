@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
 from aiohttp import web
 
-from dra_kit.webhook.lanes import ORDINARY_BYTES
+from dra_kit.webhook.queue import ORDINARY_BYTES
 
 LARGEST_BYTES: Final = 8 * 1024 * 1024  # two objects of at most 3 MiB each (the API server's limit), and the rest
 _TOGETHER_BYTES: Final = 32 * 1024 * 1024
+_ADDRESS_BYTES: Final = 16 * 1024 * 1024
 
 
 class Bodies:
     """The bodies that are being read or waited with.
 
     Ordinary ones are always taken, for the number of connections bounds what they have together; large ones share what
-    there is for them, counted as it comes.
+    there is for them, counted as it comes. One address gets half of it at most.
     """
 
     def __init__(self) -> None:
-        self._held = 0
+        self._held: Counter[str] = Counter()
 
     @asynccontextmanager
     async def read(self, request: web.Request) -> AsyncIterator[bytes]:
@@ -35,6 +37,7 @@ class Bodies:
         """
         body = bytearray()
         held = 0
+        peer = request.remote or ""
         if request.headers.get("Content-Encoding", "identity").lower() != "identity":
             raise web.HTTPUnsupportedMediaType(text="compressed bodies are not read; send it as it is\n")
         if (request.content_length or 0) > LARGEST_BYTES:
@@ -45,15 +48,17 @@ class Bodies:
                 if len(body) > LARGEST_BYTES:
                     raise _too_large(len(body))
                 if len(body) > ORDINARY_BYTES:
-                    self._held += len(body) - held
+                    self._held[peer] += len(body) - held
                     held = len(body)
-                if held and self._held > _TOGETHER_BYTES:
+                if held and (self._held[peer] > _ADDRESS_BYTES or self._held.total() > _TOGETHER_BYTES):
                     raise web.HTTPServiceUnavailable(
                         headers={"Retry-After": "1"}, text="too many large reviews at once; try again\n"
                     )
             yield bytes(body)
         finally:
-            self._held -= held
+            self._held[peer] -= held
+            if not self._held[peer]:
+                del self._held[peer]
 
 
 def _too_large(size: int) -> web.HTTPRequestEntityTooLarge:

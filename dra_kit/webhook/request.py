@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from dra_kit.kube.resources import Resource
 from dra_kit.values.json import loads
-from dra_kit.webhook.review import looked_at
 
 VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
 """Versions of resource.k8s.io that reviews may come in; kopf passes over those that are not served."""
@@ -20,12 +20,28 @@ _MOST_VALUES: Final = 1_000_000
 _OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE"})
 
 
+_SECONDS: Final = 5.0  # timeoutSeconds of the configuration
+_MOST_SECONDS: Final = 30.0  # that the API lets pass
+_DURATION: Final = re.compile(r"([0-9]{1,9})(s|ms)")
+
+
 class NotAReview(ValueError):
     """A body that is no AdmissionReview which can be answered; the text says why, in one line."""
 
 
+def seconds(timeout: str) -> float:
+    """Return how long an API server waits for an answer, by the ``timeout`` of its URL, such as ``5s``.
+
+    Source: k8s.io/apiserver 0.37 ``pkg/admission/plugin/webhook/validating/dispatcher.go``.
+    """
+    match = _DURATION.fullmatch(timeout)
+    if match is None:
+        return _SECONDS
+    return min(int(match[1]) * (0.001 if match[2] == "ms" else 1.0), _MOST_SECONDS)
+
+
 def read(body: bytes, resources: Collection[Resource]) -> dict[str, Any]:
-    """Return the AdmissionReview in a body, with that part of its objects only that is looked at.
+    """Return the AdmissionReview in a body.
 
     The API server never sends what is refused here. Who else does must not be answered ``allowed: true``.
 
@@ -39,18 +55,17 @@ def read(body: bytes, resources: Collection[Resource]) -> dict[str, Any]:
     if sum(map(body.count, (b",", b"[", b"{"))) > _MOST_VALUES:
         raise NotAReview(f"the body has more than {_MOST_VALUES} values")
     try:
-        review = loads(body)
+        review: dict[str, Any] = loads(body)
     except ValueError as error:
         raise NotAReview(f"the body is no JSON: {error}") from None
     if _text(review, "kind") != "AdmissionReview" or _text(review, "apiVersion") != "admission.k8s.io/v1":
         raise NotAReview("the body is no AdmissionReview of admission.k8s.io/v1")
-    request = review.get("request")
+    request: Any = review.get("request")
     for key in ("uid", "operation"):
         if not _text(request, key):
             raise NotAReview(f"request.{key} is missing")
     _check(request, resources)
-    objects = {key: looked_at(request[key]) for key in ("object", "oldObject") if request.get(key) is not None}
-    return {**review, "request": {**request, **objects}}
+    return review
 
 
 def _check(request: Mapping[str, Any], resources: Collection[Resource]) -> None:

@@ -9,10 +9,11 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from dra_kit.author.config.problems import MOST_PROBLEMS, duplicate_keys
+from dra_kit.author.config.problems import MOST_PROBLEMS, duplicate_keys, loggable_path
 from dra_kit.author.driver import Driver
 from dra_kit.errors import InvalidConfig
 from dra_kit.kube.resources import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, Resource
+from dra_kit.process.tracebacks import place_of
 from dra_kit.resource.config import CONFIG_FIELDS
 from dra_kit.values.cutting import cut
 from dra_kit.values.paths import value_at
@@ -32,10 +33,12 @@ class Problem(Struct, frozen=True):
     Attributes:
         path: the field, for example ``spec.devices.config[0].opaque.parameters.toppings[1]``.
         text: what is wrong and what to write instead.
+        place: the path, without a key that the model does not know.
     """
 
     path: str
     text: str
+    place: str
 
     def __str__(self) -> str:
         return f"{self.path}: {self.text}"
@@ -62,16 +65,26 @@ class Findings(Struct, frozen=True):
         return "; ".join(reported)
 
 
-def looked_at(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of an object that a review looks at: what it is called, and its configs."""
+class Refusal(Struct, frozen=True):
+    """Why an object is refused.
+
+    Attributes:
+        text: for the user: one line with the first problems, which may quote what the user wrote.
+        fields: where these problems are, for the log: without keys and values that the driver does not know.
+    """
+
+    text: str
+    fields: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def named(obj: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an object is called, and nothing else of it."""
     metadata = _mapping(obj.get("metadata"))
-    result: dict[str, Any] = {"apiVersion": obj.get("apiVersion"), "kind": obj.get("kind")}
-    result["metadata"] = {key: metadata[key] for key in ("name", "namespace", "generateName") if key in metadata}
-    fields = CONFIG_FIELDS.get(str(obj.get("kind")), ())
-    inner: Any = _configs(obj, fields)
-    for field in reversed(fields):
-        inner = {field: inner}
-    return {**result, **_mapping(inner)}
+    kept = {key: metadata[key] for key in ("name", "namespace", "generateName") if key in metadata}
+    return {"apiVersion": obj.get("apiVersion"), "kind": obj.get("kind"), "metadata": kept}
 
 
 def findings(obj: Mapping[str, Any], driver: Driver[Any, Any], *, stored: Mapping[str, Any] | None = None) -> Findings:
@@ -107,8 +120,8 @@ def findings(obj: Mapping[str, Any], driver: Driver[Any, Any], *, stored: Mappin
 
 def refusal(
     obj: Mapping[str, Any], old: Mapping[str, Any] | None, operation: str, driver: Driver[Any, Any]
-) -> str | None:
-    """Return why a request must be refused, in one line with the first problems; None when it may pass.
+) -> Refusal | None:
+    """Return why a request must be refused; None when it may pass.
 
     An update answers only for what it brings in: an object that was stored before its config was checked (or before
     the model became stricter) can still lose its finalizers. Claims cannot change their spec, so their updates pass.
@@ -127,7 +140,9 @@ def refusal(
     if operation == "DELETE" or (operation == "UPDATE" and obj.get("kind") == RESOURCE_CLAIMS.kind):
         return None
     found = findings(obj, driver, stored=old if operation == "UPDATE" else None)
-    return f"{_title(obj)}: {found}" if found.problems else None
+    if not found.problems:
+        return None
+    return Refusal(f"{_title(obj)}: {found}", tuple(dict.fromkeys(problem.place for problem in found.problems)))
 
 
 def _problems(path: str, parameters: Any, driver: Driver[Any, Any]) -> tuple[list[Problem], int]:
@@ -136,8 +151,11 @@ def _problems(path: str, parameters: Any, driver: Driver[Any, Any]) -> tuple[lis
         driver.configs.decode(parameters)
     except InvalidConfig as error:
         if error.__cause__ is not None:  # a validator of the author's broke; the user sees one line of it
-            logger.error("config model failed", extra={"field": path}, exc_info=error.__cause__)
-        return [Problem(_join(path, below), text) for below, text in error.problems], error.omitted
+            raised = {"raised": type(error.__cause__).__name__, "at": place_of(error.__cause__)}
+            logger.error("config model failed", extra={"field": path, **raised})
+        places = map(loggable_path, error.problems)
+        problems = zip(error.problems, places, strict=True)
+        return [Problem(_join(path, below), text, _join(path, at)) for (below, text), at in problems], error.omitted
     return [], 0
 
 

@@ -5,8 +5,8 @@ Its way of parsing bodies cannot be replaced from outside, its limit of 1 MiB is
 new certificate it closes its socket. Any callable that yields client configurations may take its place (kopf's
 ``WebhookServerProtocol``).
 
-kopf compares old and new object key by key, in the loop, and remembers each UID for good. So it is given what the
-handlers look at, and nothing else.
+kopf compares old and new object key by key, in the loop, and remembers each UID for good. So objects are checked in the
+threads of the queue, right after they are read, and kopf is given their names and the verdict, and nothing else.
 """
 
 from __future__ import annotations
@@ -14,28 +14,41 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping
-from typing import Any, Final, Self
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from functools import partial
+from typing import Any, Final, Self, TypeAlias
 
 from aiohttp import web
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.kube.operator.operator import kopf
 from dra_kit.kube.resources import Resource
-from dra_kit.process.connections import ConnectionLimits, Connections, requests_logger
 from dra_kit.process.listening import bound_socket
 from dra_kit.process.metrics.families import REVIEW_DURATION, Reading
 from dra_kit.process.metrics.measures import REVIEW_SECONDS, Durations
 from dra_kit.process.watchdog import Watchdog
+from dra_kit.serving.connections import ConnectionLimits, Connections, requests_logger
 from dra_kit.webhook.bodies import LARGEST_BYTES, Bodies
 from dra_kit.webhook.certificates.server_certificate import ServerCertificate
-from dra_kit.webhook.lanes import Lanes
-from dra_kit.webhook.request import NotAReview, read
+from dra_kit.webhook.queue import Overloaded, ReviewQueue
+from dra_kit.webhook.request import NotAReview, read, seconds
+from dra_kit.webhook.review import Refusal, named
 
 logger: logging.Logger = logging.getLogger(__name__)
 
+VERDICT: Final = "verdict"
+"""The key of an object that kopf gets, with the :class:`Refusal` of the review, or None."""
+
+Check: TypeAlias = Callable[[Mapping[str, Any], Mapping[str, Any] | None, str], Refusal | None]
+"""Why a request must be refused, by its object, the object that it replaces, and the operation."""
+
 _REFUSED: Final = "refused"  # key of the audit annotation
-_REVIEW_SECONDS: Final = 5.0  # timeoutSeconds of the configuration: then nobody waits for the answer any more
+_STOP_SECONDS: Final = 5.0
+_PUT_OFF_SECONDS: Final = 1.0
+"""How long a review that cannot be answered in time waits for its 503, so that trying again at once gains nothing."""
+
+_KEPT: Final = ("uid", "operation", "kind", "resource", "subResource", "dryRun", "name", "namespace")
+"""What kopf gets of a request, beside its objects."""
 
 
 class ReviewServer:
@@ -47,7 +60,8 @@ class ReviewServer:
         port: to listen on; 0 for a free one.
         webhooks: ids of the handlers, which are their paths too.
         resources: that the handlers are for.
-        lanes: where reviews are read; the caller closes them.
+        check: checks objects; called in the threads of the queue.
+        queue: where reviews are read and checked; the caller closes it.
         watchdog: watches the loop that reviews are answered in.
         limits: of connections.
         reread_seconds: how often the certificate's files are looked at.
@@ -64,7 +78,8 @@ class ReviewServer:
         port: int,
         webhooks: Collection[str],
         resources: Collection[Resource],
-        lanes: Lanes,
+        check: Check,
+        queue: ReviewQueue,
         watchdog: Watchdog,
         limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008 - it is frozen
         reread_seconds: float = 10.0,
@@ -72,7 +87,8 @@ class ReviewServer:
         self._certificate = certificate
         self._webhooks = frozenset(webhooks)
         self._resources = tuple(resources)
-        self._lanes = lanes
+        self._check = check
+        self._queue = queue
         self._limits = limits
         self._bodies = Bodies()
         self._watchdog = watchdog
@@ -119,15 +135,16 @@ class ReviewServer:
         """
 
         async def answer(request: web.Request) -> web.Response:
+            deadline = time.monotonic() + seconds(request.query.get("timeout", ""))
             async with self._bodies.read(request) as body:
-                with connections.answering(request), self._lanes.entered(len(body)):
-                    return await self._answer(review, request, body)
+                return await self._answer(review, request, body, deadline)
 
         app = web.Application(client_max_size=LARGEST_BYTES)
         app.add_routes([web.get("/readyz", _ready), *(web.post(f"/{each}", answer) for each in sorted(self._webhooks))])
         runner = web.AppRunner(
-            app, handle_signals=False, access_log=None, shutdown_timeout=_REVIEW_SECONDS, auto_decompress=False,
+            app, handle_signals=False, access_log=None, shutdown_timeout=_STOP_SECONDS, auto_decompress=False,
             logger=requests_logger,
+            handler_cancellation=True,  # a review whose client is gone is not checked
         )  # fmt: skip
         self._runner = runner
         await runner.setup()
@@ -157,9 +174,9 @@ class ReviewServer:
                 if changed:
                     logger.info("certificate renewed")
 
-    async def _answer(self, review: kopf.WebhookFn, request: web.Request, body: bytes) -> web.Response:
+    async def _answer(self, review: kopf.WebhookFn, request: web.Request, body: bytes, deadline: float) -> web.Response:
         began = time.monotonic()
-        response = await self._reviewed(review, request, body)
+        response = await self._reviewed(review, request, body, deadline)
         if isinstance(response, web.Response):
             result = "error"
         else:
@@ -170,24 +187,47 @@ class ReviewServer:
         return response
 
     async def _reviewed(
-        self, review: kopf.WebhookFn, request: web.Request, body: bytes
+        self, review: kopf.WebhookFn, request: web.Request, body: bytes, deadline: float
     ) -> web.Response | Mapping[str, Any]:
         """Return the review's answer, or why there is none."""
         webhook = request.path.removeprefix("/")
+        peer = request.remote or ""
         try:
-            async with asyncio.timeout(_REVIEW_SECONDS):
+            async with asyncio.timeout(deadline - time.monotonic()):
                 try:
-                    given: Any = await self._lanes.run(read, body, self._resources)
+                    given: Any = await self._queue.run(
+                        partial(self._examine, body), size=len(body), peer=peer, deadline=deadline
+                    )
                 except NotAReview as error:
                     return _bad_request(str(error))
+                except Overloaded:
+                    await asyncio.sleep(_PUT_OFF_SECONDS)
+                    return _too_many()
                 return await review(given, webhook=webhook, headers=dict(request.headers))
         except TimeoutError:
-            return web.Response(status=503, text="too many reviews at once; try again\n", headers={"Retry-After": "1"})
-        except RecursionError:  # kopf compares what is nested so deeply that it could just be read
+            return _too_many()
+        except RecursionError:  # of a review that is nested so deeply that it could just be read
             return _bad_request("the review is nested too deeply")
         except Exception as error:  # no answer at all is worse: the API server would wait for its time-out
             logger.exception("review failed")
             return web.Response(status=500, text=f"the review failed: {' '.join(str(error).split())}\n")
+
+    def _examine(self, body: bytes) -> dict[str, Any]:
+        """Return the review for kopf, with the verdict about its objects in place of their content."""
+        review = read(body, self._resources)
+        request = review["request"]
+        objects = {key: request[key] for key in ("object", "oldObject") if request.get(key) is not None}
+        looked_at = objects.get("object") or objects["oldObject"]
+        verdict = self._check(looked_at, objects.get("oldObject"), request["operation"])
+        return {
+            "apiVersion": review["apiVersion"],
+            "kind": review["kind"],
+            "request": {
+                **{key: request[key] for key in _KEPT if key in request},
+                "userInfo": {"username": request["userInfo"].get("username")},
+                **{key: {**named(obj), VERDICT: verdict} for key, obj in objects.items()},
+            },
+        }
 
 
 def _audited(review: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -198,6 +238,10 @@ def _audited(review: Mapping[str, Any]) -> Mapping[str, Any]:
     response = review["response"]
     annotations = {_REFUSED: str((response.get("status") or {}).get("message") or "")}
     return {**review, "response": {**response, "auditAnnotations": annotations}}
+
+
+def _too_many() -> web.Response:
+    return web.Response(status=503, text="too many reviews at once; try again\n", headers={"Retry-After": "1"})
 
 
 def _bad_request(text: str) -> web.Response:

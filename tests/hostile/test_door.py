@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -94,6 +97,54 @@ async def test_a_page_makes_reads_and_deletes_nothing(ledger: Ledger) -> None:
             async with browsing(f"{url}/api/v1/pods", flags), asyncio.timeout(60):
                 while not refused["host"]:  # noqa: ASYNC110 - a counter sets no event
                     await asyncio.sleep(0.02)
+
+
+# --- connections that are held
+
+
+@contextmanager
+def files_limited_to(number: int) -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (number, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+HOLD = """
+import resource, socket, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (4000, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+held = []
+for number in range(3000):
+    try:
+        held.append(socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=60))
+    except OSError as error:
+        print(error, file=sys.stderr)
+print(len(held), flush=True)
+sys.stdin.read()
+"""
+
+
+async def test_three_thousand_idle_connections_keep_no_client_out(ledger: Ledger) -> None:
+    driver = SandboxDriver((new_driver(),), lambda _: Settings())
+    with files_limited_to(1024):
+        async with Sandbox(driver, SandboxSettings(webhook=False, controller=False)) as sandbox:
+            server = sandbox.control_plane.server
+            holder = await asyncio.create_subprocess_exec(
+                sys.executable, "-c", HOLD, str(server.port), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            )
+            assert holder.stdout is not None
+            assert int(await holder.stdout.readline()) == 3000
+            with ledger.attack("3,000 connections that send nothing") as case:
+                for connection in (server.connection(), replace(server.connection(), socket=None)):
+                    async with Client(Credentials(connection), user_agent="tests/1") as client:
+                        assert (await client.list(PODS)).items == []
+                assert server.open_connections < 1024 // 2
+                with tempfile.TemporaryFile():  # there are files left
+                    case.took(peak_mebibytes(os.getpid()))
+            holder.kill()
+            await holder.wait()
 
 
 # --- another user of the machine

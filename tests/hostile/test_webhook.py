@@ -6,9 +6,11 @@ import asyncio
 import gzip
 import io
 import json
+import ssl
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,8 @@ from tests.unit.webhook.pizzeria import API_VERSION, carrying, config, parameter
 
 PART = "webhook"
 PATH = "/validate-opaque-config"
-REVIEW_SECONDS = 5.0  # timeoutSeconds of the configuration: then the API server refuses the object
+REVIEW_SECONDS = 30.0  # the longest timeoutSeconds, for busy machines; the ledger has what it took
+PROBE_SECONDS = 60.0  # for busy machines; a probe that is cut off or refused fails at once
 MOST_MEBIBYTES = 400.0
 CONFIG_BYTES = 10 * 1024  # that the API server lets pass, of which an object may have 32
 
@@ -34,16 +37,17 @@ GOOD = review(carrying("ResourceClaim", config(parameters(toppings=["olives"])))
 class Webhook:
     """``dra-kit webhook``, and who asks it."""
 
-    def __init__(self, pid: int, port: int, pair: Pair, session: aiohttp.ClientSession) -> None:
+    def __init__(self, pid: int, ports: tuple[int, int], pair: Pair, session: aiohttp.ClientSession, log: Path) -> None:
         self.pid = pid
-        self.port = port
+        self.port, self.probe_port = self._ports = ports
+        self.log = log
         self.pair = pair
         self._session = session
 
     async def ask(self, body: object) -> tuple[int, str]:
         """Status and text of the answer; 0 where the connection is cut."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        url = f"https://127.0.0.1:{self.port}{PATH}"
+        url = f"https://127.0.0.1:{self.port}{PATH}?timeout={REVIEW_SECONDS:.0f}s"
         try:
             async with self._session.post(url, data=io.BytesIO(data), ssl=self.pair.trust) as answer:
                 return answer.status, await answer.text()
@@ -54,12 +58,28 @@ class Webhook:
         """Ask about a good claim, as an API server does that has not asked yet; the seconds that it took."""
         begin = time.monotonic()
         async with aiohttp.ClientSession() as fresh:
-            status, text = await Webhook(self.pid, self.port, self.pair, fresh).ask(GOOD)
+            status, text = await Webhook(self.pid, self._ports, self.pair, fresh, self.log).ask(GOOD)
         seconds = time.monotonic() - begin
         assert status == 200, text
         assert json.loads(text)["response"] == {"uid": "review-1", "allowed": True}
         assert seconds < REVIEW_SECONDS
         return seconds
+
+    async def is_ready(self) -> None:
+        """Probe readiness as the kubelet does."""
+        await self._probe(f"https://127.0.0.1:{self.port}/readyz")
+
+    async def is_live(self) -> None:
+        """Probe liveness as the kubelet does."""
+        await self._probe(f"http://127.0.0.1:{self.probe_port}/healthz")
+
+    async def _probe(self, url: str) -> None:
+        async with (
+            asyncio.timeout(PROBE_SECONDS),
+            aiohttp.ClientSession() as fresh,
+            fresh.get(url, ssl=self.pair.trust) as answer,
+        ):
+            assert answer.status == 200, await answer.text()
 
     def mebibytes(self) -> float:
         most = peak_mebibytes(self.pid)
@@ -72,16 +92,19 @@ async def webhook(tmp_path: Path) -> AsyncIterator[Webhook]:
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(ClusterApi())
         pair, kubeconfig = issue(tmp_path), api.kubeconfig(tmp_path / "config")
-        port = stack.enter_context(kept_free())
+        port, probe_port = stack.enter_context(kept_free()), stack.enter_context(kept_free())
+        log = tmp_path / "log"
+        output = stack.enter_context(log.open("wb"))
         session = await stack.enter_async_context(
             aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, force_close=True))
         )
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-c", "from dra_kit.cli import main; main()", "webhook",
             "tests.unit.webhook.pizzeria:driver", "--cert", str(pair.cert), "--key", str(pair.key),
-            "--host", "127.0.0.1", "--port", str(port), "--kubeconfig", str(kubeconfig), "--log-level", "error",
+            "--host", "127.0.0.1", "--port", str(port), "--probe-address", f"127.0.0.1:{probe_port}",
+            "--kubeconfig", str(kubeconfig), "--log-level", "info", stderr=output,
         )  # fmt: skip
-        found = Webhook(process.pid, port, pair, session)
+        found = Webhook(process.pid, (port, probe_port), pair, session, log)
         try:
             async with asyncio.timeout(60):
                 while (await found.ask(GOOD))[0] != 200:  # noqa: ASYNC110 - another process sets no event
@@ -323,3 +346,163 @@ async def test_large_reviews_at_once(webhook: Webhook, ledger: Ledger) -> None:
         await webhook.good()
     assert {status for status, _ in await asyncio.gather(*others)} <= {0, 200, 503}
     case.took(webhook.mebibytes())
+
+
+# --- one client beside the others
+
+
+def heavy(size: int) -> bytes:
+    """A valid review of about so many bytes, which takes as much time as any of its size."""
+    configs: list[Any] = []
+    while len(body := json.dumps(review(carrying("ResourceClaim", *configs)))) < size:
+        oils = {f"o{number}": {"kind": "x"} for number in range(min(400, (size - len(body)) // 24 + 1))}
+        configs.append(config(parameters(oils=oils)))
+    return body.encode()
+
+
+SMALL = json.dumps(GOOD).encode()
+
+
+async def flood(webhook: Webhook, body: bytes, source: str, answers: Counter[str], *, keep: bool = True) -> None:
+    """Ask again and again, each time that an answer is there; count the reviews that were answered."""
+    request = HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    while True:
+        writer: asyncio.StreamWriter | None = None
+        try:
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", webhook.port, ssl=webhook.pair.trust, local_addr=(source, 0)
+            )
+            again = True
+            while again:
+                writer.write(request)
+                head = (await reader.readuntil(b"\r\n\r\n")).lower()
+                await reader.readexactly(int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0]))
+                answers["200" if b" 200 " in head else "other"] += 1
+                again = keep
+        except (OSError, asyncio.IncompleteReadError, ValueError):
+            await asyncio.sleep(0.05)
+        finally:
+            if writer is not None:
+                writer.transport.abort()
+
+
+@asynccontextmanager
+async def crowd(*attackers: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(each) for each in attackers]
+    try:
+        await asyncio.sleep(1)
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def one_address(_: int) -> str:
+    return "127.0.0.1"
+
+
+def many_addresses(number: int) -> str:
+    return f"127.0.{1 + number // 200}.{1 + number % 200}"
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "body", "source", "keep", "most"),
+    [
+        ("200 that ask about 55 KiB", 200, heavy(55_000), one_address, True, 100),
+        ("100 addresses that ask about 55 KiB", 100, heavy(55_000), many_addresses, True, 50),
+        ("100 that ask about 8 KiB", 100, heavy(8_000), one_address, True, 400),
+        ("50 that ask about as much as a good review", 50, SMALL, one_address, True, 500),
+        ("30 that connect each time", 30, SMALL, many_addresses, False, 300),
+        ("40 that ask about 500 KiB", 40, heavy(500_000), one_address, True, 5),
+    ],
+)
+async def test_good_reviews_and_probes_beside_clients_that_ask_all_the_time(  # noqa: PLR0917
+    webhook: Webhook,
+    ledger: Ledger,
+    name: str,
+    number: int,
+    body: bytes,
+    source: Callable[[int], str],
+    keep: bool,
+    most: int,
+) -> None:
+    """On any machine at most so many of the flood's reviews are answered before a good one."""
+    answers: Counter[str] = Counter()
+    async with crowd(*(flood(webhook, body, source(each), answers, keep=keep) for each in range(number))):
+        for turn in range(5):
+            before = answers["200"]
+            with ledger.attack(f"a good review beside {name}, {turn}") as case:
+                await webhook.good()
+                case.took(webhook.mebibytes())
+            assert answers["200"] - before <= most
+            with ledger.attack(f"the readiness probe beside {name}, {turn}"):
+                await webhook.is_ready()
+            with ledger.attack(f"the liveness probe beside {name}, {turn}"):
+                await webhook.is_live()
+
+
+async def hold(port: int, trust: ssl.SSLContext | None, sent: bytes, source: str) -> None:
+    """Hold a connection with a part of a request, and connect again at once when it is cut off."""
+    while True:
+        writer: asyncio.StreamWriter | None = None
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust, local_addr=(source, 0))
+            writer.write(sent)
+            await reader.read()
+        except OSError:
+            await asyncio.sleep(0.05)
+        finally:
+            if writer is not None:
+                writer.transport.abort()
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "sent", "tls"),
+    [
+        ("600 addresses that never begin TLS", 600, b"", False),
+        ("200 addresses that send nothing", 200, b"", True),
+        ("200 addresses with half a body", 200, HEAD + b"Content-Length: 60000\r\n\r\n{", True),
+    ],
+)
+async def test_good_reviews_and_probes_beside_addresses_that_hold_connections(  # noqa: PLR0917
+    webhook: Webhook, ledger: Ledger, name: str, number: int, sent: bytes, tls: bool
+) -> None:
+    trust = webhook.pair.trust if tls else None
+    async with crowd(*(hold(webhook.port, trust, sent, many_addresses(each)) for each in range(number))):
+        for turn in range(3):
+            with ledger.attack(f"a good review beside {name}, {turn}") as case:
+                await webhook.good()
+                case.took(webhook.mebibytes())
+            with ledger.attack(f"the readiness probe beside {name}, {turn}"):
+                await webhook.is_ready()
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\nHost: x\r\n"], ids=["silent", "half a head"])
+@pytest.mark.parametrize("number", [33, 300])
+async def test_probes_beside_addresses_that_hold_connections_to_their_port(
+    webhook: Webhook, ledger: Ledger, number: int, sent: bytes
+) -> None:
+    async with crowd(*(hold(webhook.probe_port, None, sent, many_addresses(each)) for each in range(number))):
+        for turn in range(10):
+            with ledger.attack(f"the liveness probe beside {number} addresses with {sent[:3]!r}, {turn}"):
+                await webhook.is_live()
+
+
+async def test_the_log_does_not_quote_what_is_refused(webhook: Webhook, ledger: Ledger) -> None:
+    secret = "sesame-open-1"
+    refused = [
+        config(parameters(toppings=[secret])),
+        config(parameters(**{secret: 1})),
+        config(parameters(temperature=secret)),
+        config({"apiVersion": secret, "kind": secret}),
+    ]
+    with ledger.attack("secrets in refused configs"):
+        for each in refused:
+            status, text = await webhook.ask(review(carrying("ResourceClaim", each)))
+            assert (status, json.loads(text)["response"]["allowed"]) == (200, False)
+            assert secret in text
+        log = webhook.log.read_text()
+        assert log.count("object refused") == len(refused)
+        assert "spec.devices.config[0].opaque.parameters.toppings[0]" in log
+        assert secret not in log

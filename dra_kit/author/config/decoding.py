@@ -74,14 +74,15 @@ class ConfigDecoder(Generic[ConfigT]):
                 whatever the author's validators raise.
         """
         from dra_kit.author.config.problems import duplicate_keys
+        from dra_kit.author.config.usable import usable_json
 
         model = self._model(parameters)
-        body = {key: value for key, value in parameters.items() if key not in {"apiVersion", "kind"}}
+        given = {key: value for key, value in parameters.items() if key not in {"apiVersion", "kind"}}
         problems = list(duplicate_keys(parameters))
-        try:
-            text = json.dumps(body, allow_nan=False)
-        except (ValueError, RecursionError):
-            raise _invalid(model.kind_, [*problems, ("", "has a number too large, or too many levels")]) from None
+        body, unusable = usable_json(given)
+        if unusable:
+            raise _invalid(model.kind_, [*problems, *unusable])
+        text = json.dumps(body, allow_nan=False)
         validate = partial(model.model_validate_json, text, strict=True, extra="forbid", context=self._settings)
         config = _validated(model, body, problems, validate, self._fields_of_others(model))
         if problems:

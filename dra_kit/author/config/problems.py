@@ -36,6 +36,7 @@ _PATH_BYTES: Final = 300
 _MOST_ERRORS: Final = 10_000  # pydantic makes all of them or none: this many take it some 20 ms
 
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+_LAST_KEY: Final = re.compile(r'(?:\[(?:"|\d).*?\]|(?:^|\.)[^.\[\]"]*)$')
 _LITERALS: Final = re.compile(r"""'(?P<single>[^']*)'|"(?P<double>[^"]*)"|(?P<bare>[^\s,]+)""")
 
 
@@ -100,6 +101,12 @@ def path_text(loc: Iterable[str | int]) -> str:
     return text.removeprefix(".")
 
 
+def loggable_path(problem: Problem) -> str:
+    """Return where a problem is, for a log: without a key that its writer made up, which may be a secret."""
+    path = problem[0]
+    return _LAST_KEY.sub("", path) if isinstance(problem, KeyProblem) else path
+
+
 def instead_of(value: object, accepted: Iterable[object]) -> str:
     """Return what to write instead of a value that is not accepted: the nearest first, then all."""
     accepted = list(accepted)
@@ -154,6 +161,8 @@ def _text(detail: dict[str, Any]) -> str:
             return f"{short(value)} is not supported{instead_of(value, accepted)}"
         case "value_error" | "assertion_error":
             return one_line(str(context.get("error") or detail["msg"])) or "is not valid"
+    if isinstance(value, float) and abs(value) >= 2**63 and detail["type"] in {"int_type", "int_from_float"}:
+        return f"must be an integer of 64 bits, not {short(value)}"
     remedy = "; put it in quotes" if detail["type"] == "string_type" and isinstance(value, bool | int | float) else ""
     return f"{'key ' if '[key]' in detail['loc'] else ''}{rule(detail['msg'])}, not {short(value)}{remedy}"
 

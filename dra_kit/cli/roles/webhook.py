@@ -18,6 +18,7 @@ from dra_kit.cli.options.driver_settings import author_settings
 from dra_kit.cli.options.role_command import RoleCommand
 from dra_kit.errors import ConfigurationError
 from dra_kit.process import logging as process_logging
+from dra_kit.process import switching
 
 if TYPE_CHECKING:
     from dra_kit.webhook.certificates.secret import OwnCertificate
@@ -126,6 +127,7 @@ def command(  # noqa: PLR0917 - click passes them by name
         probe_address=probe_address,
         author=_author_settings(driver, ctx.meta.get("driver_settings", {})),
     )
+    switching.often()
     ctx.exit(asyncio.run(run_webhook(driver, settings)))
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from dra_kit.errors import DraKitError, InternalError, PrepareError
+from dra_kit.author.config.problems import loggable_path
+from dra_kit.errors import DraKitError, InternalError, InvalidConfig, PrepareError
 from dra_kit.process.tracebacks import from_author, place_of
 from dra_kit.values.cutting import cut
 from dra_kit.values.printable import without_paths
@@ -21,6 +22,8 @@ def public_text(error: DraKitError) -> str:
 
 def log_failure(error: Exception, message: str, *, module: str, logger: logging.Logger) -> DraKitError:
     """Log an error; the traceback only of a bug, and of what the author's code raised.
+
+    Of a config that does not fit its model the log names the fields, and quotes nothing.
 
     That is all that is stored of its cause: a call has hundreds of claims, and an author's error any length.
 
@@ -41,6 +44,9 @@ def log_failure(error: Exception, message: str, *, module: str, logger: logging.
     problem.public = cut(public_text(problem), MESSAGE_BYTES)
     problem.args = (problem.message,)
     fields: dict[str, object] = {"error": str(problem), "code": problem.code}
+    if isinstance(error, InvalidConfig) and error.problems:  # not the text: what it quotes may be a secret
+        del fields["error"]
+        fields["fields"] = list(dict.fromkeys(loggable_path(each) for each in error.problems))
     if isinstance(problem, PrepareError) and problem.permanent:
         fields["permanent"] = True
     if place := place_of(error, module):

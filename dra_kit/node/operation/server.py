@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from dra_kit.errors import DraKitError
 from dra_kit.plugin.socket_file import SocketFile
 from dra_kit.plugin.sockets import answers, unpublished_link
-from dra_kit.process.readable import readable
+from dra_kit.serving.readable import readable
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -84,7 +84,7 @@ class OperationServer:
     async def _answer_from(self, listening: socket.socket) -> None:
         from aiohttp import web
 
-        from dra_kit.process.connections import ConnectionLimits, Connections, requests_logger
+        from dra_kit.serving.connections import ConnectionLimits, Connections, requests_logger
 
         app = web.Application()
         app.add_routes([web.get(path, self._report) for path in self._documents])

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from dra_kit.apiserver.server import ApiServer, connections
+from dra_kit.apiserver.server import ApiServer
 
 
 async def test_a_connection_that_broke_in_its_tls_handshake_is_gone_when_the_server_is() -> None:
     async with ApiServer(tls=True, controllers=False) as server:
         with socket.create_connection((server.host, server.port)):
-            [listener] = server._listeners
-            while not connections(listener):  # noqa: ASYNC110 - nobody tells
+            while not server.open_connections:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0)
-    assert not connections(listener), "its socket would be left to the garbage collector"
+    assert not server.open_connections, "its socket would be left to the garbage collector"

@@ -141,13 +141,20 @@ TOPPINGS = 'use one of "basil", "mushrooms", "olives"'
         ({"servedBy": ["a"]}, ("servedBy", 'must be a string, not ["a"]')),
         ({"slices": 1.5}, ("slices", "must be an integer, not 1.5")),
         ({"servedBy": "nobody"}, ("servedBy", "somebody must serve")),
-        ({"servedBy": "\ud800"}, ("", "is no JSON: ")),
-        ({"slices": float("inf")}, ("", "has a number too large, or too many levels")),
+        ({"servedBy": "\ud800"}, ("servedBy", "has half of a surrogate pair")),
+        ({"servedBy": "a\0b"}, ("servedBy", "has a NUL character")),
+        ({"a\0b": 1}, ('["a\\u0000b"]', "key has a NUL character")),
+        ({"servedBy": "1" * 4001}, ("servedBy", "has more than 4000 digits in a row")),
+        ({"by_name": {"٣" * 4001: {}}}, ('by_name["\\u0663', "key has more than 4000 digits in a row")),
+        ({"slices": float("inf")}, ("slices", "is too large for a number of 64 bits")),
+        ({"slices": 10**400}, ("slices", "is too large for a number of 64 bits")),
+        ({"slices": 2**63}, ("slices", "must be an integer of 64 bits, not 9.223372036854776e+18")),
+        ({"limits": [{"pods": -(2**63) - 1}]}, ("limits[0].pods", "must be an integer of 64 bits, not -9.223372")),
     ],
 )  # fmt: skip
 def test_a_problem_is_told_with_its_place(body: dict[str, Any], problem: tuple[str, str]) -> None:
     path, text = problem
-    assert any(where == path and what.startswith(text) for where, what in problems({**PIZZA, **body}))
+    assert any(where.startswith(path) and what.startswith(text) for where, what in problems({**PIZZA, **body}))
 
 
 def test_all_problems_are_told_at_once() -> None:
@@ -227,7 +234,9 @@ def test_a_value_of_many_levels_can_be_told_about() -> None:
         deep = [deep]
     assert problems(deep) == [("", "must be an object, not something of too many levels")]
     assert problems({**PIZZA, "kind": deep})[0][1].startswith("something of too many levels is not known")
-    assert problems({**PIZZA, "toppings": deep}) == [("", "has a number too large, or too many levels")]
+    [(path, text)] = problems({**PIZZA, "toppings": deep})
+    assert path.startswith("toppings[0][0]")
+    assert text == "is nested in more than 100 levels of lists and objects"
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,7 @@ _EVERYTHING: Final[Mapping[str, Any]] = {
         "taintRules": True,
         "extraRules": [_RULE],
     },
+    "networkPolicy": {"apiServerCIDRs": ["10.0.0.4/32"]},
     "webhook": {**_REPLICATED, "port": 10443, "certificate": {"selfMade": True, "job": _POD}},
 }
 _BARE: Final[Mapping[str, Any]] = {

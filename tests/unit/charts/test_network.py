@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.charts.rendering import DEPLOYED, RELEASE, Helm, Manifests
+from tests.unit.charts.rendering import DEPLOYED, RELEASE, Helm, Manifests, Refused
 
 ROLES = ["node", "controller", "webhook"]
 
@@ -34,6 +34,24 @@ def test_what_the_container_names_is_open_and_nothing_else(role: str, helm: Helm
 
     ports = [item["containerPort"] for item in manifests.container(role)["ports"]]
     assert policy(manifests, role)["ingress"] == [{"ports": [{"port": port}]} for port in ports]
+
+
+def test_the_webhook_is_open_to_the_api_servers_only_where_these_are_known(helm: Helm) -> None:
+    cidrs = ["10.0.0.4/32", "fd00::/8"]
+    given, plain = deployed(helm, networkPolicy={"apiServerCIDRs": cidrs}), deployed(helm)
+
+    webhook = {"from": [{"ipBlock": {"cidr": cidr}} for cidr in cidrs], "ports": [{"port": 9443}]}
+    probes = [rule for rule in policy(plain, "webhook")["ingress"] if rule["ports"] != [{"port": 9443}]]
+    assert probes
+    assert policy(given, "webhook")["ingress"] == [webhook, *probes]
+    for role in ("node", "controller"):
+        assert policy(given, role) == policy(plain, role)
+
+
+@pytest.mark.parametrize("cidr", ["10.0.0.4", "api.example", "10.0.0.4/"])
+def test_an_api_servers_address_must_be_a_network(cidr: str, helm: Helm) -> None:
+    with pytest.raises(Refused, match="apiServerCIDRs"):
+        deployed(helm, networkPolicy={"apiServerCIDRs": [cidr]})
 
 
 def test_a_webhook_that_makes_its_certificate_is_as_closed(helm: Helm) -> None:

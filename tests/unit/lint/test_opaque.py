@@ -41,6 +41,20 @@ def test_each_problem_is_told() -> None:
     assert sorted(underlined(finding) for finding in findings) == ["1", "x"]
 
 
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        'sharing: {a: "%s"}' % ("9" * 4001),
+        r'sharing: {a: "\0"}',
+        f"sharing: {{a: {'[' * 101}{']' * 101}}}",
+    ],
+    ids=["digits", "NUL", "levels"],
+)
+def test_what_no_driver_can_work_with_is_an_error_of_lint(parameters: str) -> None:
+    findings = found(config(parameters), CONFIGS)
+    assert [finding.rule for finding in findings] == ["opaque-config"]
+
+
 def test_parameters_that_are_no_object_are_told_once() -> None:
     text = claim(extra=f"config:\n- opaque: {{driver: {DRIVER}, parameters: foo}}")
     (finding,) = found(text, CONFIGS)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 from collections import Counter
 
 import pytest
@@ -73,6 +74,13 @@ def test_a_deep_copy_remembers_the_duplicates() -> None:
 def test_what_is_no_json_is_a_value_error(text: str | bytes) -> None:
     with pytest.raises(ValueError, match=r".+"):
         loads(text)
+
+
+def test_an_integer_of_more_digits_than_python_converts_is_infinite_and_the_rest_is_read() -> None:
+    digits = "9" * 5000
+    found = loads(f'{{"a": [{digits}, -{digits}], "b": 1, "b": 2}}')
+    assert found == {"a": [math.inf, -math.inf], "b": 2}
+    assert found.duplicates == ("b",)
 
 
 def test_nesting_beyond_the_interpreter_is_a_value_error() -> None:

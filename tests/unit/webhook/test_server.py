@@ -8,7 +8,7 @@ import io
 import json
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
@@ -19,11 +19,13 @@ import pytest
 from dra_kit.errors import ConfigurationError
 from dra_kit.kube.operator.operator import kopf
 from dra_kit.kube.resources import RESOURCE_CLAIMS
-from dra_kit.process.connections import ConnectionLimits
 from dra_kit.process.watchdog import Watchdog
+from dra_kit.serving.connections import ConnectionLimits
 from dra_kit.webhook.certificates.server_certificate import CertificateFiles, ServerCertificate
-from dra_kit.webhook.lanes import Lanes
-from dra_kit.webhook.server import ReviewServer
+from dra_kit.webhook.queue import ReviewQueue
+from dra_kit.webhook.request import seconds
+from dra_kit.webhook.review import Refusal
+from dra_kit.webhook.server import VERDICT, Check, ReviewServer
 from tests.unit.webhook.certificates import Pair, issue
 from tests.unit.webhook.pizzeria import carrying, review
 
@@ -44,17 +46,24 @@ async def fail(request: Any, **_: object) -> dict[str, Any]:
     raise RuntimeError("out of\ndough")
 
 
+def pass_all(obj: Mapping[str, Any], old: Mapping[str, Any] | None, operation: str) -> Refusal | None:
+    return None
+
+
 LIMITS = ConnectionLimits()
 
 
-def server_of(pair: Pair, *, host: str = "127.0.0.1", port: int = 0, limits: ConnectionLimits = LIMITS) -> ReviewServer:
+def server_of(
+    pair: Pair, *, host: str = "127.0.0.1", port: int = 0, limits: ConnectionLimits = LIMITS, check: Check = pass_all
+) -> ReviewServer:
     return ReviewServer(
         ServerCertificate(CertificateFiles(pair.cert, pair.key)),
         host=host,
         port=port,
         webhooks=["validate-opaque-config"],
         resources=[RESOURCE_CLAIMS],
-        lanes=Lanes(),
+        check=check,
+        queue=ReviewQueue(),
         watchdog=Watchdog(),
         limits=limits,
         reread_seconds=0.02,
@@ -67,8 +76,9 @@ async def serving(
     answer: Callable[..., Awaitable[dict[str, Any]]] = allow,
     host: str = "127.0.0.1",
     limits: ConnectionLimits = LIMITS,
+    check: Check = pass_all,
 ) -> AsyncIterator[str]:
-    server = server_of(pair, host=host, limits=limits)
+    server = server_of(pair, host=host, limits=limits, check=check)
     started = asyncio.Event()
 
     async def run() -> None:
@@ -211,7 +221,7 @@ async def test_a_compressed_body_is_refused_before_it_grows(pair: Pair, encoding
 async def test_a_review_of_two_large_objects_is_answered(pair: Pair) -> None:
     large = {**OBJECT, "metadata": {"annotations": {"note": "x" * 3_000_000}}}
     async with serving(pair) as url:
-        assert (await ask(pair, url + PATH, changed(object=large, oldObject=large)))[0] == 200
+        assert (await ask(pair, f"{url}{PATH}?timeout=30s", changed(object=large, oldObject=large)))[0] == 200
 
 
 async def test_a_review_that_fails_is_an_answer_in_one_line(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
@@ -234,30 +244,39 @@ async def test_what_the_configuration_asks_about_is_answered(pair: Pair, request
         assert (await ask(pair, url + PATH, changed(**request_fields)))[0] == 200
 
 
-async def test_handlers_are_given_only_what_they_look_at(pair: Pair) -> None:
+async def test_handlers_are_given_names_and_the_verdict_about_all_of_the_object(pair: Pair) -> None:
+    checked: list[Any] = []
     given: list[Any] = []
+    refusal = Refusal("no", ("spec",))
+
+    def check(obj: Mapping[str, Any], old: Mapping[str, Any] | None, operation: str) -> Refusal | None:
+        checked.append((obj, old, operation))
+        return refusal
 
     async def look(review: Any, **_: object) -> dict[str, Any]:
-        given.append(review["request"]["object"])
+        given.append(review["request"])
         return await allow(review)
 
-    async with serving(pair, look) as url:
-        obj = {**carrying("ResourceClaim", {"a": 1}), "status": {"devices": [1]}}
-        assert (await ask(pair, url + PATH, changed(object=obj)))[0] == 200
+    obj = {**carrying("ResourceClaim", {"a": 1}), "status": {"devices": [1]}}
+    body = changed(object=obj, userInfo={"username": "u", "extra": {"a": ["b"]}})
+    async with serving(pair, look, check=check) as url:
+        assert (await ask(pair, url + PATH, body))[0] == 200
+    assert checked == [(obj, None, "CREATE")]
     [seen] = given
-    assert seen == {
+    assert seen["object"] == {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
         "metadata": {"name": "lunch", "namespace": "default"},
-        "spec": {"devices": {"config": [{"a": 1}]}},
+        VERDICT: refusal,
     }
+    assert seen["userInfo"] == {"username": "u"}
 
 
-async def test_a_review_that_is_too_deep_for_kopf_is_refused(pair: Pair) -> None:
-    async def compare(review: Any, **_: object) -> dict[str, Any]:
+async def test_a_review_that_is_too_deep_to_be_checked_is_refused(pair: Pair) -> None:
+    def check(obj: Mapping[str, Any], old: Mapping[str, Any] | None, operation: str) -> Refusal | None:
         raise RecursionError
 
-    async with serving(pair, compare) as url:
+    async with serving(pair, check=check) as url:
         assert await ask(pair, url + PATH) == (400, "the review is nested too deeply\n")
 
 
@@ -347,7 +366,7 @@ async def test_what_clients_do_wrong_does_not_fill_the_log(
     assert [item for item in caplog.records if item.levelname in {"WARNING", "ERROR"}] == []
 
 
-async def test_a_connection_whose_review_is_under_way_makes_no_room(pair: Pair) -> None:
+async def test_a_connection_whose_small_review_is_under_way_makes_no_room_and_the_next_one_waits(pair: Pair) -> None:
     entered, go_on = asyncio.Event(), asyncio.Event()
 
     async def think(review: Any, **_: object) -> dict[str, Any]:
@@ -356,12 +375,31 @@ async def test_a_connection_whose_review_is_under_way_makes_no_room(pair: Pair) 
         return await allow(review)
 
     async with serving(pair, think, limits=ConnectionLimits(connections=1)) as url:
-        asked = asyncio.create_task(ask(pair, url + PATH))
+        first = asyncio.create_task(ask(pair, url + PATH))
         await entered.wait()
-        with pytest.raises(OSError):  # noqa: PT011 - in TLS this has many names
-            await connect(pair, url)
+        second = asyncio.create_task(ask(pair, url + PATH))
+        _, third = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))  # the second is there by now
         go_on.set()
-        assert (await asked)[0] == 200
+        third.close()
+        assert [(await each)[0] for each in (first, second)] == [200, 200]
+
+
+async def test_a_connection_whose_large_review_is_under_way_makes_room(pair: Pair) -> None:
+    entered = asyncio.Event()
+
+    async def think(review: Any, **_: object) -> dict[str, Any]:
+        if review["request"]["uid"] == "large":
+            entered.set()
+            await asyncio.Event().wait()
+        return await allow(review)
+
+    large = changed(uid="large", object={**OBJECT, "metadata": {"annotations": {"note": "x" * 10_000}}})
+    async with serving(pair, think, limits=ConnectionLimits(connections=1)) as url:
+        first = asyncio.create_task(ask(pair, url + PATH, large))
+        await entered.wait()
+        assert (await ask(pair, url + PATH))[0] == 200
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await first
 
 
 async def test_large_bodies_beyond_what_there_is_for_them_are_put_off_and_others_are_not(pair: Pair) -> None:
@@ -380,15 +418,20 @@ async def test_large_bodies_beyond_what_there_is_for_them_are_put_off_and_others
             writer.transport.abort()
 
 
-async def test_a_review_that_nobody_waits_for_any_more_is_given_up(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dra_kit.webhook.server._REVIEW_SECONDS", 0.05)
-
+async def test_a_review_that_its_api_server_does_not_wait_for_any_more_is_given_up(pair: Pair) -> None:
     async def forget(review: Any, **_: object) -> dict[str, Any]:
         await asyncio.Event().wait()
         return {}
 
     async with serving(pair, forget) as url:
-        assert (await ask(pair, url + PATH))[0] == 503
+        assert (await ask(pair, f"{url}{PATH}?timeout=50ms"))[0] == 503
+
+
+@pytest.mark.parametrize(
+    ("timeout", "expected"), [("10s", 10), ("1s", 1), ("500ms", 0.5), ("90s", 30), ("", 5), ("x", 5), ("-1s", 5)]
+)
+def test_an_api_server_says_how_long_it_waits(timeout: str, expected: float) -> None:
+    assert seconds(timeout) == expected
 
 
 async def test_it_is_ready_while_it_serves(pair: Pair) -> None:

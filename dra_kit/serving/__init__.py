@@ -1,0 +1,1 @@
+"""Serving on sockets that anyone may reach: so many connections, each with so much time."""

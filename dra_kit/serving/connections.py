@@ -1,0 +1,318 @@
+"""The connections of a server that any client may reach: a bounded number, each with a bounded time.
+
+aiohttp limits neither their number nor the time that a request takes to come in. Here a new connection always gets in,
+and the connection that is worth least makes room for it. Half of the connections are for those that have not brought a
+request yet: only if there are more of them, one of them makes room. First go those of an address that has more than its
+share, then the one that has been idle for the longest time. So no client can keep the API server or the kubelet out by
+holding connections, or by opening ever more of them.
+
+A connection whose complete request is being answered makes room only if the request is a large one. Where all requests
+are small, the next connection waits until one of them is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from functools import partial
+from http import HTTPStatus
+from typing import Final, cast
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+from msgspec import Struct
+
+from dra_kit.serving.readable import readable
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+requests_logger: Final = logging.getLogger(f"{__name__}.requests")
+"""For aiohttp: what is no HTTP, and connections that end, are the client's to know; anybody could fill the log so."""
+
+_SWEEP: Final = 0.5  # seconds between two looks at what has run out of time
+_BACKLOG: Final = 512
+_NO_ROOM_SECONDS: Final = 0.02
+_ROOM_SECONDS: Final = 0.01
+"""From one connection that makes room to the next: a TLS handshake takes some milliseconds of the loop."""
+_SMALL_BYTES: Final = 8 * 1024
+"""A request of at most this size is answered soon: its connection is not closed meanwhile."""
+
+
+def _without_the_clients_own(record: logging.LogRecord) -> bool:
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, HttpProcessingError | ConnectionError)
+
+
+requests_logger.addFilter(_without_the_clients_own)
+
+
+class ConnectionLimits(Struct, frozen=True, kw_only=True):
+    """What each connection, and all of them, may take.
+
+    Attributes:
+        connections: at once. Half of them are for connections that have not brought a request yet.
+        tls_seconds: for the TLS handshake.
+        first_seconds: until the first byte of the first request.
+        request_seconds: from the first byte of a request to its last; as long as the API server waits for a review.
+        idle_seconds: between two requests. The API server closes what has been idle for 90 s; if the server were first,
+            a review that is just being sent would fail.
+    """
+
+    connections: int = 512
+    tls_seconds: float = 5.0
+    first_seconds: float = 10.0
+    request_seconds: float = 5.0
+    idle_seconds: float = 120.0
+
+    @property
+    def share(self) -> int:
+        """Connections that one address may have before its connections are the first to make room."""
+        return max(1, self.connections // 8)
+
+    @property
+    def batch(self) -> int:
+        """Connections that are accepted in one turn of the loop.
+
+        It takes a connection five turns from being accepted until its request is known. It must not have to make room
+        before, however many connections come.
+        """
+        return max(1, self.connections // 16)
+
+
+class Connections:
+    """Accepts connections, and closes those that take too long or must make room.
+
+    Args:
+        server: aiohttp's, which makes a protocol for each. Its handler is wrapped, to know what each connection does.
+        listening: a bound socket; the caller closes it.
+        context: of TLS; None for a server that does without.
+        limits: of the connections.
+    """
+
+    def __init__(
+        self,
+        server: web.Server,
+        listening: socket.socket,
+        context: ssl.SSLContext | None,
+        limits: ConnectionLimits,
+    ) -> None:
+        self._server = server
+        self._listening = listening
+        self._context = context
+        self._limits = limits
+        self._open: dict[asyncio.Task[None], _Connection] = {}
+        self._known: dict[web.RequestHandler, _Connection] = {}
+        self._handler = server.request_handler
+        server.request_handler = self._answer
+
+    @property
+    def count(self) -> int:
+        """How many connections are open."""
+        return len(self._open)
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """Accept connections while the block lasts; those that are open then stay for aiohttp to close."""
+        self._listening.setblocking(False)
+        self._listening.listen(_BACKLOG)
+        tasks = [asyncio.create_task(self._accept()), asyncio.create_task(self._sweep())]
+        try:
+            yield
+        finally:
+            tasks += [task for task, connection in self._open.items() if not connection.made]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        # none when it is gone, or came another way
+        connection = self._known.get(request.protocol)
+        if connection is not None:
+            connection.request = request
+        served = False
+        try:
+            response = await self._handler(request)
+            served = response.status < HTTPStatus.BAD_REQUEST
+            return response
+        finally:
+            if connection is not None:
+                connection.finish(served=served)
+
+    async def _accept(self) -> None:
+        while True:
+            await readable(self._listening)
+            try:
+                for _ in range(self._limits.batch):
+                    await self._accept_one()
+            except (BlockingIOError, InterruptedError):
+                continue
+            except OSError as error:  # such as too many open files
+                logger.warning("no connection accepted", extra={"error": str(error)})
+                await asyncio.sleep(_SWEEP)
+            await asyncio.sleep(0)
+
+    async def _accept_one(self) -> None:
+        """Accept a connection that is there; ``loop.sock_accept`` may lose one when it is cancelled."""
+        accepted, address = self._listening.accept()
+        try:
+            accepted.setblocking(False)
+            while len(self._open) >= self._limits.connections:
+                if self._make_room():
+                    await asyncio.sleep(_ROOM_SECONDS if self._context is not None else 0)
+                    break
+                await asyncio.sleep(_NO_ROOM_SECONDS)
+        except BaseException:
+            accepted.close()
+            raise
+        connection = _Connection(self._server(), address[0] if address else "")
+        task = asyncio.create_task(self._serve(accepted, connection))
+        self._open[task] = connection
+        self._known[connection.handler] = connection
+        task.add_done_callback(partial(self._ended, connection, accepted))
+
+    def _ended(self, connection: _Connection, accepted: socket.socket, task: asyncio.Task[None]) -> None:
+        self._open.pop(task, None)
+        self._known.pop(connection.handler, None)
+        if not connection.made:  # nor closed by its transport; the task may not even have begun
+            accepted.close()
+
+    async def _serve(self, accepted: socket.socket, connection: _Connection) -> None:
+        seconds = self._limits.tls_seconds if self._context is not None else None
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: connection, accepted, ssl=self._context, ssl_handshake_timeout=seconds,
+                ssl_shutdown_timeout=seconds,
+            )  # fmt: skip
+        except (OSError, ssl.SSLError):  # no TLS, or not in time
+            return
+        await connection.ended.wait()
+
+    async def _sweep(self) -> None:
+        limits = self._limits
+        while True:
+            await asyncio.sleep(_SWEEP)
+            now = time.monotonic()
+            for connection in list(self._open.values()):
+                patience = limits.idle_seconds if connection.served else min(limits.first_seconds, limits.idle_seconds)
+                if connection.begun:
+                    patience = limits.request_seconds
+                if connection.made and not connection.answering and now - connection.since > patience:
+                    connection.abort()
+
+    def _make_room(self) -> bool:
+        """Close the connection that is worth least; False if all bring small requests that are being answered."""
+        arriving = [task for task, connection in self._open.items() if connection.arriving]
+        others = [task for task, connection in self._open.items() if not connection.arriving]
+        halves = (arriving, others) if 2 * len(arriving) >= self._limits.connections else (others, arriving)
+        peers = Counter(item.peer for item in self._open.values())
+        for half in halves:
+            task = self._least(half, peers)
+            if task is not None:
+                connection = self._open.pop(task)
+                connection.abort()
+                task.cancel()
+                return True
+        return False
+
+    def _least(self, tasks: Collection[asyncio.Task[None]], peers: Counter[str]) -> asyncio.Task[None] | None:
+        def excess(task: asyncio.Task[None]) -> int:
+            return max(0, peers[self._open[task].peer] - self._limits.share)
+
+        waiting = [task for task in tasks if not self._open[task].answering]
+        if waiting:
+            return min(waiting, key=lambda task: (-excess(task), self._open[task].since))
+        large = [task for task in tasks if self._open[task].received > _SMALL_BYTES]
+        return max(large, key=lambda task: (excess(task), self._open[task].received), default=None)
+
+
+class _Connection(asyncio.Protocol):
+    """One connection: aiohttp's protocol, and what it does.
+
+    Attributes:
+        handler: aiohttp's protocol.
+        peer: the client's address.
+        request: that is being handled.
+        begun: whether a part of a request has come; the TLS handshake is part of the first one.
+        since: when the request began, or the time without one; by :func:`time.monotonic`.
+        received: bytes since then.
+        made: whether the TLS handshake is done.
+        served: whether a request of it was answered, and not with an error.
+        ended: it is closed.
+    """
+
+    def __init__(self, handler: web.RequestHandler, peer: str) -> None:
+        self.handler = handler
+        self.peer = peer
+        self.request: web.BaseRequest | None = None
+        self.begun = True
+        self.since = time.monotonic()
+        self.received = 0
+        self.made = False
+        self.served = False
+        self.ended = asyncio.Event()
+        self._transport: asyncio.Transport | None = None
+
+    @property
+    def arriving(self) -> bool:
+        """Whether it has not brought a whole request yet, or only such that were answered with an error."""
+        return not self.served and not self.answering
+
+    @property
+    def answering(self) -> bool:
+        """Whether all of a request has come, and it is not answered yet."""
+        return self.request is not None and self.request.content.is_eof()
+
+    def finish(self, *, served: bool) -> None:
+        """Note that a request is answered, and whether without an error."""
+        self.served |= served
+        self._rest()
+
+    def _rest(self) -> None:
+        self.request = None
+        self.begun = False
+        self.received = 0
+        self.since = time.monotonic()
+
+    def abort(self) -> None:
+        """Close it at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Note that TLS is set up."""
+        self._transport = cast("asyncio.Transport", transport)
+        self.made = True
+        self._rest()
+        self.handler.connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Note that it is closed."""
+        self.handler.connection_lost(exc)
+        self.ended.set()
+
+    def data_received(self, data: bytes) -> None:
+        """Receive a part of a request."""
+        if not self.begun:
+            self.begun = True
+            self.since = time.monotonic()
+        self.received += len(data)
+        self.handler.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        """Note that the client sends no more."""
+        self.handler.eof_received()
+        return None
+
+    def pause_writing(self) -> None:
+        """Note that the client does not read fast enough."""
+        self.handler.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Note that the client has caught up."""
+        self.handler.resume_writing()

@@ -1,0 +1,242 @@
+"""The reviews that wait, and the threads that read and check them, so that the loop goes on answering.
+
+Nothing says whose a review is: all reviews of an API server come from its own address, any pod may connect, and who a
+review says it is from can be forged. So the queue shares time out by what a review costs. Reviews of about the same
+size are one *band*, and each band in which reviews wait gets the same time, so that large reviews do not keep small
+ones waiting, nor a flood of small ones the large ones. Within a band each address gets the same time.
+
+What can no longer be answered before its API server gives up is not checked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
+
+SMALL_BYTES: Final = 8 * 1024
+"""The reviews of objects that people write are at most this large; they have a thread of their own."""
+ORDINARY_BYTES: Final = 64 * 1024
+"""Larger reviews have a thread of their own, one at a time: they are what takes time and memory, and few are large."""
+
+_SMALLEST_BAND: Final = 10  # up to 1 KiB
+_SECONDS_PER_BYTE: Final = 5e-7
+_LEARNING: Final = 0.1
+_MANY_FLOWS: Final = 512
+_HANGING_SECONDS: Final = 60.0
+
+
+class Overloaded(Exception):
+    """A review would wait for longer than its API server does."""
+
+
+class Waiting:
+    """A review that waits.
+
+    Args:
+        function: reads and checks it.
+        size: its bytes.
+        peer: the address that it came from.
+        deadline: when its answer is of no use any more, by :func:`time.monotonic`.
+    """
+
+    __slots__ = ("band", "deadline", "estimate", "function", "future", "peer", "size")
+
+    def __init__(self, function: Callable[[], Any], *, size: int, peer: str, deadline: float) -> None:
+        self.function = function
+        self.size = max(size, 1)
+        self.peer = peer
+        self.deadline = deadline
+        self.band: int = max(_SMALLEST_BAND, (self.size - 1).bit_length())
+        self.estimate = 0.0
+        self.future: Future[Any] = Future()
+
+
+class _Flow:
+    """What waits of one band from one address; ``used`` is the time that it has been given."""
+
+    __slots__ = ("used", "waiting")
+
+    def __init__(self) -> None:
+        self.used = 0.0
+        self.waiting: deque[Waiting] = deque()
+
+
+class _Band:
+    """What waits of about one size; ``floor`` is the least time of its addresses that wait, or that last waited."""
+
+    __slots__ = ("floor", "flows", "seconds_per_byte", "used")
+
+    def __init__(self) -> None:
+        self.used = 0.0
+        self.floor = 0.0
+        self.flows: dict[str, _Flow] = {}
+        self.seconds_per_byte = _SECONDS_PER_BYTE
+
+    @property
+    def is_waiting(self) -> bool:
+        return any(flow.waiting for flow in self.flows.values())
+
+
+class FairQueue:
+    """The order in which reviews have their turn; not safe for threads.
+
+    Each band, and each address within it, has the time that it used. The one that used least has the next turn. One
+    that comes back after it was idle has no claim to the time of meanwhile: it starts where the others are.
+    """
+
+    def __init__(self) -> None:
+        self._bands: dict[int, _Band] = {}
+        self._floor = 0.0
+
+    def put(self, item: Waiting, now: float) -> None:
+        """Let a review wait.
+
+        Raises:
+            Overloaded: reviews from the same address and of about the same size alone take longer than it can wait.
+        """
+        band = self._bands.get(item.band)
+        if band is None:
+            band = self._bands[item.band] = _Band()
+        flow = band.flows.get(item.peer)
+        if flow is None:
+            if len(band.flows) > _MANY_FLOWS:
+                band.flows = {peer: kept for peer, kept in band.flows.items() if kept.waiting}
+            flow = _Flow()
+        item.estimate = item.size * band.seconds_per_byte
+        if now + sum(before.estimate for before in flow.waiting) > item.deadline:
+            raise Overloaded
+        if not band.is_waiting:
+            band.used = max(band.used, self._floor)
+        if not flow.waiting:
+            flow.used = max(flow.used, band.floor)
+        band.flows[item.peer] = flow
+        flow.waiting.append(item)
+
+    def take(self, now: float, *, most: int | None = None) -> Waiting | None:
+        """Return the review whose turn it is; None if there is none.
+
+        Args:
+            now: reviews whose deadline is before are answered with :class:`Overloaded`.
+            most: bytes of reviews that are asked for.
+        """
+        while True:
+            waiting = {size: band for size, band in self._bands.items() if band.is_waiting}
+            taken = [size for size in waiting if most is None or 1 << size <= most]
+            if not taken:
+                return None
+            self._floor = max(self._floor, min(band.used for band in waiting.values()))
+            band = waiting[min(taken, key=lambda size: (waiting[size].used, size))]
+            flow = min((flow for flow in band.flows.values() if flow.waiting), key=lambda flow: flow.used)
+            band.floor = max(band.floor, flow.used)
+            item = flow.waiting.popleft()
+            if not item.future.set_running_or_notify_cancel():
+                continue
+            if now > item.deadline:
+                item.future.set_exception(Overloaded())
+                continue
+            band.used += item.estimate
+            flow.used += item.estimate
+            return item
+
+    def settle(self, item: Waiting, seconds: float) -> None:
+        """Charge a review that had its turn with the time that it took, in place of the time that was expected."""
+        band = self._bands[item.band]
+        band.used += seconds - item.estimate
+        if (flow := band.flows.get(item.peer)) is not None:
+            flow.used += seconds - item.estimate
+        band.seconds_per_byte += _LEARNING * (seconds / item.size - band.seconds_per_byte)
+
+
+class ReviewQueue:
+    """Threads that read and check reviews: one for small ones, one for ordinary ones too, one for large ones.
+
+    Python runs one thread at a time, and lets each run for the same time: more threads would only wait for each other.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._ordinary = FairQueue()
+        self._large = FairQueue()
+        self._begun: dict[str, float] = {}
+        self._closed = False
+        self._started = False
+
+    async def run(self, function: Callable[[], T], *, size: int, peer: str, deadline: float) -> T:
+        """Call a function in a thread, once it is its turn; one whose caller is cancelled has none.
+
+        Args:
+            function: reads and checks a review.
+            size: bytes of the review.
+            peer: the address that it came from.
+            deadline: when its answer is of no use any more, by :func:`time.monotonic`.
+
+        Raises:
+            Overloaded: it cannot have its turn before that.
+        """
+        item = Waiting(function, size=size, peer=peer, deadline=deadline)
+        with self._changed:
+            self._start()
+            queue = self._large if size > ORDINARY_BYTES else self._ordinary
+            queue.put(item, time.monotonic())
+            self._changed.notify_all()
+        found: T = await asyncio.wrap_future(item.future)
+        return found
+
+    def hanging(self) -> list[str]:
+        """Return a line for each review that has been checked for too long; from any thread."""
+        now = time.monotonic()
+        return [
+            f"the thread {name!r} has been busy with one review for {now - begun:.0f} s: a validator of a config hangs"
+            for name, begun in list(self._begun.items())
+            if now - begun > _HANGING_SECONDS
+        ]
+
+    def close(self) -> None:
+        """Take no more work; a review that is being checked is checked to its end."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _start(self) -> None:
+        if self._started:
+            return
+        self._started = True
+        for name, queue, most in (
+            ("small reviews", self._ordinary, SMALL_BYTES),
+            ("ordinary reviews", self._ordinary, None),
+            ("large reviews", self._large, None),
+        ):
+            # daemons: a validator that hangs must not keep the process from stopping
+            threading.Thread(target=self._work, args=(name, queue, most), name=name, daemon=True).start()
+
+    def _work(self, name: str, queue: FairQueue, most: int | None) -> None:
+        while (item := self._next(queue, most)) is not None:
+            self._begun[name] = time.monotonic()
+            begun = time.thread_time()
+            try:
+                result = item.function()
+            except BaseException as error:  # noqa: BLE001 - the caller gets it
+                item.future.set_exception(error)
+            else:
+                item.future.set_result(result)
+                del result
+            del self._begun[name]
+            with self._changed:
+                queue.settle(item, time.thread_time() - begun)
+            del item
+
+    def _next(self, queue: FairQueue, most: int | None) -> Waiting | None:
+        with self._changed:
+            while not self._closed:
+                item = queue.take(time.monotonic(), most=most)
+                if item is not None:
+                    return item
+                self._changed.wait()
+        return None

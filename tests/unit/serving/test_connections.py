@@ -1,0 +1,148 @@
+"""Connections of a server: who makes room for whom, and none is lost when the server stops."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import socket
+import warnings
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from dra_kit.serving.connections import ConnectionLimits, Connections
+
+GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+async def ok(_: web.BaseRequest) -> web.Response:
+    return web.Response(text="ok")
+
+
+@asynccontextmanager
+async def serving(limits: ConnectionLimits, answer: object = ok) -> AsyncIterator[int]:
+    server = web.Server(answer, handler_cancellation=True)  # type: ignore[arg-type]
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        async with Connections(server, listening, None, limits).serving():
+            yield listening.getsockname()[1]
+        await server.shutdown(0.1)
+
+
+@asynccontextmanager
+async def connected(
+    port: int, sent: bytes = b"", source: str = "127.0.0.1"
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(source, 0))
+    try:
+        writer.write(sent)
+        yield reader, writer
+    finally:
+        writer.transport.abort()
+
+
+async def status(reader: asyncio.StreamReader) -> bytes:
+    async with asyncio.timeout(60):
+        line = await reader.readline()
+        if line:
+            await reader.readuntil(b"ok")
+        return line
+
+
+async def ask(port: int) -> bytes:
+    async with connected(port, GET) as (reader, _):
+        return await status(reader)
+
+
+async def test_clients_that_reconnect_from_many_addresses_do_not_cut_a_request_off() -> None:
+    stop = asyncio.Event()
+
+    async def reconnect(port: int, source: str) -> None:
+        while not stop.is_set():
+            with suppress(OSError):
+                async with connected(port, b"GET /hea", source) as (reader, _):
+                    await reader.read()
+
+    async with serving(ConnectionLimits(connections=16)) as port:
+        attackers = [asyncio.create_task(reconnect(port, f"127.0.0.{number}")) for number in range(2, 50)]
+        assert {await ask(port) for _ in range(30)} == {b"HTTP/1.1 200 OK\r\n"}
+        stop.set()
+        for task in attackers:
+            task.cancel()
+        await asyncio.gather(*attackers, return_exceptions=True)
+
+
+async def test_connections_that_have_brought_a_request_leave_half_to_new_ones() -> None:
+    async with serving(ConnectionLimits(connections=4)) as port:
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
+        for reader, writer in held:
+            writer.write(GET)
+            assert b"200" in await status(reader)
+        async with connected(port) as (first, writer), connected(port) as (_, _):
+            writer.write(GET)
+            assert b"200" in await status(first)
+        for _, writer in held:
+            writer.transport.abort()
+
+
+async def test_new_connections_do_not_push_out_those_that_have_brought_a_request() -> None:
+    async with serving(ConnectionLimits(connections=4)) as port, connected(port, GET) as (reader, writer):
+        assert b"200" in await status(reader)
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(12)]
+        assert await held[0][0].read() == b""
+        writer.write(GET)
+        assert b"200" in await status(reader)
+        for _, each in held:
+            each.transport.abort()
+
+
+async def test_a_request_that_is_answered_with_an_error_earns_no_place() -> None:
+    async def refuse(_: web.BaseRequest) -> web.Response:
+        return web.Response(status=401, text="ok")
+
+    limits = ConnectionLimits(first_seconds=0.2, idle_seconds=3600)
+    async with serving(limits, refuse) as port, connected(port, GET) as (reader, _):
+        assert b"401" in await status(reader)
+        async with asyncio.timeout(60):
+            assert await reader.read() == b""
+
+
+async def test_the_handler_of_a_connection_that_makes_room_is_cancelled() -> None:
+    entered, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def hold(request: web.BaseRequest) -> web.Response:
+        if not await request.read():
+            return web.Response(text="ok")
+        entered.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+        raise AssertionError
+
+    large = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n\r\n" + b"x" * 9000
+    async with serving(ConnectionLimits(connections=1), hold) as port, connected(port, large) as (reader, _):
+        await entered.wait()
+        assert b"200" in await ask(port)
+        with suppress(ConnectionError):
+            assert await reader.read() == b""
+        async with asyncio.timeout(60):
+            await cancelled.wait()
+
+
+@pytest.mark.parametrize("turns", range(4))
+async def test_a_connection_that_comes_while_the_server_stops_is_closed(tmp_path: Path, turns: int) -> None:
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        with socket.socket(socket.AF_UNIX) as listening, socket.socket(socket.AF_UNIX) as client:
+            listening.bind(str(tmp_path / "s.sock"))
+            async with Connections(web.Server(ok), listening, None, ConnectionLimits(connections=4)).serving():
+                await asyncio.sleep(0.01)
+                client.connect(str(tmp_path / "s.sock"))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        gc.collect()
+    assert [str(each.message) for each in found if each.category is ResourceWarning] == []

@@ -1,0 +1,181 @@
+"""Which review has its turn: bands of one size and addresses share the time, and nothing is checked in vain."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dra_kit.webhook.queue import FairQueue, Overloaded, ReviewQueue, Waiting
+
+FOREVER = 1e9
+
+
+def waiting(size: int, peer: str = "a", deadline: float = FOREVER) -> Waiting:
+    return Waiting(lambda: None, size=size, peer=peer, deadline=deadline)
+
+
+def served(queue: FairQueue, number: int, seconds_per_byte: float = 1e-6) -> list[Waiting]:
+    found = []
+    for _ in range(number):
+        item = queue.take(0)
+        if item is None:
+            break
+        queue.settle(item, item.size * seconds_per_byte)
+        found.append(item)
+    return found
+
+
+def put_all(queue: FairQueue, items: Sequence[Waiting]) -> None:
+    for item in items:
+        queue.put(item, 0)
+
+
+def test_a_small_review_has_its_turn_before_large_ones_that_came_earlier() -> None:
+    queue = FairQueue()
+    put_all(queue, [waiting(50_000) for _ in range(200)])
+    served(queue, 3)
+    small = waiting(700)
+    queue.put(small, 0)
+    assert small in served(queue, 1)
+
+
+def test_a_larger_review_has_its_turn_before_a_flood_of_small_ones() -> None:
+    queue = FairQueue()
+    put_all(queue, [waiting(700) for _ in range(200)])
+    served(queue, 50)
+    large = waiting(5_000)
+    queue.put(large, 0)
+    assert large in served(queue, 2)
+
+
+def test_an_address_has_its_turn_before_a_flood_from_another_one() -> None:
+    queue = FairQueue()
+    put_all(queue, [waiting(50_000, "flood") for _ in range(200)])
+    served(queue, 5)
+    other = waiting(50_000, "other")
+    queue.put(other, 0)
+    assert other in served(queue, 1)
+
+
+def test_what_cannot_be_answered_in_time_is_put_off_at_once() -> None:
+    queue = FairQueue()
+    put_all(queue, [waiting(50_000, deadline=5) for _ in range(199)])
+    with pytest.raises(Overloaded):
+        put_all(queue, [waiting(50_000, deadline=5) for _ in range(3)])
+    queue.put(waiting(700, deadline=5), 0)
+    queue.put(waiting(50_000, "other", deadline=5), 0)
+
+
+def test_what_has_waited_too_long_is_not_checked() -> None:
+    queue = FairQueue()
+    late, fresh = waiting(700, deadline=5), waiting(700, deadline=20)
+    put_all(queue, [late, fresh])
+    assert queue.take(10) is fresh
+    assert isinstance(late.future.exception(0), Overloaded)
+
+
+def test_what_its_caller_has_given_up_is_not_checked() -> None:
+    queue = FairQueue()
+    gone, there = waiting(700), waiting(700)
+    put_all(queue, [gone, there])
+    gone.future.cancel()
+    assert served(queue, 5) == [there]
+
+
+def test_a_thread_for_small_reviews_takes_no_others() -> None:
+    queue = FairQueue()
+    small, larger = waiting(8 * 1024), waiting(8 * 1024 + 1)
+    put_all(queue, [larger, small])
+    assert queue.take(0, most=8 * 1024) is small
+    assert queue.take(0, most=8 * 1024) is None
+    assert queue.take(0) is larger
+
+
+SIZES = st.sampled_from([1, 700, 1024, 1025, 8000, 60_000])
+PEERS = st.sampled_from("abc")
+
+
+@given(st.lists(st.tuples(SIZES, PEERS), max_size=40))
+def test_every_review_has_its_turn_once_and_in_order_within_its_address(drawn: list[tuple[int, str]]) -> None:
+    queue = FairQueue()
+    items = [waiting(size, peer) for size, peer in drawn]
+    put_all(queue, items)
+    found = served(queue, 100)
+    assert len(found) == len(items)
+    assert set(found) == set(items)
+    for band, peer in {(item.band, item.peer) for item in items}:
+        assert [item for item in found if (item.band, item.peer) == (band, peer)] == [
+            item for item in items if (item.band, item.peer) == (band, peer)
+        ]
+
+
+@given(
+    st.lists(st.tuples(SIZES, PEERS), min_size=1, max_size=5, unique=True),
+    st.integers(0, 60),
+    st.floats(1e-8, 1e-4),
+)
+def test_those_that_always_wait_get_the_same_time(
+    flows: list[tuple[int, str]], before: int, seconds_per_byte: float
+) -> None:
+    queue = FairQueue()
+    put_all(queue, [waiting(*flows[0]) for _ in range(before + 1)])
+    served(queue, before, seconds_per_byte)  # time that was used alone is no debt
+    used = {waiting(*flow).band: 0.0 for flow in flows}
+    largest = max(size for size, _ in flows) * max(seconds_per_byte, 5e-7)
+    for flow in flows:
+        put_all(queue, [waiting(*flow) for _ in range(2)])
+    for _ in range(400):
+        [item] = served(queue, 1, seconds_per_byte)
+        used[item.band] += item.size * seconds_per_byte
+        queue.put(waiting(item.size, item.peer), 0)
+    assert max(used.values()) - min(used.values()) <= 4 * largest
+
+
+@pytest.fixture
+async def queue() -> AsyncIterator[ReviewQueue]:
+    found = ReviewQueue()
+    yield found
+    found.close()
+
+
+async def test_results_and_errors_come_back(queue: ReviewQueue) -> None:
+    deadline = time.monotonic() + 600
+
+    def fail() -> None:
+        raise KeyError("x")
+
+    assert await queue.run(lambda: 1, size=1, peer="a", deadline=deadline) == 1
+    with pytest.raises(KeyError):
+        await queue.run(fail, size=100_000, peer="a", deadline=deadline)
+
+
+async def test_a_validator_that_hangs_in_a_large_review_keeps_no_small_one_waiting(queue: ReviewQueue) -> None:
+    deadline, go_on = time.monotonic() + 600, threading.Event()
+    stuck = [
+        asyncio.create_task(queue.run(go_on.wait, size=size, peer="a", deadline=deadline)) for size in (100_000, 60_000)
+    ]
+    async with asyncio.timeout(60):
+        assert await queue.run(lambda: 1, size=1, peer="a", deadline=deadline) == 1
+    go_on.set()
+    assert await asyncio.gather(*stuck) == [True, True]
+
+
+async def test_a_validator_that_hangs_is_reported(queue: ReviewQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dra_kit.webhook.queue._HANGING_SECONDS", 0.01)
+    go_on = threading.Event()
+    stuck = asyncio.create_task(queue.run(go_on.wait, size=100_000, peer="a", deadline=time.monotonic() + 600))
+    async with asyncio.timeout(60):
+        while not (lines := queue.hanging()):  # noqa: ASYNC110 - time goes by
+            await asyncio.sleep(0.01)
+    assert "'large reviews'" in lines[0]
+    go_on.set()
+    await stuck
+    async with asyncio.timeout(60):
+        while queue.hanging():  # noqa: ASYNC110 - the thread notes it afterwards
+            await asyncio.sleep(0.01)
