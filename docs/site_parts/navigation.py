@@ -27,8 +27,8 @@ SECTIONS = {
         "Reference",
         ["troubleshooting", "commands", "sandbox", "sandbox-output", "sandbox-fidelity", "story-format",
          "story-expectations", "story-driver", "timeline", "lint", "lint-rules", "explain", "reading-files", "cel",
-         "globs", "roles", "role-controller", "role-webhook", "sockets-and-files", "chart", "metrics", "packaging",
-         "measured"],
+         "globs", "roles", "role-controller", "role-webhook", "sockets-and-files", "tokens", "chart", "metrics",
+         "packaging", "measured"],
     ),
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The table of attempts: what docs/explanation/security.md says of tokens, with requests that try it.
+"""The table of attempts: what docs/reference/tokens.md says of tokens, with requests that try it.
 
 Each attempt names the statement that it is about by the words with which that begins.
 """

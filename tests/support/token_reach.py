@@ -1,4 +1,4 @@
-"""What the tokens of a driver's roles reach: statements of docs/explanation/security.md, each tried by requests.
+"""What the tokens of a driver's roles reach: statements of docs/reference/tokens.md, each tried by requests.
 
 The same requests go to the sandbox's API server and to real ones. What would store something is a dry run: the server
 authorizes, admits and validates, and stores nothing.
@@ -108,7 +108,7 @@ class Attempt:
     """A request with a role's token, and what the API server must answer.
 
     Attributes:
-        statement: the first words of the one of docs/explanation/security.md that it is about.
+        statement: the first words of the one of docs/reference/tokens.md that it is about.
         name: of the attempt.
         who: the role and, behind a slash, the node of its token.
         make: the request.

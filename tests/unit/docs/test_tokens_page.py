@@ -1,4 +1,4 @@
-"""What the page on security says of tokens is tried, line by line."""
+"""What the page on tokens says is tried, line by line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.token_attempts import ATTEMPTS
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "explanation" / "security.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "tokens.md"
 LIST = re.compile(r"^\*\*The (\w+)'s token (can|cannot)\*\*\n\n((?:- .*\n|  .*\n)+)", re.MULTILINE)
 
 
