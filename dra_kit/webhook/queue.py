@@ -133,7 +133,8 @@ class FairQueue:
                 return None
             self._floor = max(self._floor, min(band.used for band in waiting.values()))
             band = waiting[min(taken, key=lambda size: (waiting[size].used, size))]
-            flow = min((flow for flow in band.flows.values() if flow.waiting), key=lambda flow: flow.used)
+            flows = [flow for flow in band.flows.values() if flow.waiting]
+            flow = min(flows, key=lambda each: each.used)
             band.floor = max(band.floor, flow.used)
             item = flow.waiting.popleft()
             if not item.future.set_running_or_notify_cancel():
