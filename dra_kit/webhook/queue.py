@@ -49,12 +49,12 @@ class Waiting:
     __slots__ = ("band", "deadline", "estimate", "function", "future", "peer", "size")
 
     def __init__(self, function: Callable[[], Any], *, size: int, peer: str, deadline: float) -> None:
-        self.function = function
-        self.size = max(size, 1)
-        self.peer = peer
-        self.deadline = deadline
+        self.function: Callable[[], Any] = function
+        self.size: int = max(size, 1)
+        self.peer: str = peer
+        self.deadline: float = deadline
         self.band: int = max(_SMALLEST_BAND, (self.size - 1).bit_length())
-        self.estimate = 0.0
+        self.estimate: float = 0.0
         self.future: Future[Any] = Future()
 
 
