@@ -29,16 +29,15 @@ KITCHEN = {"test_check.py", "test_controller.py", "test_one_command.py", "test_s
 """Modules whose tests are about the driver kitchen.pizza.example on a node: they run one after the other."""
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook, pytest the markers
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if "tests/cluster/" in item.path.as_posix():
-            item.add_marker(pytest.mark.cluster)
-            item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
-            group = "kitchen" if item.path.name in KITCHEN else item.path.name
-            item.add_marker(pytest.mark.xdist_group(group))
-            if item.path.name in CONTROL_PLANE:
-                item.add_marker(pytest.mark.control_plane)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark a test as soon as it is collected: xdist reads the groups before ``pytest_collection_modifyitems`` of here."""
+    if "tests/cluster/" not in item.path.as_posix():
+        return
+    item.add_marker(pytest.mark.cluster)
+    item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
+    item.add_marker(pytest.mark.xdist_group("kitchen" if item.path.name in KITCHEN else item.path.name))
+    if item.path.name in CONTROL_PLANE:
+        item.add_marker(pytest.mark.control_plane)
 
 
 def pytest_report_header() -> str:
