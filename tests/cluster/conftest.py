@@ -26,6 +26,7 @@ KITCHEN = {
 """Modules whose tests are about the driver kitchen.pizza.example: they run one after the other."""
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "tests/cluster/" in item.path.as_posix():
