@@ -72,7 +72,7 @@ class World:
         await self.own.patch(PODS, name, body, NAMESPACE, content_type=STRATEGIC_MERGE_PATCH, subresource="status")
 
 
-@pytest.fixture(params=NODES_OF_DRIVERS.values(), ids=NODES_OF_DRIVERS)
+@pytest.fixture(params=list(NODES_OF_DRIVERS))
 async def world(helm: Helm, request: pytest.FixtureRequest) -> AsyncIterator[World]:
     async with ApiServer() as server, AsyncExitStack() as stack:
 
@@ -83,7 +83,7 @@ async def world(helm: Helm, request: pytest.FixtureRequest) -> AsyncIterator[Wor
 
         admin = await client(None)
         await admin.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}})
-        manifests = helm.render({**DEPLOYED, "controller": {"enabled": False}, "node": request.param})
+        manifests = helm.render({**DEPLOYED, "controller": {"enabled": False}, "node": NODES_OF_DRIVERS[request.param]})
         await install(accounts(manifests), server, admin)
         own = await admin.create(PODS, pod(OWN))
         await admin.create(PODS, pod(OTHER))

@@ -319,9 +319,7 @@ POD = PodName("pizza-system", "pizza-node-x")
 
 
 @asynccontextmanager
-async def confirmed(
-    node: Node, *, until_removed: Sequence[dra.ClaimReference] = (), **how: Any
-) -> AsyncIterator[None]:
+async def confirmed(node: Node, *, until_removed: Sequence[dra.ClaimReference] = (), **how: Any) -> AsyncIterator[None]:
     """An undertaker as a pod runs it, from the moment when it has released these claims until the block is left."""
     node.api.put("pods", {"metadata": {"name": POD.name, "namespace": POD.namespace}})
     settings = node.settings(pod_uid="pod-2", **how)
@@ -383,7 +381,7 @@ async def test_one_that_stays_has_the_numbers_that_alerts_read(number: str, node
         async with confirmed(node, probe_address=f"127.0.0.1:{port}"):
             await eventually(lambda: condition(node)[0] == "True")
             async with asyncio.timeout(PLENTY):
-                while wanted[number] not in (await asyncio.to_thread(scraped)).splitlines():
+                while wanted[number] not in (await asyncio.to_thread(scraped)).splitlines():  # noqa: ASYNC110 - a server is asked
                     await asyncio.sleep(0.05)
 
 
