@@ -19,21 +19,25 @@ TIMEOUT_SECONDS = 900
 OLDEST = "1.34"
 
 
-KITCHEN = {
-    "test_check.py", "test_config_policy.py", "test_controller.py", "test_one_command.py", "test_stories.py",
-    "test_webhook.py",
+CONTROL_PLANE = {
+    "test_chart_options.py", "test_config_policy.py", "test_confirmation_policy.py", "test_drain.py", "test_rbac.py",
+    "test_status_policy.py", "test_token_reach.py", "test_upgrade_command.py", "test_webhook.py",
+    "test_webhook_certificate.py",
 }  # fmt: skip
-"""Modules whose tests are about the driver kitchen.pizza.example: they run one after the other."""
+"""Modules that need no node. Some of them store Nodes, for which the DaemonSets of other tests would wait."""
+KITCHEN = {"test_check.py", "test_controller.py", "test_one_command.py", "test_stories.py"}
+"""Modules whose tests are about the driver kitchen.pizza.example on a node: they run one after the other."""
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if "tests/cluster/" in item.path.as_posix():
-            item.add_marker(pytest.mark.cluster)
-            item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
-            group = "kitchen" if item.path.name in KITCHEN else item.path.name
-            item.add_marker(pytest.mark.xdist_group(group))
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark a test as soon as it is collected: xdist reads the groups before ``pytest_collection_modifyitems`` of here."""
+    if "tests/cluster/" not in item.path.as_posix():
+        return
+    item.add_marker(pytest.mark.cluster)
+    item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
+    item.add_marker(pytest.mark.xdist_group("kitchen" if item.path.name in KITCHEN else item.path.name))
+    if item.path.name in CONTROL_PLANE:
+        item.add_marker(pytest.mark.control_plane)
 
 
 def pytest_report_header() -> str:
