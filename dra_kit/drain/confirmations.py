@@ -109,7 +109,9 @@ def confirmations(
     slices = {str(item["spec"]["nodeName"]) for item in removal.slices if item["spec"].get("nodeName")}
     known = None if removal.nodes is None else {str(item["metadata"]["name"]): item for item in removal.nodes}
     confirmed: list[str] = []
-    problems: list[Unconfirmed] = list(_rollout(removal.daemon_sets, removal.pods, pods.keys(), skip))
+    # the DaemonSet misses no pod on a node that is gone or misspelt
+    without_pod = {name for name in skip if known is None or name in known} - pods.keys()
+    problems: list[Unconfirmed] = list(_rollout(removal.daemon_sets, removal.pods, len(without_pod)))
     for name in sorted({*pods, *slices, *remembered} - {""}):
         if known is not None and name not in known:
             continue  # its pod and its slices are about to be deleted
@@ -129,10 +131,14 @@ def confirmations(
     )
 
 
-def _rollout(
-    daemon_sets: Iterable[Object], pods: Sequence[Object], nodes: Collection[str], skip: Collection[str]
-) -> Iterable[Unconfirmed]:
-    """Yield what is missing of pods that the cluster has not created yet: their nodes have no names here."""
+def _rollout(daemon_sets: Iterable[Object], pods: Sequence[Object], skipped: int) -> Iterable[Unconfirmed]:
+    """Yield what is missing of pods that the cluster has not created yet: their nodes have no names here.
+
+    Args:
+        daemon_sets: of the driver.
+        pods: of those.
+        skipped: how many nodes without a pod are not waited for.
+    """
     for item in daemon_sets:
         name = f"DaemonSet {item['metadata'].get('namespace')}/{item['metadata']['name']}"
         status = item.get("status") or {}
@@ -140,7 +146,7 @@ def _rollout(
             yield Unconfirmed("", f"{name} has not been rolled out since its last change")
             continue
         theirs = {_node_of(pod) for pod in pods if is_owned(pod, item)}
-        missing = status.get("desiredNumberScheduled", 0) - len(theirs) - len(set(skip) - set(nodes))
+        missing = status.get("desiredNumberScheduled", 0) - len(theirs) - skipped
         if missing > 0:
             yield Unconfirmed("", f"{name} has no pod yet on {missing} node{'' if missing == 1 else 's'}")
 

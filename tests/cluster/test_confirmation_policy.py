@@ -17,7 +17,7 @@ from dra_kit.kube.resources import PODS
 from tests.cluster.plane import Plane
 from tests.cluster.release import Release, release
 from tests.unit.charts.rendering import DEPLOYED
-from tests.unit.charts.test_confirmation_policy import MINE, OTHER, OWN, REFUSED, pod
+from tests.unit.charts.test_confirmation_policy import EFFECT_PODS, MINE, OTHER, OWN, REFUSED, pod
 
 NAME = "confirming"
 ACCOUNT = f"{NAME}-node"
@@ -29,7 +29,8 @@ def made(plane: Plane) -> Iterator[Release]:
     if not (plane.binaries / "helm").exists():
         pytest.skip(f"the policy is NOT tried, for there is no helm in {plane.binaries}")
     values = {**DEPLOYED, "driverName": "confirming.pizza.example", "controller": {"enabled": False}}
-    with release(plane, NAME, {**values, "node": {"undertake": True, "nodeSelector": {"kitchen": "none"}}}) as found:
+    # of a driver whose effects make pods: the policy of those must not refuse the confirmation
+    with release(plane, NAME, {**values, "node": {**EFFECT_PODS, "nodeSelector": {"kitchen": "none"}}}) as found:
         found.apply()
         for name in (OWN, OTHER):
             body = pod(name)

@@ -32,6 +32,7 @@ from tests.support.token_reach import (
     put,
     rule_object,
     rules_path,
+    secret_object,
     slice_object,
     slices_path,
     workload_object,
@@ -424,6 +425,7 @@ def _node_objects() -> Iterator[Attempt]:
     yield Attempt(own, "update", NODE, patch(f"{CONFIG_MAPS}/own", label))
     yield Attempt(own, "delete", NODE, delete(f"{CONFIG_MAPS}/own"))
     yield Attempt(own, "node", NODE, patch(f"/api/v1/nodes/{HERE}", label))
+    yield Attempt(own, "create-secret", NODE, post(SECRETS, secret_object("Opaque")))
     free = "with `node.ownObjectsOnly: false`"
     yield Attempt(free, "any-update", NODE, patch(f"{CONFIG_MAPS}/theirs", label), release="listed")
     yield Attempt(
@@ -438,9 +440,17 @@ def _node_objects() -> Iterator[Attempt]:
     others = "write objects of other nodes"
     text, made = "only of objects that this node owns", "nothing holds the pods of these to a node"
     no_owner: Object = {"metadata": {"ownerReferences": []}}
+    shared = config_map("x", HERE)
+    shared["metadata"]["ownerReferences"] += config_map("x", THERE, "0f0cbd0a-6f0c-4a86-8f4c-8f5f5d0c0a11")["metadata"][
+        "ownerReferences"
+    ]
+    token = "may write no Secret that is a token"
     for name, make, expected in (
         ("create-theirs", post(CONFIG_MAPS, config_map("x", THERE)), text),
         ("create-free", post(CONFIG_MAPS, config_map("x", None)), text),
+        ("create-shared", post(CONFIG_MAPS, shared), text),
+        ("secret-of-another-account", post(SECRETS, secret_object("kubernetes.io/service-account-token")), token),
+        ("secret-of-a-new-node", post(SECRETS, secret_object("bootstrap.kubernetes.io/token")), token),
         ("update-theirs", patch(f"{CONFIG_MAPS}/theirs", label), text),
         (
             "take-theirs",

@@ -29,6 +29,7 @@ _WRITES: Final = ["get", "create", "patch", "delete", "list"]
 _RIGHTS: Final = [
     {"apiGroups": [""], "resources": ["pods", "pods/ephemeralcontainers", "configmaps"], "verbs": _WRITES},
     {"apiGroups": [""], "resources": ["pods/exec", "serviceaccounts/token"], "verbs": ["get", "create"]},
+    {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create", "patch"]},
     {"apiGroups": ["apps"], "resources": ["deployments", "daemonsets"], "verbs": _WRITES},
     {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": _WRITES},
 ]
@@ -306,6 +307,12 @@ def config_map(name: str, node: str | None, uid: str = "6c1a0a52-52f1-4bb0-9a93-
         "kind": "ConfigMap",
         "metadata": {"name": name, "ownerReferences": [owner] if node else []},
     }
+
+
+def secret_object(kind: str) -> Object:
+    """A Secret of a type that the node owns."""
+    metadata = {**config_map("x", HERE)["metadata"], "annotations": {"kubernetes.io/service-account.name": "boss"}}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": kind}
 
 
 def workload_object(kind: str) -> Object:

@@ -256,7 +256,7 @@ readinessProbe:
 {{- define "dra-driver.hasWebhook" -}}
 {{- $certificate := .Values.webhook.certificate -}}
 {{- if and $certificate.selfMade (or $certificate.secretName $certificate.caBundle) -}}
-{{- fail "webhook.certificate.selfMade goes together with neither secretName nor caBundle: the webhook makes both; set selfMade=false to use a certificate of your own" -}}
+{{- fail "webhook.certificate.selfMade cannot be combined with secretName or caBundle: the webhook makes both; set selfMade=false to use a certificate of your own" -}}
 {{- end -}}
 {{- if eq (toString $certificate.secretName) (include "dra-driver.selfMadeSecret" .) -}}
 {{- fail (printf "webhook.certificate.secretName is %s, the Secret of selfMade, which comes and goes with it: store your own certificate under another name" $certificate.secretName) -}}

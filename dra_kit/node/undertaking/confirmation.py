@@ -48,7 +48,7 @@ class PodName(Struct, frozen=True):
 
 
 class Confirmation:
-    """Keeps the pod's condition as it was set last; an API server that does not answer is asked again.
+    """Keeps the pod's condition at what was set last, and retries while the API server does not answer.
 
     Args:
         client: needs ``patch`` on pods/status of this pod.

@@ -18,8 +18,13 @@ from dra_kit.plugin.registration import RegistrationServer
 from dra_kit.plugin.server import PluginServer
 from dra_kit.plugin.service import PreparedDevice
 from dra_kit.plugin.sockets import plugin_socket, registration_socket
+from dra_kit.process.metrics import families
+from dra_kit.process.metrics.families import Reading
+from dra_kit.process.metrics.process import process_readings
+from dra_kit.process.metrics.registry import Metrics
 from dra_kit.process.probes import Probes, parts_not_ready
 from dra_kit.process.supervisor import Supervisor
+from dra_kit.process.watchdog import Watchdog
 from dra_kit.resource.reference import ClaimReference
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -79,9 +84,15 @@ async def answer_late_calls(
     """
     supervisor = Supervisor()
     stop.stops(supervisor)
+    late, watchdog = _LateCalls(driver, settings), Watchdog()
     if settings.probe_address:
-        supervisor.add(Probes(settings.probe_address, live=[], ready=[partial(parts_not_ready, supervisor)]))
-    supervisor.add(_LateCalls(driver, settings))
+        metrics = Metrics()
+        metrics.read(late.readings, driver=driver)
+        metrics.read(lambda: process_readings("node", None, supervisor, watchdog))
+        live, ready = [watchdog.blocked], [partial(parts_not_ready, supervisor)]
+        supervisor.add(Probes(settings.probe_address, live=live, ready=ready, metrics=metrics))
+    supervisor.add(watchdog)
+    supervisor.add(late)
     if confirmation is not None:
         confirmation.set(True, "nothing of the driver is left on this node")
         supervisor.add(_Confirming(confirmation))
@@ -117,6 +128,11 @@ class _LateCalls:
             supported_versions=self._plugin.supported_versions,
             socket=registration_socket(settings.kubelet_dir, driver, settings.pod_uid),
         )
+
+    def readings(self) -> Iterator[Reading]:
+        """Yield whether the kubelet has registered the driver: without that number an alert would miss the process."""
+        status = self._registration.status
+        yield families.REGISTERED.of(int(status is not None and status.registered))
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`."""

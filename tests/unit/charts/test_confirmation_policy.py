@@ -32,6 +32,16 @@ REFUSED: dict[str, dict[str, Any]] = {
     "annotations": {"metadata": {"annotations": {"a": "b"}}, "status": {"conditions": [MINE]}},
 }
 """Patches of a pod's status that say more than the confirmation."""
+PODS_OF_EFFECTS = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "create", "patch", "delete"]}
+ALL_OF_PODS = {"apiGroups": [""], "resources": ["pods", "pods/status", "pods/*"], "verbs": ["*"]}
+EFFECT_PODS = {"undertake": True, "effectPods": {"labels": {"app.kubernetes.io/component": "mps"}}}
+NODES_OF_DRIVERS: dict[str, dict[str, Any]] = {
+    "plain": {"undertake": True},
+    "effect-pods": {**EFFECT_PODS, "namespacedRules": {NAMESPACE: [PODS_OF_EFFECTS]}},
+    "all-of-pods": {**EFFECT_PODS, "extraRules": [ALL_OF_PODS]},
+    "status-of-pods": {"undertake": True, "extraRules": [{**PODS_OF_EFFECTS, "resources": ["pods/status"]}]},
+}
+"""Values of drivers that are being removed; policies for what their effects write apply to the same account."""
 
 
 def pod(name: str) -> dict[str, Any]:
@@ -62,8 +72,8 @@ class World:
         await self.own.patch(PODS, name, body, NAMESPACE, content_type=STRATEGIC_MERGE_PATCH, subresource="status")
 
 
-@pytest.fixture
-async def world(helm: Helm) -> AsyncIterator[World]:
+@pytest.fixture(params=list(NODES_OF_DRIVERS))
+async def world(helm: Helm, request: pytest.FixtureRequest) -> AsyncIterator[World]:
     async with ApiServer() as server, AsyncExitStack() as stack:
 
         async def client(token: str | None) -> Client:
@@ -73,7 +83,7 @@ async def world(helm: Helm) -> AsyncIterator[World]:
 
         admin = await client(None)
         await admin.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}})
-        manifests = helm.render({**DEPLOYED, "controller": {"enabled": False}, "node": {"undertake": True}})
+        manifests = helm.render({**DEPLOYED, "controller": {"enabled": False}, "node": NODES_OF_DRIVERS[request.param]})
         await install(accounts(manifests), server, admin)
         own = await admin.create(PODS, pod(OWN))
         await admin.create(PODS, pod(OTHER))

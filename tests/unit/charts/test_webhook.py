@@ -422,7 +422,7 @@ def test_an_upgrade_takes_no_trust_away(helm: Helm) -> None:
 
 @pytest.mark.parametrize("given", [{"secretName": "webhook"}, {"caBundle": PEM}], ids=lambda given: next(iter(given)))
 def test_it_makes_its_certificate_or_is_given_one(given: dict[str, str], helm: Helm) -> None:
-    with pytest.raises(Refused, match=r"selfMade goes together with neither .* set selfMade=false"):
+    with pytest.raises(Refused, match=r"selfMade cannot be combined with .* set selfMade=false"):
         helm.render({**DEPLOYED, "webhook": {"certificate": {"selfMade": True, **given}}})
 
 

@@ -231,10 +231,21 @@ def test_a_node_that_is_gone_is_not_waited_for(cluster: Cluster) -> None:
     assert cluster.drain().exit_code == 0
 
 
+@pytest.mark.parametrize(("skipped", "code"), [("node-2", 0), ("node-gone", 4)])
+def test_only_a_node_of_the_cluster_counts_as_skipped_for_a_missing_pod(
+    skipped: str, code: int, cluster: Cluster
+) -> None:
+    cluster.daemon_set(2)
+    cluster.pod("node-1", confirmed=True)
+    cluster.node("node-2")
+    assert cluster.drain("--until-removed", "--skip-node", skipped).exit_code == code
+
+
 def test_nodes_may_be_skipped(cluster: Cluster) -> None:
     cluster.daemon_set(3)
     cluster.pod("node-1", confirmed=True)
     cluster.pod("node-2")
+    cluster.node("node-3")
     cluster.api.put("resourceclaims", claim("lunch", node="node-2"))
     found = cluster.drain("--skip-node", "node-2", "--skip-node", "node-3")
     assert found.exit_code == 0

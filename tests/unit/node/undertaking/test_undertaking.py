@@ -21,6 +21,8 @@ from dra_kit.node.undertaking import remaining
 from dra_kit.node.undertaking.confirmation import PodName
 from dra_kit.sandbox.cluster.kubelet.dra.checkpoint import Checkpoint, ClaimInfo
 from tests.support.api import eventually
+from tests.support.ports import kept_free
+from tests.support.probes import ask
 from tests.unit.node.drivers import Oven, Waiter, driver
 from tests.unit.node.hardware import Baker, Hardware, Heat, kitchen
 from tests.unit.node.role import DRIVER, PLENTY, Node
@@ -317,10 +319,11 @@ POD = PodName("pizza-system", "pizza-node-x")
 
 
 @asynccontextmanager
-async def confirmed(node: Node, *, until_removed: Sequence[dra.ClaimReference] = ()) -> AsyncIterator[None]:
+async def confirmed(node: Node, *, until_removed: Sequence[dra.ClaimReference] = (), **how: Any) -> AsyncIterator[None]:
     """An undertaker as a pod runs it, from the moment when it has released these claims until the block is left."""
     node.api.put("pods", {"metadata": {"name": POD.name, "namespace": POD.namespace}})
-    task = asyncio.create_task(run_undertaker(DRIVER, node.settings(pod_uid="pod-2"), kitchen(), stays=True, pod=POD))
+    settings = node.settings(pod_uid="pod-2", **how)
+    task = asyncio.create_task(run_undertaker(DRIVER, settings, kitchen(), stays=True, pod=POD))
     try:
         await eventually(lambda: task.done() or any(item.connected for item in node.kubelet.plugins(DRIVER)))
         for claim in until_removed:
@@ -359,6 +362,27 @@ async def test_one_that_stays_answers_late_calls_of_the_kubelet(node: Node) -> N
         await node.unprepare(late)
         assert not node.settings().state(DRIVER).exists()
     assert [path for path in node.root.rglob("*") if path.is_socket()] == []
+
+
+@pytest.mark.parametrize("number", ["registered", "part_ready"])
+async def test_one_that_stays_has_the_numbers_that_alerts_read(number: str, node: Node) -> None:
+    wanted = {
+        "registered": f'dra_driver_registered{{driver="{DRIVER}"}} 1.0',
+        "part_ready": f'dra_driver_part_ready{{driver="{DRIVER}",part="kubelet"}} 1.0',
+    }
+    with kept_free() as port:
+
+        def scraped() -> str:
+            try:
+                return ask(port, "/metrics")[1]
+            except OSError:
+                return ""
+
+        async with confirmed(node, probe_address=f"127.0.0.1:{port}"):
+            await eventually(lambda: condition(node)[0] == "True")
+            async with asyncio.timeout(PLENTY):
+                while wanted[number] not in (await asyncio.to_thread(scraped)).splitlines():  # noqa: ASYNC110 - a server is asked
+                    await asyncio.sleep(0.05)
 
 
 async def test_the_condition_says_what_is_left_until_it_is_released(node: Node) -> None:
