@@ -172,17 +172,21 @@ class Client:
             call = replace(call, path=Call.of_collection("create", resource, namespace, query=query).path)
         return await self._object(replace(call, body=_encode(call, body)))
 
-    async def update(self, resource: Resource, body: Mapping[str, Any], *, subresource: str = "") -> dict[str, Any]:
+    async def update(
+        self, resource: Resource, body: Mapping[str, Any], *, dry_run: bool = False, subresource: str = ""
+    ) -> dict[str, Any]:
         """Replace an object (PUT) and return it as stored.
 
         Args:
             resource: of the object.
             body: the whole object; with ``metadata.resourceVersion`` a newer stored one is a Conflict.
+            dry_run: as for :meth:`create`.
             subresource: such as ``status``.
         """
         metadata = body.get("metadata") or {}
         name, namespace = str(metadata.get("name") or ""), str(metadata.get("namespace") or "")
-        call = Call.of_object("update", resource, name, namespace, subresource=subresource)
+        query = {"dryRun": "All" if dry_run else ""}
+        call = Call.of_object("update", resource, name, namespace, subresource=subresource, query=query)
         return await self._object(replace(call, body=_encode(call, body)))
 
     async def patch(
@@ -230,6 +234,7 @@ class Client:
         uid: str | None = None,
         resource_version: str | None = None,
         grace_period_seconds: int | None = None,
+        dry_run: bool = False,
     ) -> None:
         """Delete an object.
 
@@ -240,6 +245,7 @@ class Client:
             uid: another UID is a Conflict.
             resource_version: another resource version is a Conflict.
             grace_period_seconds: a pod's time to end, instead of its own; 0 removes the object at once.
+            dry_run: let the server do everything but delete it.
         """
         call = Call.of_object("delete", resource, name, namespace or "")
         preconditions = {"uid": uid, "resourceVersion": resource_version}
@@ -247,6 +253,8 @@ class Client:
         options: dict[str, Any] = {"preconditions": given} if given else {}
         if grace_period_seconds is not None:
             options["gracePeriodSeconds"] = grace_period_seconds
+        if dry_run:
+            options["dryRun"] = ["All"]  # not in the query, which the API server ignores beside a body
         if options:
             call = replace(call, body=_encode(call, {"apiVersion": "v1", "kind": "DeleteOptions", **options}))
         await self._transport.send(call)

@@ -43,7 +43,7 @@ from dra_kit.node.operation.operation import operation_of
 from dra_kit.node.operation.server import OperationServer
 from dra_kit.node.operation.status import NodeView
 from dra_kit.node.operation.who import PreparedDevices
-from dra_kit.node.parts import KubeletConnection, Operator, Startup
+from dra_kit.node.parts import KubeletRegistration, KubeletService, Operator, Startup, kubelet_parts
 from dra_kit.node.server_facts import ServerFacts
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.slices.advertising import Advertising, advertise
@@ -51,6 +51,7 @@ from dra_kit.node.slices.of_no_node import of_no_node
 from dra_kit.node.slices.scope import NodeScope
 from dra_kit.node.state.store import Store
 from dra_kit.node.steps import Step, reached
+from dra_kit.node.takeover import Takeover
 from dra_kit.node.upkeep.leftovers import Leftovers
 from dra_kit.node.upkeep.mending import Mending
 from dra_kit.node.upkeep.orphans import Orphans
@@ -74,6 +75,8 @@ if TYPE_CHECKING:
 
 logger: logging.Logger = logging.getLogger(__name__)
 DRAIN: Final = 20.0
+_A_MOMENT: Final = 1.0
+"""Seconds until it is said of a call of the author's code that it has not returned."""
 
 
 async def run_node(driver: Driver[Any, Any], settings: NodeSettings) -> int:
@@ -144,7 +147,7 @@ class Agent:
         cdi = SpecStore(settings.cdi_dir, name)
         cdi.require_writable()
         locks = settings.state(name) / "locks"
-        self._advertised = inventory = CurrentInventory()
+        self._advertised = self._inventory = inventory = CurrentInventory()
         self._source = node_source(driver, node)
         self._discovery = discovery = Discovery(self._source, inventory)
         context = NodeContext(
@@ -196,8 +199,15 @@ class Agent:
             self._advertised = CurrentInventory()
             self._advertised.listen(publisher.publish)
         inventory.listen(self._replugging.inventory_changed)
-        kubelet = self._kubelet(boot_id)
-        startup = Startup(driver, context, self._service.unasked, facts, started=started, hardware=hardware)
+        self._takeover = Takeover(
+            self._processes, missing=self._missing, publishable=self._publishable, settle=settings.settle,
+            clock=self._clock,
+        )  # fmt: skip
+        service, kubelet = self._kubelet(boot_id)
+        startup = Startup(
+            driver, context, self._service.unasked, facts,
+            started=started, hardware=hardware, takeover=self._takeover,
+        )  # fmt: skip
         self._mending = Mending(
             (settings.cdi_dir, metadata_dir), self._store, files, node_locks.claims,
             boot_id=boot_id, every=settings.mending_interval,
@@ -206,7 +216,9 @@ class Agent:
             name, self._client, self._store, self._service.unasked,
             checkpoint=checkpoint, after=settings.orphan_after, clock=self._clock,
         )  # fmt: skip
-        self._add_parts(Operator(credentials, name, node, publisher, self._calm), kubelet, startup, status)
+        self._kubelet_part = kubelet
+        kopf = Operator(credentials, name, node, publisher, self._calm)
+        self._add_parts(service, kubelet, startup, status, kopf=kopf)
         if self._undertaking is not None:
             self._advertised.replace(Inventory(pools=[]), {})
             if not self._undertaking.has_code:
@@ -219,31 +231,60 @@ class Agent:
             )  # fmt: skip
             self.supervisor.add(end, after=startup)
 
-    def _add_parts(self, kopf: Operator, kubelet: KubeletConnection, startup: Startup, status: StatusWriter) -> None:
+    def _add_parts(
+        self,
+        service: KubeletService,
+        kubelet: KubeletRegistration,
+        startup: Startup,
+        status: StatusWriter,
+        *,
+        kopf: Operator,
+    ) -> None:
         self._add_probes()
         self.supervisor.add(self._operation(kubelet, kopf))
         self.supervisor.add(status)  # stopped after the kubelet's last call
-        self.supervisor.add(kubelet, stops_first=True)  # nothing else, kopf least of all, eats the kubelet's drain
-        self.supervisor.add(self._watchdog, after=kubelet)
-        self.supervisor.add(self._events.recorder, after=kubelet)
-        self.supervisor.add(startup, after=kubelet)
-        self.supervisor.add(self._replugging, after=startup)
-        self.supervisor.add(self._leftovers, after=startup)
-        self.supervisor.add(self._mending, after=startup)
+        # nothing else, kopf least of all, eats the kubelet's drain
+        self.supervisor.add(service, stops_first=True)
+        self.supervisor.add(kubelet, after=service, stops_first=True, waits_for=kubelet.waits_for)
+        self.supervisor.add(self._watchdog, after=service)
+        self.supervisor.add(self._events.recorder, after=service)
+        self.supervisor.add(startup, after=service, waits_for=self._calls_under_way)
+        # beside an older process all upkeep is that one's until this one has taken over
+        serving = (startup, kubelet)
+        self.supervisor.add(self._replugging, after=serving)
+        self.supervisor.add(self._leftovers, after=serving)
+        self.supervisor.add(self._mending, after=serving)
         if self._driver.effects:
-            self.supervisor.add(self._reapplying, after=startup)
-            self.supervisor.add(self._unrecorded, after=startup)
-        self.supervisor.add(self.orphans, after=startup)
+            self.supervisor.add(self._reapplying, after=serving)
+            self.supervisor.add(self._unrecorded, after=serving)
+        self.supervisor.add(self.orphans, after=serving)
         if self._undertaking is None:
-            self.supervisor.add(self._discovery, after=startup)
+            self.supervisor.add(self._discovery, after=startup, waits_for=self._discover_problem)
         elif self._undertaking.has_code:
             self.supervisor.add(self._undertaking.devices(self._discovery), after=startup)
-        for part in (self._health, self._policy):
-            if part is not None:
-                self.supervisor.add(part, after=startup)
-        self.supervisor.add(self._publisher, after=kubelet)
+        if self._health is not None:
+            self.supervisor.add(self._health, after=serving)
+        if self._policy is not None:
+            self.supervisor.add(self._policy, after=startup, waits_for=self._calls_under_way)
+        self.supervisor.add(self._publisher, after=kubelet, waits_for=lambda: self._publisher.last_error)
         if self._undertaking is None:
             self.supervisor.add(kopf, after=self._publisher)
+
+    def _missing(self) -> list[str]:
+        """Return what this process needs before it can serve the kubelet, a line each."""
+        return parts_not_ready(self.supervisor, self.supervisor.before(self._kubelet_part))
+
+    async def _publishable(self) -> None:
+        if self._undertaking is None:  # else there is nothing to publish, and claims are released without it
+            await self._publisher.try_out()
+
+    def _calls_under_way(self) -> str:
+        return "; ".join(HangingCalls(self._loop, _A_MOMENT)())
+
+    def _discover_problem(self) -> str:
+        if self._inventory.problem:
+            return f"discover fails: {self._inventory.problem}"
+        return "; ".join(self._discovery.hanging(_A_MOMENT))
 
     def _effects(self, facts: ServerFacts, locks: NodeLocks, boot_id: str) -> tuple[Hardware, EffectEngine, Holding]:
         wired = wire_effects(
@@ -277,7 +318,7 @@ class Agent:
         )
         self.supervisor.add(self._probes)  # stopped last: also what stops is alive
 
-    def _kubelet(self, boot_id: str) -> KubeletConnection:
+    def _kubelet(self, boot_id: str) -> tuple[KubeletService, KubeletRegistration]:
         name, service = self._driver.name, self._service
         calls: NodeService = service
         if self._undertaking is not None:
@@ -285,9 +326,9 @@ class Agent:
             calls = self._undertaking.calls(service, self._store, name, boot_id, is_in_force=in_force, title=title)
         self._calls = MeasuredService(calls)
         streams = None if self._health is None else self._health.streams
-        return KubeletConnection.of(name, self._settings, service, calls=self._calls, health=streams)
+        return kubelet_parts(name, self._settings, service, self._takeover, calls=self._calls, health=streams)
 
-    def _operation(self, kubelet: KubeletConnection, kopf: Operator) -> OperationServer:
+    def _operation(self, kubelet: KubeletRegistration, kopf: Operator) -> OperationServer:
         settings, store = self._settings, self._store
         view = NodeView(
             prepared=PreparedDevices(self._driver.name, settings.node_name, store, settings.kubelet_dir),
@@ -296,7 +337,8 @@ class Agent:
             publisher=self._publisher,
             inventory=self._advertised,
             client=self._client,
-            registration=kubelet.verdict,
+            kubelet=kubelet,
+            pod_uid=settings.pod_uid or "",
             health=None if self._health is None else self._health.shown,
             supervisor=self.supervisor,
             failures=self._failures,
@@ -304,6 +346,7 @@ class Agent:
         return operation_of(
             view, settings,
             calls=self._calls, watchdog=self._watchdog, kopf_restarts=kopf.restarts, metrics=self._metrics,
+            serving=self._takeover.done,
         )  # fmt: skip
 
     async def run(self) -> int:

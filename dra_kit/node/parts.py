@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +21,7 @@ from dra_kit.node.hardware import Hardware
 from dra_kit.node.server_facts import ServerFacts
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.steps import Step, reached
+from dra_kit.node.takeover import Takeover
 from dra_kit.plugin.registration import RegistrationServer, RegistrationStatus
 from dra_kit.plugin.server import PluginServer
 from dra_kit.plugin.service import NodeService
@@ -41,89 +43,152 @@ RESUME_AGAIN: Final = 2.0
 """Seconds until what the last process left half done is looked for again, when the state could not be read."""
 
 
-class KubeletConnection:
-    """Both sockets: the service first, then the registration that points to it; stopped in reverse.
+class KubeletService:
+    """The service socket, on which the kubelet's calls are answered.
 
     Args:
-        plugin: the service.
-        registration: points to it.
+        server: answers them.
         service: does what the kubelet asks for.
         drain: seconds that calls of the kubelet may take to end when the process stops.
     """
 
-    name = "kubelet"
+    name = "service"
 
-    def __init__(
-        self, plugin: PluginServer, registration: RegistrationServer, service: ClaimService, drain: float
-    ) -> None:
-        self._drain = drain
-        self._plugin = plugin
-        self._registration = registration
+    def __init__(self, server: PluginServer, service: ClaimService, drain: float) -> None:
+        self._server = server
         self._service = service
-
-    @classmethod
-    def of(
-        cls,
-        driver: str,
-        settings: NodeSettings,
-        service: ClaimService,
-        *,
-        calls: NodeService,
-        health: HealthStreams | None,
-    ) -> KubeletConnection:
-        """Return the sockets of a driver on this node.
-
-        Args:
-            driver: its name.
-            settings: say where they are.
-            service: does what the kubelet asks for.
-            calls: answers the kubelet, and passes on to ``service``.
-            health: of its devices; None where it tells none.
-        """
-        kubelet_dir, pod_uid = settings.kubelet_dir, settings.pod_uid
-        endpoint = plugin_socket(kubelet_dir, driver, pod_uid)
-        plugin = PluginServer(calls, endpoint, versions=settings.dra_versions, health=health)
-        registration = RegistrationServer(
-            driver,
-            endpoint=endpoint,
-            supported_versions=plugin.supported_versions,
-            socket=registration_socket(kubelet_dir, driver, pod_uid),
-        )
-        return cls(plugin, registration, service, settings.drain)
-
-    def verdict(self) -> RegistrationStatus | None:
-        """Return the kubelet's last word on the registration; None before the first."""
-        return self._registration.status
+        self._drain = drain
 
     async def run(self, ready: asyncio.Event) -> None:
-        """See :class:`dra_kit.process.supervisor.Part`; ready when the kubelet can find the driver."""
-        await self._plugin.start(bound=partial(reached, Step.SERVICE_BOUND))
+        """See :class:`dra_kit.process.supervisor.Part`; ready when calls are answered."""
+        await self._server.start(bound=partial(reached, Step.SERVICE_BOUND))
         reached(Step.SERVING)
+        ready.set()
         try:
-            self._registration.start(bound=partial(reached, Step.REGISTRATION_BOUND))
-            reached(Step.REGISTERED)
-            ready.set()
-            await asyncio.sleep(KUBELET_WAIT)
-            if self._registration.status is None:
-                logger.warning(
-                    "no kubelet has registered the driver",
-                    extra={
-                        "waited": KUBELET_WAIT,
-                        "remedy": "is --kubelet-dir the kubelet's root directory? nothing watches its plugins_registry",
-                    },
-                )
             await asyncio.Event().wait()
         finally:
-            reached(Step.DRAINING)
-            await asyncio.to_thread(self._registration.stop, 0.5)
-            reached(Step.UNREGISTERED)
-            await self._plugin.stop(self._drain)
+            await self._server.stop(self._drain)
             await self._service.drain(self._drain)
             reached(Step.DRAINED)
 
 
+class KubeletRegistration:
+    """The registration socket, which leads the kubelet to the service socket.
+
+    Args:
+        server: answers the kubelet's questions there.
+        takeover: says when it is this process's turn.
+    """
+
+    name = "kubelet"
+
+    def __init__(self, server: RegistrationServer, takeover: Takeover) -> None:
+        self._server = server
+        self._takeover = takeover
+
+    @property
+    def status(self) -> RegistrationStatus | None:
+        """The kubelet's last verdict on the registration; None before the first."""
+        return self._server.status
+
+    @property
+    def status_at(self) -> datetime | None:
+        """When that came; None before the first."""
+        return self._server.status_at
+
+    @property
+    def is_deferred(self) -> bool:
+        """Whether this process has not registered yet, because an older one serves; from any thread."""
+        return bool(self._takeover.waits_for)
+
+    def waits_for(self) -> str:
+        """Return what it waits for, in words; from any thread."""
+        status = self._server.status
+        if status is not None and not status.registered:
+            return f"the kubelet refuses the driver: {status.error}"
+        return self._takeover.waits_for
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """See :class:`dra_kit.process.supervisor.Part`.
+
+        Ready when the kubelet can find the driver, and beside an older process when it has registered this one.
+        """
+        try:
+            preceded = await self._takeover.turn()
+            self._server.start(bound=partial(reached, Step.REGISTRATION_BOUND))
+            reached(Step.REGISTERED)
+            warning = asyncio.get_running_loop().call_later(KUBELET_WAIT, self._look_for_kubelet)
+            try:
+                if preceded:
+                    await self._takeover.confirmed(self._is_registered)
+                self._takeover.done.set()
+                ready.set()
+                await asyncio.Event().wait()
+            finally:
+                warning.cancel()
+        finally:
+            reached(Step.DRAINING)
+            self._takeover.ends()
+            await asyncio.to_thread(self._server.stop, 0.5)
+            reached(Step.UNREGISTERED)
+
+    def _is_registered(self) -> bool:
+        return self.status is not None and self.status.registered
+
+    def _look_for_kubelet(self) -> None:
+        if self._server.status is None:
+            logger.warning(
+                "no kubelet has registered the driver",
+                extra={
+                    "waited": KUBELET_WAIT,
+                    "remedy": "is --kubelet-dir the kubelet's root directory? nothing watches its plugins_registry",
+                },
+            )
+
+
+def kubelet_parts(
+    driver: str,
+    settings: NodeSettings,
+    service: ClaimService,
+    takeover: Takeover,
+    *,
+    calls: NodeService,
+    health: HealthStreams | None,
+) -> tuple[KubeletService, KubeletRegistration]:
+    """Return both sockets of a driver on this node.
+
+    Args:
+        driver: its name.
+        settings: say where they are.
+        service: does what the kubelet asks for.
+        takeover: says when to register.
+        calls: answers the kubelet, and passes on to ``service``.
+        health: of its devices; None where the driver reports none.
+    """
+    kubelet_dir, pod_uid = settings.kubelet_dir, settings.pod_uid
+    endpoint = plugin_socket(kubelet_dir, driver, pod_uid)
+    plugin = PluginServer(calls, endpoint, versions=settings.dra_versions, health=health)
+    registration = RegistrationServer(
+        driver,
+        endpoint=endpoint,
+        supported_versions=plugin.supported_versions,
+        socket=registration_socket(kubelet_dir, driver, pod_uid),
+    )
+    return KubeletService(plugin, service, settings.drain), KubeletRegistration(registration, takeover)
+
+
 class Startup:
-    """The author's hardware, the startup of provider and preparer, and what the last process left half done."""
+    """The author's hardware, the startup of provider and preparer, and what the last process left half done.
+
+    Args:
+        driver: the author's.
+        context: of its code.
+        unasked: finishes what the last process left.
+        facts: knows the Node.
+        started: set when the author's code may be called.
+        hardware: made first.
+        takeover: beside an older process nothing is finished before this one takes over.
+    """
 
     name = "startup"
 
@@ -136,7 +201,9 @@ class Startup:
         *,
         started: asyncio.Event,
         hardware: Hardware,
+        takeover: Takeover,
     ) -> None:
+        self._takeover = takeover
         self._driver = driver
         self._context = context
         self._unasked = unasked
@@ -159,6 +226,7 @@ class Startup:
         await _abandonable(call(self._driver.preparer.startup, self._context))
         self._started.set()
         ready.set()
+        await self._takeover.done.wait()
         await self._resume()
         reached(Step.RESUMED)
         await asyncio.Event().wait()

@@ -30,6 +30,8 @@ class NodeSettings(Struct, frozen=True):
         effects_interval: seconds between two looks whether effects still hold.
         leftovers_interval: seconds between two looks for other processes of the driver that have ended.
         mending_interval: seconds between two looks for files of claims that somebody has removed or changed.
+        settle: seconds that this process must have been able to serve before it takes over from an older one, where
+            another one took over from that and has ended; see :class:`dra_kit.node.takeover.Takeover`.
         probe_address: where liveness and readiness are reported, ``host:port`` or ``:port``; empty: nowhere.
         hang_timeout: seconds after which a call of the author's code that has not returned fails the liveness.
         child_environment: variables for the programs of ``ChildProcess`` effects, beside their own.
@@ -52,6 +54,7 @@ class NodeSettings(Struct, frozen=True):
     effects_interval: float = 30.0
     leftovers_interval: float = 2.0
     mending_interval: float = 5.0
+    settle: float = 60.0
     probe_address: str = ""
     hang_timeout: float = 600.0
     child_environment: Mapping[str, str] = field(default_factory=dict)

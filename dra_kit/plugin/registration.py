@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 
 import grpc
@@ -42,6 +43,9 @@ class RegistrationServer:
         supported_versions: what the service socket serves, newest first.
         socket: path of the registration socket, as ``registration_socket`` gives it.
         on_status: called with every verdict of the kubelet, in order, in a thread of its own.
+
+    Attributes:
+        status_at: when the last verdict came; None before the first.
     """
 
     def __init__(
@@ -60,11 +64,12 @@ class RegistrationServer:
         self._socket = SocketFile(socket)
         self._on_status = on_status
         self._status: RegistrationStatus | None = None
+        self.status_at: datetime | None = None
         self._running: _Running | None = None
 
     @property
     def status(self) -> RegistrationStatus | None:
-        """The kubelet's last verdict; None before the first. A kubelet that restarts comes again."""
+        """The kubelet's last verdict; None before the first and after the end. A kubelet that restarts comes again."""
         return self._status
 
     def start(self, *, bound: Callable[[], None] = lambda: None) -> None:
@@ -92,10 +97,11 @@ class RegistrationServer:
             self._socket.remove()
             running.server.stop(grace).wait()
             running.calls.shutdown()
+            self._status = None
             running.verdicts.shutdown(wait=False)  # a callback may be waiting for the caller of this
 
     def _verdict(self, status: RegistrationStatus) -> None:
-        self._status = status
+        self._status, self.status_at = status, datetime.now(UTC)
         running = self._running
         if self._on_status is not None and running is not None:
             running.verdicts.submit(_report, self._on_status, status)

@@ -86,7 +86,7 @@ def operation_socket(kubelet_dir: Path, driver: str, pod_uid: str | None) -> Pat
 
 
 def operation_link(kubelet_dir: Path, driver: str) -> Path:
-    """Return the link to the operation socket of whichever instance serves: ``plugins/<driver>/ops.sock``."""
+    """Return the link to the operation socket of the instance that the kubelet calls: ``plugins/<driver>/ops.sock``."""
     return _service_directory(kubelet_dir, driver) / "ops.sock"
 
 
@@ -98,6 +98,12 @@ def unpublished_link(socket: Path) -> Path:
 def operation_links(kubelet_dir: Path) -> list[Path]:
     """Return the links of all drivers of a node that have one."""
     return sorted((kubelet_dir / "plugins").glob("*/ops.sock"))
+
+
+def operation_sockets(kubelet_dir: Path, driver: str) -> list[Path]:
+    """Return the operation sockets of all instances of a driver, without those that dead ones left behind."""
+    found = _listed(_service_directory(kubelet_dir, driver), _OPERATIONS)
+    return [path for path in found if answers(path) is not False]
 
 
 def unpublished(path: Path) -> Path:

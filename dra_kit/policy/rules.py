@@ -48,7 +48,6 @@ from dra_kit.policy.shapes import (
 )
 
 _EXACT: Final = 2**53
-_BEYOND: Final = "9223372036854775808.0"
 """2 to the power of 63: integers from there on are doubles in what the API server shows to CEL."""
 
 
@@ -253,21 +252,16 @@ def _size(value: str, least: int | None, most: int | None) -> Iterator[Term]:
 def _integer(bounds: Bounds, value: str) -> Term:
     low = _most([bounds.ge, None if bounds.gt is None else bounds.gt + 1], max)
     high = _most([bounds.le, None if bounds.lt is None else bounds.lt - 1], min)
-    small = (low is None or low <= INT_MAX) and (high is None or high >= INT_MIN)
-    beyond = []
-    if high is None or high > INT_MAX:
-        beyond.append(Term(f"{value} >= {_BEYOND}"))
-    if low is None or low < INT_MIN:
-        beyond.append(Term(f"{value} <= -{_BEYOND}"))
-    whole = [of_type(value, "int")] if small else []
-    large = [all_of(of_type(value, "double"), any_of(*beyond))] if beyond else []
+    if (low is not None and low > INT_MAX) or (high is not None and high < INT_MIN):
+        return FALSE  # a larger number is a double, to the API server and to the node
     if max(abs(low or 0), abs(high or 0)) > _EXACT:  # doubles do not tell strict limits from their neighbours
+        low = low if low is not None and low > INT_MIN else None
+        high = high if high is not None and high < INT_MAX else None
         bounds = Bounds(ge=low, le=high, multiple_of=bounds.multiple_of)
     limits = list(_limits(value, bounds, number))
     if bounds.multiple_of is not None:
-        multiple = Term(f"{value} % {bounds.multiple_of} == 0")
-        limits.append(any_of(not_of_type(value, "int"), multiple) if beyond else multiple)
-    return all_of(any_of(*whole, *large), *limits)
+        limits.append(Term(f"{value} % {bounds.multiple_of} == 0"))
+    return all_of(of_type(value, "int"), *limits)
 
 
 def _most(limits: Iterable[int | float | None], of: Callable[[Iterable[float]], float]) -> float | None:

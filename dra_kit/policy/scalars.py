@@ -60,9 +60,7 @@ def _integer(schema: Schema) -> tuple[Shape, list[str]]:
     bounds = {name: schema[name] for name in _given(schema, _BOUNDS)}
     multiple = schema.get("multiple_of")
     if multiple is None or 0 < multiple < 2**63:
-        closed = multiple is None or ({"ge", "gt"} & set(bounds) and {"le", "lt"} & set(bounds))
-        notes = [] if closed else [f"whether an integer beyond 64 bits is a multiple of {multiple}"]
-        return Integer(Bounds(**bounds, multiple_of=multiple)), notes
+        return Integer(Bounds(**bounds, multiple_of=multiple)), []
     return Integer(Bounds(**bounds)), [f"that it is a multiple of {multiple}"]
 
 

@@ -39,7 +39,7 @@ class Bounds(Struct, frozen=True):
 
 
 class Integer(Struct, frozen=True):
-    """A number without a fraction, however large."""
+    """A number without a fraction, of 64 bits."""
 
     bounds: Bounds = Bounds()
 

@@ -13,7 +13,6 @@ from dra_kit.policy.objects import PolicyObjects
 _WIDTH: Final = 118
 _ALWAYS: Final = (
     "keys that stand twice in one object",
-    "whether a number beyond 64 bits is written as an integer",
     "a rule that costs more than the API server spends on one object (failurePolicy: Ignore)",
 )
 

@@ -14,7 +14,7 @@ import asyncio
 import concurrent.futures
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -148,13 +148,21 @@ class Probes:
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE})
 
 
-def parts_not_ready(supervisor: Supervisor) -> list[str]:
-    """Return a line for each part that is not ready, and one while the process stops; may be called from any thread."""
+def parts_not_ready(supervisor: Supervisor, names: Container[str] | None = None) -> list[str]:
+    """Return a line for each part that is not ready, and one while the process stops; may be called from any thread.
+
+    Parts that have not started because another is not ready have no line of their own.
+
+    Args:
+        supervisor: runs the parts.
+        names: of the parts that count; None for all.
+    """
     lines = ["the process is stopping"] if supervisor.stopping.is_set() else []
     for name, status in supervisor.status().items():
-        if status.state is not State.READY:
-            why = f": {status.error}" if status.error else ""
-            lines.append(f"{name} is {status.state}{why}")
+        if status.state is State.READY or status.after or (names is not None and name not in names):
+            continue
+        why = status.waits_for or status.error
+        lines.append(f"{name} is {status.state}{f': {why}' if why else ''}")
     return lines
 
 

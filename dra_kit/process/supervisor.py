@@ -14,7 +14,7 @@ import asyncio
 import logging
 import signal
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import Final, Protocol
@@ -60,18 +60,23 @@ class PartStatus(Struct, frozen=True):
         state: where it stands.
         restarts: how often it was started again.
         error: the text of the error that ended it last, empty when it never failed.
+        waits_for: what it waits for, in words; empty when that is not known, or it does not wait.
+        after: parts that it starts after and that are not ready.
     """
 
     state: State
     restarts: int = 0
     error: str = ""
+    waits_for: str = ""
+    after: tuple[str, ...] = ()
 
 
 class _Entry(Struct):
     part: Part
-    after: _Entry | None
+    after: Sequence[_Entry]
     restart: Sequence[float]
     stops_first: bool
+    waits_for: Callable[[], str]
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     ended: State | None = None
     restarts: int = 0
@@ -79,8 +84,15 @@ class _Entry(Struct):
 
     @property
     def status(self) -> PartStatus:
-        running = State.READY if self.ready.is_set() else State.WAITING
-        return PartStatus(self.ended or running, self.restarts, self.error)
+        state = self.ended or (State.READY if self.ready.is_set() else State.WAITING)
+        if state is not State.WAITING:
+            return PartStatus(state, self.restarts, self.error)
+        after = tuple(entry.part.name for entry in self.after if not entry.ready.is_set())
+        return PartStatus(state, self.restarts, self.error, "" if after else self.waits_for(), after)
+
+    def starts_after(self, part: Part) -> bool:
+        """Return whether this is the part, or starts only when that is ready."""
+        return self.part is part or any(entry.starts_after(part) for entry in self.after)
 
 
 class Supervisor:
@@ -102,28 +114,40 @@ class Supervisor:
         self._exit_code = 0
 
     def add(
-        self, part: Part, *, after: Part | None = None, restart: Sequence[float] = (), stops_first: bool = False
+        self,
+        part: Part,
+        *,
+        after: Part | Sequence[Part] = (),
+        restart: Sequence[float] = (),
+        stops_first: bool = False,
+        waits_for: Callable[[], str] = str,
     ) -> None:
         """Add a part; parts start in the order they were added, before :meth:`run`.
 
         Args:
             part: what to run.
-            after: a part added earlier that must be ready before this one starts; without it, it starts at once.
+            after: parts added earlier that must be ready before this one starts; without them, it starts at once.
             restart: seconds to wait before the first, second ... restart, the last one repeated; empty means that the
                 process ends when the part does.
             stops_first: it is stopped, and drains, before the parts without this, also before those added later.
+            waits_for: returns what the part waits for while it is not ready; from any thread.
 
         Raises:
-            InternalError: the name is taken, or ``after`` was not added.
+            InternalError: the name is taken, or a part of ``after`` was not added.
         """
         if part.name in self._entries:
             raise InternalError(f"part {part.name!r} is added twice: give each part its own name")
-        former = None
-        if after is not None:
-            former = self._entries.get(after.name)
-            if former is None or former.part is not after:
-                raise InternalError(f"part {part.name!r} waits for {after.name!r}, which was not added before it")
-        self._entries[part.name] = _Entry(part, former, tuple(restart), stops_first)
+        former = []
+        for other in after if isinstance(after, Sequence) else (after,):
+            entry = self._entries.get(other.name)
+            if entry is None or entry.part is not other:
+                raise InternalError(f"part {part.name!r} waits for {other.name!r}, which was not added before it")
+            former.append(entry)
+        self._entries[part.name] = _Entry(part, former, tuple(restart), stops_first, waits_for)
+
+    def before(self, part: Part) -> frozenset[str]:
+        """Return the names of the parts that do not wait for this one."""
+        return frozenset(name for name, entry in self._entries.items() if not entry.starts_after(part))
 
     def status(self) -> Mapping[str, PartStatus]:
         """Return the status of each part, in starting order; may be called from any thread."""
@@ -168,8 +192,8 @@ class Supervisor:
         return self._exit_code
 
     async def _supervise(self, entry: _Entry) -> None:
-        if entry.after is not None:
-            await entry.after.ready.wait()
+        for former in entry.after:
+            await former.ready.wait()
         loop = asyncio.get_running_loop()
         attempt = 0
         while True:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -15,6 +17,7 @@ from dra_kit.author.devices.inventory import Inventory, publish_the_same
 from dra_kit.errors import ConfigurationError, Conflict, DraKitError, Invalid, KubeError, NotFound
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import RESOURCE_SLICES
+from dra_kit.kube.versions import ServerFeatures
 from dra_kit.publishing.counting import counted_slice, not_counted, stores_counters, without_counted
 from dra_kit.publishing.log_messages import NOT_PUBLISHED
 from dra_kit.publishing.pace import Brake, happens, pause
@@ -36,6 +39,7 @@ CHECK_EVERY: Final = 600.0
 """Seconds between two looks when nothing happens."""
 REPORT_AGAIN: Final = 60.0
 """Seconds until the same error is reported again."""
+_BAD_REQUEST: Final = 400
 
 
 class Publisher:
@@ -169,15 +173,9 @@ class Publisher:
         existing = [_parsed(item) for item in listed.items]
         lost = self._look_for_losses(existing)
         edited = self._look_for_edits(existing)
-        pools, refused = await self._scope.publishable(tuple(map(self._scope.desired, self._wanted.pools)))
-        desired = Desired(driver=self._scope.driver, owner=await self._scope.owner(), pools=pools)
         features = await self._scope.features()
         try:
-            steps = plan(desired, existing, features=features, accepted=self._accepted)
-            counted = counted_slice(steps)
-            if counted is not None and not await stores_counters(self._client, counted):
-                refused = refused or not_counted(desired, features)
-                steps = plan(without_counted(desired), existing, features=features, accepted=self._accepted)
+            steps, refused = await self._planned(self._wanted, existing, features)
             if not lost:  # else it counts already
                 self._count_undone(edited, steps)
             await self._execute(steps)
@@ -195,6 +193,47 @@ class Publisher:
         if refused is not None:
             raise refused
         return bool(steps)
+
+    async def try_out(self) -> None:
+        """Have the API server check all that a publication would write, and store nothing.
+
+        Raises:
+            KubeError: the API server would refuse it, or does not answer.
+            ConfigurationError: the inventory, or a part of it, cannot be published on this server.
+        """
+        if self._wanted is None:
+            return
+        listed = await self._client.list(RESOURCE_SLICES, field_selector=self._scope.field_selector)
+        existing = [_parsed(item) for item in listed.items]
+        steps, refused = await self._planned(self._wanted, existing, await self._scope.features())
+        writes: list[Callable[[], Awaitable[object]]] = [
+            *(partial(_try_delete, self._client, item) for item in steps.deletes),
+            *(partial(self._client.update, RESOURCE_SLICES, item.to_json(), dry_run=True) for item in steps.updates),
+            *(partial(self._client.create, RESOURCE_SLICES, item.to_json(), dry_run=True) for item in steps.creates),
+        ]
+        for write in writes:
+            try:
+                await write()
+            except Invalid as error:
+                # a webhook that has side effects refuses all dry runs with 400; an object that is wrong has 422
+                if error.status != _BAD_REQUEST:
+                    self._scope.forget()  # it may be another API server by now
+                    raise
+        if refused is not None:
+            raise refused
+
+    async def _planned(
+        self, wanted: Inventory[Device], existing: Sequence[v1.ResourceSlice], features: ServerFeatures
+    ) -> tuple[Plan, ConfigurationError | None]:
+        """Return what is to be written, and why that is not all of what is wanted."""
+        pools, refused = await self._scope.publishable(tuple(map(self._scope.desired, wanted.pools)))
+        desired = Desired(driver=self._scope.driver, owner=await self._scope.owner(), pools=pools)
+        steps = plan(desired, existing, features=features, accepted=self._accepted)
+        counted = counted_slice(steps)
+        if counted is not None and not await stores_counters(self._client, counted):
+            refused = refused or not_counted(desired, features)
+            steps = plan(without_counted(desired), existing, features=features, accepted=self._accepted)
+        return steps, refused
 
     def _look_for_losses(self, existing: Sequence[v1.ResourceSlice]) -> bool:
         """Return slices that somebody else deleted, if any: the Node that owned them may be another one by now.
@@ -276,6 +315,14 @@ class Publisher:
                     "the API server dropped a field, probably because its feature gate is off",
                     extra={"slice": stored.metadata.name, "field": field.path, "feature_gate": field.feature_gate},
                 )
+
+
+async def _try_delete(client: Client, item: v1.ResourceSlice) -> None:
+    metadata = item.metadata
+    with suppress(NotFound):  # gone already, as it should be
+        await client.delete(
+            RESOURCE_SLICES, metadata.name, uid=metadata.uid, resource_version=metadata.resource_version, dry_run=True
+        )
 
 
 def _generations(existing: Sequence[v1.ResourceSlice], steps: Plan) -> Mapping[str, int]:

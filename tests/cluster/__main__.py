@@ -2,7 +2,7 @@
 
     python -m tests.cluster [--workers N] [ARGUMENT OF PYTEST …]
 
-Tests that stop the kubelet or the API server (marker ``alone``) run after the others, one after the other. The exit
+Tests that need the cluster to themselves (marker ``alone``) run after the others, one after the other. The exit
 code is that of pytest; 0 where some tests passed and none failed, or where all were skipped.
 """
 

@@ -21,11 +21,12 @@ OLDEST = "1.34"
 
 KITCHEN = {
     "test_check.py", "test_config_policy.py", "test_controller.py", "test_one_command.py", "test_stories.py",
-    "test_webhook.py",
+    "test_upgrade_command.py", "test_webhook.py",
 }  # fmt: skip
 """Modules whose tests are about the driver kitchen.pizza.example: they run one after the other."""
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "tests/cluster/" in item.path.as_posix():

@@ -2,7 +2,8 @@
 
 ``BAKERY`` names the directory; ``BAKERY_STYLE`` how much of the framework the driver uses. Files in the directory let
 calls wait and fail: ``gates/NAME.open`` lets those go on that wait at a gate, ``gates/CLAIM.closed`` holds up the
-release of a claim until ``gates/CLAIM.open`` is there, and ``failures/CLAIM`` has as many lines as its prepares fail.
+release of a claim until ``gates/CLAIM.open`` is there, ``gates/discover.closed`` the first inventory of a process that
+starts, and ``failures/CLAIM`` has as many lines as its prepares fail.
 """
 
 from __future__ import annotations
@@ -127,6 +128,8 @@ class Pantry(dra.DeviceProvider[Pan]):
 
     def discover(self) -> Iterator[dra.Inventory[Pan]]:
         seen = ""
+        while (GATES / "discover.closed").exists() and not self._context.stopping:
+            time.sleep(0.01)
         while not self._context.stopping:
             self._tell()
             text = (ROOT / "menu.json").read_text()

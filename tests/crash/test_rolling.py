@@ -87,6 +87,32 @@ async def test_the_new_process_does_not_come_up(counted: Callable[[Counts], None
         await _end(made, counted)
 
 
+@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "stopped"])
+async def test_the_old_process_is_killed_while_the_new_one_cannot_serve(
+    counted: Callable[[Counts], None], signal_number: signal.Signals
+) -> None:
+    async with world() as made:
+        old = await made.start()
+        former = made.kubelet.plugin("dra.bakery")
+        claim = made.allocate(["pan-0"], coating="teflon")
+        await made.prepare(claim)
+        made.new_pod()
+        made.hold_up_discovery(closed=True)
+        new = await made.start(waits=True)
+        await _come_and_go(made)
+        assert made.kubelet.plugins("dra.bakery") == (former,)
+        if signal_number == signal.SIGTERM:
+            await made.stop(old)
+        else:
+            old.send(signal_number)
+        await made.unprepare(claim)
+        assert new.alive
+        made.hold_up_discovery(closed=False)
+        await _come_and_go(made)
+        await check(made)
+        await _end(made, counted)
+
+
 async def _come_and_go(world: World) -> None:
     claims = [world.allocate([f"pan-{number}"]) for number in (3, 4, 5)]
 

@@ -176,6 +176,14 @@ class World:
         """Hardware is reset behind the driver's back."""
         (self.bakery / "hardware" / f"{switch}.json").unlink(missing_ok=True)
 
+    def hold_up_discovery(self, *, closed: bool) -> None:
+        """Whether processes that start from now on find no pans, and those that wait for them find none yet."""
+        gate = self.bakery / "gates" / "discover.closed"
+        if closed:
+            gate.touch()
+        else:
+            gate.unlink()
+
     def open_gate(self, name: str) -> None:
         (self.bakery / "gates" / f"{name}.open").touch()
 
@@ -189,8 +197,13 @@ class World:
         """What is started from now on is of a new pod: its sockets have other names."""
         self._pod_uid = f"pod-{next(self._pod)}"
 
-    async def start(self, crash: Crash | None = None) -> NodeProcess:
-        """One more process, which the kubelet calls from now on, unless it ends before."""
+    async def start(self, crash: Crash | None = None, *, waits: bool = False) -> NodeProcess:
+        """One more process, which the kubelet calls from now on, unless it ends before.
+
+        Args:
+            crash: where it kills itself.
+            waits: it waits for an older one instead.
+        """
         number = self.counts.starts
         self.counts.starts += 1
         process = NodeProcess(
@@ -212,7 +225,10 @@ class World:
         def called() -> bool:
             return any(client.connected for client in self.kubelet.plugins(DRIVER) if client not in before)
 
-        await eventually(lambda: called() or not process.alive, PATIENCE)
+        def started() -> bool:
+            return "registration is deferred" in process.log() if waits else called()
+
+        await eventually(lambda: started() or not process.alive, PATIENCE)
         return process
 
     def _command(self) -> list[str]:

@@ -235,15 +235,18 @@ class Api:
                 wanted = body["metadata"].get("resourceVersion")
                 if wanted is not None and wanted != stored["metadata"]["resourceVersion"]:
                     return _status(409, f"{key[0]} {key[2]!r} was changed")
+                if "dryRun" in http.query:
+                    return web.json_response(drop_disabled_fields(body, stored, self.gates))
                 return web.json_response(await self._put(key[0], body))
             case "PATCH":
                 return await self._patch(key, await http.json(), subresource)
             case "DELETE":
-                given = (await http.json()).get("preconditions", {}) if http.can_read_body else {}
+                options = await http.json() if http.can_read_body else {}
                 metadata = stored["metadata"]
-                if any(metadata[name] != value for name, value in given.items()):
+                if any(metadata[name] != value for name, value in options.get("preconditions", {}).items()):
                     return _status(409, f"{key[0]} {key[2]!r} is another one")
-                await self._delete(key)
+                if not options.get("dryRun"):
+                    await self._delete(key)
                 return web.json_response({"kind": "Status", "status": "Success"})
         return _status(405, f"{http.method} is not allowed")
 

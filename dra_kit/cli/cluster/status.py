@@ -28,7 +28,8 @@ def command(ctx: click.Context, driver: str | None, kubelet_dir: Path, output: s
     """Tell how the drivers of this node are: run it on the node as root, or in a driver's pod.
 
     What is prepared for whom, effects on the hardware, the last failures, whether the kubelet has registered the driver
-    and why not, and slices as they are published and as they are wanted.
+    and why not, and slices as they are published and as they are wanted. While a driver is updated it has two
+    processes: which of them the kubelet calls, and what the new one waits for.
 
     Exit code 0: all is well; 3: something is not, or a driver does not answer.
 
@@ -36,12 +37,12 @@ def command(ctx: click.Context, driver: str | None, kubelet_dir: Path, output: s
       kubectl exec ds/pizza-node -- dra-kit status
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
     from dra_kit.operation.status.on_node import statuses
-    from dra_kit.operation.status.problems import problems
+    from dra_kit.operation.status.problems import problems, with_problems
     from dra_kit.operation.status.text import status_text
 
     documents, silent = asyncio.run(statuses(kubelet_dir, driver))
     if output == "json":
-        answered = [document | {"problems": problems(document)} for document in documents]
+        answered = [with_problems(document) for document in documents]
         text = json.dumps({"drivers": answered, "notAnswering": silent}, indent=2, ensure_ascii=False)
         click.echo(printable_json(text))
     else:

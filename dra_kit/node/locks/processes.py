@@ -14,7 +14,9 @@ from dra_kit.errors import StoreError
 
 _SUFFIX: Final = ".lock"
 _STARTING: Final = b"starting"
-"""In the file of a process that has nothing to publish yet; other releases leave theirs empty."""
+"""In the file of a process that has nothing to publish yet. Releases that do not know this word leave theirs empty."""
+_STOPPING: Final = b"stopping"
+"""In the file of a process that takes no more calls of the kubelet."""
 
 
 class Processes:
@@ -23,6 +25,9 @@ class Processes:
     The kernel gives that lock up however a process ends. One that ends in order removes its file too, so that a file
     that nobody holds tells of a process that was killed. Whose file is found when a process begins is its elder, and
     whose comes later is younger, whatever its release: no clock is needed for that.
+
+    A file has two lines. The first is what its process does: ``starting``, nothing once it publishes, ``stopping``. The
+    second is the number of younger processes that have taken over from it; it is missing before the first.
 
     Args:
         directory: of the files, on a local file system; made when missing.
@@ -66,13 +71,64 @@ class Processes:
             raise _store_error(path, error) from error
         self._publishes = True
 
+    def stops(self) -> None:
+        """Note that this process takes no more calls: one that waits behind it need not wait any longer.
+
+        Raises:
+            StoreError: when that cannot be written.
+        """
+        if self._own is None:
+            return
+        path, file = self._own
+        try:
+            os.pwrite(file, _STOPPING, 0)
+            os.ftruncate(file, len(_STOPPING))
+        except OSError as error:
+            raise _store_error(path, error) from error
+
     def is_succeeded(self) -> bool:
         """Return whether a process that began later is there and publishes: this one leaves slices to it.
 
         Raises:
             StoreError: when a file cannot be opened.
         """
-        return any(_lives(path) and not _is_starting(path) for path in self._others() - self._elders)
+        younger = self._others() - self._elders
+        return any(_lives(path) and _read(path)[0] not in {_STARTING, _STOPPING} for path in younger)
+
+    def is_preceded(self) -> bool:
+        """Return whether a process that began earlier is there and takes calls, or will.
+
+        Raises:
+            StoreError: when a file cannot be opened.
+        """
+        return bool(self._serving_elders())
+
+    def takes_over(self) -> None:
+        """Note beside each process that began earlier that this one takes over from it now.
+
+        Raises:
+            StoreError: when that cannot be written.
+        """
+        for path in self._serving_elders():
+            word, outlived = _read(path)
+            try:
+                with path.open("r+b", buffering=0) as file:
+                    file.write(b"%s\n%d" % (word, outlived + 1))
+            except FileNotFoundError:
+                continue  # it has just ended
+            except OSError as error:
+                raise _store_error(path, error) from error
+
+    def outlived(self) -> int:
+        """Return how many processes have taken over from one that began earlier, and ended before it.
+
+        Raises:
+            StoreError: when a file cannot be opened.
+        """
+        return max((_read(path)[1] for path in self._serving_elders()), default=0)
+
+    def _serving_elders(self) -> list[Path]:
+        return [path for path in self._elders if _lives(path) and _read(path)[0] != _STOPPING]
 
     def has_others(self) -> bool:
         """Return whether another process is there.
@@ -110,6 +166,9 @@ class Processes:
     def sweep(self) -> tuple[int, int]:
         """Remove the files of processes that were killed; the one of this process is made again if somebody removed it.
 
+        A process that was preceded leaves those files to the one that began earlier: who removes a file finishes what
+        was begun by the process that was killed.
+
         Returns:
             How many files were removed, and how many other processes are there.
 
@@ -121,6 +180,7 @@ class Processes:
             if not os.path.lexists(own):  # the directory was removed
                 self._own = own, self._made(own)
                 os.close(held)
+        preceded = self.is_preceded()
         dead: list[tuple[Path, int]] = []
         others = 0
         for path in self._others():
@@ -136,6 +196,10 @@ class Processes:
                 others += 1
             else:
                 dead.append((path, file))
+        if preceded:
+            for _, file in dead:
+                os.close(file)
+            return 0, others
         for path, file in dead:
             _remove(path, file)
         return len(dead), others
@@ -180,13 +244,15 @@ def _lives(path: Path) -> bool:
     return file is None
 
 
-def _is_starting(path: Path) -> bool:
+def _read(path: Path) -> tuple[bytes, int]:
+    """Return what a process does, and how many have taken over from it; one that has ended is stopping."""
     try:
-        return path.read_bytes() == _STARTING
+        word, _, outlived = path.read_bytes().partition(b"\n")
     except FileNotFoundError:
-        return True  # it has ended
+        return _STOPPING, 0
     except OSError as error:
         raise _store_error(path, error) from error
+    return word, int(outlived) if outlived.isdigit() else 0
 
 
 def _remove(path: Path, file: int) -> None:

@@ -27,6 +27,7 @@ def operation_of(
     watchdog: Watchdog,
     kopf_restarts: Callable[[], int],
     metrics: Metrics,
+    serving: asyncio.Event,
 ) -> OperationServer:
     """Return the operation socket of a node; its numbers are among the process's from now on.
 
@@ -37,6 +38,7 @@ def operation_of(
         watchdog: of the event loop that this is called in.
         kopf_restarts: how often kopf was started again.
         metrics: of the process.
+        serving: set once the kubelet calls this process.
 
     Raises:
         ConfigurationError: the path of the socket is too long.
@@ -60,4 +62,5 @@ def operation_of(
         operation_link(settings.kubelet_dir, driver),
         {WHO: who, STATUS: NodeStatus(view).document},
         metrics.text,
+        serving,
     )

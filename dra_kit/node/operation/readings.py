@@ -52,7 +52,7 @@ class NodeReadings:
     def __call__(self) -> Iterator[Reading]:
         """Yield all of them; those that cannot be read are missing."""
         yield from self._calls.readings()
-        status = self._view.registration()
+        status = self._view.kubelet.status
         yield families.REGISTERED.of(int(status is not None and status.registered))
         for read in (self._devices, self._effects, self._state):
             with suppress(DraKitError):  # the disk does not work now, which the log tells

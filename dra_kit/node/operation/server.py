@@ -15,6 +15,7 @@ from urllib.parse import unquote
 from dra_kit.errors import DraKitError
 from dra_kit.plugin.socket_file import SocketFile
 from dra_kit.plugin.sockets import answers, unpublished_link
+from dra_kit.publishing.pace import happens
 from dra_kit.serving.readable import readable
 
 if TYPE_CHECKING:
@@ -37,14 +38,23 @@ class OperationServer:
 
     Args:
         path: of the socket, this instance's own.
-        link: where it is found; leads to the instance that began last among those that answer.
+        link: where it is found; leads to the instance that took over last among those that answer.
         documents: what is reported at which path.
         metrics: gives the text of ``/metrics``; called in a thread.
+        serving: set once this instance has taken over; until then the link leads to another one that answers.
     """
 
     name = "operation"
 
-    def __init__(self, path: Path, link: Path, documents: Mapping[str, Document], metrics: Callable[[], bytes]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        link: Path,
+        documents: Mapping[str, Document],
+        metrics: Callable[[], bytes],
+        serving: asyncio.Event,
+    ) -> None:
+        self._serving = serving
         self._path = path
         self._link = link
         self._documents = documents
@@ -71,7 +81,6 @@ class OperationServer:
             file.bind(listen)
             listening.listen(_BACKLOG)
             file.publish()
-            self._lead_here()
             looking = asyncio.create_task(self._look_after_link())
             try:
                 await readable(listening)  # aiohttp's server is loaded when somebody asks for the first time
@@ -119,11 +128,18 @@ class OperationServer:
     # -- the link
 
     async def _look_after_link(self) -> None:
-        """Watch the link, and lead it here when the instance that it leads to was killed."""
+        """Lead the link here when this instance takes over, and whenever the one that it leads to was killed."""
+        while not self._serving.is_set():
+            self._replace_dead_link()
+            await happens(self._serving, LOOK_EVERY)
+        self._lead_here()
         while True:
             await asyncio.sleep(LOOK_EVERY)
-            if not self._leads_here() and answers(self._link) is not True:
-                self._lead_here()
+            self._replace_dead_link()
+
+    def _replace_dead_link(self) -> None:
+        if not self._leads_here() and answers(self._link) is not True:
+            self._lead_here()
 
     def _leads_here(self) -> bool:
         with suppress(OSError):

@@ -17,10 +17,10 @@ from dra_kit.kube.client import Client
 from dra_kit.kube.resources import RESOURCE_SLICES
 from dra_kit.node.operation.failures import LastFailures
 from dra_kit.node.operation.who import PreparedDevices
+from dra_kit.node.parts import KubeletRegistration
 from dra_kit.node.slices.scope import field_selector
 from dra_kit.node.state.records import EffectRecord
 from dra_kit.node.state.store import Store
-from dra_kit.plugin.registration import RegistrationStatus
 from dra_kit.process.supervisor import Supervisor
 from dra_kit.publishing.inventory import CurrentInventory
 from dra_kit.publishing.publisher import Publisher
@@ -39,7 +39,8 @@ class NodeView(Struct, frozen=True, kw_only=True):
         publisher: of slices.
         inventory: the latest one.
         client: of the API server.
-        registration: the kubelet's last verdict; None before the first.
+        kubelet: the registration with it.
+        pod_uid: of the process's pod; empty where it has none.
         health: what the kubelet gets of devices; None where the driver tells nothing.
         supervisor: runs the parts of the process.
         failures: what failed last.
@@ -51,7 +52,8 @@ class NodeView(Struct, frozen=True, kw_only=True):
     publisher: Publisher
     inventory: CurrentInventory
     client: Client
-    registration: Callable[[], RegistrationStatus | None]
+    kubelet: KubeletRegistration
+    pod_uid: str
     health: Callable[[], Sequence[DeviceHealth]] | None
     supervisor: Supervisor
     failures: LastFailures
@@ -76,10 +78,17 @@ class NodeStatus:
             "node": view.prepared.node,
             "release": __version__,
             "pid": os.getpid(),
+            "podUID": view.pod_uid,
             "started": self._began.isoformat(timespec="seconds"),
-            "registration": _registration(view.registration()),
+            "registration": _registration(view.kubelet),
             "parts": {
-                name: {"state": str(part.state), "restarts": part.restarts, "error": part.error}
+                name: {
+                    "state": str(part.state),
+                    "restarts": part.restarts,
+                    "error": part.error,
+                    "waitsFor": part.waits_for,
+                    "after": list(part.after),
+                }
                 for name, part in view.supervisor.status().items()
             },
             "failures": [item.to_json() for item in view.failures.all()],
@@ -159,10 +168,15 @@ async def _read(part: Callable[[], Any]) -> Any:
         return {"notRead": str(error), "code": error.code}
 
 
-def _registration(status: RegistrationStatus | None) -> dict[str, Any]:
-    if status is None:
-        return {"state": "waiting", "text": "no kubelet has come yet"}
-    return {"state": "registered" if status.registered else "refused", "text": status.error}
+def _registration(kubelet: KubeletRegistration) -> dict[str, Any]:
+    status = kubelet.status
+    if status is not None:
+        state = "registered" if status.registered else "refused"
+        at = kubelet.status_at
+        return {"state": state, "text": status.error, "at": at.isoformat() if at is not None else None}
+    if kubelet.is_deferred:
+        return {"state": "deferred", "text": kubelet.waits_for()}
+    return {"state": "waiting", "text": "no kubelet has come yet"}
 
 
 def _wanted(inventory: Inventory[Device] | None, node: str) -> list[Any] | None:

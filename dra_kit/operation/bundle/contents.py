@@ -17,7 +17,8 @@ from dra_kit.kube.connection.credentials import Credentials
 from dra_kit.kube.resources import DEVICE_CLASSES, EVENTS, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
 from dra_kit.operation.bundle import redaction
 from dra_kit.operation.checks.all import Wanted, findings
-from dra_kit.operation.socket import METRICS, STATUS, WHO, ask, ask_text
+from dra_kit.operation.socket import METRICS, WHO, ask, ask_text
+from dra_kit.operation.status.on_node import statuses
 from dra_kit.operation.who.in_cluster import device_uses
 from dra_kit.plugin.sockets import operation_link
 
@@ -85,7 +86,7 @@ async def gather(driver: str, credentials: Credentials | None, kubelet_dir: Path
     await bundle.attempt("check", check)
     link = operation_link(kubelet_dir, driver)
     if link.is_symlink():
-        await _of_node(link, bundle)
+        await _of_node(driver, kubelet_dir, bundle)
     else:
         bundle.missing.append(f"status: no driver's socket {link}; run this on a node, or in the driver's pod")
     return bundle
@@ -95,9 +96,14 @@ def _if_node(kubelet_dir: Path) -> Path | None:
     return kubelet_dir if kubelet_dir.is_dir() else None
 
 
-async def _of_node(link: Path, bundle: Bundle) -> None:
+async def _of_node(driver: str, kubelet_dir: Path, bundle: Bundle) -> None:
+    link = operation_link(kubelet_dir, driver)
+
     async def status() -> None:
-        bundle.add_json("node/status.json", await ask(link, STATUS, timeout=30))
+        documents, silent = await statuses(kubelet_dir, driver)  # of all its processes, while it is updated
+        for document in documents:
+            bundle.add_json("node/status.json", document)
+        bundle.missing += [f"status: {line}" for line in silent]
 
     async def who() -> None:
         bundle.add_json("node/who.json", await ask(link, WHO))

@@ -9,11 +9,15 @@ from typing import Any
 
 from dra_kit.errors import ConfigurationError, Unavailable
 from dra_kit.operation.socket import STATUS, ask
-from dra_kit.plugin.sockets import operation_link, operation_links
+from dra_kit.plugin.sockets import operation_link, operation_links, operation_sockets
+from dra_kit.values.json import ObjectView
 
 
 async def statuses(kubelet_dir: Path, driver: str | None = None) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the documents of drivers, and a line for each that does not answer.
+    """Return a document for each driver, and a line for each process that does not answer.
+
+    The document is that of the process that the kubelet calls. Where an update is under way, ``others`` has the
+    documents of the driver's other processes, oldest first.
 
     Args:
         kubelet_dir: the kubelet's root directory.
@@ -22,14 +26,21 @@ async def statuses(kubelet_dir: Path, driver: str | None = None) -> tuple[list[d
     Raises:
         ConfigurationError: there is none here.
     """
-    links = operation_links(kubelet_dir) if driver is None else [operation_link(kubelet_dir, driver)]
-    if not links:
+    drivers = [link.parent.name for link in operation_links(kubelet_dir)] if driver is None else [driver]
+    if not drivers:
         raise ConfigurationError(
             f"no driver of dra-kit is below {kubelet_dir}/plugins: run this on a node, as root or in the driver's pod "
             "(kubectl exec ds/NAME-node -- dra-kit status), or correct --kubelet-dir"
         )
+    answers = await asyncio.gather(*(_of_driver(kubelet_dir, name) for name in drivers))
+    documents = [document for document, _ in answers if document is not None]
+    return documents, [line for _, lines in answers for line in lines]
+
+
+async def _of_driver(kubelet_dir: Path, driver: str) -> tuple[dict[str, Any] | None, list[str]]:
+    sockets = operation_sockets(kubelet_dir, driver) or [operation_link(kubelet_dir, driver)]
     answers: Sequence[dict[str, Any] | BaseException] = await asyncio.gather(
-        *(ask(link, STATUS, timeout=30) for link in links), return_exceptions=True
+        *(ask(socket, STATUS, timeout=30) for socket in sockets), return_exceptions=True
     )
     documents, silent = [], []
     for answer in answers:
@@ -39,4 +50,19 @@ async def statuses(kubelet_dir: Path, driver: str | None = None) -> tuple[list[d
             raise answer
         else:
             documents.append(answer)
-    return documents, silent
+    if not documents:
+        return None, silent
+    called = max(documents, key=_called)
+    others = sorted((item for item in documents if item is not called), key=lambda item: str(item.get("started")))
+    return (called | {"others": others} if others else called), silent
+
+
+def _called(document: ObjectView) -> tuple[bool, str, bool, str]:
+    """Return what is greatest for the process that the kubelet calls: the one that it registered last.
+
+    Processes of an older release do not say when that was, and of them the one that began last was registered last.
+    Where none is registered, it will be the one that does not wait for another.
+    """
+    registration = document.get("registration") or {}
+    state = registration.get("state")
+    return state == "registered", registration.get("at") or "", state != "deferred", str(document.get("started"))

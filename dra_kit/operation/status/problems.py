@@ -13,6 +13,7 @@ from dra_kit.values.json import ObjectView
 def problems(document: ObjectView) -> list[str]:
     """Return a line for each thing that needs attention; none when all is well."""
     return [
+        *_of_update(document),
         *_of_registration(document),
         *_of_parts(document),
         *_of_slices(document),
@@ -21,24 +22,54 @@ def problems(document: ObjectView) -> list[str]:
     ]
 
 
+def with_problems(document: ObjectView) -> dict[str, Any]:
+    """Return the document with its problems, and those of the driver's other processes."""
+    others = [with_problems(other) for other in listed(document, "others")]
+    return {**document, "problems": problems(document), **({"others": others} if others else {})}
+
+
 def listed(document: ObjectView, key: str) -> Sequence[Mapping[str, Any]]:
     """Return a list of the document; none where it could not be read."""
     found = document.get(key)
     return found if isinstance(found, list) else ()
 
 
+def _of_update(document: ObjectView) -> Iterator[str]:
+    for other in listed(document, "others"):
+        if reason := waits_for(other):
+            yield f"an update waits, and the kubelet calls the older process: {process(other)}: {reason}"
+
+
+def process(document: ObjectView) -> str:
+    """Return which process of a driver it is, as people read it."""
+    pod = document.get("podUID")
+    return f"pod {pod}" if pod else f"process {document.get('pid')}"
+
+
+def waits_for(document: ObjectView) -> str:
+    """Return what a process of an update waits for before it registers; empty where it does not wait."""
+    registration = document.get("registration") or {}
+    return str(registration.get("text")) if registration.get("state") == "deferred" else ""
+
+
 def _of_registration(document: ObjectView) -> Iterator[str]:
     registration = document.get("registration") or {}
     if registration.get("state") == "refused":
         yield f"the kubelet refuses the driver: {registration.get('text')}"
+    elif registration.get("state") == "deferred":
+        yield str(registration.get("text"))
     elif registration.get("state") == "waiting":
         yield "no kubelet has registered the driver; is --kubelet-dir the kubelet's root directory?"
 
 
 def _of_parts(document: ObjectView) -> Iterator[str]:
+    deferred = waits_for(document)
     for name, part in (document.get("parts") or {}).items():
-        if part.get("state") != "ready":
-            why = f": {part['error']}" if part.get("error") else ""
+        if deferred and part.get("waitsFor") == deferred:
+            continue  # reported with the registration
+        if part.get("state") != "ready" and not part.get("after"):
+            reason = part.get("waitsFor") or part.get("error")
+            why = f": {reason}" if reason else ""
             yield f"part {name} is {part.get('state')}{why}"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from textwrap import indent
 from typing import Any
 
-from dra_kit.operation.status.problems import listed, problems, slice_differences
+from dra_kit.operation.status.problems import listed, problems, process, slice_differences
 from dra_kit.operation.table import table
 from dra_kit.operation.who.device_use import DeviceUse
 from dra_kit.values.json import ObjectView
@@ -27,6 +27,8 @@ def _lines(document: ObjectView) -> Iterator[str]:
     if not found:
         yield "  all is well"
     yield from _section("Kubelet", [_registration(document.get("registration") or {})])
+    if others := listed(document, "others"):
+        yield from _section("Processes", [_processes([document, *others])])
     yield from _section("Slices", list(_slices(document)))
     uses = [DeviceUse.from_json(item) for item in listed(document, "devices")]
     yield from _section("Devices in use", [_devices(uses)] if uses else ["none"])
@@ -55,6 +57,26 @@ def _section(title: str, lines: Sequence[str]) -> Iterator[str]:
 def _registration(registration: Mapping[str, Any]) -> str:
     text = f": {registration['text']}" if registration.get("text") else ""
     return printable(f"{registration.get('state', 'not known')}{text}")
+
+
+def _processes(documents: Sequence[ObjectView]) -> str:
+    """Return a row for each process of the driver; the first is the one that the kubelet calls."""
+    rows = []
+    for number, document in enumerate(documents):
+        state = (document.get("registration") or {}).get("state", "not known")
+        called = state == "registered" and not number
+        missing = ", ".join(
+            name
+            for name, part in (document.get("parts") or {}).items()
+            if part.get("state") != "ready" and not part.get("after") and name != "kubelet"
+        )
+        rows.append(
+            [
+                process(document), str(document.get("started")), str(document.get("release")),
+                "calls it" if called else str(state), f"waits for {missing}" if missing else "can serve",
+            ]
+        )  # fmt: skip
+    return table(("PROCESS", "SINCE", "DRA-KIT", "KUBELET", "STATE"), rows)
 
 
 def _slices(document: ObjectView) -> Iterator[str]:

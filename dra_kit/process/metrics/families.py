@@ -70,8 +70,9 @@ KUBELET_CLAIMS: Final = Family(
     ("method", "result", "code"),
 )  # fmt: skip
 REGISTERED: Final = Family(
-    "dra_driver_registered", "gauge", "1 when the kubelet has registered the driver, 0 when it has refused or not come."
-)
+    "dra_driver_registered", "gauge",
+    "1 when the kubelet has registered this process, 0 when it has refused or not come, or an older process serves.",
+)  # fmt: skip
 PREPARED_CLAIMS: Final = Family("dra_driver_prepared_claims", "gauge", "Claims that are prepared on the node.")
 DEVICES: Final = Family(
     "dra_driver_devices", "gauge",

@@ -207,7 +207,7 @@ def test_every_label_that_is_named_is_one_of_its_metric(monitored: Manifests) ->
         named = (family_of(name) for name in re.findall(r"\b(?:dra|leader)_\w+", expression))
         known = {label for family in named if family for label in family.labels}
         for group in re.findall(r"\b(?:by|on) \(([^)]*)\)", expression):
-            labels = {label.strip() for label in group.split(",")}
+            labels = {label.strip() for label in group.split(",")} - {""}
             assert labels <= OF_TARGETS | OF_STATE_METRICS | OF_HOLDERS | known, expression
 
 

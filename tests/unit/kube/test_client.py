@@ -84,6 +84,15 @@ async def test_create_can_be_a_dry_run() -> None:
     assert wire.queries == [{"dryRun": "All"}]
 
 
+async def test_update_and_delete_can_be_dry_runs() -> None:
+    async with served(answer({}), answer({})) as wire, wire.client() as client:
+        await client.update(RESOURCE_SLICES, {"metadata": {"name": "00000-a"}}, dry_run=True)
+        await client.delete(RESOURCE_SLICES, "00000-a", uid="u1", dry_run=True)
+    # the API server takes the options of a delete from the body, and ignores the query beside it
+    assert wire.queries == [{"dryRun": "All"}, {}]
+    assert wire.bodies[1]["dryRun"] == ["All"]
+
+
 async def test_unknown_fields_can_be_forbidden() -> None:
     async with served(answer({}, 201), answer({})) as wire, wire.client() as client:
         await client.create(RESOURCE_SLICES, {"metadata": {"generateName": "00000-"}}, strict=True)

@@ -131,6 +131,7 @@ def test_nothing_waits_by_the_wall_clock() -> None:
     known = {
         "state/salvage.py", "reports/status.py", "health/conditions.py", "kube/events.py", "connection/credentials.py",
         "binding/writing.py", "operation/status.py", "operation/failures.py", "certificates/own.py",
-        "election/elector.py",
+        "election/elector.py", "plugin/registration.py", "certificates/trust.py",
+            "undertaking/confirmation.py",
     }  # fmt: skip
     assert readers <= known

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from dra_kit.apiserver.server import run_in_thread
@@ -243,8 +243,7 @@ def test_json_stays_json_whatever_is_hidden(value: object, words: set[str]) -> N
 SAYS = ("claim a/b: oven is ", "; correct it and create the claim again", "on node node-1: ", "2026-01-01T00:00:00Z ")
 VALUES_TO_HIDE = st.text(
     string.ascii_letters + string.digits + "+/=_-.:@ \"'\\&<>äß", min_size=6, max_size=1500
-).filter(lambda text: text[:6].strip() == text[:6] and not any(text[:6] in known for known in ("(removed)", *SAYS)))
-"""Which begin as no text around them does."""
+).filter(lambda text: text[:6].strip() == text[:6] and text[:6] not in REMOVED)
 
 
 def told(secret: str) -> dict[str, str]:
@@ -272,6 +271,7 @@ def told(secret: str) -> dict[str, str]:
 @pytest.mark.parametrize("kind", told("x" * 6))
 @given(secret=VALUES_TO_HIDE)
 def test_no_beginning_of_a_hidden_word_is_left_in_a_text_of_dra_kit(kind: str, secret: str) -> None:
+    assume(secret[:6] not in told("")[kind])  # what the text around it says is in every text
     text = told(secret)[kind]
     hidden = HiddenWords({secret})
     for cleaned in (hidden.safe_text(text), json.loads(hidden.safe_json(json.dumps([text])))[0]):

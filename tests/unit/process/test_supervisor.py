@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.errors import ConfigurationError, InternalError, StoreError
+from dra_kit.process.probes import parts_not_ready
 from dra_kit.process.supervisor import State, Supervisor
 
 
@@ -69,6 +70,26 @@ async def run_until_ready_then_stop(supervisor: Supervisor) -> int:
     assert await supervisor.wait_ready()
     supervisor.stop()
     return await task
+
+
+async def test_a_part_starts_after_all_that_it_waits_for() -> None:
+    journal: list[str] = []
+    supervisor, first, second = Supervisor(), Recorder("first", journal), Recorder("second", journal, ready=False)
+    last = Recorder("last", journal)
+    supervisor.add(first)
+    supervisor.add(second, waits_for=lambda: "an oven")
+    supervisor.add(last, after=(first, second))
+    assert supervisor.before(second) == {"first"}
+    task = asyncio.create_task(supervisor.run())
+    await eventually(lambda: journal == ["+first", "+second"])
+    status = supervisor.status()
+    assert (status["second"].waits_for, status["second"].after) == ("an oven", ())
+    assert (status["last"].state, status["last"].after) == (State.WAITING, ("second",))
+    assert parts_not_ready(supervisor) == ["second is waiting: an oven"]
+    assert parts_not_ready(supervisor, supervisor.before(second)) == []
+    supervisor.stop()
+    await task
+    assert "+last" not in journal
 
 
 class TestOrder:

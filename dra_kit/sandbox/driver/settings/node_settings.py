@@ -49,6 +49,7 @@ def node_settings(
         pod_uid=pod_uid,
         boot_id=boot_id,
         drain=_DRAIN_SECONDS,
+        settle=0.0,  # who starts and ends drivers here wants to see the next one at once
         orphan_after=_ORPHAN_AFTER / time_scale,
         leftovers_interval=_LEFTOVERS_INTERVAL / time_scale,
         effects_interval=_EFFECTS_INTERVAL / time_scale,

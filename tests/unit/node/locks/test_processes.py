@@ -155,3 +155,77 @@ def test_who_began_later_is_known_also_after_the_directory_was_removed(tmp_path:
         younger.sweep()
         assert elder.is_succeeded()
         assert not younger.is_succeeded()
+
+
+def test_one_that_began_later_is_preceded_until_the_other_stops_or_ends(tmp_path: Path) -> None:
+    elder, younger = Processes(tmp_path), Processes(tmp_path)
+    with elder.present():
+        with younger.present():
+            assert not elder.is_preceded()
+            assert younger.is_preceded()
+            elder.publishes()
+            assert younger.is_preceded()
+            elder.stops()
+            assert not younger.is_preceded(), "it takes no more calls"
+        with Processes(tmp_path).present():
+            pass
+    with younger.present():
+        assert not younger.is_preceded()
+
+
+def test_one_that_was_killed_precedes_no_other(tmp_path: Path) -> None:
+    with other(tmp_path) as killed:
+        processes = Processes(tmp_path)
+        with processes.present():
+            assert processes.is_preceded()
+            killed.send_signal(signal.SIGKILL)
+            killed.wait(60)
+            assert not processes.is_preceded()
+
+
+def test_one_of_another_release_that_began_earlier_precedes(tmp_path: Path) -> None:
+    with (tmp_path / "other.lock").open("x") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        processes = Processes(tmp_path)
+        with processes.present():
+            assert processes.is_preceded()
+            file.close()
+            assert not processes.is_preceded()
+
+
+def test_one_that_stops_is_no_successor(tmp_path: Path) -> None:
+    elder, younger = Processes(tmp_path), Processes(tmp_path)
+    with elder.present(), younger.present():
+        younger.publishes()
+        assert elder.is_succeeded()
+        younger.stops()
+        assert not elder.is_succeeded()
+
+
+def test_how_many_have_taken_over_and_ended_is_known_as_long_as_the_older_one_lives(tmp_path: Path) -> None:
+    elder = Processes(tmp_path)
+    with elder.present():
+        elder.publishes()
+        for number in range(12):
+            younger = Processes(tmp_path)
+            with younger.present():
+                assert younger.outlived() == number
+                younger.takes_over()
+                assert not elder.is_succeeded(), "it has published nothing yet"
+                younger.publishes()
+                assert elder.is_succeeded()
+        waiting = Processes(tmp_path)
+        with waiting.present():
+            assert waiting.outlived() == 12
+    with waiting.present():
+        assert waiting.outlived() == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_of_killed_processes_are_left_to_the_one_that_began_first(tmp_path: Path) -> None:
+    elder, younger = Processes(tmp_path), Processes(tmp_path)
+    with elder.present(), other(tmp_path) as killed, younger.present():
+        killed.send_signal(signal.SIGKILL)
+        killed.wait(60)
+        assert younger.sweep() == (0, 1)
+        assert elder.sweep() == (1, 1)

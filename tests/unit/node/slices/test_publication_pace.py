@@ -116,7 +116,9 @@ async def test_a_startup_that_is_cancelled_as_soon_as_the_node_is_known_ends(nod
     async with Client(await load_credentials(node.kubeconfig), user_agent="dra-kit") as client:
         facts = ServerFacts(client, NODE, known)
         made, started = driver(provider=Oven()), asyncio.Event()
-        startup = Startup(made, nothing, nothing, facts, started=started, hardware=Hardware(made))
+        startup = Startup(
+            made, nothing, nothing, facts, started=started, hardware=Hardware(made), takeover=nothing
+        )  # fmt: skip
         tasks.append(asyncio.create_task(startup.run(asyncio.Event())))
         await asyncio.wait(tasks, timeout=10)
         assert tasks[0].cancelled()

@@ -11,9 +11,12 @@ from contextlib import contextmanager
 import pytest
 
 import dra_kit as dra
+from dra_kit.author.devices.inventory import Inventory
+from dra_kit.errors import Forbidden, Invalid, Unavailable
 from tests.support.api import eventually
 from tests.unit.node.drivers import Oven, driver
 from tests.unit.node.role import Node
+from tests.unit.node.slices.test_publication_pace import publish, publishing
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 LEFT = "slices are left to a process that began later"
@@ -109,3 +112,50 @@ async def test_one_that_has_not_found_its_devices_yet_changes_nothing(node: Node
         with process_of_another_release(node, b"starting"):
             change(oven, "b")
             await eventually(lambda: node.published() == ["b"])
+
+
+# -- a publication is tried out before it is made
+
+
+@pytest.mark.parametrize("change", ["create", "update", "delete"])
+async def test_a_publication_that_is_tried_out_is_checked_by_the_server_and_stores_nothing(
+    node: Node, change: str
+) -> None:
+    async with publishing(node) as publisher:
+        if change != "create":
+            publish(publisher, "before")
+            await publisher.reconcile()
+        stored = node.api.objects("resourceslices")
+        if change == "delete":
+            publisher.publish(Inventory(pools=[]))
+        else:
+            publish(publisher, "after")
+        before = writes(node)
+        await publisher.try_out()
+        assert writes(node) == before + 1
+        assert node.api.objects("resourceslices") == stored
+        with node.api.failing(403, "POST", "PUT", "DELETE", below=SLICES), pytest.raises(Forbidden):
+            await publisher.try_out()
+        await publisher.reconcile()
+        assert node.api.objects("resourceslices") != stored
+
+
+async def test_a_try_of_what_is_published_already_asks_for_it_all_the_same(node: Node) -> None:
+    async with publishing(node) as publisher:
+        publish(publisher, "same")
+        await publisher.reconcile()
+        before = writes(node)
+        await publisher.try_out()
+        assert writes(node) == before
+        node.api.go_away()
+        with pytest.raises(Unavailable):
+            await publisher.try_out()
+
+
+async def test_a_webhook_that_knows_no_dry_runs_keeps_no_update_from_publishing(node: Node) -> None:
+    async with publishing(node) as publisher:
+        publish(publisher, "pizza")
+        with node.api.failing(400, "POST", below=SLICES):
+            await publisher.try_out()
+        with node.api.failing(422, "POST", below=SLICES), pytest.raises(Invalid):
+            await publisher.try_out()

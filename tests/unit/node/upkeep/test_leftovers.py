@@ -111,8 +111,10 @@ async def test_one_that_ended_while_this_one_was_starting_is_told(node: Node, mo
     async with AsyncExitStack() as stack:
         with beside(node):
             await end_epoch(node)
-            await stack.enter_async_context(node.running(driver(preparer)))
+            # the kubelet calls it when the other one has ended
+            starting = asyncio.create_task(stack.enter_async_context(node.running(driver(preparer))))
             await eventually(preparer.begun.is_set)
+        await starting
         assert not ended
         preparer.go_on.set()
         await eventually(lambda: ended)

@@ -95,7 +95,7 @@ async def test_counter_sets_are_told_and_slices_that_are_alike_named() -> None:
     told = await told_of("partitionable", 2)
     for card in ("card-0", "card-1"):
         counters = f"{card}: 1 slice-0, 1 slice-1, 1 slice-2, 1 slice-3"
-        assert f"has 1 counter set on node-1 in pool node-1-{card}\n           {counters}\n" in told
+        assert f"has 1 counter set on node-1 in pool node-1/{card}\n           {counters}\n" in told
     assert "offers no devices" not in told
 
 
