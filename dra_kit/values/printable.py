@@ -8,7 +8,7 @@ from typing import Final
 
 _PATH: Final = re.compile(
     r"""
-      (?<![\w/]) (?P<quote>["']) /(?!/) (?: (?!(?P=quote)). )* (?P=quote)  # in quotes, which may have the other quotes in it
+      (?<![\w/]) (?P<quote>["']) /(?!/) (?: (?!(?P=quote)). )* (?P=quote)  # in quotes; the other quotes may be in it
     | (?: (?<![\w.:/@%~)\]}*-]) /{1,2} | (?<=:) / | (?<=\bfile:) // / | (?<=\bunix:) // / )  # not of a URL
       (?=[^/\s]) [^\s'"`,;:()\[\]{}<>]+ (?<![.])
     """,

@@ -411,9 +411,7 @@ def many_addresses(number: int) -> str:
     [
         ("200 that ask about 55 KiB", 200, heavy(55_000), one_address, True, 20),
         ("100 addresses that ask about 55 KiB", 100, heavy(55_000), many_addresses, True, 20),
-        ("600 addresses that ask about 55 KiB", 600, heavy(55_000), many_addresses, True, 150),
         ("100 that ask about 8 KiB", 100, heavy(8_000), one_address, True, 200),
-        ("600 addresses that ask about 8 KiB", 600, heavy(8_000), many_addresses, True, 1800),
         ("200 addresses that ask about as much as a good review", 200, SMALL, many_addresses, True, 1000),
         ("50 that ask about as much as a good review", 50, SMALL, one_address, True, 250),
         ("30 that connect each time", 30, SMALL, many_addresses, False, 150),

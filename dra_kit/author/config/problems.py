@@ -38,7 +38,8 @@ _MOST_ERRORS: Final = 10_000  # pydantic makes all of them or none: this many ta
 
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _PARTS: Final = re.compile(
-    rf'''\[(?P<index>[0-9]{{1,9}})\]|\[(?P<quoted>"(?:[^"\\]|\\.)*")\]|\.?(?P<plain>{_PLAIN_KEY.pattern})|.''', re.DOTALL
+    rf"""\[(?P<index>[0-9]{{1,9}})\]|\[(?P<quoted>"(?:[^"\\]|\\.)*")\]|\.?(?P<plain>{_PLAIN_KEY.pattern})|.""",
+    re.DOTALL,
 )
 _LITERALS: Final = re.compile(r"""'(?P<single>[^']*)'|"(?P<double>[^"]*)"|(?P<bare>[^\s,]+)""")
 
