@@ -100,7 +100,11 @@ class TargetError(ConfigurationError):
 
 
 class PrepareError(DraKitError):
-    """A claim cannot be prepared or released; the text reaches the kubelet and an Event. Raised by authors too."""
+    """A claim cannot be prepared or released; the text reaches the kubelet and an Event. Raised by authors too.
+
+    An author's text reaches the claim's users unchanged. Where it names what they may not see, such as paths of the
+    host, give them another one by ``public``.
+    """
 
     default_code = "prepare-failed"
     permanent: ClassVar[bool] = False
