@@ -65,8 +65,7 @@ CLUSTER_WORKERS ?= 3
 
 .PHONY: test-cluster
 test-cluster: install ## real kubelet, scheduler and containers (STORY=name for one story, CLUSTER_WORKERS=n)
-	$(BIN)/python -m tests.cluster --workers $(CLUSTER_WORKERS) \
-	  $(if $(STORY),'tests/cluster/test_stories.py::test_story[$(STORY)]',tests/cluster)
+	$(BIN)/python -m $(if $(STORY),pytest -rs 'tests/cluster/test_stories.py::test_story[$(STORY)]',tests.cluster --workers $(CLUSTER_WORKERS))
 
 .PHONY: test-cluster-long
 test-cluster-long: install ## the scenarios of a real node that take minutes each (by hand)

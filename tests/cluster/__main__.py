@@ -1,9 +1,9 @@
-"""Runs the tests of a real cluster: one Kubernetes for all, several at a time, since they wait more than they work.
+"""Runs the tests of a real cluster, several modules at a time, since they wait more than they work.
 
-    python -m tests.cluster [--workers N] [ARGUMENT OF PYTEST …]
+    python -m tests.cluster [--workers N]
 
-Tests that need the cluster to themselves (marker ``alone``) run after the others, one after the other. The exit
-code is that of pytest; 0 where some tests passed and none failed, or where all were skipped.
+Modules of a node share one Kubernetes; those that need no node run beside them, on their own control plane. Tests that
+need the node to themselves (marker ``alone``) come last. What pytest prints of a module is printed when it is over.
 """
 
 from __future__ import annotations
@@ -12,39 +12,80 @@ import argparse
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
 
 from tests.cluster.find import NotFound, find
-from tests.cluster.plane import start
+from tests.cluster.plane import Plane, start
 
-NO_TESTS = 5
+HERE: Final = Path(__file__).parent
+NO_TESTS: Final = 5
 """pytest's exit code where no test is selected."""
+LONGEST: Final = ("test_deployed.py", "test_end.py", "test_gpu.py", "test_new_project.py")
+"""Modules that begin first, so that none of them is the last one to run."""
+CONTROL_PLANE: Final = {
+    "test_chart_options.py", "test_config_policy.py", "test_confirmation_policy.py", "test_drain.py", "test_find.py",
+    "test_rbac.py", "test_status_policy.py", "test_token_reach.py", "test_upgrade_command.py", "test_webhook.py",
+    "test_webhook_certificate.py",
+}  # fmt: skip
+"""Modules that need no node. Some of them store Nodes, for which the DaemonSets of other tests would wait."""
+KITCHEN: Final = {"test_check.py", "test_controller.py", "test_one_command.py", "test_stories.py"}
+"""Modules whose tests are about the driver kitchen.pizza.example on a node: they run one after the other."""
+_printing = threading.Lock()
 
 
 def main() -> int:
-    """Run the tests, and return the exit code."""
+    """Run the tests, and return the exit code: 0 where some passed or were skipped, and none failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.cluster", description=__doc__)
-    parser.add_argument("--workers", type=int, default=3, help="tests at a time")
-    parser.add_argument("--markers", default="not long", help="which tests, as pytest's -m")
-    options, arguments = parser.parse_known_args()
+    parser.add_argument("--workers", type=int, default=3, help="modules of the node at a time")
+    options = parser.parse_args()
     try:
         found = find()
     except NotFound:  # pytest's header says so, and each test is skipped
-        return _pytest(["-m", options.markers, *arguments], {})
-    with start(found) as plane:
-        environment = {} if plane.tool is None else {"DRA_KIT_CLUSTER_DIR": str(plane.tool[1])}
-        if plane.tool is None:  # only binaries: each process starts a control plane
-            return _pytest(["-m", options.markers, *arguments], environment)
-        together = ["-n", str(options.workers), "--dist", "loadgroup", "-m", f"({options.markers}) and not alone"]
-        first = _pytest([*together, *arguments], environment)
-        second = _pytest(["-m", f"({options.markers}) and alone", *arguments], environment)
-    codes = {first, second} - {0}
-    return 0 if codes == {NO_TESTS} and first != second else max(codes, default=0)
+        return _pytest("not long", [HERE], {})
+    if found.tool is None or found.running is not None or not found.node:
+        return _pytest("not long", [HERE], {})
+    with start(found) as plane, start(replace(found, node=False)) as control_plane:
+        environment = _environment(plane)
+        with ThreadPoolExecutor(options.workers) as workers, ThreadPoolExecutor(1) as beside:
+            without_node = sorted(HERE / name for name in CONTROL_PLANE)
+            running = [beside.submit(_pytest, "not long", without_node, _environment(control_plane))]
+            running += [workers.submit(_pytest, "not long and not alone", each, environment) for each in _groups()]
+            codes = {each.result() for each in running}
+        codes.add(_pytest("not long and alone", [HERE], environment))
+    failures = codes - {0, NO_TESTS}
+    return max(failures) if failures else 0 if 0 in codes else NO_TESTS
 
 
-def _pytest(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
-    command = [sys.executable, "-m", "pytest", "-rs", "--durations", "30", *arguments]
-    return subprocess.run(command, env={**os.environ, **environment}, check=False).returncode
+def _groups() -> Iterator[list[Path]]:
+    """Yield the modules of a node, as they can run at the same time; the longest first."""
+    modules = {path.name: path for path in sorted(HERE.rglob("test_*.py")) if path.name not in CONTROL_PLANE | KITCHEN}
+    for name in LONGEST:
+        yield [modules.pop(name)]
+    yield sorted(HERE / name for name in KITCHEN)
+    for path in modules.values():
+        yield [path]
+
+
+def _environment(plane: Plane) -> Mapping[str, str]:
+    assert plane.tool is not None
+    return {"DRA_KIT_CLUSTER_DIR": str(plane.tool[1]), "DRA_KIT_CLUSTER_RUN": str(plane.directory)}
+
+
+def _pytest(markers: str, modules: Sequence[Path], environment: Mapping[str, str]) -> int:
+    """Run pytest, print what it prints, and return its exit code."""
+    command = [sys.executable, "-m", "pytest", "-rs", "--durations", "10", "-m", markers, *map(str, modules)]
+    result = subprocess.run(
+        command, env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+    )
+    with _printing:
+        sys.stdout.buffer.write(result.stdout)
+        sys.stdout.flush()
+    return result.returncode
 
 
 if __name__ == "__main__":

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import fcntl
+import os
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -19,21 +21,11 @@ TIMEOUT_SECONDS = 900
 OLDEST = "1.34"
 
 
-KITCHEN = {
-    "test_check.py", "test_config_policy.py", "test_controller.py", "test_one_command.py", "test_stories.py",
-    "test_upgrade_command.py", "test_webhook.py",
-}  # fmt: skip
-"""Modules whose tests are about the driver kitchen.pizza.example: they run one after the other."""
-
-
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "tests/cluster/" in item.path.as_posix():
             item.add_marker(pytest.mark.cluster)
             item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
-            group = "kitchen" if item.path.name in KITCHEN else item.path.name
-            item.add_marker(pytest.mark.xdist_group(group))
 
 
 def pytest_report_header() -> str:
@@ -82,10 +74,9 @@ def node_plane(plane: Plane) -> Plane:
 
 
 @pytest.fixture(scope="session")
-def pizza_image(node_plane: Plane, tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> str:
-    """The image of examples/pizza-driver, on the node; one process of a run builds it for all of them."""
-    here = tmp_path_factory.getbasetemp()
-    run = here if worker_id == "master" else here.parent
+def pizza_image(node_plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The image of examples/pizza-driver, on the node; one of the processes of a run builds it for all of them."""
+    run = Path(os.environ.get("DRA_KIT_CLUSTER_RUN") or tmp_path_factory.mktemp("run"))
     loaded = run / "pizza-image"
     with (run / "pizza-image.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

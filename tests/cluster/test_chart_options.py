@@ -12,8 +12,6 @@ from tests.unit.charts import monitoring_kinds
 from tests.unit.charts.options import ROWS
 from tests.unit.charts.rendering import NAMESPACE, Helm
 
-pytestmark = pytest.mark.alone  # it makes what other tests install under the same names
-
 NAMESPACES = (NAMESPACE, "other")
 HOOK = "helm.sh/hook"
 

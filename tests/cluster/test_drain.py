@@ -18,8 +18,6 @@ from tests.cluster.release import Release, release
 from tests.unit.charts.rendering import DEPLOYED
 from tests.unit.charts.test_confirmation_policy import MINE
 
-pytestmark = pytest.mark.alone  # DaemonSets of other tests would wait for its Nodes
-
 DRIVER = "draining.pizza.example"
 FIRST, SECOND = "draining-a", "draining-b"
 LABEL = "kitchen.pizza.example/draining"

@@ -214,6 +214,7 @@ def ghost(plane: Plane) -> Iterator[None]:
         plane.kubectl("delete", "node", GHOST)
 
 
+@pytest.mark.alone
 def test_a_node_that_does_not_confirm_is_named_and_may_be_skipped(
     node_plane: Plane, pizza_image: str, tmp_path: Path
 ) -> None:
