@@ -100,7 +100,11 @@ class TargetError(ConfigurationError):
 
 
 class PrepareError(DraKitError):
-    """A claim cannot be prepared or released; the text reaches the kubelet and an Event. Raised by authors too."""
+    """A claim cannot be prepared or released; the text reaches the kubelet and an Event. Raised by authors too.
+
+    An author's text reaches the claim's users unchanged. Where it names what they may not see, such as paths of the
+    host, give them another one by ``public``.
+    """
 
     default_code = "prepare-failed"
     permanent: ClassVar[bool] = False
@@ -136,16 +140,25 @@ class InvalidConfig(PermanentError, ValueError):
         message: all problems in one line.
         problems: (field path below ``parameters``, text) for each problem; an empty path is the whole object.
         omitted: how many problems there are beside these; only the first ones are in the message.
+        places: the field path of each problem for a log, up to the first key that its writer made up. By default the
+            paths of the problems.
     """
 
     default_code = "invalid-config"
 
     def __init__(
-        self, message: str, *, problems: Sequence[tuple[str, str]] = (), omitted: int = 0, code: str | None = None
+        self,
+        message: str,
+        *,
+        problems: Sequence[tuple[str, str]] = (),
+        omitted: int = 0,
+        places: Sequence[str] | None = None,
+        code: str | None = None,
     ) -> None:
         super().__init__(message, code=code)
         self.problems: tuple[tuple[str, str], ...] = tuple(problems)
         self.omitted = omitted
+        self.places: tuple[str, ...] = tuple(path for path, _ in problems) if places is None else tuple(places)
 
 
 class InvalidPrepared(PermanentError, ValueError):

@@ -7,7 +7,12 @@ import re
 from typing import Final
 
 _PATH: Final = re.compile(
-    r"""(?<![\w/])(['"])/[^/'"][^'"]*\1|(?<![\w.:/@%~)\]}*-])/(?=[^/\s])[^\s'"`,;:()\[\]{}<>]+(?<![.])"""
+    r"""
+      (?<![\w/]) (?P<quote>["']) /(?!/) (?: (?!(?P=quote)). )* (?P=quote)  # in quotes; the other quotes may be in it
+    | (?: (?<![\w.:/@%~)\]}*-]) /{1,2} | (?<=:) / | (?<=\bfile:) // / | (?<=\bunix:) // / )  # not of a URL
+      (?=[^/\s]) [^\s'"`,;:()\[\]{}<>]+ (?<![.])
+    """,
+    re.VERBOSE,
 )
 _UNUSUAL: Final = re.compile(r"[^ -~\n]")
 
@@ -33,7 +38,7 @@ def without_paths(text: str) -> str:
 
     Paths in quotes may have blanks. URLs, and names such as ``pool/device``, are no absolute paths.
     """
-    return _PATH.sub(lambda found: f"{found[1] or ''}(a path){found[1] or ''}", text)
+    return _PATH.sub(lambda found: f"{found['quote'] or ''}(a path){found['quote'] or ''}", text)
 
 
 def printable_json(text: str) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from dra_kit.values.amount import Amount
-from dra_kit.values.quantity import WHITE_SPACE, Quantity, QuantityFormat
+from dra_kit.values.amount import MAX_DIGITS, Amount
+from dra_kit.values.quantity import WHITE_SPACE, InvalidQuantity, Quantity, QuantityFormat
 
 if TYPE_CHECKING:
     from pydantic_core import CoreSchema
@@ -75,7 +75,10 @@ class QuantityField(Quantity):
 
 
 def _from_json(value: Any) -> QuantityField:
-    return QuantityField(repr(value) if isinstance(value, float) else value)
+    field = QuantityField(repr(value) if isinstance(value, float) else value)
+    if field.as_decimal.adjusted() >= MAX_DIGITS:  # `1e2147483647`: an int of it would never be done
+        raise InvalidQuantity(f"a quantity has at most {MAX_DIGITS} digits; write a smaller exponent", "numeric")
+    return field
 
 
 def _text(value: QuantityField) -> str:

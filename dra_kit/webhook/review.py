@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from dra_kit.author.config.problems import MOST_PROBLEMS, duplicate_keys, loggable_path
+from dra_kit.author.config.problems import MOST_PROBLEMS, duplicate_keys
 from dra_kit.author.driver import Driver
 from dra_kit.errors import InvalidConfig
 from dra_kit.kube.resources import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, Resource
@@ -33,7 +33,7 @@ class Problem(Struct, frozen=True):
     Attributes:
         path: the field, for example ``spec.devices.config[0].opaque.parameters.toppings[1]``.
         text: what is wrong and what to write instead.
-        place: the path, without a key that the model does not know.
+        place: the path for the log, up to the first key that the user made up.
     """
 
     path: str
@@ -153,8 +153,7 @@ def _problems(path: str, parameters: Any, driver: Driver[Any, Any]) -> tuple[lis
         if error.__cause__ is not None:  # a validator of the author's broke; the user sees one line of it
             raised = {"raised": type(error.__cause__).__name__, "at": place_of(error.__cause__)}
             logger.error("config model failed", extra={"field": path, **raised})
-        places = map(loggable_path, error.problems)
-        problems = zip(error.problems, places, strict=True)
+        problems = zip(error.problems, error.places, strict=True)
         return [Problem(_join(path, below), text, _join(path, at)) for (below, text), at in problems], error.omitted
     return [], 0
 

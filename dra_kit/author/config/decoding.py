@@ -81,12 +81,12 @@ class ConfigDecoder(Generic[ConfigT]):
         problems = list(duplicate_keys(parameters))
         body, unusable = usable_json(given)
         if unusable:
-            raise _invalid(model.kind_, [*problems, *unusable])
+            raise _invalid(model, [*problems, *unusable])
         text = json.dumps(body, allow_nan=False)
         validate = partial(model.model_validate_json, text, strict=True, extra="forbid", context=self._settings)
         config = _validated(model, body, problems, validate, self._fields_of_others(model))
         if problems:
-            raise _invalid(model.kind_, problems)
+            raise _invalid(model, problems)
         return self._upgraded(config)
 
     def _fields_of_others(self, model: type[OpaqueConfig]) -> dict[str, str]:
@@ -102,9 +102,9 @@ class ConfigDecoder(Generic[ConfigT]):
         from dra_kit.author.config.problems import instead_of, one_of, short
 
         if not self._models:
-            raise _invalid("parameters", [("", "this driver takes no configuration; remove the config entry")])
+            raise _invalid(None, [("", "this driver takes no configuration; remove the config entry")])
         if not isinstance(parameters, Mapping):
-            raise _invalid("parameters", [("", f"must be an object, not {short(parameters)}")])
+            raise _invalid(None, [("", f"must be an object, not {short(parameters)}")])
         problems = []
         wanted = {"apiVersion": {key[0] for key in self._models}, "kind": {key[1] for key in self._models}}
         for key, accepted in wanted.items():
@@ -113,12 +113,12 @@ class ConfigDecoder(Generic[ConfigT]):
                 found = f"{short(value)} is not known" if key in parameters else "is missing"
                 problems.append((key, f"{found}{instead_of(value, accepted)}"))
         if problems:
-            raise _invalid("parameters", problems)
+            raise _invalid(None, problems)
         model = self._models.get((parameters["apiVersion"], parameters["kind"]))
         if model is None:
             versions = {key[0] for key in self._models if key[1] == parameters["kind"]}
             problem = f"{short(parameters['apiVersion'])} has no kind {parameters['kind']}; {one_of(versions)}"
-            raise _invalid("parameters", [("apiVersion", problem)])
+            raise _invalid(None, [("apiVersion", problem)])
         return model
 
     def _upgraded(self, config: OpaqueConfig) -> ConfigT:
@@ -129,10 +129,10 @@ class ConfigDecoder(Generic[ConfigT]):
             try:
                 config = config.upgrade()
             except Exception as error:
-                raise _invalid(cls.kind_, [("", _raised(f"{cls.__name__}.upgrade", error))]) from error
+                raise _invalid(cls, [("", _raised(f"{cls.__name__}.upgrade", error))]) from error
             if not isinstance(config, OpaqueConfig) or type(config) in passed:
                 text = f"{cls.__name__}.upgrade gave a {type(config).__name__}, which is no newer version of it"
-                raise _invalid(cls.kind_, [("", text)])
+                raise _invalid(cls, [("", text)])
         if not passed or self._settings is None:
             return config
         # upgrade() has made it without the settings
@@ -167,18 +167,18 @@ def _validated(
 
         count = len(problems) + error.error_count()
         found = problems_of(error, model, body, elsewhere)
-        raise _first_of(model.kind_, chain(problems, found), count) from None
+        raise _first_of(model, chain(problems, found), count) from None
     except Exception as error:
-        raise _invalid(model.kind_, [*problems, ("", _raised(f"validator of {model.__name__}", error))]) from error
+        raise _invalid(model, [*problems, ("", _raised(f"validator of {model.__name__}", error))]) from error
 
 
-def _invalid(what: str, problems: Sequence[Problem]) -> InvalidConfig:
-    return _first_of(what, problems, len(problems))
+def _invalid(model: type[OpaqueConfig] | None, problems: Sequence[Problem]) -> InvalidConfig:
+    return _first_of(model, problems, len(problems))
 
 
-def _first_of(what: str, problems: Iterable[Problem], count: int) -> InvalidConfig:
+def _first_of(model: type[OpaqueConfig] | None, problems: Iterable[Problem], count: int) -> InvalidConfig:
     """Return the error with the first of so many problems; the others are not even looked at."""
-    from dra_kit.author.config.problems import MOST_PROBLEMS
+    from dra_kit.author.config.problems import MOST_PROBLEMS, loggable_path
 
     found = iter(problems)
     reported = list(islice(found, MOST_PROBLEMS))
@@ -186,7 +186,12 @@ def _first_of(what: str, problems: Iterable[Problem], count: int) -> InvalidConf
     texts = [f"{path}: {text}" if path else text for path, text in reported]
     if omitted:
         texts.append(f"… and {omitted} more")
-    return InvalidConfig(f"{what}: " + "; ".join(texts), problems=reported, omitted=omitted)
+    # without a model a problem is with apiVersion or kind
+    places = [loggable_path(path, model) if model is not None else path for path, _ in reported]
+    return InvalidConfig(
+        f"{model.kind_ if model is not None else 'parameters'}: " + "; ".join(texts),
+        problems=reported, omitted=omitted, places=places,
+    )  # fmt: skip
 
 
 def _raised(where: str, error: Exception) -> str:

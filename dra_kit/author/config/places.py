@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
 
 from pydantic import AliasChoices, AliasPath, BaseModel, RootModel
@@ -39,6 +39,36 @@ def place_of(loc: Loc, model: type[BaseModel], body: Any) -> tuple[list[str | in
             current = current[part]
             places = [inner for member in members for inner in _below(member, part)]
     return path, [item for place in places for item in _members(place) if _is_model(item)]
+
+
+def known_path(path: Loc, model: type[BaseModel]) -> list[str | int]:
+    """Return the beginning of a path until the first key that its writer made up: of a mapping, or an unknown one.
+
+    Args:
+        path: keys and indexes in an input of the model.
+        model: what the input is for.
+    """
+    places: list[Any] = [model]
+    known: list[str | int] = []
+    for part in path:
+        members = list(_flattened(places))
+        if isinstance(part, str) and not any(_has_field(member, part) for member in members):
+            break
+        known.append(part)
+        places = [inner for member in members for inner in _below(member, part)]
+    return known
+
+
+def _flattened(places: Iterable[Any]) -> Iterator[Any]:
+    for place in places:
+        members = _members(place)
+        yield from members if members == [place] else _flattened(members)
+
+
+def _has_field(annotation: Any, key: str) -> bool:
+    if _is_model(annotation):
+        return any(key in {name, *_aliases(field)} for name, field in annotation.model_fields.items())
+    return get_origin(annotation) is None and key in getattr(annotation, "__annotations__", {})
 
 
 def _leads(part: str | int, current: Any) -> bool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, ValidationError
 
-from dra_kit.author.config.places import place_of
+from dra_kit.author.config.places import known_path, place_of
 from dra_kit.author.models.wording import rule
 from dra_kit.values.cutting import cut
 from dra_kit.values.json import DuplicateKeysObject
@@ -36,7 +37,10 @@ _PATH_BYTES: Final = 300
 _MOST_ERRORS: Final = 10_000  # pydantic makes all of them or none: this many take it some 20 ms
 
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
-_LAST_KEY: Final = re.compile(r'(?:\[(?:"|\d).*?\]|(?:^|\.)[^.\[\]"]*)$')
+_PARTS: Final = re.compile(
+    rf"""\[(?P<index>[0-9]{{1,9}})\]|\[(?P<quoted>"(?:[^"\\]|\\.)*")\]|\.?(?P<plain>{_PLAIN_KEY.pattern})|.""",
+    re.DOTALL,
+)
 _LITERALS: Final = re.compile(r"""'(?P<single>[^']*)'|"(?P<double>[^"]*)"|(?P<bare>[^\s,]+)""")
 
 
@@ -101,10 +105,23 @@ def path_text(loc: Iterable[str | int]) -> str:
     return text.removeprefix(".")
 
 
-def loggable_path(problem: Problem) -> str:
-    """Return where a problem is, for a log: without a key that its writer made up, which may be a secret."""
-    path = problem[0]
-    return _LAST_KEY.sub("", path) if isinstance(problem, KeyProblem) else path
+def loggable_path(path: str, model: type[BaseModel]) -> str:
+    """Return where a problem is, for a log: up to the first key that its writer made up, which may be a secret.
+
+    Args:
+        path: below ``parameters``, as a problem has it.
+        model: of the parameters.
+    """
+    parts: list[str | int] = []
+    with suppress(ValueError):  # in a key, where the path is cut
+        for match in _PARTS.finditer(path):
+            if match["plain"] is not None:
+                parts.append(match["plain"])
+            elif match.lastgroup is not None:
+                parts.append(json.loads(match[match.lastgroup]))
+            else:
+                break
+    return path_text(known_path(parts, model))
 
 
 def instead_of(value: object, accepted: Iterable[object]) -> str:

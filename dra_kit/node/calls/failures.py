@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from dra_kit.author.config.problems import loggable_path
 from dra_kit.errors import DraKitError, InternalError, InvalidConfig, PrepareError
 from dra_kit.process.tracebacks import from_author, place_of
 from dra_kit.values.cutting import cut
@@ -46,7 +45,7 @@ def log_failure(error: Exception, message: str, *, module: str, logger: logging.
     fields: dict[str, object] = {"error": str(problem), "code": problem.code}
     if isinstance(error, InvalidConfig) and error.problems:  # not the text: what it quotes may be a secret
         del fields["error"]
-        fields["fields"] = list(dict.fromkeys(loggable_path(each) for each in error.problems))
+        fields["fields"] = list(dict.fromkeys(error.places))
     if isinstance(problem, PrepareError) and problem.permanent:
         fields["permanent"] = True
     if place := place_of(error, module):

@@ -85,14 +85,15 @@ def test_what_is_left_out_changes_nothing() -> None:
                 {"sharing": {**MPS, "mpsConfig": {"defaultPerDevicePinnedMemoryLimit": {key: "1Gi"}}}},
                 "UUID",
             )
-            for key in ("9" * 5000, "00000", "²", "", "GPU-", "GPU-" + "a" * 5000, "GPU-a\nb")
+            for key in ("9" * 4000, "00000", "²", "", "GPU-", "GPU-" + "a" * 5000, "GPU-a\nb")
         ),
         *(
             ("GpuConfig", {"sharing": {**MPS, "mpsConfig": {"defaultPinnedDeviceMemoryLimit": limit}}}, message)
             for limit, message in (
                 ("17Ti", "more than 16Ti"),
                 ("1e40", "16Ti"),
-                ("1e999999999", "16Ti"),
+                ("1e999999999", "at most 4000 digits"),
+                ("-1e3999", "less than 1Mi"),
                 (10**30, "16Ti"),
                 ("9" * 5000, "digits"),
                 ("-1Gi", "less than 1Mi"),
@@ -100,7 +101,12 @@ def test_what_is_left_out_changes_nothing() -> None:
                 (True, "bool"),
             )
         ),
-        ("GpuConfig", {"sharing": {**MPS, "mpsConfig": {"defaultActiveThreadPercentage": 10**30}}}, "100"),
+        ("GpuConfig", {"sharing": {**MPS, "mpsConfig": {"defaultActiveThreadPercentage": 10**30}}}, "64 bits"),
+        (
+            "GpuConfig",
+            {"sharing": {**MPS, "mpsConfig": {"defaultPerDevicePinnedMemoryLimit": {"9" * 5000: "1Gi"}}}},
+            "more than 4000 digits",
+        ),
         ("GpuConfig", {"enforced": "yes"}, "enforced"),
         ("GpuConfig", {"sharing": {}}, "strategy"),
         ("GpuConfig", {"sharing": {"strategy": "Foo"}}, "TimeSlicing"),

@@ -403,8 +403,17 @@ class TestPods:
             assert not list(folder.pipe.iterdir()), "it does not run in the system of the driver's container"
         assert not (pipe / "up").exists()
 
+    def test_the_double_imports_nothing_from_the_folder_in_which_it_is_started(
+        self, node: Node, tmp_path: Path
+    ) -> None:
+        (tmp_path / "argparse.py").write_text("open('ran', 'w')\n")
+        (tmp_path / "selectors.py").write_text("open('ran', 'w')\n")
+        with self.served(node, tmp_path, MPS_DOUBLE="true"):
+            pass
+        assert not (tmp_path / "ran").exists()
+
     @contextmanager
-    def served(self, node: Node, **environment: str) -> Iterator[MpsFolder]:
+    def served(self, node: Node, cwd: Path | None = None, **environment: str) -> Iterator[MpsFolder]:
         """What the pod runs, until it is asked to end; it must do so in order."""
         assert node.settings.mps_root is not None
         folder = MpsFolder(path=node.settings.mps_root / "served")
@@ -416,10 +425,10 @@ class TestPods:
             "MPS_LIMITS": Limits(percentage=25, memory={0: "1024M"}).model_dump_json(),
             **environment,
         }
-        command = [sys.executable, "-m", "gpu_driver.effects.mps.serve"]
-        with subprocess.Popen(command, env=variables) as served:
+        command = [sys.executable, "-P", "-m", "gpu_driver.effects.mps.serve"]
+        with subprocess.Popen(command, env=variables, cwd=cwd) as served:
             until = time.monotonic() + SOON
-            while subprocess.run([*command, "ask"], env=variables).returncode:
+            while subprocess.run([*command, "ask"], env=variables, cwd=cwd).returncode:
                 assert served.poll() is None
                 assert time.monotonic() < until
             yield folder

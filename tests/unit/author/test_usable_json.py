@@ -41,6 +41,7 @@ TEXTS = st.one_of(
     st.text(max_size=5).map(lambda text: json.dumps(text, ensure_ascii=False)),
     DIGITS.map('"{}"'.format),
     DIGITS.map('"{}Gi"'.format),
+    st.integers(-(2**31), 2**31).map('"1e{}"'.format),
     st.sampled_from([r'"\u0000"', r'"a\u0000b"', r'"\ud800"', r'"\udc00\ud800"', r'"\ud83d\ude00"', '"1e9999"']),
 )
 SCALARS = NUMBERS | TEXTS | st.sampled_from(["true", "false", "null"])
@@ -109,6 +110,7 @@ def test_a_config_is_refused_with_places_or_can_be_used(fields: list[tuple[str, 
             assert -(2**63) <= scalar < 2**63
         assert json.loads(json.dumps(scalar, allow_nan=False)) == scalar
     assert str(result.memory)
+    assert str(int(result.memory.as_decimal))
     assert Free.model_validate_json(result.model_dump_json()).number == result.number
 
 

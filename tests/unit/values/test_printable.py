@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.values.printable import printable, printable_json
+from dra_kit.values.printable import printable, printable_json, without_paths
 
 
 @pytest.mark.parametrize(
@@ -51,3 +51,21 @@ def test_json_stays_the_same_json(value: object) -> None:
 
     assert json.loads(printable_json(text)) == value
     assert all(char.isprintable() or char == "\n" for char in printable_json(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("open '/srv/a b' failed", "open '(a path)' failed"),
+        ('no such file: "/srv/o\'ven/x"', 'no such file: "(a path)"'),
+        ("cannot open:/srv/x", "cannot open:(a path)"),
+        ("bind /srv/x:/srv/y", "bind (a path):(a path)"),
+        ("dial unix:///run/x.sock", "dial unix:(a path)"),
+        ("dial unix:/run/x.sock", "dial unix:(a path)"),
+        ("see file:///srv/x.", "see file:(a path)."),
+        ("no //srv/x", "no (a path)"),
+        ("pool/device, https://10.0.0.1:6443/api/v1 and a / b", "pool/device, https://10.0.0.1:6443/api/v1 and a / b"),
+    ],
+)
+def test_each_path_of_the_host_is_left_out(text: str, shown: str) -> None:
+    assert without_paths(text) == shown

@@ -59,3 +59,14 @@ def test_its_schema_is_that_of_a_custom_resource() -> None:
     assert schema["x-kubernetes-int-or-string"] is True
     assert schema["anyOf"] == [{"type": "integer"}, {"type": "string"}]
     assert schema["default"] == "1Gi"
+
+
+@pytest.mark.parametrize("written", ["1e4000", "1e2147483647", "-1e2147483647"])
+def test_more_digits_than_python_writes_are_refused(written: str) -> None:
+    with pytest.raises(ValidationError, match="at most 4000 digits"):
+        Limits(memory=written)  # type: ignore[arg-type]
+
+
+def test_a_number_of_as_many_digits_can_be_used() -> None:
+    limits = Limits.model_validate({"memory": "1e3999"})
+    assert len(str(int(limits.memory.as_decimal))) == 4000

@@ -201,6 +201,7 @@ def test_the_log_gets_fields_without_what_the_user_wrote() -> None:
         config(parameters(toppings=[secret], temperature=secret)),
         config(parameters(**{secret: 1})),
         config(parameters(oils={"olive": {"kind": "x", f"{secret} {secret}": 1}})),
+        config(parameters(oils={secret: {"kind": 1}, "sesame": 1})),
         config({"apiVersion": secret, "kind": secret}),
     )
     found = refusal(obj, None, "CREATE", driver)
@@ -210,9 +211,10 @@ def test_the_log_gets_fields_without_what_the_user_wrote() -> None:
         "spec.devices.config[0].opaque.parameters.toppings[0]",
         "spec.devices.config[0].opaque.parameters.temperature",
         "spec.devices.config[1].opaque.parameters",
-        "spec.devices.config[2].opaque.parameters.oils.olive",
-        "spec.devices.config[3].opaque.parameters.apiVersion",
-        "spec.devices.config[3].opaque.parameters.kind",
+        "spec.devices.config[2].opaque.parameters.oils",
+        "spec.devices.config[3].opaque.parameters.oils",
+        "spec.devices.config[4].opaque.parameters.apiVersion",
+        "spec.devices.config[4].opaque.parameters.kind",
     )
 
 

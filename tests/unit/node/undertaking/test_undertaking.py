@@ -80,6 +80,14 @@ async def prepared(node: Node, of: dra.Driver[Any, Any]) -> dra.ClaimReference:
     return claim
 
 
+async def release(node: Node, *claims: dra.ClaimReference) -> None:
+    """Release claims as a kubelet does: its checkpoint has them until it has the answer, and the undertaker waits."""
+    checkpoint = Checkpoint(node.root)
+    checkpoint.store([ClaimInfo(claim, {"pod"}, {DRIVER: ()}) for claim in claims])
+    await node.unprepare(*claims)
+    checkpoint.store([])
+
+
 @asynccontextmanager
 async def undertaking(node: Node, of: dra.Driver[Any, Any] | None, **how: Any) -> AsyncIterator[asyncio.Task[int]]:
     """The undertaker at work; it has ended by itself when the block is left."""
@@ -107,7 +115,7 @@ async def test_what_is_in_force_is_undone_by_the_drivers_code(node: Node) -> Non
     claim = await prepared(node, of)
     assert Heat.hardware.on == {"oven": 200}
     async with undertaking(node, of):
-        await node.unprepare(claim)
+        await release(node, claim)
     assert Heat.hardware.on == {}
     assert node.specs() == []
 
@@ -115,7 +123,7 @@ async def test_what_is_in_force_is_undone_by_the_drivers_code(node: Node) -> Non
 async def test_nothing_of_the_driver_stays_on_the_node(node: Node) -> None:
     claim = await prepared(node, kitchen())
     async with undertaking(node, kitchen()):
-        await node.unprepare(claim)
+        await release(node, claim)
     assert not node.settings().state(DRIVER).exists()
     assert [path for path in node.root.rglob("*") if path.is_socket()] == []
 
@@ -125,7 +133,7 @@ async def test_what_the_author_keeps_in_the_state_directory_stays(node: Node, ca
     notes = node.settings().state(DRIVER) / "author"
     (notes / "recipe").write_text("flour")
     async with undertaking(node, kitchen()):
-        await node.unprepare(claim)
+        await release(node, claim)
     assert [path.name for path in node.settings().state(DRIVER).rglob("*")] == ["author", "recipe"]
     assert "state removed, but what is not the framework's" in caplog.text
 
@@ -135,7 +143,7 @@ async def test_devices_are_withdrawn(node: Node) -> None:
     assert node.published()
     async with undertaking(node, kitchen()):
         await eventually(lambda: not node.slices())
-        await node.unprepare(claim)
+        await release(node, claim)
 
 
 async def test_new_claims_are_refused_and_prepared_ones_answered(node: Node) -> None:
@@ -146,7 +154,7 @@ async def test_new_claims_are_refused_and_prepared_ones_answered(node: Node) -> 
             "claim default/dinner is not prepared: driver dra.pizza is being removed from this node; delete the pod, "
             "or install the driver again"
         )
-        await node.unprepare(claim)
+        await release(node, claim)
 
 
 class WatchedHeat(Heat, id="heat"):
@@ -183,7 +191,7 @@ async def test_what_does_not_hold_any_more_is_made_true_again_by_the_drivers_cod
                 assert [device.pool_name for device in await node.prepare(claim)] == ["node-1"]
         assert Heat.hardware.on == {"oven": 200}
         await eventually(lambda: not node.slices())  # the device is known, and withdrawn
-        await node.unprepare(claim)
+        await release(node, claim)
     assert Heat.hardware.on == {}
 
 
@@ -195,7 +203,7 @@ async def test_hardware_that_is_not_found_holds_up_nothing(node: Node) -> None:
     claim = await prepared(node, kitchen())
     async with undertaking(node, driver(Baker(), effects=[Heat], provider=Broken())):
         assert [device.pool_name for device in await node.prepare(claim)] == ["node-1"]
-        await node.unprepare(claim)
+        await release(node, claim)
     assert Heat.hardware.on == {}
 
 
@@ -225,7 +233,7 @@ async def test_a_claim_of_the_boot_before_is_not_prepared_again(node: Node) -> N
     node.boot_id.write_text("boot-2\n")
     async with undertaking(node, kitchen()):
         assert "is being removed from this node" in await node.error(claim)
-        await node.unprepare(claim)
+        await release(node, claim)
     assert Heat.hardware.on == {}
 
 
@@ -241,7 +249,7 @@ async def test_a_claim_whose_record_cannot_be_read_is_not_said_to_be_unprepared(
             patched.setattr(agent._store, "claim", fail)
             error = await node.error(claim)
         assert error == "the record of uid-lunch cannot be read; look at the disk"
-        await node.unprepare(claim)
+        await release(node, claim)
 
 
 async def test_programs_are_ended_without_the_drivers_code(node: Node) -> None:
@@ -249,7 +257,7 @@ async def test_programs_are_ended_without_the_drivers_code(node: Node) -> None:
     [pid] = [int(entry.removeprefix("PID=")) for entry in node.env(claim) if entry.startswith("PID=")]
     assert runs(pid)
     async with undertaking(node, None):
-        await node.unprepare(claim)
+        await release(node, claim)
     assert not runs(pid)
 
 
@@ -277,7 +285,7 @@ async def test_effects_that_are_abandoned_leave_the_hardware_as_it_is(
 ) -> None:
     claim = await prepared(node, kitchen())
     async with undertaking(node, None, abandon=True):
-        await node.unprepare(claim)
+        await release(node, claim)
     assert Heat.hardware.on == {"oven": 200}
     assert [item.__dict__["effect"] for item in caplog.records if item.getMessage() == "effect abandoned"] == [
         "heat on oven"
@@ -299,20 +307,20 @@ async def test_a_claim_of_an_imperative_driver_is_released_by_its_code(node: Nod
     cashier = Cashier()
     claim = await prepared(node, driver(cashier))
     async with undertaking(node, driver(cashier)):
-        await node.unprepare(claim)
+        await release(node, claim)
     assert cashier.released == ["lunch"]
 
 
 async def test_a_claim_of_an_imperative_driver_is_abandoned(node: Node) -> None:
     claim = await prepared(node, driver(Cashier()))
     async with undertaking(node, None, abandon=True):
-        await node.unprepare(claim)
+        await release(node, claim)
 
 
 async def test_a_claim_without_anything_to_undo_needs_no_code(node: Node) -> None:
     claim = await prepared(node, driver())
     async with undertaking(node, None):
-        await node.unprepare(claim)
+        await release(node, claim)
 
 
 POD = PodName("pizza-system", "pizza-node-x")
@@ -327,7 +335,7 @@ async def confirmed(node: Node, *, until_removed: Sequence[dra.ClaimReference] =
     try:
         await eventually(lambda: task.done() or any(item.connected for item in node.kubelet.plugins(DRIVER)))
         for claim in until_removed:
-            await node.unprepare(claim)
+            await release(node, claim)
         yield
     finally:
         task.cancel()
@@ -359,7 +367,7 @@ async def test_one_that_stays_answers_late_calls_of_the_kubelet(node: Node) -> N
         await eventually(lambda: condition(node)[0] == "True")
         await eventually(lambda: any(item.connected for item in node.kubelet.plugins(DRIVER)))
         assert "is being removed from this node" in await node.error(late)
-        await node.unprepare(late)
+        await release(node, late)
         assert not node.settings().state(DRIVER).exists()
     assert [path for path in node.root.rglob("*") if path.is_socket()] == []
 
@@ -389,7 +397,7 @@ async def test_the_condition_says_what_is_left_until_it_is_released(node: Node) 
     claim = await prepared(node, kitchen())
     async with confirmed(node):
         await eventually(lambda: condition(node) == ("False", f"left: claims {claim}"))
-        await node.unprepare(claim)
+        await release(node, claim)
         await eventually(lambda: condition(node)[0] == "True")
 
 
@@ -415,7 +423,7 @@ async def test_a_confirmation_is_written_when_the_api_server_answers_again(node:
     claim, pods = await prepared(node, kitchen()), "/api/v1/namespaces/pizza-system/pods"
     async with confirmed(node):
         with node.api.failing(503, "PATCH", below=pods):
-            await node.unprepare(claim)
+            await release(node, claim)
             await eventually(lambda: not node.settings().state(DRIVER).exists())
             await eventually(lambda: node.api.asked("PATCH", f"{pods}/{POD.name}/status") > 1)
         await eventually(lambda: condition(node)[0] == "True")
@@ -479,7 +487,7 @@ async def test_nothing_is_left_only_when_effects_without_a_record_were_looked_fo
         may_look.set()
         await eventually(lambda: node.effects() == [("daemon", "intent", ["lunch"])])
         assert not agent.nothing_left
-        await node.unprepare(claim)
+        await release(node, claim)
         await eventually(lambda: agent.nothing_left)
 
 
@@ -496,7 +504,7 @@ async def test_a_second_one_has_nothing_left_to_do(node: Node, notes: bool, capl
     if notes:
         (node.settings().state(DRIVER) / "author" / "recipe").write_text("flour")
     async with undertaking(node, kitchen()):
-        await node.unprepare(claim)
+        await release(node, claim)
     caplog.set_level("INFO")
     for of in (kitchen(), None):
         assert await run_undertaker(DRIVER, node.settings(), of) == 0

@@ -8,6 +8,7 @@ import dra_kit as dra
 from pydantic import AfterValidator
 
 _MIB = 2**20
+_LEAST = dra.Quantity("1Mi")
 _MOST = dra.Quantity("16Ti")
 """More than any GPU has, and less than what a number of MPS holds."""
 _INDEX = re.compile(r"[0-9]{1,4}")
@@ -22,7 +23,7 @@ def mebibytes(limit: dra.QuantityField) -> int:
 def _in_range(limit: dra.QuantityField) -> dra.QuantityField:
     if limit > _MOST:
         raise ValueError(f"{limit.text[:32]} is more than 16Ti, which no GPU has; write at most 16Ti")
-    if mebibytes(limit) < 1:
+    if limit < _LEAST:
         raise ValueError(f"{limit.text[:32]} is less than 1Mi, the unit of MPS; write at least 1Mi")
     return limit
 

@@ -96,7 +96,7 @@ def _program(root: Path) -> tuple[list[str], dict[str, str]]:
     """
     environment = {**os.environ}
     if os.environ.get("MPS_DOUBLE"):
-        return [sys.executable, "-m", nvidia_cuda_mps_control.__name__], environment
+        return [sys.executable, "-P", "-m", nvidia_cuda_mps_control.__name__], environment
     if root != Path("/") and os.path.lexists(root / "bin/sh"):
         return ["chroot", str(root), PROGRAM], environment
     environment["PATH"] = ":".join([*map(str, program_folders(root)), environment.get("PATH", os.defpath)])

@@ -42,7 +42,7 @@ def fake_hardware(profile: str, folder: Path) -> Hardware:
         environment={
             PROFILE: profile,
             FOLDER: str(folder),
-            "PYTHONPATH": ":".join(sys.path),
+            "PYTHONPATH": ":".join(filter(None, sys.path)),
             "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",
         },
         fake=True,
