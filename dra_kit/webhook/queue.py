@@ -84,6 +84,10 @@ class _Band:
         return any(flow.waiting for flow in self.flows.values())
 
 
+def _used(flow: _Flow) -> float:
+    return flow.used
+
+
 class FairQueue:
     """The order in which reviews have their turn; not safe for threads.
 
@@ -133,8 +137,7 @@ class FairQueue:
                 return None
             self._floor = max(self._floor, min(band.used for band in waiting.values()))
             band = waiting[min(taken, key=lambda size: (waiting[size].used, size))]
-            flows = [flow for flow in band.flows.values() if flow.waiting]
-            flow = min(flows, key=lambda each: each.used)
+            flow = min((each for each in band.flows.values() if each.waiting), key=_used)
             band.floor = max(band.floor, flow.used)
             item = flow.waiting.popleft()
             if not item.future.set_running_or_notify_cancel():
