@@ -22,6 +22,8 @@ from tests.cluster.plane import Plane
 from tests.cluster.processes import DRA_KIT
 
 HERE = REPOSITORY / "tests" / "cluster" / "who"
+pytestmark = pytest.mark.alone  # it looks at all devices in use on the node
+
 DRIVER = "racks.example"
 NAMESPACE = "racks"
 KUBELET_DIR = Path("/var/lib/kubelet")
