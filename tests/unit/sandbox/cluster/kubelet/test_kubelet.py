@@ -110,9 +110,10 @@ async def test_an_endpoint_registers_once(kubelet: Kubelet, kubelet_dir: Path) -
         )
         again.start()
         await until(lambda: again.status is not None)
+        status = again.status
         again.stop(0)
 
-        assert again.status == RegistrationStatus(
+        assert status == RegistrationStatus(
             registered=False,
             error="RegisterPlugin error -- plugin registration failed with err: endpoint "
             f"{plugin_socket(kubelet_dir, DRIVER, None)} already registered for DRA driver plugin dra.pizza",
