@@ -60,7 +60,7 @@ async def test_it_is_ready_when_its_devices_are_published(node: Node) -> None:
     node.api.go_away()
     async with node.running(driver(), probe_address=ADDRESS) as agent:
         told = Told(agent)
-        await told.lacking("publisher is waiting\n")
+        await told.lacking("publisher is waiting: LIST resourceslices.resource.k8s.io: no connection to ")
         await told.alive()
         node.api.listen()
         await told.ready()
@@ -159,7 +159,7 @@ async def test_a_startup_that_hangs_is_told(node: Node) -> None:
     async with node.running(driver(Slow()), hang_timeout=0.5, probe_address=ADDRESS) as agent:
         told = Told(agent)
         await told.dead("Slow.startup has not returned for ")
-        await told.lacking("startup is waiting\n")
+        await told.lacking("startup is waiting: Slow.startup has not returned for ")
         go_on.set()
         await told.alive()
         await told.ready()
