@@ -37,7 +37,7 @@ Annotations = Annotated[Mapping[str, str], AfterValidator(_sorted)]
 class _Model(BaseModel):
     # strict and without extra fields, because runtimes refuse a file with a wrong type or an unknown field
     model_config: ClassVar[ConfigDict] = ConfigDict(
-        frozen=True, extra="forbid", strict=True, populate_by_name=True, alias_generator=_alias, defer_build=True
+        frozen=True, extra="forbid", strict=True, populate_by_name=True, alias_generator=_alias
     )
 
 

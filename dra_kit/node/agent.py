@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -101,7 +101,6 @@ class Agent:
         credentials: for the API server.
         undertaking: it is the driver's end: no devices, and nothing new is prepared.
         clock: gives seconds that only rise.
-        calm: see :class:`dra_kit.node.parts.Operator`.
 
     Attributes:
         supervisor: runs the parts.
@@ -117,14 +116,12 @@ class Agent:
         *,
         undertaking: Undertaking | None = None,
         clock: Callable[[], float] = time.monotonic,
-        calm: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._driver = driver
         self._settings = settings
         self._undertaking = undertaking
         self._clock = clock
-        self._calm = calm
         self.supervisor: Supervisor = Supervisor(drain=DRAIN)
         self._stopping = Stopping()
         self._client = Client(credentials, user_agent=f"{driver.name} dra-kit/node")
@@ -217,7 +214,7 @@ class Agent:
             checkpoint=checkpoint, after=settings.orphan_after, clock=self._clock,
         )  # fmt: skip
         self._kubelet_part = kubelet
-        kopf = Operator(credentials, name, node, publisher, self._calm)
+        kopf = Operator(credentials, name, node, publisher)
         self._add_parts(service, kubelet, startup, status, kopf=kopf)
         if self._undertaking is not None:
             self._advertised.replace(Inventory(pools=[]), {})

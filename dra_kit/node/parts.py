@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -26,7 +27,6 @@ from dra_kit.plugin.registration import RegistrationServer, RegistrationStatus
 from dra_kit.plugin.server import PluginServer
 from dra_kit.plugin.service import NodeService
 from dra_kit.plugin.sockets import plugin_socket, registration_socket
-from dra_kit.process import collection
 from dra_kit.publishing.publisher import Publisher
 
 if TYPE_CHECKING:
@@ -258,7 +258,6 @@ class Operator:
         driver: its name.
         node_name: the node's.
         publisher: is to look again when slices have changed.
-        calm: waited for before anything is imported; None to wait for nothing.
     """
 
     name = "kopf"
@@ -269,13 +268,11 @@ class Operator:
         driver: str,
         node_name: str,
         publisher: Publisher,
-        calm: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._credentials = credentials
         self._driver = driver
         self._node_name = node_name
         self._publisher = publisher
-        self._calm = calm
         self._thread: OperatorThread | None = None
 
     def restarts(self) -> int:
@@ -284,8 +281,6 @@ class Operator:
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; kopf may die and come back, the node keeps its promises."""
-        if self._calm is not None:
-            await self._calm()
         loop = asyncio.get_running_loop()
         build, thread_class = await asyncio.to_thread(_import_kopf)
 
@@ -306,7 +301,7 @@ def _import_kopf() -> tuple[Any, Any]:
     from dra_kit.kube.operator.operator import OperatorThread
     from dra_kit.node.handlers import build
 
-    # all that is loaded now stays: without it each full collection costs a prepare some ten milliseconds (make bench)
-    if not collection.is_paused():
-        collection.settle()
+    # all that is loaded now stays: without this each full collection costs a prepare some ten milliseconds (make bench)
+    gc.collect()
+    gc.freeze()
     return build, OperatorThread

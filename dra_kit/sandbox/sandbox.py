@@ -27,7 +27,6 @@ from dra_kit.sandbox.cluster.workload.intake import Intake
 from dra_kit.sandbox.cluster.workload.report import ContainerReport
 from dra_kit.sandbox.driver.access import Access
 from dra_kit.sandbox.driver.accounts import RoleAccess, RoleAccounts, install
-from dra_kit.sandbox.driver.calm import Calm
 from dra_kit.sandbox.driver.control import SandboxControl
 from dra_kit.sandbox.driver.drivers import SandboxDriver
 from dra_kit.sandbox.driver.node import SandboxNode
@@ -107,7 +106,6 @@ class Sandbox:
         drivers: to run; one, or several.
         settings: of the cluster.
         observers: notified of what happens.
-        calm: comes once whoever starts it waits for no first pods any more; None: he waits for none.
 
     Raises:
         ConfigurationError: two drivers have one name.
@@ -120,13 +118,11 @@ class Sandbox:
         settings: SandboxSettings | None = None,
         *,
         observers: Sequence[SandboxObserver] = (),
-        calm: Calm | None = None,
     ) -> None:
         self._settings = settings or SandboxSettings()
         self._observers = tuple(observers)
         self._stack = AsyncExitStack()
         self._releases = 0
-        self._calm = calm or Calm(come=True)
         self._client: Client | None = None
         self._intake = Intake()
         self.nodes: list[SandboxNode] = []
@@ -197,7 +193,6 @@ class Sandbox:
             controller=self._settings.controller,
             webhook=self._settings.webhook,
             since=self.beginning if first else None,
-            calm=self._calm,
             ended=self._drivers.role_ended,
         )
 
@@ -232,7 +227,6 @@ class Sandbox:
             declared_features=self._settings.gates.declared_by_nodes,
             observer=lambda activity: self._acted(name, activity),
             intake=self._intake,
-            calm=self._calm,
         )
         await self._stack.enter_async_context(node)
         self.nodes.append(node)

@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Generic, Protocol, Self
 from pydantic import BaseModel, ConfigDict, PrivateAttr, PydanticUserError, TypeAdapter
 from typing_extensions import TypeVar
 
-from dra_kit.author.models.model import build_where_written
 from dra_kit.author.type_parameters import HardwareT
 from dra_kit.errors import ConfigurationError, InvalidPrepared
 
@@ -38,7 +37,7 @@ class Effect(BaseModel, ABC, Generic[OutcomeT, HardwareT]):  # noqa: PLW1641 - p
         id: a name that stays the same when the class is renamed; it is stored.
     """
 
-    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True)
     effect_id: ClassVar[str] = ""
     _hardware: Any = PrivateAttr(default=None)
 
@@ -46,11 +45,6 @@ class Effect(BaseModel, ABC, Generic[OutcomeT, HardwareT]):  # noqa: PLW1641 - p
         super().__init_subclass__(**kwargs)
         if id is not None:
             cls.effect_id = id
-
-    @classmethod
-    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        super().__pydantic_init_subclass__(**kwargs)
-        build_where_written(cls)
 
     def __eq__(self, other: object) -> bool:
         # which hardware it is bound to makes no other effect of it

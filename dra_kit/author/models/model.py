@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, PlainValidator, ValidationError
@@ -44,26 +43,6 @@ def kind_of(value: object) -> str:
     return "None" if value is None else type(value).__name__
 
 
-def build_where_written(cls: type[BaseModel]) -> None:
-    """Build an author's model at once: an error in it is raised where it is written.
-
-    Those of dra-kit are built when the first object is made of them: pydantic takes 1 ms or more for each.
-    """
-    if not cls.__module__.startswith("dra_kit."):
-        cls.model_rebuild(raise_errors=False)  # a class that is still to come is waited for, as pydantic does
-
-
-class _Signature:
-    """The ``__signature__`` of a model that is not built yet: pydantic makes it when it builds the model."""
-
-    def __get__(self, instance: object, owner: type[BaseModel]) -> inspect.Signature:
-        if instance is None:
-            owner.model_rebuild(raise_errors=False)  # what it names may still be to come
-        if instance is not None or "__signature__" not in vars(owner):
-            raise AttributeError("__signature__")
-        return inspect.signature(owner)
-
-
 class AuthorModel(BaseModel):
     """Immutable and strict; an argument that does not exist, or does not fit, is an error at the line that wrote it.
 
@@ -76,24 +55,16 @@ class AuthorModel(BaseModel):
         strict=True,
         frozen=True,
         arbitrary_types_allowed=True,
-        defer_build=True,  # a driver uses few of them
     )
     error_class_: ClassVar[type[DraKitError]] = InvalidDevice
     tells_values_: ClassVar[bool] = True
     """Whether errors show wrong values; where these may be secrets they name the type."""
 
     @classmethod
-    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        super().__pydantic_init_subclass__(**kwargs)
-        build_where_written(cls)
-
-    @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return with_lax_containers(source, handler)
 
     if not TYPE_CHECKING:  # type checkers see the fields as keyword arguments
-        __signature__ = _Signature()
-
         def __init__(self, **data: Any) -> None:
             try:
                 super().__init__(**data)

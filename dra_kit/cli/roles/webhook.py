@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,6 @@ from dra_kit.cli.options.driver_settings import author_settings
 from dra_kit.cli.options.role_command import RoleCommand
 from dra_kit.errors import ConfigurationError
 from dra_kit.process import logging as process_logging
-from dra_kit.process import switching
 
 if TYPE_CHECKING:
     from dra_kit.webhook.certificates.secret import OwnCertificate
@@ -127,7 +127,8 @@ def command(  # noqa: PLR0917 - click passes them by name
         probe_address=probe_address,
         author=_author_settings(driver, ctx.meta.get("driver_settings", {})),
     )
-    switching.often()
+    # threads review configs beside the event loop, which waits for its turn at each packet; Python's own is 5 ms
+    sys.setswitchinterval(0.0005)
     ctx.exit(asyncio.run(run_webhook(driver, settings)))
 
 

@@ -6,9 +6,8 @@ import logging
 import os
 import signal
 import sys
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,7 +20,6 @@ from dra_kit.cli.options.several_drivers import SET, given_settings
 from dra_kit.cli.sandbox.driver import sandbox_driver
 from dra_kit.cli.sandbox.targets import Loaded, load_stories, load_targets
 from dra_kit.errors import ConfigurationError, DraKitError, TargetError
-from dra_kit.process import collection, switching
 from dra_kit.sandbox.timeline.view.printer import EntryPrinter
 from dra_kit.values.nearest import did_you_mean
 
@@ -35,8 +33,6 @@ if TYPE_CHECKING:
 COMMANDS: Final = {"down": "down", "env": "env", "list": "list_command", "schema": "schema_command"}
 """Words that are no TARGET, each with the command in the module of that name; a folder of such a name is ``./down``."""
 _HERE: Final = "."
-_SETTLE_SECONDS: Final = 2.0
-"""After everything is up, what was loaded is looked through once and never again, and threads take turns as usual."""
 
 
 class SandboxCommand(RoleCommand):
@@ -51,12 +47,8 @@ class SandboxCommand(RoleCommand):
             args.remove(target)
             return _command(target).make_context(f"{info_name} {target}", args, parent, **extra)
         try:
-            with _announced(), ExitStack() as until_made:
-                until_made.enter_context(collection.paused())
-                until_made.enter_context(switching.seldom())
-                context = super().make_context(info_name, args, parent, **extra)
-                context.call_on_close(until_made.pop_all().close)
-                return context
+            with _announced():
+                return super().make_context(info_name, args, parent, **extra)
         except TargetError as error:
             hint = did_you_mean(target, COMMANDS)
             if not hint or Path(str(target)).exists():
@@ -81,7 +73,6 @@ class SandboxCommand(RoleCommand):
         def loading(target: str) -> None:
             if "--detach" not in args and not is_help(args):
                 printer.entry(f"loading {'the driver of this project' if target == _HERE else target}")
-                _import_aside()
 
         if not ctx.resilient_parsing:
             ctx.meta["drivers"], ctx.meta["driver_options"] = load_targets(self.params, args, "--story", loading)
@@ -111,22 +102,6 @@ def _is_project_here() -> bool:
 
     project = project_of(_HERE)
     return project is not None and bool(project.driver[0])
-
-
-def _import_aside() -> None:
-    """Import aiohttp in a thread: where it reads files, others may run meanwhile."""
-
-    def work() -> None:
-        from dra_kit.kube.http.late_authorities import import_aiohttp
-
-        import_aiohttp()
-
-    threading.Thread(target=work, name="import").start()
-
-
-def _settle() -> None:
-    switching.settle()
-    collection.settle()
 
 
 class NewFile(click.Path):
@@ -335,8 +310,6 @@ def _hint(target: str) -> None:
 
 
 def _session(ctx: click.Context, options: Mapping[str, Any], view: LiveView) -> Session:
-    import asyncio
-
     from dra_kit.sandbox.run.detached import announce, is_detached
     from dra_kit.sandbox.run.environment import leave_record
     from dra_kit.sandbox.run.session import Session, Task
@@ -348,7 +321,6 @@ def _session(ctx: click.Context, options: Mapping[str, Any], view: LiveView) -> 
     replaced = any(story.replaces for story in stories)
 
     def ready(sandbox: Sandbox) -> None:
-        asyncio.get_running_loop().call_later(_SETTLE_SECONDS, _settle)
         leave_record(sandbox)
         announce(sandbox.drivers, sandbox.kubeconfig)
 

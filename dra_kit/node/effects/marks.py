@@ -13,7 +13,7 @@ from dra_kit.resource.reference import ClaimReference
 class Mark(BaseModel):
     """The fields of :class:`dra_kit.node.state.records.EffectRecord` that do not change; others may be added."""
 
-    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="ignore")
 
     effect: str
     spec: str

@@ -14,7 +14,7 @@ from dra_kit.resource.reference import ClaimReference
 class DeviceRecord(BaseModel):
     """One allocation result of a claim, prepared."""
 
-    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="allow", defer_build=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="allow")
 
     request: str
     pool: str
@@ -58,7 +58,7 @@ class ClaimRecord(BaseModel):
         sees: numbers of the effects whose outcomes it was given without needing them, for its admin access.
     """
 
-    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="allow", defer_build=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="allow")
 
     namespace: str
     name: str
@@ -114,7 +114,7 @@ class EffectRecord(BaseModel):
             but its class can.
     """
 
-    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, defer_build=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
 
     number: int
     effect: str

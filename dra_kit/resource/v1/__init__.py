@@ -1,8 +1,5 @@
 """Models of resource.k8s.io/v1: snake_case attributes, camelCase JSON, unknown fields preserved."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
 from dra_kit.resource.v1.base import APIModel, ObjectMeta, OwnerReference
 from dra_kit.resource.v1.claims import (
     AllocationResult,
@@ -43,17 +40,9 @@ from dra_kit.resource.v1.devices import (
 )
 from dra_kit.resource.v1.nodes import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from dra_kit.resource.v1.slices import ResourcePool, ResourceSlice, ResourceSliceSpec
+from dra_kit.resource.v1.status import AllocatedDeviceStatus, Condition, NetworkDeviceData
+from dra_kit.resource.v1.taints import DeviceTaintRule, DeviceTaintRuleSpec, DeviceTaintSelector
 from dra_kit.resource.v1.templates import ResourceClaimTemplate, ResourceClaimTemplateSpec
-
-if TYPE_CHECKING:
-    from dra_kit.resource.v1.status import AllocatedDeviceStatus, Condition, NetworkDeviceData
-    from dra_kit.resource.v1.taints import DeviceTaintRule, DeviceTaintRuleSpec, DeviceTaintSelector
-
-_LATE = {
-    "status": ("AllocatedDeviceStatus", "Condition", "NetworkDeviceData"),
-    "taints": ("DeviceTaintRule", "DeviceTaintRuleSpec", "DeviceTaintSelector"),
-}
-"""What few claims and clusters have, by module; loaded when it is first used."""
 
 __all__ = [
     "APIModel",
@@ -109,13 +98,3 @@ __all__ = [
     "ResourceSlice",
     "ResourceSliceSpec",
 ]
-
-
-if not TYPE_CHECKING:  # a type checker would take any misspelt name for one of ours
-
-    def __getattr__(name: str) -> Any:
-        for module, names in _LATE.items():
-            if name in names:
-                value = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
-                return value
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

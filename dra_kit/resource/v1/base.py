@@ -44,7 +44,6 @@ class APIModel(BaseModel, frozen=True):
         validate_by_alias=True,
         extra="allow",
         serialize_by_alias=True,
-        defer_build=True,  # a process uses few of them as a whole
     )
 
     @classmethod

@@ -26,7 +26,6 @@ from dra_kit.sandbox.cluster.workload.intake import Intake
 from dra_kit.sandbox.cluster.workload.orphans import end_orphans
 from dra_kit.sandbox.cluster.workload.runtime import ProcessRuntime
 from dra_kit.sandbox.driver.access import Access
-from dra_kit.sandbox.driver.calm import Calm
 from dra_kit.sandbox.driver.node_driver import NodeDriver
 from dra_kit.sandbox.driver.release import Release
 from dra_kit.sandbox.driver.settings.node_settings import BOOT_ID, cdi_dir, node_settings
@@ -47,7 +46,6 @@ class SandboxNode:
         declared_features: alpha features that are on for the kubelet.
         observer: notified of what the kubelet does, and what becomes of the driver.
         intake: reads the output of containers.
-        calm: see :class:`~dra_kit.sandbox.driver.roles.node_role.RoleInThread`.
 
     Attributes:
         drivers: by name.
@@ -65,7 +63,6 @@ class SandboxNode:
         declared_features: Sequence[str] = (),
         observer: Observer,
         intake: Intake,
-        calm: Calm,
     ) -> None:
         self.name = name
         self.directory = directory
@@ -91,7 +88,6 @@ class SandboxNode:
                 directory / "processes" / driver,
                 observer,
                 credentials=self._credentials,
-                calm=calm,
             )
             for driver in drivers
         }

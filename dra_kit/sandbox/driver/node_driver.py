@@ -17,7 +17,6 @@ from dra_kit.node.settings import NodeSettings
 from dra_kit.sandbox.cluster.kubelet.activity import DriverEnded, DriverStarting, Observer
 from dra_kit.sandbox.cluster.kubelet.dra.plugin import PluginClient
 from dra_kit.sandbox.cluster.kubelet.node import NodeKubelet
-from dra_kit.sandbox.driver.calm import Calm
 from dra_kit.sandbox.driver.release import Release
 from dra_kit.sandbox.driver.roles.node_role import NodeRole, RoleInThread
 
@@ -45,7 +44,6 @@ class NodeDriver:
         directory: of its processes.
         observer: notified when it starts and ends.
         credentials: returns those of a node role in this process, for the API server.
-        calm: see :class:`~dra_kit.sandbox.driver.roles.node_role.RoleInThread`.
 
     Attributes:
         in_process: whether it gets a process of its own when it is started, which can be killed.
@@ -62,7 +60,6 @@ class NodeDriver:
         observer: Observer,
         *,
         credentials: Callable[[], Credentials],
-        calm: Calm,
     ) -> None:
         self.name = name
         self.in_process = False
@@ -73,7 +70,6 @@ class NodeDriver:
         self._credentials = credentials
         self._directory = directory
         self._observe = observer
-        self._calm = calm
         self._role: NodeRole | None = None
         self._pod_uid: str | None = None
         self._pods = 0
@@ -241,7 +237,7 @@ class NodeDriver:
             if self._keeping is None:
                 self._keeping = asyncio.create_task(self._keep(), name=f"{self.name} on {settings.node_name}")
         else:
-            role = RoleInThread(release, settings, self._credentials(), self._calm)
+            role = RoleInThread(release, settings, self._credentials())
         role.when_ended(lambda: self._ended(role))
         return role
 

@@ -15,7 +15,6 @@ from dra_kit.errors import ConfigurationError, SandboxError
 from dra_kit.kube.resources import RESOURCE_SLICES
 from dra_kit.publishing.log_messages import NOT_PUBLISHED
 from dra_kit.sandbox.cluster import private
-from dra_kit.sandbox.driver.calm import Calm
 from dra_kit.sandbox.driver.drivers import SandboxDriver
 from dra_kit.sandbox.run.files import Files
 from dra_kit.sandbox.run.observer import FolderObserver, Shown
@@ -95,7 +94,6 @@ class Session:
             self._report = RunReport()
             timeline.subscribe(self._report.read)
         self._shown = Shown(view=view, timeline=timeline, feed=feed, problems=problems)
-        self._calm = Calm()
         self.lasting: bool = False
         """Whether everything is done and only an interruption is waited for."""
 
@@ -115,7 +113,7 @@ class Session:
             ConfigurationError: a file is wrong, or an object of it was refused.
         """
         begin = time.monotonic()
-        sandbox = Sandbox(self._drivers, self._settings, observers=(self._shown.feed,), calm=self._calm)
+        sandbox = Sandbox(self._drivers, self._settings, observers=(self._shown.feed,))
         try:
             async with sandbox:
                 await sandbox.or_fail(self._work(sandbox))
@@ -150,7 +148,6 @@ class Session:
             await self._last(sandbox)
 
     async def _story(self, sandbox: Sandbox, story: Story) -> None:
-        self._calm.come()  # it may look at what begins then
         self._ready(sandbox)
         last = story is self._task.stories[-1] and not self._task.files
         observer = FolderObserver(self._shown, self._until_interrupted(sandbox) if last else None)
@@ -187,7 +184,6 @@ class Session:
 
     async def _last(self, sandbox: Sandbox) -> None:
         """Wait until the run is interrupted."""
-        self._calm.come()
         self._view.entry("everything runs until Ctrl-C", bold=True)
         self._view.detail(f"kubectl --kubeconfig {sandbox.kubeconfig} get pods")
         if not sandbox.drivers:

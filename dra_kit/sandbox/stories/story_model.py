@@ -84,7 +84,6 @@ class Part(BaseModel):
         extra="forbid",
         frozen=True,
         strict=True,
-        defer_build=True,  # a sandbox without a story needs few of them
     )
 
 

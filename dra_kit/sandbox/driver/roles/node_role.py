@@ -13,7 +13,6 @@ from dra_kit.kube.connection.credentials import Credentials
 from dra_kit.node.agent import Agent
 from dra_kit.node.settings import NodeSettings
 from dra_kit.process.probes import parts_not_ready
-from dra_kit.sandbox.driver.calm import Calm
 from dra_kit.sandbox.driver.release import Release
 from dra_kit.sandbox.driver.roles.role_thread import RoleThread
 
@@ -66,16 +65,15 @@ class RoleInThread:
         release: to run.
         settings: of the node role, without the author's.
         credentials: for the API server.
-        calm: kopf waits for it.
     """
 
-    def __init__(self, release: Release, settings: NodeSettings, credentials: Credentials, calm: Calm) -> None:
+    def __init__(self, release: Release, settings: NodeSettings, credentials: Credentials) -> None:
         self.begun = True
         self._agent: Agent | None = None
         whole = replace(settings, author=release.author)
 
         async def run() -> int:
-            self._agent = Agent(release.driver, whole, credentials, calm=calm.wait)
+            self._agent = Agent(release.driver, whole, credentials)
             return await self._agent.run()
 
         self._thread = RoleThread(f"node role on {settings.node_name}", run)

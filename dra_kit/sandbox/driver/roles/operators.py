@@ -19,7 +19,6 @@ from dra_kit.kube.client import Client
 from dra_kit.kube.connection.credentials import Credentials
 from dra_kit.kube.resources import VALIDATING_WEBHOOK_CONFIGURATIONS
 from dra_kit.sandbox.driver.accounts import RoleAccess
-from dra_kit.sandbox.driver.calm import Calm
 from dra_kit.sandbox.driver.roles.role_thread import RoleThread
 
 WITHOUT_WEBHOOK: Final = "dra-kit/webhook"
@@ -42,7 +41,6 @@ class Operators:
         controller: run the controller role.
         webhook: run the webhook role, if the driver has configs.
         since: see :class:`dra_kit.controller.agent.ControllerSettings`.
-        calm: see :func:`controller_role`.
         ended: called when a role has ended, in order or not.
     """
 
@@ -55,7 +53,6 @@ class Operators:
         controller: bool = True,
         webhook: bool = True,
         since: str | None = None,
-        calm: Calm,
         ended: Callable[[], None] = lambda: None,
     ) -> None:
         self._client = client
@@ -65,7 +62,6 @@ class Operators:
         self._with_controller = controller
         self._with_webhook = webhook
         self._since = since
-        self._calm = calm
         self._pools_published = threading.Event()
         self.roles: list[RoleThread] = []
 
@@ -80,7 +76,7 @@ class Operators:
         """
         if self._with_controller:
             credentials, published = self._access.controller().credentials, self._pools_published.set
-            role = controller_role(driver, credentials, author, self._since, calm=self._calm, pools_published=published)
+            role = controller_role(driver, credentials, author, self._since, pools_published=published)
             self.roles.append(role)
             self._start(self.roles[-1])
         if self._with_webhook and driver.configs.kinds:
@@ -135,7 +131,6 @@ def controller_role(
     author: BaseModel | None,
     since: str | None,
     *,
-    calm: Calm | None = None,
     pools_published: Callable[[], None] = lambda: None,
 ) -> RoleThread:
     """Return the controller role, not started yet.
@@ -145,14 +140,10 @@ def controller_role(
         credentials: for the API server.
         author: the author's settings.
         since: see :class:`dra_kit.controller.agent.ControllerSettings`.
-        calm: waited for where no code of the driver runs in it: it announces what has happened before. None: there is
-            no need to.
         pools_published: see :class:`dra_kit.controller.agent.ControllerSettings`.
     """
 
     async def run() -> int:
-        if calm is not None and since is not None and not driver.has_controller_code:
-            await calm.wait()
         from dra_kit.controller.agent import ControllerSettings, run_controller
 
         settings = ControllerSettings(

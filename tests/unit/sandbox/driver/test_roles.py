@@ -3,22 +3,11 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
-from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 
-import dra_kit as dra
 from dra_kit.author.calling import call
 from dra_kit.errors import ConfigurationError
-from dra_kit.kube.connection.connection import Connection
-from dra_kit.kube.connection.credentials import Credentials
-from dra_kit.sandbox.driver.access import Access
-from dra_kit.sandbox.driver.accounts import RoleAccess
-from dra_kit.sandbox.driver.calm import Calm
-from dra_kit.sandbox.driver.roles.operators import Operators
 from dra_kit.sandbox.driver.roles.role_thread import HANGING_SECONDS, RoleThread
 from tests.unit.sandbox.cluster.kubelet.polling import until
 
@@ -154,39 +143,3 @@ async def test_a_call_of_the_drivers_code_that_hangs_is_left_behind(caplog: pyte
     released.set()
     await until(lambda: role.calls() == [])  # a call that takes longer than HANGING_SECONDS would be left behind again
     assert await role.stop() is True
-
-
-class Oven(dra.DeviceProvider):
-    def discover(self) -> Iterator[list[dra.Device]]:
-        yield []
-
-
-class Waiter(dra.Preparer):
-    def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
-        raise NotImplementedError
-
-
-class Chef(dra.ClaimObserver):
-    pass
-
-
-@pytest.mark.parametrize(
-    ("observer", "calm", "begins"), [(None, False, False), (None, True, True), (Chef(), False, True)]
-)
-async def test_a_controller_without_code_of_the_driver_begins_in_calm(
-    tmp_path: Path, observer: Chef | None, calm: bool, begins: bool
-) -> None:
-    nobody = Credentials(Connection("https://127.0.0.1:1", socket=str(tmp_path / "missing")))
-    access = RoleAccess(Mock(), Access(nobody, tmp_path), tmp_path, None, ExitStack())
-    awaited, ended = Calm(), asyncio.Event()
-    operators = Operators(Mock(), access, tmp_path, since="1", calm=awaited, ended=ended.set)
-
-    await operators.start(dra.Driver("dra.pizza", provider=Oven(), preparer=Waiter(), observer=observer), None)
-    if calm:
-        awaited.come()
-    if begins:
-        await ended.wait()
-    await operators.stop()
-
-    [role] = operators.roles
-    assert ("no connection to https://127.0.0.1:1" in role.failure) == begins
