@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import types
-from typing import Any, Generic, TypeVar, Union, get_args, get_origin
+from typing import Any, Generic, Union, get_args, get_origin
 
-from typing_extensions import NoDefault
+from typing_extensions import NoDefault, TypeVar
 
 from dra_kit.author.config.opaque import NoConfig, OpaqueConfig
 from dra_kit.errors import ConfigurationError

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
@@ -23,7 +23,9 @@ class Check(StrEnum):
     ERROR = "error"
 
 
-@dataclass(slots=True, unsafe_hash=True)  # not frozen, which takes twice as long to make, for devices by ten thousands
+@dataclasses.dataclass(
+    slots=True, unsafe_hash=True
+)  # not frozen, which takes twice as long to make, for devices by ten thousands
 class Reason:
     """One thing that stands between a device and a request. Never changed.
 
@@ -38,13 +40,13 @@ class Reason:
         details: the same for machines.
     """
 
-    check: Check = field(hash=False)
+    check: Check = dataclasses.field(hash=False)
     text: str
-    brief: str = field(hash=False)
-    found: str = field(default="", hash=False)
-    wanted: str = field(default="", hash=False)
-    remedy: str = field(default="", hash=False)
-    details: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    brief: str = dataclasses.field(hash=False)
+    found: str = dataclasses.field(default="", hash=False)
+    wanted: str = dataclasses.field(default="", hash=False)
+    remedy: str = dataclasses.field(default="", hash=False)
+    details: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False)
 
 
 RELEASED: Final = "once other claims release their devices"

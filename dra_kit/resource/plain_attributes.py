@@ -6,18 +6,18 @@ from functools import lru_cache
 from typing import Final
 
 from dra_kit import cel
-from dra_kit.resource.v1 import Device, DeviceAttribute
+from dra_kit.resource import v1
 
 _VERSIONS: Final = 4096
 
 
-class PlainAttributes(dict[str, DeviceAttribute]):
+class PlainAttributes(dict[str, v1.DeviceAttribute]):
     """Attributes that are known to be plain, each of them: who made them has looked."""
 
     __slots__ = ()
 
 
-def has_plain_attributes(device: Device) -> bool:
+def has_plain_attributes(device: v1.Device) -> bool:
     """Return whether there surely is no attribute that makes every expression fail, whatever it reads."""
     if type(device.attributes) is PlainAttributes:
         return True
@@ -27,7 +27,7 @@ def has_plain_attributes(device: Device) -> bool:
     return True
 
 
-def is_plain(attribute: DeviceAttribute) -> bool:
+def is_plain(attribute: v1.DeviceAttribute) -> bool:
     """Return whether an attribute surely makes no expression fail that does not read it."""
     if len(attribute.model_fields_set) != 1:
         return False

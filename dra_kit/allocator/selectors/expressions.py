@@ -13,7 +13,7 @@ from dra_kit.cel.cost.meter import Meter
 from dra_kit.cel.program import DerivedValue
 from dra_kit.cel.syntax.reads import Read
 from dra_kit.errors import CelCompileError, CelRuntimeError
-from dra_kit.resource.v1 import Device, DeviceAttribute
+from dra_kit.resource import v1
 from dra_kit.values.semver import Version
 
 _PROGRAMS: Final = 4096
@@ -56,7 +56,7 @@ class Evaluator(Protocol):
         """Likewise of the expression of a derived attribute."""
         ...
 
-    def derive(self, expression: str, device: AdvertisedDevice) -> DeviceAttribute:
+    def derive(self, expression: str, device: AdvertisedDevice) -> v1.DeviceAttribute:
         """Return the value of a derived attribute of a device; an attribute without a value if that is an empty list.
 
         Raises:
@@ -119,7 +119,7 @@ class CelEvaluator:
         program = _compiled_derived(expression)
         return None if isinstance(program, CelCompileError) else program.reads
 
-    def derive(self, expression: str, device: AdvertisedDevice) -> DeviceAttribute:
+    def derive(self, expression: str, device: AdvertisedDevice) -> v1.DeviceAttribute:
         """See :class:`Evaluator`."""
         return self._of(device).derive(expression)
 
@@ -148,12 +148,12 @@ class CelEvaluator:
 class _Evaluations:
     """What is known of one device."""
 
-    def __init__(self, device: Device, driver: str) -> None:
+    def __init__(self, device: v1.Device, driver: str) -> None:
         self._device = device
         self._driver = driver
         self._views: dict[bool, cel.Device] = {}
         self._selections: dict[tuple[str, bool], bool | CelRuntimeError] = {}
-        self._attributes: dict[str, DeviceAttribute | CelRuntimeError] = {}
+        self._attributes: dict[str, v1.DeviceAttribute | CelRuntimeError] = {}
 
     def known(self, expression: str, *, sees_sharing: bool) -> bool | CelRuntimeError | None:
         return self._selections.get((expression, sees_sharing))
@@ -161,7 +161,7 @@ class _Evaluations:
     def remember(self, expression: str, result: bool | CelRuntimeError, *, sees_sharing: bool) -> None:
         _remember(self._selections, (expression, sees_sharing), result)
 
-    def derive(self, expression: str) -> DeviceAttribute:
+    def derive(self, expression: str) -> v1.DeviceAttribute:
         known = self._attributes.get(expression)
         if known is None:
             try:
@@ -230,13 +230,13 @@ def _again(error: CelCompileError) -> CelCompileError:
     return CelCompileError(error.message, line=error.line, column=error.column, problem=error.problem)
 
 
-def _attribute(value: DerivedValue) -> DeviceAttribute:
+def _attribute(value: DerivedValue) -> v1.DeviceAttribute:
     """Convert a derived value to an attribute; an empty list has no type and becomes one without a value."""
     if not isinstance(value, list):
-        return DeviceAttribute.model_validate({_FIELDS[type(value)]: _plain(value)})
+        return v1.DeviceAttribute.model_validate({_FIELDS[type(value)]: _plain(value)})
     if not value:
-        return DeviceAttribute()
-    return DeviceAttribute.model_validate({f"{_FIELDS[type(value[0])]}s": [_plain(one) for one in value]})
+        return v1.DeviceAttribute()
+    return v1.DeviceAttribute.model_validate({f"{_FIELDS[type(value[0])]}s": [_plain(one) for one in value]})
 
 
 def _plain(value: bool | int | str | Version) -> bool | int | str:

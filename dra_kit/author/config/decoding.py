@@ -7,9 +7,10 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self
 
 from pydantic import BaseModel, ValidationError
+from typing_extensions import TypeVar
 
 from dra_kit.author.config.opaque import OpaqueConfig
 from dra_kit.errors import ConfigurationError, DraKitError, InvalidConfig

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self
 from weakref import WeakValueDictionary
 
 from pydantic import Field, JsonValue, model_validator
+from typing_extensions import TypeVar
 
 from dra_kit.author.devices.identity import identity_of, observed_fields, plain_values
 from dra_kit.author.devices.vocabulary import (

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
+
+from typing_extensions import TypeVar
 
 from dra_kit.author.devices.device import Device
 from dra_kit.author.devices.vocabulary import AttributeValue, DeviceCapacity

@@ -65,6 +65,7 @@ class AuthorModel(BaseModel):
         return with_lax_containers(source, handler)
 
     if not TYPE_CHECKING:  # type checkers see the fields as keyword arguments
+
         def __init__(self, **data: Any) -> None:
             try:
                 super().__init__(**data)

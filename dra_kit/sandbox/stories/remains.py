@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dra_kit.errors import NotFound
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dra_kit.sandbox.stories.expectations.facts import Cluster
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class Remains:
     """Compares a cluster with how it was.
 
@@ -27,9 +27,9 @@ class Remains:
 
     cluster: Cluster
     namespace: str | None
-    _claims: set[str] = field(default_factory=set, init=False)
-    _node_state: set[str] = field(default_factory=set, init=False)
-    _devices: set[str] = field(default_factory=set, init=False)
+    _claims: set[str] = dataclasses.field(default_factory=set, init=False)
+    _node_state: set[str] = dataclasses.field(default_factory=set, init=False)
+    _devices: set[str] = dataclasses.field(default_factory=set, init=False)
 
     async def note(self) -> None:
         """Note how the cluster is; without a call it is compared with an empty one."""

@@ -7,15 +7,19 @@ from typing import Final
 
 import grpc.aio
 
-from dra_kit.proto import dra_health_v1_pb2 as v1
-from dra_kit.proto import dra_health_v1_pb2_grpc as v1_grpc
-from dra_kit.proto import dra_health_v1alpha1_pb2 as v1alpha1
-from dra_kit.proto import dra_health_v1alpha1_pb2_grpc as v1alpha1_grpc
+from dra_kit.proto import dra_health_v1_pb2 as health_v1
+from dra_kit.proto import dra_health_v1_pb2_grpc as health_v1_grpc
+from dra_kit.proto import dra_health_v1alpha1_pb2 as health_v1alpha1
+from dra_kit.proto import dra_health_v1alpha1_pb2_grpc as health_v1alpha1_grpc
 from dra_kit.sandbox.cluster.kubelet.dra.health import HEALTH_SERVICES, DeviceHealth
 
 _LEASE: Final = 30.0  # seconds, where a driver does not say how long it may be believed
 _MESSAGE_MAX: Final = 1024
-_STATUS: Final[Mapping[int, str]] = {v1.UNKNOWN: "Unknown", v1.HEALTHY: "Healthy", v1.UNHEALTHY: "Unhealthy"}
+_STATUS: Final[Mapping[int, str]] = {
+    health_v1.UNKNOWN: "Unknown",
+    health_v1.HEALTHY: "Healthy",
+    health_v1.UNHEALTHY: "Unhealthy",
+}
 
 
 async def watch_health(channel: grpc.aio.Channel, service: str) -> AsyncIterator[list[DeviceHealth]]:
@@ -25,15 +29,17 @@ async def watch_health(channel: grpc.aio.Channel, service: str) -> AsyncIterator
         AioRpcError: the stream is broken.
     """
     if service == HEALTH_SERVICES[0]:
-        async for report in v1_grpc.DRAResourceHealthStub(channel).NodeWatchResources(v1.NodeWatchResourcesRequest()):
+        async for report in health_v1_grpc.DRAResourceHealthStub(channel).NodeWatchResources(
+            health_v1.NodeWatchResourcesRequest()
+        ):
             yield [_device(item) for item in report.devices]
     else:
-        older = v1alpha1_grpc.DRAResourceHealthStub(channel)
-        async for one in older.NodeWatchResources(v1alpha1.NodeWatchResourcesRequest()):
+        older = health_v1alpha1_grpc.DRAResourceHealthStub(channel)
+        async for one in older.NodeWatchResources(health_v1alpha1.NodeWatchResourcesRequest()):
             yield [_device(item) for item in one.devices]
 
 
-def _device(item: v1.DeviceHealth | v1alpha1.DeviceHealth) -> DeviceHealth:
+def _device(item: health_v1.DeviceHealth | health_v1alpha1.DeviceHealth) -> DeviceHealth:
     message = item.message if len(item.message) <= _MESSAGE_MAX else f"{item.message[: _MESSAGE_MAX - 3]}..."
     lease = float(item.health_check_timeout_seconds)
     place = item.device.pool_name, item.device.device_name
