@@ -173,7 +173,7 @@ chart: install ## the chart's values.schema.json, the tables of its README, the 
 
 .PHONY: schema
 schema: install ## the API server's schema table: SERVER (kubectl proxy), API and APIMACHINERY (the Go modules)
-	$(BIN)/python -m dra_kit.resource.schema.generate --server "$(SERVER)" --api "$(API)" --apimachinery "$(APIMACHINERY)"
+	$(BIN)/python -m dra_kit.kubernetes.resource.schema.generate --server "$(SERVER)" --api "$(API)" --apimachinery "$(APIMACHINERY)"
 
 PIN := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
   --no-header

@@ -14,8 +14,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.table import Row, part
-from dra_kit.allocator import Allocator, Node, Snapshot
-from dra_kit.resource.v1 import AllocationResult
+from dra_kit.kubernetes.allocator.allocation import Allocator
+from dra_kit.kubernetes.allocator.state import AllocatorState
+from dra_kit.kubernetes.resource.matching import Node
+from dra_kit.kubernetes.resource.v1 import AllocationResult
 
 NODES = 500
 DEVICES = 8
@@ -54,7 +56,7 @@ CLAIMS: dict[str, dict[str, Any]] = {
 }
 
 
-def snapshot(devices_each: int) -> Snapshot:
+def snapshot(devices_each: int) -> AllocatorState:
     def slice_(node: int) -> dict[str, Any]:
         name = f"node-{node:03}"
         devices = [
@@ -72,7 +74,7 @@ def snapshot(devices_each: int) -> Snapshot:
         }
 
     selectors = [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]
-    return Snapshot(
+    return AllocatorState(
         slices=[slice_(node) for node in range(NODES)],
         classes=[{"metadata": {"name": "gpu"}, "spec": {"selectors": selectors}}],
     )

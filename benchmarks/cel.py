@@ -7,11 +7,13 @@ import timeit
 from collections.abc import Callable
 
 from benchmarks.table import Row, part
-from dra_kit import cel
+from dra_kit.errors import CelRuntimeError
+from dra_kit.kubernetes.cel.device import Device
+from dra_kit.kubernetes.cel.program import Selector, compile_selector
 
 BUDGET = 5.0  # microseconds of the selector with four conditions
 
-DEVICE = cel.Device(
+DEVICE = Device(
     driver="x",
     attributes={"model": "H200", "driverVersion": {"version": "550.127.8"}, "labels": ["a", "b"], "index": 3},
     capacity={"memory": "80Gi"},
@@ -39,11 +41,11 @@ def microseconds(action: Callable[[], object]) -> float:
     return min(timer.repeat(5, count)) / count * 1e6
 
 
-def evaluation(selector: cel.Selector) -> Callable[[], object]:
+def evaluation(selector: Selector) -> Callable[[], object]:
     def run() -> object:
         try:
             return selector.matches(DEVICE)
-        except cel.CelRuntimeError:
+        except CelRuntimeError:
             return None
 
     return run
@@ -52,9 +54,9 @@ def evaluation(selector: cel.Selector) -> Callable[[], object]:
 def measure() -> list[Row]:
     table = []
     for name, text in SELECTORS.items():
-        evaluating = microseconds(evaluation(cel.compile_selector(text)))
+        evaluating = microseconds(evaluation(compile_selector(text)))
         table.append(Row(f"CEL: {name}", evaluating, "µs", BUDGET if name == "four conditions" else None))
-        compiling = microseconds(lambda text=text: cel.compile_selector(text))  # type: ignore[misc]
+        compiling = microseconds(lambda text=text: compile_selector(text))  # type: ignore[misc]
         table.append(Row(f"CEL: {name}, compile", compiling, "µs", None))
     return table
 

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 from benchmarks.world import timed
 from dra_kit.kube.connection.credentials import Credentials
-from dra_kit.resource import v1
-from dra_kit.resource.reference import ClaimReference
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.objects import ClaimReference
 
 
 def fsync_ms(directory: Path, times: int = 200) -> float:

@@ -18,7 +18,7 @@ from benchmarks.table import Row
 from benchmarks.turns import RIVAL_FSYNC, RIVAL_GET
 from benchmarks.world import DRIVER, World, state, timed
 from dra_kit.kube.connection.credentials import Credentials
-from dra_kit.resource.reference import ClaimReference
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.sandbox.cluster.kubelet.dra.kubelet import Kubelet
 
 

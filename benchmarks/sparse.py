@@ -23,7 +23,7 @@ from benchmarks.turns import REST
 from benchmarks.world import DRIVER, World, world
 from dra_kit.kube.client import Client
 from dra_kit.kube.connection.credentials import load_credentials
-from dra_kit.resource.reference import ClaimReference
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from tests.cluster.find import NotFound, find
 from tests.cluster.plane import PlaneError, start
 

@@ -13,7 +13,7 @@ from benchmarks import rival
 from benchmarks.calls import Caller, Figures, Side
 from benchmarks.table import Row
 from benchmarks.world import DRIVER, World, cpu_seconds, memory_mib
-from dra_kit.resource.reference import ClaimReference
+from dra_kit.kubernetes.resource.objects import ClaimReference
 
 
 @dataclass(frozen=True)

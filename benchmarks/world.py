@@ -20,7 +20,7 @@ from benchmarks.bytecode import compile_package
 from dra_kit.errors import NotFound
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import DEVICE_CLASSES, NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
-from dra_kit.resource.reference import ClaimReference
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.sandbox.cluster.kubelet.dra.kubelet import Kubelet
 
 DRIVER = "bench.dra-kit.example"

@@ -70,10 +70,9 @@ if TYPE_CHECKING:
         PrepareError,
         TransientError,
     )
-    from dra_kit.resource.reference import ClaimReference
-    from dra_kit.values.quantity import Quantity
-    from dra_kit.values.quantity_field import QuantityField
-    from dra_kit.values.semver import Version
+    from dra_kit.kubernetes.resource.objects import ClaimReference
+    from dra_kit.kubernetes.values.quantity import Quantity, QuantityField
+    from dra_kit.kubernetes.values.semver import Version
 
 
 _HOMES = {
@@ -135,10 +134,9 @@ _HOMES = {
         "PrepareError",
         "TransientError",
     ),
-    "resource.reference": ("ClaimReference",),
-    "values.quantity": ("Quantity",),
-    "values.quantity_field": ("QuantityField",),
-    "values.semver": ("Version",),
+    "kubernetes.resource.objects": ("ClaimReference",),
+    "kubernetes.values.quantity": ("Quantity", "QuantityField"),
+    "kubernetes.values.semver": ("Version",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -17,51 +17,50 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dra_kit.cel.device import AttributeValue, Device
-    from dra_kit.cel.environment import STORED, Environment, new
-    from dra_kit.cel.explanation import Conjunct, Explainer, Explanation, explain
-    from dra_kit.cel.program import (
+    from dra_kit.errors import CelCompileError, CelRuntimeError
+    from dra_kit.kubernetes.cel.device import AttributeValue, Device
+    from dra_kit.kubernetes.cel.environment import STORED, DeviceEnvironment, new
+    from dra_kit.kubernetes.cel.explanation import Conjunct, Explanation, SelectorExplainer, explain
+    from dra_kit.kubernetes.cel.program import (
         MAX_COST,
         MAX_LENGTH,
-        Derived,
+        DerivedExpression,
         DerivedValue,
         Selector,
         compile_derived,
         compile_selector,
     )
-    from dra_kit.errors import CelCompileError, CelRuntimeError
 
 _HOME_OF = {
-    "AttributeValue": "cel.device",
+    "AttributeValue": "kubernetes.cel.device",
     "CelCompileError": "errors",
     "CelRuntimeError": "errors",
-    "Conjunct": "cel.explanation",
-    "Derived": "cel.program",
-    "DerivedValue": "cel.program",
-    "Device": "cel.device",
-    "Environment": "cel.environment",
-    "Explainer": "cel.explanation",
-    "Explanation": "cel.explanation",
-    "MAX_COST": "cel.program",
-    "MAX_LENGTH": "cel.program",
-    "STORED": "cel.environment",
-    "Selector": "cel.program",
-    "compile_derived": "cel.program",
-    "compile_selector": "cel.program",
-    "explain": "cel.explanation",
-    "new": "cel.environment",
+    "Conjunct": "kubernetes.cel.explanation",
+    "DerivedExpression": "kubernetes.cel.program",
+    "DerivedValue": "kubernetes.cel.program",
+    "Device": "kubernetes.cel.device",
+    "DeviceEnvironment": "kubernetes.cel.environment",
+    "SelectorExplainer": "kubernetes.cel.explanation",
+    "Explanation": "kubernetes.cel.explanation",
+    "MAX_COST": "kubernetes.cel.program",
+    "MAX_LENGTH": "kubernetes.cel.program",
+    "STORED": "kubernetes.cel.environment",
+    "Selector": "kubernetes.cel.program",
+    "compile_derived": "kubernetes.cel.program",
+    "compile_selector": "kubernetes.cel.program",
+    "explain": "kubernetes.cel.explanation",
+    "new": "kubernetes.cel.environment",
 }
-
 __all__ = [  # noqa: RUF022 - sorted as Python sorts
     "AttributeValue",
     "CelCompileError",
     "CelRuntimeError",
     "Conjunct",
-    "Derived",
+    "DerivedExpression",
     "DerivedValue",
     "Device",
-    "Environment",
-    "Explainer",
+    "DeviceEnvironment",
+    "SelectorExplainer",
     "Explanation",
     "MAX_COST",
     "MAX_LENGTH",
@@ -72,8 +71,6 @@ __all__ = [  # noqa: RUF022 - sorted as Python sorts
     "explain",
     "new",
 ]
-
-
 if not TYPE_CHECKING:  # a type checker would take any misspelt name for one of ours
 
     def __getattr__(name: str) -> Any:

@@ -1,8 +1,13 @@
-"""The known name that is nearest to one that is not known."""
+"""Text for people: nearest names, printable and shortened text, columns.
+
+What other programs write ends up in errors, Events, logs and terminals. It is shortened and escaped here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+import re
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 
@@ -17,7 +22,7 @@ def did_you_mean(value: object, accepted: Iterable[object]) -> str:
     return f'; did you mean "{texts[near[0]]}"?' if near and texts[near[0]] != value else ""
 
 
-def one_slip(value: object, accepted: Iterable[object]) -> str:
+def unambiguous_correction(value: object, accepted: Iterable[object]) -> str:
     """Return the accepted text that ``value`` must stand for; empty if there is none, or more than one.
 
     It differs in case, ``-`` and ``_`` only, or, with four letters or more, by one slip of the pen: a letter that is
@@ -51,3 +56,66 @@ def _is_slip(one: str, other: str) -> bool:
 
 def _folded(text: str) -> str:
     return text.casefold().replace("_", "").replace("-", "")
+
+
+_PATH: Final = re.compile(
+    r"""
+      (?<![\w/]) (?P<quote>["']) /(?!/) (?: (?!(?P=quote)). )* (?P=quote)  # in quotes; the other quotes may be in it
+    | (?: (?<![\w.:/@%~)\]}*-]) /{1,2} | (?<=:) / | (?<=\bfile:) // / | (?<=\bunix:) // / )  # not of a URL
+      (?=[^/\s]) [^\s'"`,;:()\[\]{}<>]+ (?<![.])
+    """,
+    re.VERBOSE,
+)
+_UNUSUAL: Final = re.compile(r"[^ -~\n]")
+
+
+def escape_unprintable(text: str, *, keep: str = "") -> str:
+    r"""Write all that has no shape as Python's escapes: ``\x1b``, ``\u202e``.
+
+    That is line ends, controls (C0 and C1, ESC among them), marks of writing direction, lone surrogates and the like.
+
+    Args:
+        text: from a cluster, a file, a container.
+        keep: characters that the caller lays out itself, such as ``"\n"``.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char in keep else char.encode("unicode_escape").decode() for char in text
+    )
+
+
+def without_paths(text: str) -> str:
+    """Return a text for users who may not see the host: each absolute path in it becomes ``(a path)``.
+
+    Paths in quotes may have blanks. URLs, and names such as ``pool/device``, are no absolute paths.
+    """
+    return _PATH.sub(lambda found: f"{found['quote'] or ''}(a path){found['quote'] or ''}", text)
+
+
+def escape_unprintable_json(text: str) -> str:
+    """Write such characters in a JSON text as JSON's own escapes: to a program it says the same; its line ends stay."""
+    return _UNUSUAL.sub(lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], text)
+
+
+def shorten(text: str, most: int) -> str:
+    """Return the text, without its middle where it is too long: the object is at its beginning, the remedy at its end.
+
+    Args:
+        text: any; half a surrogate pair, which UTF-8 cannot hold, counts three bytes.
+        most: bytes of UTF-8 that the result has at most; 64 or more.
+    """
+    encoded = text.encode(errors="surrogatepass")
+    if len(encoded) <= most:
+        return text
+    gap = f" … {len(encoded)} bytes in all … "
+    room = most - len(gap.encode())
+    tail = room // 3
+    # a character that is cut in two is left out
+    return encoded[: room - tail].decode(errors="ignore") + gap + encoded[-tail:].decode(errors="ignore")
+
+
+def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows with as many cells each, as lines whose columns stand below each other, with two blanks between."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

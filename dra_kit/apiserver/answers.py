@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dra_kit.resource.fielderror import FieldError
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.resource.field_errors import FieldError
+from dra_kit.kubernetes.values.json import Object
 
 
 class Refusal(Exception):

@@ -19,9 +19,9 @@ from dra_kit.apiserver.kinds.registry import Registry
 from dra_kit.apiserver.kinds.strategy import Context
 from dra_kit.apiserver.requests.requests import Query, Target, verb
 from dra_kit.apiserver.storage import Storage, Stored
-from dra_kit.resource.gates import FeatureGates
-from dra_kit.resource.schema.decode import decode, prune
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.resource.schema.decode import decode, prune
+from dra_kit.kubernetes.values.json import Object
 
 if TYPE_CHECKING:
     from dra_kit.apiserver.requests.pod_log import LogSource

@@ -15,7 +15,7 @@ from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.seeds import create_service_account
 from dra_kit.apiserver.storage import Change, Stored
 from dra_kit.apiserver.verbs.delete import DeleteOptions, remove
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.values.json import Object
 
 NAMESPACE_SECONDS: Final = 5.0
 """How long the contents of a deleted namespace stay (Kubernetes 1.37 ``pkg/controller/namespace``): within it a client

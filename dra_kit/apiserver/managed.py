@@ -24,8 +24,8 @@ from dra_kit.apiserver.patches.fieldsets import (
     to_fields_v1,
     without,
 )
-from dra_kit.resource.schema.decode import zero_written
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.resource.schema.decode import written_zero
+from dra_kit.kubernetes.values.json import Object
 
 Operation: TypeAlias = Literal["Apply", "Update"]
 
@@ -174,7 +174,7 @@ def after_apply(
     if not managers and live:
         everything = frozenset(
             path
-            for path in compare(zero_written(type_name), live, type_name).changed - _UNOWNED
+            for path in compare(written_zero(type_name), live, type_name).changed - _UNOWNED
             if (path[0] == "f:status") is (writer.subresource == "status")
         )
         others = [Manager(BEFORE_FIRST_APPLY, "Update", writer.api_version, "", everything, "")]

@@ -10,9 +10,9 @@ import uuid
 from typing import Any, Final
 
 from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.resource.fielderror import FieldError, forbidden, invalid, quote
-from dra_kit.resource.validation.fields.metadata import validate_object_meta
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden, go_quote, invalid
+from dra_kit.kubernetes.resource.validation.fields import validate_object_meta
+from dra_kit.kubernetes.values.json import Object
 
 _SUFFIX_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"  # no vowels: no words
 _SUFFIX_LENGTH: Final = 5
@@ -90,7 +90,7 @@ def validate_update(obj: Object, old: Object) -> list[FieldError]:
     if "deletionTimestamp" in before:
         added = [item for item in metadata.get("finalizers") or [] if item not in (before.get("finalizers") or [])]
         if added:
-            found = f"[]string{{{', '.join(map(quote, added))}}}"  # as Go prints it
+            found = f"[]string{{{', '.join(map(go_quote, added))}}}"  # as Go prints it
             detail = f"no new finalizers can be added if the object is being deleted, found new finalizers {found}"
             errors.append(forbidden("metadata.finalizers", detail))
     identity = ("name", "namespace", "uid", "deletionTimestamp", "deletionGracePeriodSeconds")

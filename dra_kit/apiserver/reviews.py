@@ -18,10 +18,10 @@ from dra_kit.apiserver.documents.discovery import REVIEWS
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.requests.requests import WriteOptions
 from dra_kit.apiserver.verbs.bodies import read_object
-from dra_kit.resource.fielderror import FieldError
-from dra_kit.resource.fielderror import invalid as invalid_field
-from dra_kit.resource.schema.decode import prune
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.resource.field_errors import FieldError
+from dra_kit.kubernetes.resource.field_errors import invalid as invalid_field
+from dra_kit.kubernetes.resource.schema.decode import prune
+from dra_kit.kubernetes.values.json import Object
 
 _KINDS: Final = {
     (group, plural): Kind(group, plural, kind, namespaced, {"v1": f"{group.partition('.')[0]}/v1.{kind}"})

@@ -11,7 +11,7 @@ from dra_kit.apiserver.authorization.builtin import builtin
 from dra_kit.apiserver.kinds.registration.definitions import PLURAL as DEFINITIONS
 from dra_kit.apiserver.kinds.registration.definitions import kind_of
 from dra_kit.apiserver.storage import Change
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.values.json import Object
 
 NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
 

@@ -30,9 +30,9 @@ from dra_kit.apiserver.kinds.builtin import KINDS
 from dra_kit.apiserver.kinds.registry import Registry
 from dra_kit.apiserver.verbs.bodies import BODY_MAX
 from dra_kit.kube.connection.connection import Connection
-from dra_kit.resource.gates import FeatureGates
+from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.values.json import Object
 from dra_kit.serving.connections import ConnectionLimits, Connections
-from dra_kit.values.json import Object
 
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractStreamWriter

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct, field
 
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.values.json import Object
 
 ChangeType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"]
 

@@ -15,7 +15,7 @@ from dra_kit.author.preparing.prepared import DeviceMetadata, DeviceStatus
 from dra_kit.author.stopping import Stopping
 from dra_kit.author.type_parameters import SettingsT
 from dra_kit.errors import ConfigurationError
-from dra_kit.resource.reference import ClaimReference
+from dra_kit.kubernetes.resource.objects import ClaimReference
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

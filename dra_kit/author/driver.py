@@ -25,7 +25,7 @@ from dra_kit.author.node_bound import NodeBound
 from dra_kit.author.preparing.preparer import Preparer, check_preparer, config_kinds
 from dra_kit.author.type_parameters import AuthorSettingsT, HardwareT
 from dra_kit.errors import ConfigurationError
-from dra_kit.resource.validation.fields.formats import driver_name
+from dra_kit.kubernetes.resource.names import driver_name
 
 if TYPE_CHECKING:  # what few drivers have is loaded by those alone: with whatever their authors derive from it
     import kopf

@@ -10,7 +10,7 @@ from typing import Any
 from dra_kit.author.preparing import prepared as author
 from dra_kit.cdi import spec as cdi
 from dra_kit.errors import InvalidPrepared, TransientError
-from dra_kit.values.nearest import did_you_mean
+from dra_kit.text import did_you_mean
 
 
 def edits_from_cdi(spec: Path | str | bytes | Mapping[str, Any], *, device: str) -> author.ContainerEdits:

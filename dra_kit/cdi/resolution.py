@@ -14,10 +14,8 @@ from msgspec import Struct
 from dra_kit.cdi.spec import CDIDevice, ContainerEdits, Spec
 from dra_kit.cdi.validation import refusals
 from dra_kit.errors import ConfigurationError, UnresolvableDevices
-from dra_kit.manifests.files import read_file
-from dra_kit.manifests.limits import MANIFESTS
-from dra_kit.manifests.text import decoded, documents
-from dra_kit.manifests.unreadable import Unreadable
+from dra_kit.kubernetes.manifests.files import MANIFESTS, UnreadableText, read_file
+from dra_kit.kubernetes.manifests.text import decode_utf8, parse_documents
 
 DEFAULT_DIRECTORIES = (Path("/etc/cdi"), Path("/var/run/cdi"))
 """Where runtimes look when they are not configured otherwise: static specs, then generated ones."""
@@ -145,12 +143,12 @@ def parsed(content: bytes) -> Spec:
         ValueError: it is no spec.
     """
     try:
-        text = decoded(content)
-        found = list(documents(text, MANIFESTS))
+        text = decode_utf8(content)
+        found = list(parse_documents(text, MANIFESTS))
         repeated = [path for document in found for path, _ in document.repeated()]
         value = found[0].value if found else None
         spec = Spec.from_json(json.dumps(value))
-    except Unreadable as error:
+    except UnreadableText as error:
         raise ValueError(f"no CDI spec: {error.within(content.decode(errors='replace'))}") from None
     except ValueError as error:
         raise ValueError(f"no CDI spec: {' '.join(str(error).split())}") from None

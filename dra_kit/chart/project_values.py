@@ -13,11 +13,10 @@ from dra_kit.chart.driver_values import driver_values
 from dra_kit.chart.of_driver import complete_values
 from dra_kit.chart.rights import declared_rights
 from dra_kit.errors import ConfigurationError
-from dra_kit.manifests.documents import SourceFile, values
-from dra_kit.manifests.sources import source_file
+from dra_kit.kubernetes.manifests.documents import SourceFile, read_values, source_file
+from dra_kit.kubernetes.values.json import value_at
 from dra_kit.process.target import GLOB_SUFFIXES
 from dra_kit.sandbox.driver.settings.project import project_of
-from dra_kit.values.paths import value_at
 from dra_kit.webhook.review import findings
 
 
@@ -53,7 +52,7 @@ def project_values(
         _check_configs(classes, driver)
         text = "".join(file.text for file in classes)
         facts |= {"deviceClasses": text} if text else {}
-    documents = values(written)
+    documents = read_values(written)
     given = (documents[0] if documents else None) or {}
     if len(documents) > 1 or not isinstance(given, dict):
         raise ConfigurationError(f"{written.name} is no mapping of values; correct it")
@@ -70,7 +69,7 @@ def project_values(
 def _check_configs(classes: Sequence[SourceFile], driver: Driver[Any, Any]) -> None:
     """Check what the webhook would: when the classes are made with the release, it cannot answer yet."""
     for file in classes:
-        for document in values(file):
+        for document in read_values(file):
             found = findings(document, driver) if isinstance(document, dict) else None
             if found is not None and found.problems:
                 name = value_at(document, ("metadata", "name"))

@@ -15,9 +15,8 @@ import click
 
 from dra_kit import __version__
 from dra_kit.errors import ConfigurationError, DraKitError
-from dra_kit.resource.releases import NEWEST, OLDEST
-from dra_kit.values.nearest import did_you_mean
-from dra_kit.values.printable import printable
+from dra_kit.kubernetes.release import NEWEST, OLDEST
+from dra_kit.text import did_you_mean, escape_unprintable
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -132,7 +131,7 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except DraKitError as error:
-            click.echo(f"error: {printable(_one_line(error))} [{error.code}]", err=True)
+            click.echo(f"error: {escape_unprintable(_one_line(error))} [{error.code}]", err=True)
             ctx.exit(_exit_code(error))
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)

@@ -7,7 +7,7 @@ import logging
 from dra_kit.errors import NotFound
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import CLUSTER_ROLES
-from dra_kit.resource import v1
+from dra_kit.kubernetes.resource.api_model import OwnerReference
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -23,10 +23,10 @@ class Owner:
     def __init__(self, client: Client, cluster_role: str | None) -> None:
         self._client = client
         self._cluster_role = cluster_role
-        self._known: v1.OwnerReference | None = None
+        self._known: OwnerReference | None = None
         self._logged = False
 
-    async def reference(self) -> v1.OwnerReference | None:
+    async def reference(self) -> OwnerReference | None:
         """Return the owner; None where there is none.
 
         Raises:
@@ -46,7 +46,7 @@ class Owner:
                     )  # fmt: skip
                 self._logged = True
                 return None
-            self._known = v1.OwnerReference(
+            self._known = OwnerReference(
                 api_version=CLUSTER_ROLES.api_version,
                 kind=CLUSTER_ROLES.kind,
                 name=self._cluster_role,

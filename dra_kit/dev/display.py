@@ -12,7 +12,7 @@ import click
 from dra_kit.sandbox.sandbox import Sandbox
 from dra_kit.sandbox.timeline.records import DriverLogged, Record
 from dra_kit.sandbox.timeline.view.live import LiveView
-from dra_kit.values.printable import printable
+from dra_kit.text import escape_unprintable
 
 _NAMED: Final = 3  # files that are named of those that changed
 
@@ -44,7 +44,7 @@ class Lines:
     def read(self, record: Record) -> None:
         """See :class:`Display`."""
         if isinstance(record, DriverLogged):
-            click.echo(printable(record.text, keep="\t"), file=self._errors)
+            click.echo(escape_unprintable(record.text, keep="\t"), file=self._errors)
         self._view.read(record)
 
     async def show(self, sandbox: Sandbox) -> None:

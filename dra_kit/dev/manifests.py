@@ -12,10 +12,10 @@ from typing import Any, Final, TypeAlias
 from dra_kit.errors import ConfigurationError, KubeError, NotFound
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
+from dra_kit.kubernetes.resource.objects import finalizer_note
 from dra_kit.sandbox.cluster.served_kinds import ServedKinds
 from dra_kit.sandbox.stories.manifests import read_manifests
 from dra_kit.sandbox.stories.objects import AppliedObject, apply, check
-from dra_kit.scheduler.pods import held
 
 _FIXED: Final = {PODS.kind, RESOURCE_CLAIMS.kind, RESOURCE_CLAIM_TEMPLATES.kind}
 """Kinds whose specs the API server lets nobody change."""
@@ -109,7 +109,7 @@ class GivenManifests:
                 while (found := await client.get(*place))["metadata"]["uid"] == uid:
                     if time.monotonic() > end:
                         raise ConfigurationError(
-                            f"{key[0]} {item.name} is not gone after {_GONE_SECONDS:.0f} s{held(found)}; see what "
+                            f"{key[0]} {item.name} is not gone after {_GONE_SECONDS:.0f} s{finalizer_note(found)}; see what "
                             "holds it, or end dra-kit dev"
                         )
                     await asyncio.sleep(_POLL)

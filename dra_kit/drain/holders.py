@@ -9,7 +9,7 @@ from msgspec import Struct
 from pydantic import ValidationError
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.resource.v1 import DeviceRequestAllocationResult, NodeSelector, ResourceClaim
+from dra_kit.kubernetes.resource.v1 import DeviceRequestAllocationResult, NodeSelector, ResourceClaim
 
 
 class Holder(Struct, frozen=True, order=True):

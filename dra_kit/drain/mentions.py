@@ -12,7 +12,7 @@ from dra_kit.drain.confirmations import DRIVER_LABEL, is_of_node_role
 from dra_kit.errors import ConfigurationError, Forbidden
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import DAEMON_SETS, DEVICE_CLASSES, RESOURCE_SLICES, Resource
-from dra_kit.values.nearest import did_you_mean
+from dra_kit.text import did_you_mean
 
 _NAMED: Final = re.compile(r"""device\.driver\s*==\s*["']([^"']+)["']""")
 _TEXTS: Final = re.compile(r"""["']([^"']+)["']""")

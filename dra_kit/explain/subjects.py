@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from dra_kit.errors import NotFound
 from dra_kit.explain.cluster.cluster import Cluster
-from dra_kit.resource.v1 import ResourceClaim
-from dra_kit.values.json import ObjectView
+from dra_kit.kubernetes.resource.v1 import ResourceClaim
+from dra_kit.kubernetes.values.json import ObjectView
 
 SubjectKind: TypeAlias = Literal["claim", "pod"]
 

@@ -11,7 +11,7 @@ from dra_kit.explain.claims.explainer import Explainer
 from dra_kit.explain.cluster.objects import Objects
 from dra_kit.explain.pods.explainer import explain_pod
 from dra_kit.explain.subjects import Subject, claim_of, pod_of
-from dra_kit.values.json import ObjectView
+from dra_kit.kubernetes.values.json import ObjectView
 
 
 class Fit(Struct, frozen=True):

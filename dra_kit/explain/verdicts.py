@@ -7,13 +7,13 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
 
-from dra_kit.allocator import Node
-from dra_kit.allocator.cluster.devices import AdvertisedDevice, AdvertisedSlice, DeviceID
-from dra_kit.allocator.requests.requests import Choice
 from dra_kit.errors import AllocationError
 from dra_kit.explain.cluster.drivers import DriverOnNode
 from dra_kit.explain.reasons import UNMATCHED, Reason
-from dra_kit.resource.v1 import AllocationResult, ResourceClaim
+from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, AdvertisedSlice, DeviceID
+from dra_kit.kubernetes.allocator.requests import RequestAlternative
+from dra_kit.kubernetes.resource.matching import Node
+from dra_kit.kubernetes.resource.v1 import AllocationResult, ResourceClaim
 
 
 class DeviceVerdict(Struct, eq=False):
@@ -82,7 +82,7 @@ class JudgedChoice(Struct, frozen=True):
     """
 
     name: str
-    choice: Choice | None
+    choice: RequestAlternative | None
     error: AllocationError | None = None
     devices: tuple[DeviceVerdict, ...] = ()
     fitting: Mapping[str, int] = field(default_factory=dict)

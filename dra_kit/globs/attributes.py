@@ -13,7 +13,7 @@ from typing import Final
 from dra_kit.globs.matching import DeviceFile, resolved
 from dra_kit.globs.model import READABLE, AttributeSource, ValueType
 from dra_kit.globs.templates import filled
-from dra_kit.values.semver import Version
+from dra_kit.kubernetes.values.semver import Version
 
 Value = bool | int | str | Version
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, model_validator
 from pydantic.alias_generators import to_camel
 
-from dra_kit.resource.validation.fields.formats import driver_name
+from dra_kit.kubernetes.resource.names import driver_name
 
 READABLE: Final = ("/sys/",)
 """Where attributes may be read: what the kernel tells of hardware, and no file that may hold a secret of the node."""

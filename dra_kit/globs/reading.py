@@ -18,12 +18,10 @@ from dra_kit.globs.attributes import NoValueError, Value, converted, default_of
 from dra_kit.globs.devices import capacity_of
 from dra_kit.globs.model import AttributeSource, DeviceEntry, GlobFile
 from dra_kit.globs.templates import DEVICE, PLACE, placeholders
-from dra_kit.manifests.files import read_file
-from dra_kit.manifests.limits import MANIFESTS
-from dra_kit.manifests.positions import Positions
-from dra_kit.manifests.text import TextDocument, decoded, documents
-from dra_kit.manifests.unreadable import Unreadable
-from dra_kit.values.nearest import did_you_mean
+from dra_kit.kubernetes.manifests.files import MANIFESTS, UnreadableText, read_file
+from dra_kit.kubernetes.manifests.positions import Positions
+from dra_kit.kubernetes.manifests.text import TextDocument, decode_utf8, parse_documents
+from dra_kit.text import did_you_mean
 
 _CODE: Final = "invalid-globs"
 _MOST_SHOWN: Final = 5
@@ -72,10 +70,10 @@ def _document(file: Path) -> tuple[str, TextDocument]:
         raise _wrong(str(error)) from None
     text = ""
     try:
-        text = decoded(content)
-        found = list(islice(documents(text), 2))
+        text = decode_utf8(content)
+        found = list(islice(parse_documents(text), 2))
         repeated = next(found[0].repeated(), None) if found else None
-    except Unreadable as error:
+    except UnreadableText as error:
         line = text.count("\n", 0, error.start)
         # the commonest cause here, which no parser can know of
         braces = any(placeholders("".join(text.splitlines()[line : line + 1])))

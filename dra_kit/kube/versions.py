@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from dra_kit.errors import ConfigurationError, KubeError, NotFound
 from dra_kit.kube.client import Client
-from dra_kit.resource.releases import OLDEST
+from dra_kit.kubernetes.release import OLDEST
 
 GROUP = "resource.k8s.io"
 

@@ -1,11 +1,11 @@
-"""Feature gates of a control plane and its nodes, as far as resource.k8s.io is concerned and something here heeds them.
+"""A release of Kubernetes: its version and its feature gates.
 
-Source: Kubernetes 1.37.1, ``pkg/features/kube_features.go``.
+Source of the gates: Kubernetes 1.37.1, ``pkg/features/kube_features.go``.
 """
 
 from __future__ import annotations
 
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from msgspec import Struct
 
@@ -110,3 +110,19 @@ def _unknown(name: str) -> str:
     if name in _INERT:
         return f"{name} is a feature gate of Kubernetes that nothing implements here ({_INERT[name]}): leave it out"
     return f"{name} is no feature gate of resource.k8s.io"
+
+
+class Release(NamedTuple):
+    """A release of Kubernetes, written as ``1.37``."""
+
+    major: int
+    minor: int
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}"
+
+
+OLDEST: Final = Release(1, 34)
+"""The first one that serves resource.k8s.io/v1 by default."""
+NEWEST: Final = Release(1, 37)
+"""The one whose fields, feature gates and rules are known, and that the sandbox takes as its model."""

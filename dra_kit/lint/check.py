@@ -7,8 +7,13 @@ from typing import Final
 
 from msgspec import Struct
 
-from dra_kit.cel.failure import Refusal
-from dra_kit.cel.syntax.parser import parse
+from dra_kit.diagnosis.selector_mistakes.catalogue import mistakes
+from dra_kit.diagnosis.selector_mistakes.expression import Expression, Mistake, Replacement
+from dra_kit.kubernetes.cel.failures import CompileFailure
+from dra_kit.kubernetes.cel.parser import parse
+from dra_kit.kubernetes.manifests.documents import SourceFile, read_documents
+from dra_kit.kubernetes.manifests.positions import TextSpan
+from dra_kit.kubernetes.resource import v1
 from dra_kit.lint.devices.classes import class_problems, drivers_intended, known_classes, selector_mistakes
 from dra_kit.lint.devices.constraints import constraint_problems
 from dra_kit.lint.devices.counts import capacity_problems, count_problems
@@ -23,12 +28,6 @@ from dra_kit.lint.structure.fields import Problem
 from dra_kit.lint.structure.manifest import Manifest, manifest
 from dra_kit.lint.structure.validation import validate
 from dra_kit.lint.surroundings import Surroundings
-from dra_kit.manifests.documents import SourceFile, read
-from dra_kit.manifests.positions import Place
-from dra_kit.resource import v1
-from dra_kit.resource.mistakes.catalogue import mistakes
-from dra_kit.resource.mistakes.expression import Expression
-from dra_kit.resource.mistakes.mistake import Mistake, Replacement
 
 _HELM: Final = "{{"
 
@@ -60,7 +59,7 @@ def check(files: Iterable[SourceFile], surroundings: Surroundings | None = None)
     manifests: list[Manifest] = []
     for file in files:
         order.setdefault(file.name, len(order))
-        reading = read(file)
+        reading = read_documents(file)
         if reading.problem and not file.explicit and _HELM in file.text:
             continue  # a template of Helm's, which is no manifest yet
         manifests += map(manifest, reading.documents)
@@ -121,7 +120,7 @@ def _of_expressions(
 
 def _at_field(made: Manifest, problem: Problem) -> Finding:
     positions, file = made.document.positions, made.document.file
-    place: Place = (positions.key if problem.key else positions.place)(problem.path)
+    place: TextSpan = (positions.key if problem.key else positions.place)(problem.path)
     help_ = problem.help
     if problem.quoted:  # as it is written: YAML takes n and no for false
         help_ = f'write it in quotes: "{file.text[place.start : place.end]}"'
@@ -150,6 +149,6 @@ def _parses(text: str, fix: Sequence[Replacement]) -> bool:
         text = text[: one.start] + one.text + text[one.end :]
     try:
         parse(text)
-    except (Refusal, RecursionError):
+    except (CompileFailure, RecursionError):
         return False
     return True

@@ -8,9 +8,9 @@ from typing import Any
 from msgspec import Struct, field
 
 from dra_kit.author.config.decoding import ConfigDecoder
-from dra_kit.resource import v1
-from dra_kit.resource.gates import FeatureGates
-from dra_kit.resource.mistakes.advertised import Advertised
+from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised
+from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.resource import v1
 
 
 class Surroundings(Struct, frozen=True):

@@ -20,6 +20,7 @@ from dra_kit.cdi.store import SpecStore
 from dra_kit.errors import ConfigurationError
 from dra_kit.kube.client import Client
 from dra_kit.kube.connection.credentials import Credentials, load_credentials
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.claims.author.preparation import Preparation
 from dra_kit.node.claims.holders.reallocated import Reallocated
 from dra_kit.node.claims.reports.events import ClaimEvents
@@ -68,7 +69,6 @@ from dra_kit.publishing.discovery import Discovery
 from dra_kit.publishing.inventory import CurrentInventory
 from dra_kit.publishing.publisher import Publisher
 from dra_kit.publishing.scope import node_source
-from dra_kit.resource.reference import ClaimReference
 
 if TYPE_CHECKING:
     from dra_kit.node.undertaking.mode import Undertaking

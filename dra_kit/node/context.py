@@ -10,10 +10,10 @@ from dra_kit.author.context import Context, EffectInForce, NodeInfo, PreparedCla
 from dra_kit.author.preparing.prepared import DeviceMetadata, DeviceStatus
 from dra_kit.author.stopping import Stopping
 from dra_kit.errors import ConfigurationError
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.claims.reports.facts import DeviceFacts
 from dra_kit.node.state.store import Store
 from dra_kit.process.metrics.registry import Metrics
-from dra_kit.resource.reference import ClaimReference
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

@@ -10,7 +10,7 @@ from dra_kit.errors import NotFound
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import NODES
 from dra_kit.kube.versions import ServerFeatures, discover
-from dra_kit.resource import v1
+from dra_kit.kubernetes.resource.api_model import OwnerReference
 
 
 class ServerFacts:
@@ -27,13 +27,13 @@ class ServerFacts:
         self._node_name = node_name
         self._node_known = node_known
         self._lock = asyncio.Lock()
-        self._facts: tuple[ServerFeatures, v1.OwnerReference] | None = None
+        self._facts: tuple[ServerFeatures, OwnerReference] | None = None
 
     async def features(self) -> ServerFeatures:
         """Return the release of the API server."""
         return (await self._all())[0]
 
-    async def owner(self) -> v1.OwnerReference:
+    async def owner(self) -> OwnerReference:
         """Return the Node as the owner of its slices, so that they go when it goes."""
         return (await self._all())[1]
 
@@ -41,7 +41,7 @@ class ServerFacts:
         """Forget the answers: a Node that is created again has another UID, and other labels too."""
         self._facts = None
 
-    async def _all(self) -> tuple[ServerFeatures, v1.OwnerReference]:
+    async def _all(self) -> tuple[ServerFeatures, OwnerReference]:
         async with self._lock:
             if self._facts is None:
                 features = await discover(self._client)
@@ -54,7 +54,7 @@ class ServerFacts:
                         code="unknown-node",
                     ) from error
                 metadata = node["metadata"]
-                owner = v1.OwnerReference(
+                owner = OwnerReference(
                     api_version="v1", kind="Node", name=self._node_name, uid=metadata["uid"], controller=True
                 )
                 self._facts = (features, owner)

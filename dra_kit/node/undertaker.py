@@ -21,6 +21,7 @@ from dra_kit.author.driver import Driver
 from dra_kit.errors import ConfigurationError, StoreError
 from dra_kit.kube.client import Client
 from dra_kit.kube.connection.credentials import load_credentials
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.agent import Agent
 from dra_kit.node.effects.without_class import title_without_class, without_class
 from dra_kit.node.settings import NodeSettings
@@ -33,7 +34,6 @@ from dra_kit.node.undertaking.mode import Undertaking
 from dra_kit.node.undertaking.remaining import has_ended, is_emptied, remove_state
 from dra_kit.node.undertaking.removed import StopRequest, answer_late_calls
 from dra_kit.plugin.kubelet_checkpoint import KubeletCheckpoint
-from dra_kit.resource.reference import ClaimReference
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -11,12 +11,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from dra_kit.errors import DraKitError, InternalError
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.plugin.messages import device_message
 from dra_kit.plugin.service import NodeService, PreparedDevice
 from dra_kit.proto import dra_v1_pb2 as v1
-from dra_kit.resource.reference import ClaimReference
-from dra_kit.values.cutting import cut
-from dra_kit.values.printable import without_paths
+from dra_kit.text import shorten, without_paths
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -62,7 +61,7 @@ def _one_line(text: str) -> str:
 def sendable(text: str) -> str:
     """Return a text as it can be sent: one line of at most ``ERROR_BYTES``; one that is too long loses its middle."""
     # protobuf strings are UTF-8, and messages may quote file names with undecodable bytes
-    return cut(_one_line(text).encode("utf-8", "backslashreplace").decode("utf-8"), ERROR_BYTES)
+    return shorten(_one_line(text).encode("utf-8", "backslashreplace").decode("utf-8"), ERROR_BYTES)
 
 
 async def _answer(

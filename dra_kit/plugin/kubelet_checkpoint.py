@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypedDict, TypeVar
 
-from dra_kit.resource.reference import ClaimReference
+from dra_kit.kubernetes.resource.objects import ClaimReference
 
 logger: logging.Logger = logging.getLogger(__name__)
 

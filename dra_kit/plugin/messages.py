@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.plugin.service import PreparedDevice
 from dra_kit.proto import dra_v1_pb2 as v1
 from dra_kit.proto import dra_v1beta1_pb2 as v1beta1
-from dra_kit.resource.reference import ClaimReference
 
 
 def claim_refs(

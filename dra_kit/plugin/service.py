@@ -7,7 +7,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from dra_kit.resource.reference import ClaimReference
+from dra_kit.kubernetes.resource.objects import ClaimReference
 
 
 class PreparedDevice(Struct, frozen=True):

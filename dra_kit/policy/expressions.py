@@ -7,11 +7,11 @@ from typing import Final
 
 from msgspec import Struct
 
-from dra_kit.cel.syntax.lexer import RESERVED
+from dra_kit.kubernetes.cel.parser import RESERVED_WORDS
 from dra_kit.policy.literals import text
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*").fullmatch
-_NO_FIELDS: Final = RESERVED | {"in", "true", "false", "null"}
+_NO_FIELDS: Final = RESERVED_WORDS | {"in", "true", "false", "null"}
 
 
 class Term(Struct, frozen=True):

@@ -10,14 +10,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dra_kit.author.driver import Driver
-from dra_kit.cel.admission.expressions import MAX_CODE_POINTS
-from dra_kit.cel.admission.policy import compile_policy
 from dra_kit.errors import ConfigurationError
+from dra_kit.kubernetes.cel.admission import MAX_CODE_POINTS, compile_policy
+from dra_kit.kubernetes.resource.config import CONFIG_FIELDS
 from dra_kit.policy.checks import Check, KindChecks, Variable
 from dra_kit.policy.literals import text
 from dra_kit.policy.reading import Note, read_model
 from dra_kit.policy.shapes import Object
-from dra_kit.resource.config import CONFIG_FIELDS
 
 Action = Literal["Deny", "Warn", "Audit"]
 """What happens to an object that breaks a rule."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any, Final
 
+from dra_kit.kubernetes.values.quantity import QUANTITY_SCHEMA
 from dra_kit.policy.literals import choice
 from dra_kit.policy.patterns import translated
 from dra_kit.policy.schemas import Schema, validator
 from dra_kit.policy.shapes import Anything, Boolean, Bounds, Decimal, Float, Integer, Null, Quantity, Shape, Text
-from dra_kit.values.quantity_field import QUANTITY_SCHEMA
 
 _FORMATS: Final = {
     "date": "a date", "datetime": "a date with time", "time": "a time", "timedelta": "a duration of ISO 8601",

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Final, TypeAlias
 
-from dra_kit.values.printable import printable
+from dra_kit.text import escape_unprintable
 
 Plain: TypeAlias = "str | int | float | bool | list[Plain] | dict[str, Plain] | None"
 
@@ -48,7 +48,7 @@ def quoted(value: object) -> str:
     shown = plain(value)
     if isinstance(shown, str) and shown and shown.isprintable() and not any(mark in shown for mark in ' "=\\'):
         return shown
-    return printable(json.dumps(shown, ensure_ascii=False))
+    return escape_unprintable(json.dumps(shown, ensure_ascii=False))
 
 
 def _key(key: object) -> str:

@@ -29,7 +29,7 @@ from typing import Final, Literal, TextIO, get_args
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.process.fields import plain, quoted
-from dra_kit.values.printable import printable
+from dra_kit.text import escape_unprintable
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -153,10 +153,10 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return one line; after an exception, its traceback in lines that cannot be taken for lines of the log."""
         time = self.formatTime(record, "%H:%M:%S")
-        line = f"{time} {record.levelname} {_logger_name(record)}: {printable(_message(record))}"
+        line = f"{time} {record.levelname} {_logger_name(record)}: {escape_unprintable(_message(record))}"
         line += shown_fields(record)
         traceback = _traceback(self, record)
-        return line + "".join(f"\n    | {printable(row)}" for row in traceback.splitlines())
+        return line + "".join(f"\n    | {escape_unprintable(row)}" for row in traceback.splitlines())
 
 
 class JsonFormatter(logging.Formatter):
@@ -179,7 +179,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def _logger_name(record: logging.LogRecord) -> str:
-    return printable(record.name.removeprefix(_PACKAGE))
+    return escape_unprintable(record.name.removeprefix(_PACKAGE))
 
 
 def _message(record: logging.LogRecord) -> str:
@@ -191,7 +191,7 @@ def _message(record: logging.LogRecord) -> str:
 
 def shown_fields(record: logging.LogRecord) -> str:
     """Return the fields of a line as text: `` claim=default/lunch devices=2``; empty without any."""
-    return "".join(f" {printable(key)}={quoted(value)}" for key, value in fields_of(record).items())
+    return "".join(f" {escape_unprintable(key)}={quoted(value)}" for key, value in fields_of(record).items())
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, object]:

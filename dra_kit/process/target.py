@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from dra_kit.errors import ConfigurationError, TargetError
-from dra_kit.values.nearest import did_you_mean
+from dra_kit.text import did_you_mean
 
 if TYPE_CHECKING:
     from dra_kit.author.driver import Driver

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 import dra_kit
 from dra_kit.author.calling import Escaped
-from dra_kit.values.printable import without_paths
+from dra_kit.text import without_paths
 
 _FOREIGN: Final = (
     "<",

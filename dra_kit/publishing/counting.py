@@ -12,12 +12,12 @@ from msgspec.structs import replace
 from dra_kit.errors import ConfigurationError
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import RESOURCE_SLICES
-from dra_kit.resource import v1
-from dra_kit.resource.slices.desired import Desired, Plan, SliceFeatures
-from dra_kit.resource.slices.naming import generate_name
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.api_model import ObjectMeta
+from dra_kit.slices.planning import DesiredSlices, SliceFeatures, SlicePlan, generate_name
 
 
-def counted_slice(steps: Plan) -> v1.ResourceSlice | None:
+def counted_slice(steps: SlicePlan) -> v1.ResourceSlice | None:
     """Return a slice among those to be written whose devices consume counters, if there is one."""
     written = (*steps.creates, *steps.updates)
     return next((item for item in written if any(device.consumes_counters for device in item.spec.devices)), None)
@@ -29,7 +29,7 @@ async def stores_counters(client: Client, item: v1.ResourceSlice) -> bool:
     It is asked to create the slice, and to store nothing: of one that is there it would keep what a gate that is off by
     now has let in.
     """
-    metadata = v1.ObjectMeta(
+    metadata = ObjectMeta(
         generate_name=generate_name(0, 1, item.spec.driver, item.spec.node_name or ""),
         owner_references=item.metadata.owner_references,
     )
@@ -38,7 +38,7 @@ async def stores_counters(client: Client, item: v1.ResourceSlice) -> bool:
     return any(device.consumes_counters for device in answer.spec.devices)
 
 
-def without_counted(desired: Desired) -> Desired:
+def without_counted(desired: DesiredSlices) -> DesiredSlices:
     """Return what can be published there: the devices that consume no counters."""
     pools = [
         replace(pool, counter_sets=(), devices=tuple(item for item in pool.devices if not item.consumes_counters))
@@ -47,7 +47,7 @@ def without_counted(desired: Desired) -> Desired:
     return replace(desired, pools=tuple(pools))
 
 
-def not_counted(desired: Desired, features: SliceFeatures) -> ConfigurationError:
+def not_counted(desired: DesiredSlices, features: SliceFeatures) -> ConfigurationError:
     """Return the text about the others."""
     pools = [pool.name for pool in desired.pools if any(device.consumes_counters for device in pool.devices)]
     count = sum(bool(device.consumes_counters) for pool in desired.pools for device in pool.devices)

@@ -15,9 +15,9 @@ from dra_kit.author.devices.unserved import Serving
 from dra_kit.author.models.model import shown
 from dra_kit.author.models.rules import author_path, invalid
 from dra_kit.errors import InvalidDevice, TransientError
+from dra_kit.kubernetes.resource.field_errors import duplicate
 from dra_kit.publishing.identity import Identity, differs
 from dra_kit.publishing.scope import Source
-from dra_kit.resource.fielderror import duplicate
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -18,16 +18,13 @@ from dra_kit.errors import ConfigurationError, Conflict, DraKitError, Invalid, K
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import RESOURCE_SLICES
 from dra_kit.kube.versions import ServerFeatures
+from dra_kit.kubernetes.resource import v1
 from dra_kit.publishing.counting import counted_slice, not_counted, stores_counters, without_counted
 from dra_kit.publishing.log_messages import NOT_PUBLISHED
 from dra_kit.publishing.pace import Brake, happens, pause
 from dra_kit.publishing.record import PublicationRecord
 from dra_kit.publishing.scope import SliceScope, Write
-from dra_kit.resource import v1
-from dra_kit.resource.slices.compare import same
-from dra_kit.resource.slices.desired import Accepted, Desired, Plan
-from dra_kit.resource.slices.dropped import dropped_fields
-from dra_kit.resource.slices.planning import plan
+from dra_kit.slices.planning import AcceptedSlice, DesiredSlices, SlicePlan, dropped_fields, is_stored_alike, plan
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -73,7 +70,7 @@ class Publisher:
         self._changed = asyncio.Event()  # whatever it is
         self._renewed = asyncio.Event()  # what is wanted
         self._up_to_date = asyncio.Event()  # what is wanted is published
-        self._accepted: dict[str, Accepted] = {}
+        self._accepted: dict[str, AcceptedSlice] = {}
         self._logged: set[str] = set()
         self._held: set[str] = set()  # UIDs of our slices as far as known
         self._brake = Brake()
@@ -224,10 +221,10 @@ class Publisher:
 
     async def _planned(
         self, wanted: Inventory[Device], existing: Sequence[v1.ResourceSlice], features: ServerFeatures
-    ) -> tuple[Plan, ConfigurationError | None]:
+    ) -> tuple[SlicePlan, ConfigurationError | None]:
         """Return what is to be written, and why that is not all of what is wanted."""
         pools, refused = await self._scope.publishable(tuple(map(self._scope.desired, wanted.pools)))
-        desired = Desired(driver=self._scope.driver, owner=await self._scope.owner(), pools=pools)
+        desired = DesiredSlices(driver=self._scope.driver, owner=await self._scope.owner(), pools=pools)
         steps = plan(desired, existing, features=features, accepted=self._accepted)
         counted = counted_slice(steps)
         if counted is not None and not await stores_counters(self._client, counted):
@@ -254,13 +251,13 @@ class Publisher:
         unchanged = {
             name: accepted
             for name, accepted in self._accepted.items()
-            if name in specs and same(accepted.stored.spec, specs[name])
+            if name in specs and is_stored_alike(accepted.stored.spec, specs[name])
         }
         edited = (self._accepted.keys() & specs.keys()) - unchanged.keys()
         self._accepted = unchanged
         return edited
 
-    def _count_undone(self, edited: set[str], steps: Plan) -> None:
+    def _count_undone(self, edited: set[str], steps: SlicePlan) -> None:
         """Count edits that have to be undone; not one that made a slice what is desired, as of a twin of this process.
 
         The other one may be a process of another release beside this one, which wants something different.
@@ -273,7 +270,7 @@ class Publisher:
         level = logging.WARNING if self._brake.lost() else logging.INFO
         logger.log(level, message, extra={"slices": slices, "in_a_row": self._brake.in_a_row})
 
-    async def _execute(self, steps: Plan) -> None:
+    async def _execute(self, steps: SlicePlan) -> None:
         """Write what is planned; a Conflict means that somebody was faster, and what there is now must be looked at."""
         for item in steps.deletes:
             metadata = item.metadata
@@ -305,7 +302,7 @@ class Publisher:
         stored = _parsed(answer)
         if stored.spec == sent.spec:  # nearly always; what is kept of it need not be kept twice
             stored = stored.model_copy(update={"spec": sent.spec})
-        self._accepted[stored.metadata.name] = Accepted(sent=sent, stored=stored)
+        self._accepted[stored.metadata.name] = AcceptedSlice(sent=sent, stored=stored)
         self._held.add(stored.metadata.uid)
         for field in dropped_fields(sent, stored):
             text = f"{field.path} ({field.feature_gate or 'unknown feature gate'})"
@@ -325,7 +322,7 @@ async def _try_delete(client: Client, item: v1.ResourceSlice) -> None:
         )
 
 
-def _generations(existing: Sequence[v1.ResourceSlice], steps: Plan) -> Mapping[str, int]:
+def _generations(existing: Sequence[v1.ResourceSlice], steps: SlicePlan) -> Mapping[str, int]:
     """Return the newest generation of each pool that there is after a plan was carried out."""
     gone = {item.metadata.name for item in (*steps.deletes, *steps.updates)}
     unchanged = (item for item in existing if item.metadata.name not in gone)

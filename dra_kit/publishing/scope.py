@@ -14,8 +14,8 @@ from dra_kit.author.devices.unserved import Serving
 from dra_kit.author.driver import Driver
 from dra_kit.errors import ConfigurationError
 from dra_kit.kube.versions import ServerFeatures
-from dra_kit.resource import v1
-from dra_kit.resource.slices.desired import DesiredPool
+from dra_kit.kubernetes.resource.api_model import OwnerReference
+from dra_kit.slices.planning import DesiredPool
 
 
 class Write(Enum):
@@ -43,7 +43,7 @@ class SliceScope(Protocol):
         """Return the release of the API server."""
         ...
 
-    async def owner(self) -> v1.OwnerReference | None:
+    async def owner(self) -> OwnerReference | None:
         """Return the object whose deletion deletes the slices; None where there is none."""
         ...
 

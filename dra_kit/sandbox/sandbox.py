@@ -16,7 +16,9 @@ from msgspec import Struct, field
 from dra_kit.errors import InternalError
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import RESOURCE_CLAIMS
-from dra_kit.resource.gates import FeatureGates
+from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
+from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.cluster import kubeconfig
 from dra_kit.sandbox.cluster.control_plane import ControlPlane
 from dra_kit.sandbox.cluster.directory import mark_of, sandbox_directory
@@ -33,8 +35,6 @@ from dra_kit.sandbox.driver.node import SandboxNode
 from dra_kit.sandbox.driver.roles.journal import DriverLog
 from dra_kit.sandbox.driver.roles.operators import Operators
 from dra_kit.sandbox.driver.running import RunningDrivers
-from dra_kit.scheduler.cycle.decision import Decision
-from dra_kit.values.json import ObjectView
 
 if TYPE_CHECKING:
     from dra_kit.apiserver.requests.pod_log import LogOptions
@@ -73,7 +73,7 @@ class SandboxSettings(Struct, frozen=True, kw_only=True):
 class SandboxObserver:
     """Receives what happens in the cluster, right when it happens; does nothing with it."""
 
-    def decided(self, decision: Decision) -> None:
+    def decided(self, decision: SchedulingDecision) -> None:
         """Note a decision of the scheduler about a pod."""
 
     def acted(self, node: str, activity: Activity) -> None:
@@ -231,7 +231,7 @@ class Sandbox:
         await self._stack.enter_async_context(node)
         self.nodes.append(node)
 
-    def _decided(self, decision: Decision) -> None:
+    def _decided(self, decision: SchedulingDecision) -> None:
         for observer in self._observers:
             observer.decided(decision)
 

@@ -9,8 +9,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.manifests.documents import values
-from dra_kit.manifests.sources import source_file
+from dra_kit.kubernetes.manifests.documents import read_values, source_file
 from dra_kit.scaffold.names import check_driver, check_package, check_project
 
 Kind: TypeAlias = Literal["simple", "partitionable", "shared", "network"]
@@ -66,7 +65,7 @@ def read_answers(folder: Path) -> tuple[Answers, str]:
     if not path.is_file():
         raise ConfigurationError(f"{path} does not exist: {folder} was not made by `dra-kit new`; name its folder")
     try:
-        [found] = values(source_file(path))
+        [found] = read_values(source_file(path))
         given = {key: value for key, value in found.items() if not key.startswith("_")}
         return Answers(**given), str(found.get(_VERSION, ""))
     except (AttributeError, ConfigurationError, TypeError, ValueError) as error:

@@ -20,9 +20,8 @@ from typing import Final
 from msgspec import Struct
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.manifests.files import read_file
-from dra_kit.manifests.limits import MANIFESTS
-from dra_kit.values.printable import printable
+from dra_kit.kubernetes.manifests.files import MANIFESTS, read_file
+from dra_kit.text import escape_unprintable
 
 _GIT_FAILED: Final = 127  # the most conflicts that ``git merge-file`` counts; beyond are failures
 _BOOLEAN: Final = frozenset({"true", "false", "yes", "no", "on", "off", "1", "0"})
@@ -74,7 +73,7 @@ def merge(mine: str, base: str, new: str, label: str) -> tuple[str, bool]:
     with tempfile.TemporaryDirectory() as directory:
         for name, text in (("mine", mine), ("base", base), ("new", new)):
             Path(directory, name).write_text(text, encoding="utf-8", newline="")
-        labels = [word for text in ("yours", printable(label), "template") for word in ("-L", text)]
+        labels = [word for text in ("yours", escape_unprintable(label), "template") for word in ("-L", text)]
         run = _git(["merge-file", "--stdout", *labels, "mine", "base", "new"], Path(directory))
         if run is None:
             raise ConfigurationError("git is not installed, and it merges what you and the template changed")
@@ -188,4 +187,4 @@ def _git(arguments: Sequence[str], folder: Path, **variables: str) -> subprocess
 
 
 def _failure(run: subprocess.CompletedProcess[bytes]) -> str:
-    return printable(" ".join(run.stderr.decode(errors="replace").split())) or f"exit code {run.returncode}"
+    return escape_unprintable(" ".join(run.stderr.decode(errors="replace").split())) or f"exit code {run.returncode}"

@@ -8,7 +8,7 @@ import sys
 from typing import Final
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.resource.validation.fields.formats import driver_name
+from dra_kit.kubernetes.resource.names import driver_name
 
 _PROJECT: Final = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?").fullmatch
 """As a helm release and a name of Python's package index: short enough for what is added to it."""

@@ -9,8 +9,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.manifests.files import read_file
-from dra_kit.manifests.limits import MANIFESTS
+from dra_kit.kubernetes.manifests.files import MANIFESTS, read_file
 from dra_kit.scaffold.git import merge
 from dra_kit.scaffold.writing import BASE, link_in, read_base, write, write_base
 

@@ -14,8 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from dra_kit.errors import ConfigurationError, InternalError
-from dra_kit.manifests.files import read_file
-from dra_kit.manifests.limits import MANIFESTS
+from dra_kit.kubernetes.manifests.files import MANIFESTS, read_file
 
 BASE: Final = ".dra-kit.base.json"
 """What the template made, unchanged: where ``dra-kit update`` finds what was the author's."""

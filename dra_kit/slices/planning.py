@@ -1,27 +1,30 @@
-"""The plan that turns stored slices into the desired ones, without a reader ever seeing a mixture."""
+"""The pure plan of ResourceSlices: which slices to delete, update and create, from desired and stored pools."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from datetime import datetime
+from typing import Any, Final, Protocol
+
+from msgspec import Struct
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.resource import v1
-from dra_kit.resource.slices.compare import same
-from dra_kit.resource.slices.desired import Accepted, Desired, DesiredPool, Plan, SliceFeatures
-from dra_kit.resource.slices.naming import generate_name, parse_index
-from dra_kit.resource.slices.packing import SliceContent, pack
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.api_model import APIModel, ObjectMeta, OwnerReference
+from dra_kit.kubernetes.resource.validation.devices import COUNTER_SETS_PER_SLICE_MAX, uses_advanced_features
+from dra_kit.kubernetes.resource.validation.slices import ADVANCED_DEVICES_MAX, DEVICES_MAX, max_devices
 
 _FIRST_GENERATION = 1
 
 
 def plan(
-    desired: Desired,
+    desired: DesiredSlices,
     existing: Sequence[v1.ResourceSlice],
     *,
     features: SliceFeatures,
-    accepted: Mapping[str, Accepted] | None = None,
-) -> Plan:
+    accepted: Mapping[str, AcceptedSlice] | None = None,
+) -> SlicePlan:
     """Return what must be written so that the API server holds ``desired``; pure.
 
     A reader takes the slices of a pool's highest generation and waits until it sees as many as
@@ -55,7 +58,7 @@ def plan(
         deletes += part.deletes
         updates += part.updates
         creates += part.creates
-    return Plan(tuple(deletes), tuple(updates), tuple(creates))
+    return SlicePlan(tuple(deletes), tuple(updates), tuple(creates))
 
 
 class _PoolPlanner:
@@ -63,11 +66,11 @@ class _PoolPlanner:
 
     def __init__(
         self,
-        desired: Desired,
+        desired: DesiredSlices,
         pool: DesiredPool,
         contents: tuple[SliceContent, ...],
         stored: list[v1.ResourceSlice],
-        accepted: Mapping[str, Accepted],
+        accepted: Mapping[str, AcceptedSlice],
     ) -> None:
         self._desired = desired
         self._pool = pool
@@ -77,7 +80,7 @@ class _PoolPlanner:
         self._highest = max((item.spec.pool.generation for item in stored), default=_FIRST_GENERATION)
         self._taint_times = _taint_times(stored)
 
-    def plan(self) -> Plan:
+    def plan(self) -> SlicePlan:
         current = self._current()
         retained = {id(item) for item in current.values()}
         deletes = tuple(item for item in self._stored if id(item) not in retained and not _is_going(item))
@@ -90,7 +93,7 @@ class _PoolPlanner:
             changed = set(range(count))
         updates = tuple(self._update(i, current[i], generation) for i in sorted(changed & current.keys()))
         creates = tuple(self._create(i, generation) for i in sorted(changed - current.keys()))
-        return Plan(deletes, updates, creates)
+        return SlicePlan(deletes, updates, creates)
 
     def _current(self) -> dict[int, v1.ResourceSlice]:
         """Return the stored slices that can stay, by index; all others are obsolete."""
@@ -107,10 +110,14 @@ class _PoolPlanner:
         if item is None or not _has_owner(item, self._desired.owner):
             return False
         wanted = self._spec(index, self._highest)
-        if same(wanted, item.spec):
+        if is_stored_alike(wanted, item.spec):
             return True
         last = self._accepted.get(item.metadata.name)
-        return last is not None and same(wanted, last.sent.spec) and same(item.spec, last.stored.spec)
+        return (
+            last is not None
+            and is_stored_alike(wanted, last.sent.spec)
+            and is_stored_alike(item.spec, last.stored.spec)
+        )
 
     def _update(self, index: int, item: v1.ResourceSlice, generation: int) -> v1.ResourceSlice:
         spec = _keep_unknown_fields(self._spec(index, generation), item.spec)
@@ -121,7 +128,7 @@ class _PoolPlanner:
     def _create(self, index: int, generation: int) -> v1.ResourceSlice:
         owner = self._desired.owner
         prefix = generate_name(index, len(self._contents), self._desired.driver, owner.name if owner else "")
-        metadata = v1.ObjectMeta(generate_name=prefix, owner_references=(owner,) if owner else ())
+        metadata = ObjectMeta(generate_name=prefix, owner_references=(owner,) if owner else ())
         return v1.ResourceSlice(metadata=metadata, spec=self._spec(index, generation))
 
     def _spec(self, index: int, generation: int) -> v1.ResourceSliceSpec:
@@ -159,13 +166,11 @@ def _is_going(item: v1.ResourceSlice) -> bool:
     return item.metadata.deletion_timestamp is not None
 
 
-def _has_owner(item: v1.ResourceSlice, owner: v1.OwnerReference | None) -> bool:
-    return owner is None or any(same(owner, other) for other in item.metadata.owner_references)
+def _has_owner(item: v1.ResourceSlice, owner: OwnerReference | None) -> bool:
+    return owner is None or any(is_stored_alike(owner, other) for other in item.metadata.owner_references)
 
 
-def _merge_owners(
-    stored: Iterable[v1.OwnerReference], owner: v1.OwnerReference | None
-) -> tuple[v1.OwnerReference, ...]:
+def _merge_owners(stored: Iterable[OwnerReference], owner: OwnerReference | None) -> tuple[OwnerReference, ...]:
     if owner is None:
         return tuple(stored)
     # an object has at most one controller, and an older incarnation of the owner must go
@@ -196,3 +201,269 @@ def _keep_unknown_fields(wanted: v1.ResourceSliceSpec, stored: v1.ResourceSliceS
             for device in wanted.devices
         )
     return wanted.model_copy(update=fields)
+
+
+class SliceFeatures(Protocol):
+    """What planning must know about the API server."""
+
+    @property
+    def separate_counter_slices(self) -> bool:
+        """Whether counter sets go into slices without devices (Kubernetes 1.35 and newer) or must not (1.34)."""
+        ...
+
+
+class DesiredPool(Struct, frozen=True):
+    """One pool, however many slices it takes.
+
+    Args:
+        name: unique among the pools of the driver; for node-local devices the node's name.
+        node_name: the node of all devices. Exactly one of this, ``node_selector``, ``all_nodes`` and
+            ``per_device_node_selection`` is set.
+        node_selector: the nodes of all devices; exactly one term.
+        all_nodes: every node may use the devices.
+        devices: in the order in which the scheduler is to try them.
+        counter_sets: what devices of this pool draw on (KEP-4815).
+        partition_type_attribute: the attribute with the kind of a partition (KEP-5677).
+        skip_node_operations: calls to the node plugin that the devices do not need (KEP-5945).
+        per_device_node_selection: each device names its nodes itself.
+    """
+
+    name: str
+    node_name: str | None = None
+    node_selector: v1.NodeSelector | None = None
+    all_nodes: bool = False
+    devices: tuple[v1.Device, ...] = ()
+    counter_sets: tuple[v1.CounterSet, ...] = ()
+    partition_type_attribute: str | None = None
+    skip_node_operations: tuple[str, ...] = ()
+    per_device_node_selection: bool = False
+
+
+class DesiredSlices(Struct, frozen=True):
+    """All pools that one publisher of one driver is responsible for.
+
+    Args:
+        driver: the driver's name.
+        owner: whose deletion deletes the slices; the Node for node-local devices.
+        pools: a pool that is missing here is withdrawn; one without devices stays, as one empty slice.
+    """
+
+    driver: str
+    owner: OwnerReference | None = None
+    pools: tuple[DesiredPool, ...] = ()
+
+
+class AcceptedSlice(Struct, frozen=True):
+    """A slice as it was last written, and as the API server then stored it: the two differ in dropped fields."""
+
+    sent: v1.ResourceSlice
+    stored: v1.ResourceSlice
+
+
+class SlicePlan(Struct, frozen=True):
+    """Writes to be made in this order, each tuple from first to last; empty when the API server is up to date.
+
+    Args:
+        deletes: slices as they are stored; delete them with their UID and resourceVersion as preconditions.
+        updates: whole slices with the name and resourceVersion of the stored one.
+        creates: slices with ``generateName``.
+    """
+
+    deletes: tuple[v1.ResourceSlice, ...] = ()
+    updates: tuple[v1.ResourceSlice, ...] = ()
+    creates: tuple[v1.ResourceSlice, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.deletes or self.updates or self.creates)
+
+
+def is_stored_alike(wanted: Any, stored: Any) -> bool:
+    """Whether storing ``wanted`` over ``stored`` would change anything that matters.
+
+    Quantities compare by value; a missing ``timeAdded`` and one second more or less do not matter, for the API server
+    fills it in and rounds it; fields of ``stored`` that this release does not know do not matter either, for a newer
+    API server may have added them.
+    """
+    if wanted == stored:
+        return True
+    if type(wanted) is not type(stored):
+        return False
+    if isinstance(wanted, APIModel):
+        return _same_models(wanted, stored)
+    if isinstance(wanted, tuple):
+        return len(wanted) == len(stored) and all(map(is_stored_alike, wanted, stored))
+    if isinstance(wanted, dict):
+        return wanted.keys() == stored.keys() and all(
+            is_stored_alike(value, stored[key]) for key, value in wanted.items()
+        )
+    return False
+
+
+def _same_models(wanted: APIModel, stored: APIModel) -> bool:
+    if isinstance(wanted, v1.DeviceTaint) and isinstance(stored, v1.DeviceTaint):
+        if not _same_time(wanted.time_added, stored.time_added):
+            return False
+        stored = stored.model_copy(update={"time_added": wanted.time_added})
+    unknown, stored_unknown = wanted.model_extra or {}, stored.model_extra or {}
+    if any(name not in stored_unknown or stored_unknown[name] != value for name, value in unknown.items()):
+        return False
+    return all(is_stored_alike(getattr(wanted, name), getattr(stored, name)) for name in type(wanted).model_fields)
+
+
+def _same_time(wanted: str | None, stored: str | None) -> bool:
+    if wanted is None or stored is None or wanted == stored:
+        return True
+    difference = datetime.fromisoformat(wanted) - datetime.fromisoformat(stored)
+    return abs(difference.total_seconds()) <= 1
+
+
+_GATES: Final[dict[type[APIModel], dict[str, str]]] = {
+    v1.ResourceSliceSpec: {
+        "shared_counters": "DRAPartitionableDevices",
+        "per_device_node_selection": "DRAPartitionableDevices",
+        "partition_type_attribute": "DRAPartitionableDevicesType",
+        "skip_node_operations": "DRAOptionalNodeOperations",
+    },
+    v1.Device: {
+        "taints": "DRADeviceTaints",
+        "consumes_counters": "DRAPartitionableDevices",
+        "node_name": "DRAPartitionableDevices",
+        "node_selector": "DRAPartitionableDevices",
+        "all_nodes": "DRAPartitionableDevices",
+        "binds_to_node": "DRADeviceBindingConditions",
+        "binding_conditions": "DRADeviceBindingConditions",
+        "binding_failure_conditions": "DRADeviceBindingConditions",
+        "allow_multiple_allocations": "DRAConsumableCapacity",
+        "node_allocatable_resources": "DRANodeAllocatableResources",
+    },
+    v1.DeviceCapacity: {"request_policy": "DRAConsumableCapacity"},
+    v1.DeviceCounterConsumption: {"compatibility_groups": "DRADeviceCompatibilityGroups"},
+    v1.DeviceAttribute: dict.fromkeys(("ints", "bools", "strings", "versions"), "DRAListTypeAttributes"),
+}
+"""Which gate a field needs (Kubernetes 1.37, ``pkg/registry/resource/resourceslice/strategy.go``)."""
+
+
+class DroppedField(Struct, frozen=True):
+    """A field that was sent and not stored.
+
+    Args:
+        path: for example ``spec.devices[3].taints``.
+        feature_gate: the gate that is probably off; None if this release does not know the reason.
+    """
+
+    path: str
+    feature_gate: str | None
+
+
+def dropped_fields(sent: v1.ResourceSlice, stored: v1.ResourceSlice) -> tuple[DroppedField, ...]:
+    """Return what the API server silently left out when it stored ``sent``."""
+    return tuple(_compare("spec", sent.spec, stored.spec))
+
+
+def _compare(path: str, sent: Any, stored: Any) -> list[DroppedField]:
+    """Differences below ``path``; a part that differs as a whole is reported as one."""
+    if isinstance(sent, APIModel) and type(sent) is type(stored):
+        return _compare_models(path, sent, stored)
+    if isinstance(sent, tuple) and isinstance(stored, tuple) and len(sent) == len(stored):
+        pairs = enumerate(zip(sent, stored, strict=True))
+        return [field for i, (item, other) in pairs for field in _compare(f"{path}[{i}]", item, other)]
+    if isinstance(sent, dict) and isinstance(stored, dict) and sent.keys() == stored.keys():
+        return [field for key in sent for field in _compare(f"{path}[{key}]", sent[key], stored[key])]
+    return [] if is_stored_alike(sent, stored) else [DroppedField(path, None)]
+
+
+def _compare_models(path: str, sent: APIModel, stored: Any) -> list[DroppedField]:
+    if is_stored_alike(sent, stored):
+        return []
+    model = type(sent)
+    result: list[DroppedField] = []
+    for name, field in model.model_fields.items():
+        value, other = getattr(sent, name), getattr(stored, name)
+        where = f"{path}.{field.alias or name}"
+        gate = _GATES.get(model, {}).get(name)
+        if gate is not None and value and not other:
+            result.append(DroppedField(where, gate))
+        elif not isinstance(sent, v1.DeviceTaint) or name != "time_added":
+            result += _compare(where, value, other)
+    missing = [name for name in sent.model_extra or {} if name not in (stored.model_extra or {})]
+    return result + [DroppedField(f"{path}.{name}", None) for name in missing]
+
+
+class SliceContent(Struct, frozen=True):
+    """What one slice holds."""
+
+    devices: tuple[v1.Device, ...] = ()
+    counter_sets: tuple[v1.CounterSet, ...] = ()
+
+
+def pack(pool: DesiredPool, *, separate_counter_slices: bool) -> tuple[SliceContent, ...]:
+    """Split a pool into slices that the API server accepts, in order; at least one.
+
+    Slices are filled from the front and counter sets come first, so that a device added at the end changes the last
+    slice only.
+
+    Raises:
+        ConfigurationError: counter sets and devices must share one slice (Kubernetes 1.34) and do not fit.
+    """
+    if pool.counter_sets and not separate_counter_slices:
+        return (_pack_together(pool),)
+    step = COUNTER_SETS_PER_SLICE_MAX
+    contents = [
+        SliceContent(counter_sets=pool.counter_sets[i : i + step]) for i in range(0, len(pool.counter_sets), step)
+    ]
+    contents += [SliceContent(devices=devices) for devices in _split(pool.devices)]
+    return tuple(contents) or (SliceContent(),)
+
+
+def _split(devices: Sequence[v1.Device]) -> list[tuple[v1.Device, ...]]:
+    slices: list[list[v1.Device]] = []
+    limit = 0
+    for device in devices:
+        new_limit = ADVANCED_DEVICES_MAX if uses_advanced_features(device) else DEVICES_MAX
+        if slices and len(slices[-1]) < min(limit, new_limit):
+            slices[-1].append(device)
+            limit = min(limit, new_limit)
+        else:
+            slices.append([device])
+            limit = new_limit
+    return [tuple(item) for item in slices]
+
+
+def _pack_together(pool: DesiredPool) -> SliceContent:
+    limit = max_devices(pool.devices)
+    if len(pool.devices) > limit or len(pool.counter_sets) > COUNTER_SETS_PER_SLICE_MAX:
+        raise ConfigurationError(
+            f"pool {pool.name!r} with {len(pool.devices)} devices and {len(pool.counter_sets)} counter sets: before "
+            f"Kubernetes 1.35 they must fit into one ResourceSlice of {limit} devices and "
+            f"{COUNTER_SETS_PER_SLICE_MAX} counter sets; make several pools of it or upgrade the cluster",
+            code="counters-need-one-slice",
+        )
+    return SliceContent(devices=pool.devices, counter_sets=pool.counter_sets)
+
+
+_MIN_DIGITS: Final = 5
+_INDEX: Final = re.compile(r"([0-9a-f]{5,})-")
+_GENERATE_NAME_MAX_LENGTH: Final = 58
+"""The API server cuts ``generateName`` to this length before it appends five characters
+(k8s.io/apiserver ``storage/names``)."""
+
+
+def digits_for(count: int) -> int:
+    """How many hex digits the indices of ``count`` slices have, all the same so that names sort by index."""
+    return max(_MIN_DIGITS, len(f"{max(count - 1, 0):x}"))
+
+
+def generate_name(index: int, count: int, driver: str, owner: str) -> str:
+    """``<hex index>-<driver>-[<owner>-]``, cut so that the result is a valid name with the index in front."""
+    prefix = f"{index:0{digits_for(count)}x}-{driver.lower()}-"
+    prefix += f"{owner}-" if owner else ""
+    return prefix[: _GENERATE_NAME_MAX_LENGTH - 1].rstrip("-.") + "-"
+
+
+def parse_index(name: str, count: int) -> int | None:
+    """Return the index of a slice of this name in a pool of ``count`` slices; None if it cannot be one of them."""
+    match = _INDEX.match(name)
+    if match is None or len(match[1]) != digits_for(count):
+        return None
+    index = int(match[1], 16)
+    return index if index < count else None

@@ -6,14 +6,12 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from dra_kit.errors import ConfigurationError, Invalid
-from dra_kit.manifests.creation import answer
-from dra_kit.manifests.kinds import KnownKind
-from dra_kit.resource.conversion import V1, errors_in
-from dra_kit.resource.gates import FeatureGates
-from dra_kit.resource.schema.decode import decode, zero
-from dra_kit.resource.schema.scalars import WrongType
-from dra_kit.resource.schema.table import LIST, MAP, item_type, struct
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.resource.conversion import V1, errors_in_version
+from dra_kit.kubernetes.resource.new_object import ManifestKind, check_new_object
+from dra_kit.kubernetes.resource.schema.decode import TypeMismatch, decode, zero
+from dra_kit.kubernetes.resource.schema.table import LIST, MAP, item_type, struct
+from dra_kit.kubernetes.values.json import Object
 
 _MODELLED: Final = frozenset({"DeviceClass", "DeviceTaintRule", "ResourceClaim", "ResourceSlice"})
 """Kinds of resource.k8s.io that become models all at once, which look at their fields."""
@@ -30,12 +28,12 @@ _UNREAD: Final = frozenset({"creationTimestamp", "deletionTimestamp", "managedFi
 """Of the metadata; deletionTimestamp is there or not."""
 
 
-def refuse_invalid(kind: KnownKind, obj: Object, gates: FeatureGates, api_version: str, where: str) -> None:
+def refuse_invalid(kind: ManifestKind, obj: Object, gates: FeatureGates, api_version: str, where: str) -> None:
     """Raise what an API server answers to a new object that breaks its rules.
 
     Args:
         kind: of the object.
-        obj: as :func:`dra_kit.manifests.creation.with_defaults` gives it.
+        obj: as :func:`dra_kit.kubernetes.resource.new_object.complete_new_object` gives it.
         gates: of the API server.
         api_version: of the object as it was sent.
         where: file and document.
@@ -44,7 +42,7 @@ def refuse_invalid(kind: KnownKind, obj: Object, gates: FeatureGates, api_versio
         Invalid: with the fields that are wrong.
     """
     name = obj["metadata"].get("name") or obj["metadata"].get("generateName") or "without a name"
-    errors = errors_in(answer(obj, kind, gates).errors, api_version)
+    errors = errors_in_version(check_new_object(obj, kind, gates).errors, api_version)
     if errors:
         texts = {str(error): (error.path, error.body) for error in errors}
         raise Invalid(
@@ -55,7 +53,7 @@ def refuse_invalid(kind: KnownKind, obj: Object, gates: FeatureGates, api_versio
         )
 
 
-def as_stored(kind: KnownKind, document: Object, where: str) -> Object:
+def as_stored(kind: ManifestKind, document: Object, where: str) -> Object:
     """Return a saved object, in which all that is read later has the shape that the API gives it.
 
     Args:
@@ -87,7 +85,7 @@ def as_stored(kind: KnownKind, document: Object, where: str) -> Object:
             value = {key: item for key, item in document["metadata"].items() if key not in _UNREAD}
         try:
             read[field] = zero(fields[field].type) if value is None else decode(value, fields[field].type)
-        except WrongType as error:
+        except TypeMismatch as error:
             raise _damaged(kind, name, where, f"{field}: {error}") from None
         if field == "spec":
             for path in _missing(read[field], fields[field].type, field):
@@ -113,7 +111,7 @@ def _missing(value: Any, type_name: str, path: str) -> Iterator[str]:
                 yield from _missing(item, field.type, f"{path}.{name}")
 
 
-def _damaged(kind: KnownKind, name: str, where: str, cause: str) -> ConfigurationError:
+def _damaged(kind: ManifestKind, name: str, where: str, cause: str) -> ConfigurationError:
     return ConfigurationError(
         f"{where}: {' '.join(filter(None, (kind.name, name)))} is damaged: {cause}; save it again, "
         "with dra-kit snapshot or kubectl get -o yaml"

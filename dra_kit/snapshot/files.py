@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from dra_kit.errors import ConfigurationError
 from dra_kit.explain.cluster.cluster import Gap
 from dra_kit.explain.cluster.objects import KINDS, Objects, reduced
-from dra_kit.manifests.archive import ARCHIVES
+from dra_kit.kubernetes.manifests.archive import ARCHIVES
 
 INDEX_FILE: Final = "snapshot.json"
 _FILES: Final = {kind: f"{kind.lower()}{'es' if kind.endswith('s') else 's'}.json" for kind in KINDS}

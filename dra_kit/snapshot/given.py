@@ -11,25 +11,20 @@ from pydantic import ValidationError
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.explain.cluster.objects import KINDS, Objects
-from dra_kit.manifests.archive import ARCHIVES, members
-from dra_kit.manifests.creation import NO_TIME, with_defaults
-from dra_kit.manifests.documents import SourceFile, objects
-from dra_kit.manifests.files import SUFFIXES, files_in, read_file, read_folder
-from dra_kit.manifests.kinds import KINDS as KNOWN_KINDS
-from dra_kit.manifests.kinds import KnownKind
-from dra_kit.manifests.limits import SNAPSHOTS
-from dra_kit.manifests.sources import source_files
-from dra_kit.resource import v1
-from dra_kit.resource.conversion import V1, to_v1
-from dra_kit.resource.defaulting.defaults import fill_in_defaults
-from dra_kit.resource.gates import FeatureGates
-from dra_kit.resource.schema.decode import Strictness, decode
-from dra_kit.resource.schema.scalars import WrongType
-from dra_kit.resource.slices.lazy import LazySlice
-from dra_kit.resource.slices.reading import SliceReader
+from dra_kit.kubernetes.manifests.archive import ARCHIVES, archive_members
+from dra_kit.kubernetes.manifests.documents import SourceFile, read_objects, source_files
+from dra_kit.kubernetes.manifests.files import SNAPSHOTS, SUFFIXES, files_in, read_file, read_folder
+from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.conversion import V1, to_v1
+from dra_kit.kubernetes.resource.defaulting import set_defaults
+from dra_kit.kubernetes.resource.new_object import KINDS as KNOWN_KINDS
+from dra_kit.kubernetes.resource.new_object import NO_TIME, ManifestKind, complete_new_object
+from dra_kit.kubernetes.resource.schema.decode import StrictDecoding, TypeMismatch, decode
+from dra_kit.kubernetes.resource.slice_reader import LazySlice, SliceReader
+from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.snapshot.acceptance import as_stored, refuse_invalid
 from dra_kit.snapshot.files import INDEX_FILE, SnapshotIndex
-from dra_kit.values.json import ObjectView
 
 
 def read_manifests(paths: Iterable[Path], namespace: str, *, alpha: bool) -> dict[str, list[ObjectView]]:
@@ -47,7 +42,7 @@ def read_manifests(paths: Iterable[Path], namespace: str, *, alpha: bool) -> dic
     found: dict[str, list[ObjectView]] = {}
     for path in paths:
         for file in source_files(path):
-            for where, document in objects(file):
+            for where, document in read_objects(file):
                 kind = document["kind"]
                 if kind not in KINDS:
                     continue  # other objects of an application
@@ -71,7 +66,7 @@ def load(path: Path) -> Objects:
             index = _index(f"{path}: {name}", content)
             continue
         named = str(path) if name == path.name else f"{path}: {name}"
-        for where, document in objects(SourceFile.of(content, named), SNAPSHOTS):
+        for where, document in read_objects(SourceFile.of(content, named), SNAPSHOTS):
             kind = document["kind"]
             if kind in KINDS:
                 served = _kind(document, where)
@@ -116,7 +111,7 @@ def _contents(path: Path) -> Iterator[tuple[str, bytes]]:
         for file, content in read_folder(files_in(path, recursive=True, hidden=True), path, SNAPSHOTS):
             yield str(file.relative_to(path)), content
     elif path.name.endswith(ARCHIVES):
-        for name, content in members(path):
+        for name, content in archive_members(path):
             if name.endswith(tuple(SUFFIXES)):
                 yield name, content
     else:
@@ -127,14 +122,14 @@ def _stored(document: dict[str, Any], where: str, namespace: str, *, alpha: bool
     """Return a manifest as the API server would store it: known fields only, with defaults, in v1."""
     kind = _kind(document, where)
     api_version = str(document["apiVersion"])
-    strictness = Strictness()
+    strictness = StrictDecoding()
     try:
         decoded = decode(document, kind.types[api_version], strictness)
-    except WrongType as error:
+    except TypeMismatch as error:
         raise ConfigurationError(f"{where} ({kind.name}): {error}") from None
     if strictness.problems:
         raise ConfigurationError(f"{where} ({kind.name}): {', '.join(strictness.problems)}")
-    stored = with_defaults(decoded, kind, namespace=namespace)
+    stored = complete_new_object(decoded, kind, namespace=namespace)
     refuse_invalid(kind, stored, FeatureGates.alpha() if alpha else FeatureGates.default(), api_version, where)
     metadata = stored["metadata"]
     if not metadata.get("name"):
@@ -142,22 +137,22 @@ def _stored(document: dict[str, Any], where: str, namespace: str, *, alpha: bool
     return {**stored, "apiVersion": V1} if kind.model is not None else stored
 
 
-def _converted(document: dict[str, Any], kind: KnownKind) -> dict[str, Any]:
+def _converted(document: dict[str, Any], kind: ManifestKind) -> dict[str, Any]:
     if kind.model is None:
         return document
     return {**to_v1(document, kind.name, str(document["apiVersion"])), "apiVersion": V1}
 
 
-def _defaulted(document: dict[str, Any], kind: KnownKind) -> dict[str, Any]:
+def _defaulted(document: dict[str, Any], kind: ManifestKind) -> dict[str, Any]:
     """Return a saved object with the defaults of the API, which one that was not saved from a cluster may lack."""
     if kind.model is not None:
         # what does not have the shape of the API is reported when it becomes a model
         with contextlib.suppress(AttributeError, KeyError, TypeError):
-            fill_in_defaults(document, kind.name, V1, NO_TIME)
+            set_defaults(document, kind.name, V1, NO_TIME)
     return document
 
 
-def _kind(document: Mapping[str, Any], where: str) -> KnownKind:
+def _kind(document: Mapping[str, Any], where: str) -> ManifestKind:
     api_version = str(document.get("apiVersion"))
     kind = KNOWN_KINDS.get(str(document["kind"]))
     if kind is None or api_version not in kind.types:

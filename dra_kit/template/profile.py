@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.manifests.documents import values
-from dra_kit.manifests.sources import source_file
-from dra_kit.resource.v1 import ObjectMeta
+from dra_kit.kubernetes.manifests.documents import read_values, source_file
+from dra_kit.kubernetes.resource.api_model import ObjectMeta
 
 
 class NodeTaint(BaseModel):
@@ -49,7 +48,7 @@ def read_profile(path: Path) -> NodeProfile:
     Raises:
         ConfigurationError: it cannot be read, or is none; with the field and what is wrong with it.
     """
-    documents = values(source_file(path))
+    documents = read_values(source_file(path))
     if len(documents) > 1:
         raise ConfigurationError(f"profile {path}: it has {len(documents)} documents; make a file of each")
     found = documents[0] if documents else None

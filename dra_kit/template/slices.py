@@ -8,10 +8,10 @@ from dra_kit.author.devices.device import Device
 from dra_kit.author.devices.inventory import Inventory
 from dra_kit.author.driver import Driver
 from dra_kit.kube.versions import ServerFeatures
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.api_model import ObjectMeta, OwnerReference
 from dra_kit.node.slices.scope import desired_pool
-from dra_kit.resource import v1
-from dra_kit.resource.slices.desired import Desired
-from dra_kit.resource.slices.planning import plan
+from dra_kit.slices.planning import DesiredSlices, plan
 
 _SUFFIX: Final = "tmpl0"  # as long as what the API server appends to generateName
 
@@ -30,11 +30,11 @@ def template_slices(
     Raises:
         ConfigurationError: the inventory cannot be published.
     """
-    desired = Desired(driver=driver.name, pools=tuple(desired_pool(pool, node) for pool in inventory.pools))
-    owner = v1.OwnerReference(api_version="v1", kind="Node", name=node, uid="-")
-    steps = plan(Desired(desired.driver, owner, desired.pools), [], features=features)
+    desired = DesiredSlices(driver=driver.name, pools=tuple(desired_pool(pool, node) for pool in inventory.pools))
+    owner = OwnerReference(api_version="v1", kind="Node", name=node, uid="-")
+    steps = plan(DesiredSlices(desired.driver, owner, desired.pools), [], features=features)
     # no Node is there that could own them
     return [
-        v1.ResourceSlice(metadata=v1.ObjectMeta(name=f"{item.metadata.generate_name}{_SUFFIX}"), spec=item.spec)
+        v1.ResourceSlice(metadata=ObjectMeta(name=f"{item.metadata.generate_name}{_SUFFIX}"), spec=item.spec)
         for item in steps.creates
     ]

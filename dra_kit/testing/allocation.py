@@ -9,8 +9,8 @@ from typing import Any
 from dra_kit.author.config.opaque import OpaqueConfig
 from dra_kit.author.devices.device import Device
 from dra_kit.author.devices.vocabulary import CounterSet
-from dra_kit.resource.reference import ClaimReference
-from dra_kit.values.quantity import Quantity
+from dra_kit.kubernetes.resource.objects import ClaimReference
+from dra_kit.kubernetes.values.quantity import Quantity
 
 
 def allocated_claim(

@@ -16,8 +16,8 @@ from dra_kit.author.driver import Driver
 from dra_kit.author.models.model import shown
 from dra_kit.author.models.wording import rule
 from dra_kit.errors import ConfigurationError
+from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.process.target import load_driver, load_drivers
-from dra_kit.resource.gates import FeatureGates
 from dra_kit.sandbox.driver.drivers import SandboxDriver, device_classes, project_settings, require_distinct, successors
 from dra_kit.sandbox.driver.settings.named_settings import by_driver
 from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings

@@ -26,6 +26,7 @@ from dra_kit.author.preparing.prepared import Prepared
 from dra_kit.author.preparing.preparer import Preparer
 from dra_kit.author.stopping import Stopping
 from dra_kit.errors import ConfigurationError, NotYet
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.calls.deadlines import trying_for
 from dra_kit.node.children.children import Children
 from dra_kit.node.claims.author.preparation import Preparation
@@ -43,7 +44,6 @@ from dra_kit.node.state.store import Store
 from dra_kit.process.metrics.registry import Metrics
 from dra_kit.publishing.identity import identity
 from dra_kit.publishing.inventory import CurrentInventory
-from dra_kit.resource.reference import ClaimReference
 from dra_kit.testing.allocation import allocated_claim, counter_sets
 from dra_kit.testing.background import Background
 from dra_kit.testing.objects import MemoryObjects

@@ -15,7 +15,7 @@ from dra_kit.sandbox.stories.manifests import Manifest, load_manifests, parse_ma
 from dra_kit.sandbox.stories.stage import Stage
 from dra_kit.testing.background import Background
 from dra_kit.testing.named import Named, named
-from dra_kit.values.printable import printable
+from dra_kit.text import escape_unprintable
 
 T = TypeVar("T")
 Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
@@ -137,7 +137,7 @@ class Harness:
                 if value:
                     return value
                 last = repr(value)
-        raise AssertionError(f"it did not become true: the last look gave {printable(last)}")
+        raise AssertionError(f"it did not become true: the last look gave {escape_unprintable(last)}")
 
     def wait_gone(self, reference: str, *, timeout: float | None = None) -> None:
         """Wait until an object that the test made is there no more, whoever deletes it: an eviction, for example.
@@ -331,7 +331,7 @@ class Harness:
         if pod is None:
             raise AssertionError(f"pod {name} does not exist; it should be {wish}; {self._applied()}")
         texts = [*_texts_of(pod), *await self._causes(name)]
-        shown = "".join(f"\n  {printable(text, keep=_LAID_OUT)}" for text in texts)
+        shown = "".join(f"\n  {escape_unprintable(text, keep=_LAID_OUT)}" for text in texts)
         raise AssertionError(f"pod {name} is {pod.phase}; it should be {wish}{shown}")
 
     async def _causes(self, name: str) -> Sequence[str]:

@@ -8,7 +8,7 @@ from typing import NoReturn, TypeVar
 from msgspec.structs import replace
 
 from dra_kit.sandbox.stories.expectations.facts import PodFacts
-from dra_kit.values.nearest import did_you_mean
+from dra_kit.text import did_you_mean
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dra_kit.errors import DraKitError
-from dra_kit.values.printable import printable
+from dra_kit.text import escape_unprintable
 
 if TYPE_CHECKING:
     from dra_kit.testing.bed import TestBed
@@ -112,7 +112,7 @@ def dra_bed(pytestconfig: pytest.Config) -> Iterator[TestBed]:
                 patch.chdir(pytestconfig.rootpath)
                 value = stack.enter_context(bed)
         except DraKitError as error:
-            raise pytest.fail.Exception(printable(f"{error} [{error.code}]"), pytrace=False) from None
+            raise pytest.fail.Exception(escape_unprintable(f"{error} [{error.code}]"), pytrace=False) from None
         yield value
 
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.kube.resources import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, Resource
-from dra_kit.resource.config import CONFIG_FIELDS
+from dra_kit.kubernetes.resource.config import CONFIG_FIELDS
 from dra_kit.webhook.review import REVIEWED
 
 WEBHOOK_ID: Final = "validate-opaque-config"

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from dra_kit.kube.resources import Resource
-from dra_kit.values.json import loads
+from dra_kit.kubernetes.values.json import loads
 
 VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
 """Versions of resource.k8s.io that reviews may come in; kopf passes over those that are not served."""

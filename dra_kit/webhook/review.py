@@ -13,10 +13,10 @@ from dra_kit.author.config.problems import MOST_PROBLEMS, duplicate_keys
 from dra_kit.author.driver import Driver
 from dra_kit.errors import InvalidConfig
 from dra_kit.kube.resources import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, Resource
+from dra_kit.kubernetes.resource.config import CONFIG_FIELDS
+from dra_kit.kubernetes.values.json import value_at
 from dra_kit.process.tracebacks import place_of
-from dra_kit.resource.config import CONFIG_FIELDS
-from dra_kit.values.cutting import cut
-from dra_kit.values.paths import value_at
+from dra_kit.text import shorten
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ def findings(obj: Mapping[str, Any], driver: Driver[Any, Any], *, stored: Mappin
 
     Args:
         obj: a ResourceClaim, ResourceClaimTemplate or DeviceClass in any version, as parsed by
-            :func:`dra_kit.values.json.loads`, so that duplicate keys are seen.
+            :func:`dra_kit.kubernetes.values.json.loads`, so that duplicate keys are seen.
         driver: whose configs to check.
         stored: the object that it replaces.
     """
@@ -194,4 +194,4 @@ def _title(obj: Mapping[str, Any]) -> str:
     metadata = _mapping(obj.get("metadata"))
     name = metadata.get("name") or f"{metadata.get('generateName', '')}*"
     namespace = f"{metadata['namespace']}/" if metadata.get("namespace") else ""
-    return cut(f"{obj.get('kind')} {namespace}{name}", _TITLE_BYTES)
+    return shorten(f"{obj.get('kind')} {namespace}{name}", _TITLE_BYTES)

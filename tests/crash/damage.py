@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from dra_kit.errors import ConfigurationError, KubeletError, StoreError
-from dra_kit.resource.reference import ClaimReference
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.sandbox.cluster.kubelet.dra.plugin import Device
 from tests.support.write_ahead import in_use
 from tests.unit.node.drivers import Oven, driver

@@ -7,9 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from dra_kit.allocator import Allocator, Gates, Node, Snapshot
 from dra_kit.errors import AllocationError
-from dra_kit.resource.v1 import AllocationResult
+from dra_kit.kubernetes.allocator.allocation import Allocator
+from dra_kit.kubernetes.allocator.rules import AllocatorRules
+from dra_kit.kubernetes.allocator.state import AllocatorState
+from dra_kit.kubernetes.resource.matching import Node
+from dra_kit.kubernetes.resource.v1 import AllocationResult
 from tests.golden.kind import Case, Line
 
 NAME = "allocator"
@@ -24,9 +27,9 @@ def replay(lines: Iterable[Line]) -> Iterator[Case]:
         yield Case(line["id"], _comparable(line["expected"]), partial(_observe, line))
 
 
-def gates_of(features: dict[str, bool]) -> Gates:
+def gates_of(features: dict[str, bool]) -> AllocatorRules:
     """The gates of a line; its keys are the Go names of the features."""
-    return Gates(**{re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower(): on for name, on in features.items()})
+    return AllocatorRules(**{re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower(): on for name, on in features.items()})
 
 
 def node_of(node: Line) -> Node:
@@ -48,7 +51,7 @@ def outcome_of(allocations: Sequence[AllocationResult] | None, shares: dict[str,
 def _observe(line: Line) -> Line:
     scenario = line["scenario"]
     holders = [{"metadata": {}, "status": {"allocation": {"devices": {"results": scenario["allocated"]}}}}]
-    snapshot = Snapshot(slices=scenario["resourceSlices"], classes=scenario["deviceClasses"], claims=holders)
+    snapshot = AllocatorState(slices=scenario["resourceSlices"], classes=scenario["deviceClasses"], claims=holders)
     allocator = Allocator(snapshot, gates_of(line["features"]))
     verdict: Line
     try:

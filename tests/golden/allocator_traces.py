@@ -6,8 +6,10 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from dra_kit.allocator import Allocator, Node, Snapshot
 from dra_kit.errors import AllocationError
+from dra_kit.kubernetes.allocator.allocation import Allocator
+from dra_kit.kubernetes.allocator.state import AllocatorState
+from dra_kit.kubernetes.resource.matching import Node
 from tests.golden.allocator import gates_of, node_of, outcome_of
 from tests.golden.kind import Case, Line
 
@@ -28,7 +30,7 @@ class _Trace:
     def __init__(self, line: Line) -> None:
         self._line = line
         self._nodes: list[Node] = [node_of(node) for node in line["nodes"]]
-        self._snapshot = Snapshot(slices=line["resourceSlices"], classes=line["deviceClasses"])
+        self._snapshot = AllocatorState(slices=line["resourceSlices"], classes=line["deviceClasses"])
         self._allocator = Allocator(self._snapshot, gates_of(line["features"]))
         self._shares: dict[str, str] = {}
         self._held: dict[str, list[Line]] = {}

@@ -15,7 +15,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from dra_kit.apiserver.server import ApiServer
-from dra_kit.resource.gates import FeatureGates
+from dra_kit.kubernetes.release import FeatureGates
 from tests.golden.kind import Line
 
 _TEMPLATE = re.compile(r"\$\{(\d+)\.([^}]*)\}")

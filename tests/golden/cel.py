@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import partial
 
-from dra_kit import cel
+from dra_kit.errors import CelCompileError, CelRuntimeError
+from dra_kit.kubernetes.cel.device import Device
+from dra_kit.kubernetes.cel.program import MAX_COST, compile_selector
 from tests.golden.kind import Case, Line
 
 NAME = "cel"
@@ -21,10 +23,10 @@ def is_header(line: Line, beginning: str) -> bool:
     return str(line.get("meta", "")).startswith(beginning)
 
 
-def devices_of(line: Line) -> list[cel.Device]:
+def devices_of(line: Line) -> list[Device]:
     """The devices that the lines of a file refer to by their position."""
     return [
-        cel.Device(
+        Device(
             driver=device["driver"],
             attributes=device["attributes"],
             capacity=device["capacity"],
@@ -37,7 +39,7 @@ def devices_of(line: Line) -> list[cel.Device]:
 def observed_cost(line: Line, cost: int) -> int:
     """The estimate, as it was recorded if both are admitted or neither is: only that is a verdict."""
     recorded: int = line["cost"]
-    return recorded if (recorded <= cel.MAX_COST) == (cost <= cel.MAX_COST) else cost
+    return recorded if (recorded <= MAX_COST) == (cost <= MAX_COST) else cost
 
 
 def replay(lines: Iterable[Line]) -> Iterator[Case]:
@@ -47,15 +49,15 @@ def replay(lines: Iterable[Line]) -> Iterator[Case]:
         yield Case(line["id"], line, partial(_select, line, devices[line["device"]], line["expr"]))
 
 
-def _select(line: Line, device: cel.Device, expression: str) -> Line:
+def _select(line: Line, device: Device, expression: str) -> Line:
     # the texts of errors are not compared
     observed = line | {"cost": 0}
     try:
-        selector = cel.compile_selector(expression)
-    except cel.CelCompileError:
+        selector = compile_selector(expression)
+    except CelCompileError:
         return observed | {"result": "cerr"}
     observed["cost"] = observed_cost(line, selector.cost)
     try:
         return observed | {"result": _RESULTS[selector.matches(device)]}
-    except cel.CelRuntimeError:
+    except CelRuntimeError:
         return observed | {"result": "err"}

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import partial
 
-from dra_kit import cel
+from dra_kit.errors import CelCompileError
+from dra_kit.kubernetes.cel.environment import DeviceEnvironment
+from dra_kit.kubernetes.cel.program import compile_derived, compile_selector
 from tests.golden.cel import is_header, observed_cost
 from tests.golden.kind import Case, Line
 
@@ -23,9 +25,9 @@ def replay(lines: Iterable[Line]) -> Iterator[Case]:
         yield Case(line["id"], line, partial(_compile, line, line["expr"], _environment(line)))
 
 
-def _environment(line: Line) -> cel.Environment:
+def _environment(line: Line) -> DeviceEnvironment:
     gates = line["gates"]
-    return cel.Environment(
+    return DeviceEnvironment(
         stored={"stored": True, "new": False}[line["env"]],
         # gates do not count for what is stored
         consumable_capacity=gates["ConsumableCapacity"] or line["env"] == "stored",
@@ -33,10 +35,10 @@ def _environment(line: Line) -> cel.Environment:
     )
 
 
-def _compile(line: Line, expression: str, environment: cel.Environment) -> Line:
-    compile_expression = cel.compile_derived if line["derived"] else cel.compile_selector
+def _compile(line: Line, expression: str, environment: DeviceEnvironment) -> Line:
+    compile_expression = compile_derived if line["derived"] else compile_selector
     try:
         program = compile_expression(expression, environment=environment)
-    except cel.CelCompileError:
+    except CelCompileError:
         return line | {"result": "cerr", "cost": 0}
     return line | {"result": "ok", "cost": observed_cost(line, program.cost)}

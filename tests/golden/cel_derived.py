@@ -6,8 +6,10 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from dra_kit import cel
-from dra_kit.values.semver import Version
+from dra_kit.errors import CelCompileError, CelRuntimeError
+from dra_kit.kubernetes.cel.device import Device
+from dra_kit.kubernetes.cel.program import compile_derived
+from dra_kit.kubernetes.values.semver import Version
 from tests.golden.cel import devices_of, is_header, observed_cost
 from tests.golden.kind import Case, Line
 
@@ -27,16 +29,16 @@ def replay(lines: Iterable[Line]) -> Iterator[Case]:
         yield Case(line["id"], line, partial(_derive, line, devices[line["device"]], line["expr"]))
 
 
-def _derive(line: Line, device: cel.Device, expression: str) -> Line:
+def _derive(line: Line, device: Device, expression: str) -> Line:
     observed = {key: value for key, value in line.items() if key != "attribute"} | {"cost": 0}
     try:
-        derived = cel.compile_derived(expression)
-    except cel.CelCompileError:
+        derived = compile_derived(expression)
+    except CelCompileError:
         return observed | {"result": "cerr"}
     observed["cost"] = observed_cost(line, derived.cost)
     try:
         return observed | {"result": "ok", "attribute": _attribute(derived.value(device))}
-    except cel.CelRuntimeError:
+    except CelRuntimeError:
         return observed | {"result": "err"}
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import partial
 
-from dra_kit.resource.config import configs_for_result
-from dra_kit.resource.v1 import DeviceAllocationConfiguration
+from dra_kit.kubernetes.resource.config import configs_for_result
+from dra_kit.kubernetes.resource.v1 import DeviceAllocationConfiguration
 from tests.golden.kind import Case, Line
 
 NAME = "config"

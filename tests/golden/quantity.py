@@ -7,7 +7,7 @@ from functools import partial
 
 from pydantic import TypeAdapter, ValidationError
 
-from dra_kit.values.quantity import InvalidQuantity, Quantity
+from dra_kit.kubernetes.values.quantity import InvalidQuantity, Quantity
 from tests.golden.kind import Case, Line
 
 NAME = "quantity"

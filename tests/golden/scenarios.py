@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from dra_kit.resource.gates import FeatureGates
+from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.sandbox.cluster.control_plane import ControlPlane
 from tests.golden.kind import Case, Line
 from tests.golden.scenario_player import KEYS, Player, comparable, eventually, playing

@@ -10,6 +10,7 @@ import pytest
 
 from dra_kit import cel
 from dra_kit.errors import Unsupported
+from dra_kit.kubernetes.cel.program import Selector
 from tests.golden.__main__ import main
 from tests.golden.files import KINDS
 from tests.golden.pins import pinned
@@ -134,7 +135,7 @@ def cel_lines(expression: str, **verdict: object) -> list[dict[str, object]]:
 def test_what_is_unsupported_is_counted_apart_and_no_difference(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def unsupported(_: str) -> cel.Selector:
+    def unsupported(_: str) -> Selector:
         raise Unsupported("the expression uses what dra-kit cannot do")
 
     monkeypatch.setattr(cel, "compile_selector", unsupported)

@@ -12,7 +12,7 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from dra_kit.resource.reference import ClaimReference
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from tests.hostile.ledger import Ledger, peak_mebibytes
 from tests.support.api import eventually
 from tests.unit.node.role import DRIVER, NODE, Node, node

@@ -23,8 +23,8 @@ from typing import Any, Self, TypeVar
 import yaml
 from aiohttp import web
 
-from dra_kit.resource.defaulting.dropping import drop_disabled_fields
-from dra_kit.resource.gates import FeatureGates
+from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.resource.dropping import drop_disabled_fields
 from tests.support.ports import kept_free
 
 T = TypeVar("T")

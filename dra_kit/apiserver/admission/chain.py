@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dra_kit.apiserver.admission.configured import has_policies, has_webhooks
 from dra_kit.apiserver.api import Api, Attributes
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.values.json import Object
 
 if TYPE_CHECKING:
     from dra_kit.apiserver.admission.policies.plugin import Policies

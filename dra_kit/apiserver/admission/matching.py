@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dra_kit.apiserver.api import Attributes
-from dra_kit.resource import labels
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.resource.matching import parse_label_selector
+from dra_kit.kubernetes.values.json import Object
 
 
 def matching_version(rules: Sequence[Object], policy: str | None, write: Attributes) -> str | None:
@@ -58,7 +58,7 @@ def selected(selectors: Object, write: Attributes) -> bool:
     Objects of no namespace have them all; of the object it is enough that it has them before or afterwards.
     """
     kind, target = write.kind, write.request.target
-    selector = labels.from_object(selectors.get("namespaceSelector"))
+    selector = parse_label_selector(selectors.get("namespaceSelector"))
     if selector and kind.resource == "namespaces":
         namespace = write.obj or write.old
         if namespace is not None and not selector.matches(namespace):
@@ -67,5 +67,5 @@ def selected(selectors: Object, write: Attributes) -> bool:
         namespace = write.api.lookup("namespaces", target.namespace)
         if namespace is not None and not selector.matches(namespace):
             return False
-    objects = labels.from_object(selectors.get("objectSelector"))
+    objects = parse_label_selector(selectors.get("objectSelector"))
     return not objects or any(objects.matches(obj) for obj in (write.obj, write.old) if obj is not None)

@@ -23,10 +23,10 @@ from dra_kit.apiserver.answers import Refusal, forbidden, internal
 from dra_kit.apiserver.api import Attributes
 from dra_kit.apiserver.patches import json as json_patch
 from dra_kit.apiserver.storage import Stored
-from dra_kit.cel.admission.policy import Policy, compile_policy
-from dra_kit.resource.schema.defaults import apply_defaults
-from dra_kit.resource.schema.scalars import WrongType
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.cel.admission import CompiledPolicy, compile_policy
+from dra_kit.kubernetes.resource.defaulting import apply_defaults
+from dra_kit.kubernetes.resource.schema.decode import TypeMismatch
+from dra_kit.kubernetes.values.json import Object
 
 _DEFAULT_SECONDS: Final = 10
 
@@ -82,7 +82,7 @@ def _patched(write: Attributes, webhook: str, patch: list[Any], api_version: str
         raise internal(f'Internal error occurred: admission webhook "{webhook}" {text}')
     try:
         obj = write.api.decoded(write.kind, json_patch.apply(wire, patch), api_version)
-    except (json_patch.PatchFailed, json_patch.PatchInvalid, WrongType) as error:
+    except (json_patch.PatchFailed, json_patch.PatchInvalid, TypeMismatch) as error:
         raise internal(f"Internal error occurred: {error}") from None
     if api_version == write.kind.storage_api_version:
         apply_defaults(obj, write.kind.stored_type)
@@ -103,7 +103,9 @@ class Webhooks:
     def __init__(self) -> None:
         self.services: ServiceAddress | None = None
         self._session: aiohttp.ClientSession | None = None
-        self._conditions: dict[tuple[str, str], tuple[Stored, list[Policy]]] = {}  # by resource and configuration
+        self._conditions: dict[
+            tuple[str, str], tuple[Stored, list[CompiledPolicy]]
+        ] = {}  # by resource and configuration
 
     async def close(self) -> None:
         """Close the connections."""
@@ -138,7 +140,7 @@ class Webhooks:
             if (api_version := _asked_version(webhook, conditions, write)) is not None:
                 await self._ask(webhook, write, api_version, warnings)
 
-    def _configured(self, resource: str, write: Attributes) -> Iterator[tuple[Object, Policy]]:
+    def _configured(self, resource: str, write: Attributes) -> Iterator[tuple[Object, CompiledPolicy]]:
         """Yield the webhooks of all configurations by name, with their match conditions, each compiled once.
 
         None is called for the configurations themselves.
@@ -244,7 +246,7 @@ def _patch(response: Mapping[str, Any]) -> list[Any]:
     return operations
 
 
-def _asked_version(webhook: Object, conditions: Policy, write: Attributes) -> str | None:
+def _asked_version(webhook: Object, conditions: CompiledPolicy, write: Attributes) -> str | None:
     """Return the version in which a webhook is to see the object; None when it is not to be called.
 
     Raises:

@@ -21,7 +21,7 @@ from dra_kit.apiserver.authorization.users import (
     account_groups,
     account_of,
 )
-from dra_kit.resource.fielderror import quote
+from dra_kit.kubernetes.resource.field_errors import go_quote
 
 _EXTRA: Final = "impersonate-extra-"
 
@@ -75,14 +75,14 @@ def _asked(wanted: User, account: tuple[str, str] | None) -> Iterator[Attributes
 
 def _shown(user: User) -> str:
     """Return a user as Go prints it."""
-    extra = ", ".join(f"{quote(key)}:{_strings(values)}" for key, values in sorted(user.extra.items()))
+    extra = ", ".join(f"{go_quote(key)}:{_strings(values)}" for key, values in sorted(user.extra.items()))
     shown = f"map[string][]string{{{extra}}}" if user.extra else "map[string][]string(nil)"
     return (
-        f"&user.DefaultInfo{{Name:{quote(user.name)}, UID:{quote(user.uid)}, Groups:{_strings(user.groups)}, "
+        f"&user.DefaultInfo{{Name:{go_quote(user.name)}, UID:{go_quote(user.uid)}, Groups:{_strings(user.groups)}, "
         f"Extra:{shown}}}"
     )
 
 
 def _strings(values: Iterable[str]) -> str:
-    listed = ", ".join(map(quote, values))
+    listed = ", ".join(map(go_quote, values))
     return f"[]string{{{listed}}}" if listed else "[]string(nil)"

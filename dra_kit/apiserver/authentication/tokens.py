@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from dra_kit.apiserver.authorization.users import User, account_groups
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.values.json import Object
 
 AUDIENCE: Final = "https://kubernetes.default.svc"
 DEFAULT_SECONDS: Final = 3600

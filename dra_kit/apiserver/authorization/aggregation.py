@@ -9,7 +9,7 @@ from typing import Any
 
 from dra_kit.apiserver.authorization.rbac import CLUSTER_ROLES
 from dra_kit.apiserver.storage import Change, Storage
-from dra_kit.resource import labels
+from dra_kit.kubernetes.resource.matching import parse_label_selector
 
 
 def follow(storage: Storage) -> None:
@@ -38,7 +38,7 @@ def _aggregate(storage: Storage) -> None:
             continue
         found: list[Any] = []
         for selector in rule.get("clusterRoleSelectors") or ():
-            wanted = labels.from_object(selector)
+            wanted = parse_label_selector(selector)
             for other_key, other in roles:
                 if other_key != key and wanted.matches(other):
                     found += [item for item in other.get("rules") or () if item not in found]

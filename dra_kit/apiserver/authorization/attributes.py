@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from dra_kit.apiserver.answers import Refusal, forbidden_path, unauthorized_for
 from dra_kit.apiserver.authorization.users import User
-from dra_kit.resource.fielderror import quote
+from dra_kit.kubernetes.resource.field_errors import go_quote
 
 
 class Attributes(Struct, frozen=True):
@@ -64,12 +64,12 @@ class Authorizer(Protocol):
 
 def denied(user: User, attributes: Attributes, decision: Decision) -> Refusal:
     """Return 403, in the words of the API server."""
-    who = f"User {quote(user.name)} cannot {attributes.verb}"
+    who = f"User {go_quote(user.name)} cannot {attributes.verb}"
     reason = f": {decision.reason}" if decision.reason else ""
     if attributes.is_path:
-        return forbidden_path(f"{who} path {quote(attributes.path)}{reason}")
-    where = f"in the namespace {quote(attributes.namespace)}" if attributes.namespace else "at the cluster scope"
-    what = f"resource {quote(attributes.full_resource)} in API group {quote(attributes.group)} {where}"
+        return forbidden_path(f"{who} path {go_quote(attributes.path)}{reason}")
+    where = f"in the namespace {go_quote(attributes.namespace)}" if attributes.namespace else "at the cluster scope"
+    what = f"resource {go_quote(attributes.full_resource)} in API group {go_quote(attributes.group)} {where}"
     return unauthorized_for(attributes.group, attributes.resource, attributes.name, f"{who} {what}{reason}")
 
 

@@ -11,7 +11,7 @@ from functools import cache
 from importlib.resources import files
 
 from dra_kit.apiserver.authorization.rbac import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.values.json import Object
 
 
 @cache

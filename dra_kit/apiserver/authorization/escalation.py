@@ -13,8 +13,8 @@ from dra_kit.apiserver.authorization.attributes import Attributes
 from dra_kit.apiserver.authorization.rbac import GROUP, Rbac, RoleNotFound
 from dra_kit.apiserver.authorization.rules import Rule, missing, quoted_list, shown
 from dra_kit.apiserver.authorization.users import User
-from dra_kit.resource.fielderror import quote
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.resource.field_errors import go_quote
+from dra_kit.kubernetes.values.json import Object
 
 _EVERYTHING: Final[Sequence[Rule]] = (
     {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
@@ -71,7 +71,7 @@ def _confirm(rbac: Rbac, user: User, plural: str, obj: Object, rules: Sequence[R
         return
     listed = "\n".join(sorted(map(shown, lacking)))
     text = (
-        f"user {quote(user.name)} (groups={quoted_list(user.groups)}) is attempting to grant RBAC permissions not "
+        f"user {go_quote(user.name)} (groups={quoted_list(user.groups)}) is attempting to grant RBAC permissions not "
         f"currently held:\n{listed}"
     )
     if problems:

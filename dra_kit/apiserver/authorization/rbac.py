@@ -13,8 +13,8 @@ from msgspec import Struct
 from dra_kit.apiserver.authorization.attributes import Attributes, Decision
 from dra_kit.apiserver.authorization.rules import Rule, allows
 from dra_kit.apiserver.authorization.users import User
-from dra_kit.resource.fielderror import quote
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.resource.field_errors import go_quote
+from dra_kit.kubernetes.values.json import Object
 
 GROUP: Final = "rbac.authorization.k8s.io"
 CLUSTER_ROLES: Final = f"clusterroles.{GROUP}"
@@ -108,7 +108,7 @@ class Rbac:
         resource, key = (ROLES, f"{namespace}/{name}") if is_role else (CLUSTER_ROLES, name)
         role = self._lookup(resource, key)
         if role is None:
-            raise RoleNotFound(f"{'role' if is_role else 'clusterrole'}.{GROUP} {quote(name)} not found")
+            raise RoleNotFound(f"{'role' if is_role else 'clusterrole'}.{GROUP} {go_quote(name)} not found")
         return list(role.get("rules") or ())
 
 
@@ -137,5 +137,5 @@ def _described(binding: Object, subject: Object) -> str:
     whom = subject.get("name", "")
     if subject.get("kind") == "ServiceAccount":
         whom = f"{whom}/{subject.get('namespace') or namespace}"
-    role = f"{reference.get('kind', '')} {quote(reference.get('name', ''))}"
-    return f"{kind} {quote(name)} of {role} to {subject.get('kind', '')} {quote(whom)}"
+    role = f"{reference.get('kind', '')} {go_quote(reference.get('name', ''))}"
+    return f"{kind} {go_quote(name)} of {role} to {subject.get('kind', '')} {go_quote(whom)}"

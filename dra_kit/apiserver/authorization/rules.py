@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from dra_kit.apiserver.authorization.attributes import Attributes
-from dra_kit.resource.fielderror import quote
+from dra_kit.kubernetes.resource.field_errors import go_quote
 
 Rule: TypeAlias = dict[str, Any]
 """``rbac.authorization.k8s.io/v1 PolicyRule``."""
@@ -105,4 +105,4 @@ def shown(rule: Rule) -> str:
 
 def quoted_list(values: Iterable[str]) -> str:
     """Return strings as Go's ``%q`` writes a slice of them."""
-    return "[" + " ".join(quote(value) for value in values) + "]"
+    return "[" + " ".join(go_quote(value) for value in values) + "]"

@@ -10,7 +10,7 @@ from typing import Any, Final
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.kinds.registry import Registry
 from dra_kit.apiserver.kinds.workloads import SCALABLE
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.values.json import Object
 
 VERSION: Final = "v1.37.1"
 VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")

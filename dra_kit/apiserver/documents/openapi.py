@@ -16,9 +16,9 @@ from dra_kit.apiserver.api import encode
 from dra_kit.apiserver.documents import discovery
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.kinds.registry import Registry
-from dra_kit.resource import v1
-from dra_kit.resource.schema.table import CUSTOM, LIST, MAP, Field, item_type, struct
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.schema.table import CUSTOM_RESOURCE, LIST, MAP, SchemaField, item_type, struct
+from dra_kit.kubernetes.values.json import Object
 
 _META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1"
 _PREFIXES: Final = {
@@ -90,7 +90,7 @@ def _schemas(kinds: list[Kind], version: str) -> Object:
     for kind in kinds:
         type_name = kind.types[version]
         known = {"group": kind.group, "kind": kind.kind, "version": version}
-        if type_name == CUSTOM.name:
+        if type_name == CUSTOM_RESOURCE.name:
             schemas[custom_name(kind, version)] = _custom(kind.schemas.get(version, {}), known)
             waiting.append("meta/v1.ObjectMeta")
             continue
@@ -121,7 +121,7 @@ def custom_name(kind: Kind, version: str) -> str:
     return ".".join([*reversed(kind.group.split(".")), version, kind.kind])
 
 
-def _fields(type_name: str) -> Mapping[str, Field]:
+def _fields(type_name: str) -> Mapping[str, SchemaField]:
     known = struct(type_name)
     return known.fields if known else {}
 
@@ -151,7 +151,7 @@ def description(type_name: str) -> str:
     return re.sub(r"`+|:\w+:", "", " ".join((text or "").split()))
 
 
-def _property(entry: Field) -> Object:
+def _property(entry: SchemaField) -> Object:
     schema = _type_schema(entry.type)
     reference = "$ref" in schema
     extra: Object = {}
@@ -208,7 +208,7 @@ def _operations(kind: Kind, version: str) -> Iterator[tuple[str, Object]]:
     root = f"/apis/{kind.group}/{version}" if kind.group else f"/api/{version}"
     collection = f"{root}/namespaces/{{namespace}}/{kind.plural}" if kind.namespaced else f"{root}/{kind.plural}"
     known = {"group": kind.group, "kind": kind.kind, "version": version}
-    if kind.types[version] == CUSTOM.name:
+    if kind.types[version] == CUSTOM_RESOURCE.name:
         schema: Any = {"$ref": f"#/components/schemas/{custom_name(kind, version)}"}
     else:
         schema = _type_schema(kind.types[version])

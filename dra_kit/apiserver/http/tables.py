@@ -11,8 +11,8 @@ from dra_kit.apiserver.kinds.ages import age
 from dra_kit.apiserver.kinds.kind import Column, Kind
 from dra_kit.apiserver.requests.media import Form
 from dra_kit.apiserver.requests.requests import Query
-from dra_kit.resource.fielderror import quote
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.resource.field_errors import go_quote
+from dra_kit.kubernetes.values.json import Object
 
 
 def table(
@@ -53,7 +53,7 @@ def included(query: Query) -> str:
     """
     wanted = query.text("includeObject")
     if wanted not in {"", "None", "Metadata", "Object"}:
-        cause = f"includeObject: Invalid value: {quote(wanted)}: must be 'Metadata', 'Object', 'None', or empty"
+        cause = f"includeObject: Invalid value: {go_quote(wanted)}: must be 'Metadata', 'Object', 'None', or empty"
         raise bad_request(f"Unable to convert to Table as requested: {cause}")
     return wanted or "Metadata"
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from dra_kit.apiserver.kinds.kind import Column
-from dra_kit.values.json import Object
-from dra_kit.values.paths import value_at
+from dra_kit.kubernetes.values.json import Object, value_at
 
 NONE: Final = "<none>"
 

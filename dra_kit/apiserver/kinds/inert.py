@@ -13,7 +13,7 @@ from typing_extensions import override
 from dra_kit.apiserver.kinds.columns import number, selector, text
 from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind
 from dra_kit.apiserver.kinds.strategy import Context, StatusStrategy, Strategy
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.values.json import Object
 
 
 class NetworkPolicyStrategy(Strategy):

@@ -9,7 +9,7 @@ from msgspec import Struct, field
 
 from dra_kit.apiserver.kinds.strategy import Strategy
 from dra_kit.apiserver.selectors.fields import FieldReader, reader
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.values.json import Object
 
 
 class Column(Struct, frozen=True):

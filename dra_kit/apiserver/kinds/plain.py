@@ -11,8 +11,8 @@ from typing_extensions import override
 from dra_kit.apiserver.kinds.columns import count, labels, text
 from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind, readers
 from dra_kit.apiserver.kinds.strategy import Context, LabelNamed, StatusStrategy, Strategy
-from dra_kit.resource.fielderror import FieldError, forbidden, invalid, too_long
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden, invalid, too_long
+from dra_kit.kubernetes.values.json import Object
 
 _IMMORTAL: Final = {"default", "kube-public", "kube-system"}
 

@@ -14,9 +14,9 @@ from dra_kit.apiserver.authorization.escalation import check_binding, check_role
 from dra_kit.apiserver.authorization.rbac import GROUP
 from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind
 from dra_kit.apiserver.kinds.strategy import Context, PathSegmentNamed
-from dra_kit.resource.fielderror import ErrorKind, FieldError, invalid, required, unsupported
-from dra_kit.resource.validation.fields.metadata import subdomain_problems
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.resource.field_errors import ErrorKind, FieldError, invalid, required, unsupported
+from dra_kit.kubernetes.resource.validation.fields import subdomain_problems
+from dra_kit.kubernetes.values.json import Object
 
 _SUBJECTS: Final = ("ServiceAccount", "User", "Group")
 _SHOWN_SUBJECTS: Final = ", ".join(f'"{kind}"' for kind in _SUBJECTS)

@@ -11,11 +11,11 @@ from typing_extensions import override
 
 from dra_kit.apiserver.authorization.rbac import Rbac
 from dra_kit.apiserver.authorization.users import ADMIN, User
-from dra_kit.resource import names
-from dra_kit.resource.fielderror import FieldError
-from dra_kit.resource.gates import FeatureGates
-from dra_kit.resource.validation.fields.metadata import subdomain_problems
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.resource import names
+from dra_kit.kubernetes.resource.field_errors import FieldError
+from dra_kit.kubernetes.resource.validation.fields import subdomain_problems
+from dra_kit.kubernetes.values.json import Object
 
 
 class Context(Struct):

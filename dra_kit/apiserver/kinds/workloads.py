@@ -9,9 +9,9 @@ from typing_extensions import override
 from dra_kit.apiserver.kinds.columns import NONE, SELECTOR, TEMPLATE, labels, number
 from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind
 from dra_kit.apiserver.kinds.strategy import Context, StatusStrategy
-from dra_kit.resource.defaulting.pod_defaults import default_pull_policies
-from dra_kit.resource.fielderror import NOT_NEGATIVE, FieldError, invalid
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.resource.defaulting import set_pull_policies
+from dra_kit.kubernetes.resource.field_errors import NOT_NEGATIVE, FieldError, invalid
+from dra_kit.kubernetes.values.json import Object
 
 SCALABLE: Final = ("deployments.apps", "replicasets.apps", "statefulsets.apps")
 """Those with the subresource ``scale``."""
@@ -27,7 +27,7 @@ class WorkloadStrategy(StatusStrategy):
         """Set the template's ``imagePullPolicy``, and the account under its old name too."""
         template = (obj.get("spec") or {}).get("template") or {}
         if "spec" in template:
-            default_pull_policies(template)
+            set_pull_policies(template)
             account = template["spec"].get("serviceAccountName") or template["spec"].get("serviceAccount")
             if account:
                 template["spec"] |= {"serviceAccountName": account, "serviceAccount": account}

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct, field
 
-from dra_kit.resource.schema.table import LIST, MAP, Field, item_type, struct
+from dra_kit.kubernetes.resource.schema.table import LIST, MAP, SchemaField, item_type, struct
 
 Path: TypeAlias = tuple[str, ...]
 FieldSet: TypeAlias = frozenset[Path]
@@ -36,7 +36,7 @@ class Node(Struct, frozen=True):
     keys: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, described: Field) -> Node:
+    def of(cls, described: SchemaField) -> Node:
         """Return the node of a field's value."""
         type_name = described.type
         if type_name.startswith(LIST):
@@ -64,7 +64,7 @@ class Node(Struct, frozen=True):
                 for name, item in value.items():
                     yield f"f:{name}", item, self._part(name)
             case "keyed":
-                below = Node.of(Field(item_type(self.type)))
+                below = Node.of(SchemaField(item_type(self.type)))
                 for item in value:
                     yield self._key(item), item, below
             case "set":
@@ -73,7 +73,7 @@ class Node(Struct, frozen=True):
 
     def _part(self, name: str) -> Node:
         if self.type.startswith(MAP):
-            return Node.of(Field(item_type(self.type)))
+            return Node.of(SchemaField(item_type(self.type)))
         known = struct(self.type)
         described = known.fields.get(name) if known else None
         return Node("scalar", "JSON") if described is None else Node.of(described)
@@ -103,7 +103,7 @@ def _json(value: Any) -> str:
 
 def root(type_name: str) -> Node:
     """Return the node of whole objects of a type."""
-    return Node.of(Field(type_name))
+    return Node.of(SchemaField(type_name))
 
 
 def field_set(value: Any, type_name: str) -> FieldSet:

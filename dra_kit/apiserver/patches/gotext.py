@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from dra_kit.resource.schema.scalars import WrongType
+from dra_kit.kubernetes.resource.schema.decode import TypeMismatch
 
 
 def go_text(value: Any) -> str:
@@ -21,7 +21,7 @@ def go_text(value: Any) -> str:
 _KINDS: Final = {"object": "map", "array": "slice", "number": "int64"}
 
 
-def restore_text(error: WrongType) -> str:
+def restore_text(error: TypeMismatch) -> str:
     """Return the answer to a strategic merge patch with a value of the wrong type; others get the error's own text.
 
     Source: k8s.io/apimachinery 0.37 ``pkg/runtime/converter.go``.

@@ -9,13 +9,13 @@ from typing import Any, Final
 
 from dra_kit.apiserver.patches.gotext import go_text
 from dra_kit.apiserver.patches.order import identities, interleaved
-from dra_kit.resource.schema.table import LIST, MAP, Field, item_type, struct
+from dra_kit.kubernetes.resource.schema.table import LIST, MAP, SchemaField, item_type, struct
 
 _DIRECTIVE: Final = "$patch"
 _RETAIN_KEYS: Final = "$retainKeys"
 _DELETE_PRIMITIVES: Final = "$deleteFromPrimitiveList"
 _ORDER: Final = "$setElementOrder"
-_FREE: Final = Field("JSON")
+_FREE: Final = SchemaField("JSON")
 
 
 class PatchFailed(ValueError):
@@ -32,7 +32,7 @@ def apply(document: Any, patch: dict[str, Any], type_name: str) -> Any:
     Args:
         document: a JSON object of the type.
         patch: the patch.
-        type_name: as in :mod:`dra_kit.resource.schema.table`.
+        type_name: as in :mod:`dra_kit.kubernetes.resource.schema.table`.
 
     Raises:
         PatchFailed: the patch makes no sense.
@@ -41,14 +41,14 @@ def apply(document: Any, patch: dict[str, Any], type_name: str) -> Any:
     return _merge_object(document if isinstance(document, dict) else {}, patch, type_name)
 
 
-def _field(type_name: str, name: str) -> Field:
+def _field(type_name: str, name: str) -> SchemaField:
     """Return what is known of a field.
 
     Raises:
         PatchFailed: the type has no such field, so that nobody knows how to merge it.
     """
     if type_name.startswith(MAP):
-        return Field(item_type(type_name))
+        return SchemaField(item_type(type_name))
     known = struct(type_name)
     if known is None:
         return _FREE
@@ -126,7 +126,7 @@ def _key(key: str, prefix: str) -> str:
     return names[0]
 
 
-def _merge_map(original: dict[str, Any], value: dict[str, Any], field: Field) -> dict[str, Any]:
+def _merge_map(original: dict[str, Any], value: dict[str, Any], field: SchemaField) -> dict[str, Any]:
     if "replace" in field.patch:
         return {key: item for key, item in value.items() if key not in {_DIRECTIVE, _RETAIN_KEYS}}
     return _merge_object(original, value, field.type)
@@ -177,7 +177,7 @@ def _identities(items: list[Any], key: str) -> list[Any]:
     return identities(items, key)
 
 
-def _merge_list(original: list[Any], patch: list[Any], field: Field) -> list[Any]:
+def _merge_list(original: list[Any], patch: list[Any], field: SchemaField) -> list[Any]:
     if "merge" not in field.patch:
         return patch
     key = field.merge_key

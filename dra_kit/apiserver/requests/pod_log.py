@@ -16,9 +16,9 @@ from msgspec import Struct
 
 from dra_kit.apiserver.answers import bad_request, invalid
 from dra_kit.apiserver.requests.requests import Query, integer
-from dra_kit.resource.fielderror import FieldError, forbidden, quote
-from dra_kit.resource.fielderror import invalid as invalid_field
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden, go_quote
+from dra_kit.kubernetes.resource.field_errors import invalid as invalid_field
+from dra_kit.kubernetes.values.json import Object
 
 _LAYOUT: Final = "2006-01-02T15:04:05Z07:00"
 _TIME_PARTS: Final = (
@@ -146,15 +146,15 @@ def _time(query: Query, name: str) -> dt.datetime | None:
     for part, pattern in _TIME_PARTS:
         found = re.match(pattern, rest, re.ASCII)
         if found is None:
-            as_what = f"parsing time {quote(text)} as {quote(_LAYOUT)}: cannot parse {quote(rest)} as {quote(part)}"
+            as_what = f"parsing time {go_quote(text)} as {go_quote(_LAYOUT)}: cannot parse {go_quote(rest)} as {go_quote(part)}"
             raise bad_request(as_what)
         zone, rest = found[0], rest[found.end() :]
     if rest:
-        raise bad_request(f"parsing time {quote(text)}: extra text: {quote(rest)}")
+        raise bad_request(f"parsing time {go_quote(text)}: extra text: {go_quote(rest)}")
     date, clock = text.removesuffix(zone).split("T")
     whole = re.split("[.,]", clock)[0].rjust(8, "0")  # the kubelet gets whole seconds
     if outside := _out_of_range(date, whole, zone):
-        raise bad_request(f"parsing time {quote(text)}: {outside} out of range")
+        raise bad_request(f"parsing time {go_quote(text)}: {outside} out of range")
     return dt.datetime.fromisoformat(f"{date}T{whole}{zone}")
 
 

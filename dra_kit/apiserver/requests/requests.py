@@ -10,8 +10,8 @@ from urllib.parse import parse_qsl, unquote
 from msgspec import Struct, field
 
 from dra_kit.apiserver.answers import bad_request, invalid
-from dra_kit.resource.fielderror import ErrorKind, FieldError, forbidden, quote
-from dra_kit.resource.fielderror import invalid as invalid_field
+from dra_kit.kubernetes.resource.field_errors import ErrorKind, FieldError, forbidden, go_quote
+from dra_kit.kubernetes.resource.field_errors import invalid as invalid_field
 
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "GET": "get", "HEAD": "get"}
 _NAMESPACE_SUBRESOURCES: Final = {"status", "finalize"}
@@ -59,7 +59,7 @@ def integer(text: str) -> int:
     if valid and -(2**63) <= (number := int(text)) < 2**63:
         return number
     why = "value out of range" if valid else "invalid syntax"
-    raise bad_request(f"strconv.ParseInt: parsing {quote(text)}: {why}")
+    raise bad_request(f"strconv.ParseInt: parsing {go_quote(text)}: {why}")
 
 
 class Target(Struct, frozen=True):

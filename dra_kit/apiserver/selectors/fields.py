@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from dra_kit.apiserver.answers import bad_request
-from dra_kit.values.paths import value_at
+from dra_kit.kubernetes.values.json import value_at
 
 FieldReader: TypeAlias = Callable[[Mapping[str, Any]], str]
 """Reads the value of one selectable field of an object; absent is the empty string."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from dra_kit.apiserver.answers import bad_request
-from dra_kit.resource.labels import LabelSelector, Requirement
+from dra_kit.kubernetes.resource.matching import LabelRequirement, LabelSelector
 
 _TOKEN = re.compile(r"\s*(?:(!=|==|=|!|,|\(|\)|>|<)|([^\s!=,()<>]+))")
 
@@ -28,7 +28,7 @@ class _Parser:
             self.words.append(match[1] or match[2])
             position = match.end()
 
-    def requirements(self) -> list[Requirement]:
+    def requirements(self) -> list[LabelRequirement]:
         found = [self._requirement()]
         while self.words:
             if (word := self.words.pop(0)) != ",":
@@ -38,29 +38,29 @@ class _Parser:
             found.append(self._requirement())
         return found
 
-    def _requirement(self) -> Requirement:
+    def _requirement(self) -> LabelRequirement:
         word = self._next("!, identifier, or 'end of string'")
         if word == ",":
             raise bad_request("found ',', expected: !, identifier, or 'end of string'")
         if word == "!":
-            return Requirement(self._identifier(), "DoesNotExist")
+            return LabelRequirement(self._identifier(), "DoesNotExist")
         key = self._identifier(word)
         if not self.words or self.words[0] == ",":
-            return Requirement(key, "Exists")
+            return LabelRequirement(key, "Exists")
         operator = self.words.pop(0)
         match operator:
             case "=" | "==":
-                return Requirement(key, "In", frozenset({self._value()}))
+                return LabelRequirement(key, "In", frozenset({self._value()}))
             case "!=":
-                return Requirement(key, "NotIn", frozenset({self._value()}))
+                return LabelRequirement(key, "NotIn", frozenset({self._value()}))
             case ">" | "<":
                 bound = self._value()
                 if not re.fullmatch(r"-?\d+", bound):
                     detail = "for 'Gt', 'Lt' operators, the value must be an integer"
                     raise self._refusal(f'values[0]: Invalid value: "{bound}": {detail}')
-                return Requirement(key, "Gt" if operator == ">" else "Lt", frozenset({bound}))
+                return LabelRequirement(key, "Gt" if operator == ">" else "Lt", frozenset({bound}))
             case "in" | "notin":
-                return Requirement(key, "In" if operator == "in" else "NotIn", self._set())
+                return LabelRequirement(key, "In" if operator == "in" else "NotIn", self._set())
         raise self._refusal(f"found '{operator}', expected: in, notin, =, ==, !=, gt, lt")
 
     def _set(self) -> frozenset[str]:

@@ -15,9 +15,9 @@ from dra_kit.apiserver.requests.requests import WriteOptions
 from dra_kit.apiserver.storage import Stored
 from dra_kit.apiserver.verbs.bodies import read_object
 from dra_kit.apiserver.verbs.write import precondition_failed
-from dra_kit.resource import names
-from dra_kit.resource.fielderror import ErrorKind, FieldError, invalid, required
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.resource import names
+from dra_kit.kubernetes.resource.field_errors import ErrorKind, FieldError, invalid, required
+from dra_kit.kubernetes.values.json import Object
 
 _BINDING: Final = Kind("", "bindings", "Binding", True, {"v1": "core/v1.Binding"})
 

@@ -16,7 +16,7 @@ from dra_kit.apiserver.requests.requests import WriteOptions
 from dra_kit.apiserver.storage import Stored
 from dra_kit.apiserver.subresources.binding import with_condition
 from dra_kit.apiserver.verbs.delete import DeleteOptions, check_preconditions, delete
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.values.json import Object
 
 _REASON: Final = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
 

@@ -25,9 +25,9 @@ from dra_kit.apiserver.verbs.patch import patch_subject, write_of
 from dra_kit.apiserver.verbs.patch_bodies import APPLY
 from dra_kit.apiserver.verbs.tracking import tracked
 from dra_kit.apiserver.verbs.write import Write, change, precondition_failed
-from dra_kit.resource.fielderror import NOT_NEGATIVE
-from dra_kit.resource.fielderror import invalid as invalid_field
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.resource.field_errors import NOT_NEGATIVE
+from dra_kit.kubernetes.resource.field_errors import invalid as invalid_field
+from dra_kit.kubernetes.values.json import Object
 
 _VERSION: Final = "autoscaling/v1"
 _REPLICAS: Final = ("f:spec", "f:replicas")

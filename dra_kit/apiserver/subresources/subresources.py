@@ -17,7 +17,7 @@ from dra_kit.apiserver.subresources.eviction import evict
 from dra_kit.apiserver.subresources.scale import serve_scale
 from dra_kit.apiserver.subresources.token_requests import request_token
 from dra_kit.apiserver.verbs.bodies import NoJson, parse
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.values.json import Object
 
 _STREAMS: Final = ("attach", "exec", "portforward")
 """What the kubelet connects kubectl with a container for."""

@@ -15,10 +15,9 @@ from dra_kit.apiserver.authentication.tokens import AUDIENCE, DEFAULT_SECONDS
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.requests.requests import WriteOptions
 from dra_kit.apiserver.storage import Stored
-from dra_kit.resource.fielderror import invalid as invalid_field
-from dra_kit.resource.schema.decode import decode
-from dra_kit.resource.schema.scalars import WrongType
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.resource.field_errors import invalid as invalid_field
+from dra_kit.kubernetes.resource.schema.decode import TypeMismatch, decode
+from dra_kit.kubernetes.values.json import Object
 
 _GROUP: Final = "authentication.k8s.io"
 _SHORTEST: Final = 600
@@ -39,7 +38,7 @@ async def request_token(api: Api, request: Request, stored: Stored, body: Object
     namespace, name = account["metadata"]["namespace"], account["metadata"]["name"]
     try:
         given: Object = decode(body, _TYPE)
-    except WrongType as error:
+    except TypeMismatch as error:
         raise bad_request(f'TokenRequest in version "v1" cannot be handled as a TokenRequest: {error}') from None
     spec = given.get("spec") or {}
     spec["audiences"] = spec.get("audiences") or [AUDIENCE]

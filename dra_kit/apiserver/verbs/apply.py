@@ -10,11 +10,10 @@ from dra_kit.apiserver.managed import ApplyConflict, after_apply, entries, manag
 from dra_kit.apiserver.patches.fieldsets import repetitions, shown
 from dra_kit.apiserver.verbs.bodies import parse_yaml, typed
 from dra_kit.apiserver.verbs.write import Write, change, create_object, require_create
-from dra_kit.manifests.unreadable import Unreadable
-from dra_kit.resource.fielderror import quote
-from dra_kit.resource.schema.decode import Strictness, decode
-from dra_kit.resource.schema.scalars import WrongType, json_type
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.manifests.files import UnreadableText
+from dra_kit.kubernetes.resource.field_errors import go_quote
+from dra_kit.kubernetes.resource.schema.decode import StrictDecoding, TypeMismatch, decode, json_type
+from dra_kit.kubernetes.values.json import Object
 
 
 async def apply(write: Write) -> Answer:
@@ -51,7 +50,7 @@ async def apply(write: Write) -> Answer:
     if stored is None:
         version = wire["metadata"].pop("resourceVersion", "")  # there is none yet that it could mean
         if version and not version.isdecimal():
-            raise Refusal(500, "", f"strconv.ParseUint: parsing {quote(version)}: invalid syntax")
+            raise Refusal(500, "", f"strconv.ParseUint: parsing {go_quote(version)}: invalid syntax")
         require_create(write, target.name)
         return await create_object(write, wire, context, managed_fields)
     if decoded["metadata"].get("resourceVersion"):
@@ -93,7 +92,7 @@ def configuration(write: Write) -> Object:
     body = write.request.body
     try:
         document = parse_yaml(body)
-    except Unreadable as error:
+    except UnreadableText as error:
         raise bad_request(f"error decoding YAML: {error.within(body.decode(errors='replace'))}") from None
     value = None if document is None else document.value
     repeated = None if document is None else next(document.repeated(everywhere=True), None)
@@ -135,10 +134,10 @@ def _check_name(value: Object, write: Write) -> None:
 
 def _check_fields(value: Object, write: Write) -> None:
     """Refuse fields that the schema does not have, whatever the field validation: an apply takes none."""
-    strictness = Strictness()
+    strictness = StrictDecoding()
     try:
         decode(value, write.type_name, strictness)
-    except WrongType as error:
+    except TypeMismatch as error:
         raise _no_typed_patch(value, write, str(error)) from None
     if strictness.unknown:
         raise _no_typed_patch(value, write, f".{strictness.unknown[0]}: field not declared in schema")

@@ -11,15 +11,17 @@ from dra_kit.apiserver.answers import Refusal, bad_request, unsupported_media_ty
 from dra_kit.apiserver.api import Request
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.kinds.strategy import Context
-from dra_kit.manifests.limits import REQUESTS
-from dra_kit.manifests.parsing.json_text import check_json
-from dra_kit.manifests.text import TextDocument, decoded, documents
-from dra_kit.manifests.unreadable import Unreadable
-from dra_kit.resource.schema import protobuf
-from dra_kit.resource.schema.decode import Strictness, decode
-from dra_kit.resource.schema.raw import reaches_raw, texts
-from dra_kit.resource.schema.scalars import WrongType
-from dra_kit.values.json import Object, loads
+from dra_kit.kubernetes.manifests.files import REQUESTS, UnreadableText
+from dra_kit.kubernetes.manifests.text import TextDocument, check_json, decode_utf8, parse_documents
+from dra_kit.kubernetes.resource.schema import protobuf
+from dra_kit.kubernetes.resource.schema.decode import (
+    StrictDecoding,
+    TypeMismatch,
+    decode,
+    raw_object_texts,
+    reaches_raw,
+)
+from dra_kit.kubernetes.values.json import Object, loads
 
 BODY_MAX: Final = REQUESTS.file_bytes
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
@@ -47,7 +49,7 @@ def parse(body: bytes, content_type: str, types: Mapping[str, str]) -> Any:
     if content_type == "application/yaml":
         try:
             document = parse_yaml(body)
-        except Unreadable as error:
+        except UnreadableText as error:
             text = error.within(body.decode(errors="replace"))
             raise NoJson(f"error converting YAML to JSON: yaml: {text}") from None
         return None if document is None else document.value
@@ -93,7 +95,7 @@ def parse_yaml(body: bytes) -> TextDocument | None:
     Raises:
         Unreadable: it is none, or beyond the limits.
     """
-    return next(documents(decoded(body), REQUESTS), None)
+    return next(parse_documents(decode_utf8(body), REQUESTS), None)
 
 
 def _from_protobuf(body: bytes, types: Mapping[str, str]) -> Any:
@@ -101,8 +103,8 @@ def _from_protobuf(body: bytes, types: Mapping[str, str]) -> Any:
         api_version, kind, message = protobuf.unpack(body)
         if kind not in types:
             raise unsupported_media_type(MEDIA_TYPES)
-        return {"apiVersion": api_version, "kind": kind} | protobuf.decode(message, types[kind])
-    except protobuf.Malformed as error:
+        return {"apiVersion": api_version, "kind": kind} | protobuf.decode_message(message, types[kind])
+    except protobuf.MalformedProtobuf as error:
         raise NoJson(str(error)) from None
     except RecursionError:
         raise NoJson("proto: exceeded max recursion depth") from None
@@ -139,7 +141,7 @@ def read_object(request: Request, kind: Kind, validation: str, context: Context)
     _check_type(value, request, kind)
     sent: Mapping[str, str] = {}
     if request.content_type == "application/json" and reaches_raw(kind.type_of(request.target.api_version)):
-        sent = texts(request.body.decode())
+        sent = raw_object_texts(request.body.decode())
     return typed(value, request, kind, validation, context, sent=sent)
 
 
@@ -165,7 +167,7 @@ class NotOfKind(Refusal):
         mistyped: the value that does not fit the type of its field, if that is why.
     """
 
-    def __init__(self, kind: str, version: str, detail: str, *, mistyped: WrongType | None = None) -> None:
+    def __init__(self, kind: str, version: str, detail: str, *, mistyped: TypeMismatch | None = None) -> None:
         message = f"{kind} in version {_quoted(version)} cannot be handled as a {kind}: {detail}"
         super().__init__(400, "BadRequest", message)
         self.detail = detail
@@ -196,12 +198,12 @@ def typed(
     Raises:
         NotOfKind: it does not fit, or strict decoding finds fault with it.
     """
-    strictness = Strictness(list(problems), texts=sent or {})
+    strictness = StrictDecoding(list(problems), texts=sent or {})
     api_version = request.target.api_version
     version = request.target.version
     try:
         obj: Object = decode(value, kind.type_of(api_version), strictness)
-    except WrongType as error:
+    except TypeMismatch as error:
         raise NotOfKind(kind.kind, version, str(error), mistyped=error) from None
     found_fault = list(dict.fromkeys(strictness.problems))
     if found_fault and validation == "Strict":

@@ -14,10 +14,9 @@ from dra_kit.apiserver.kinds.strategy import Context
 from dra_kit.apiserver.storage import Stored
 from dra_kit.apiserver.verbs.bodies import NoJson, parse
 from dra_kit.apiserver.verbs.read import Selection
-from dra_kit.resource.fielderror import ErrorKind, FieldError
-from dra_kit.resource.schema.decode import decode
-from dra_kit.resource.schema.scalars import WrongType
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.resource.field_errors import ErrorKind, FieldError
+from dra_kit.kubernetes.resource.schema.decode import TypeMismatch, decode
+from dra_kit.kubernetes.values.json import Object
 
 _ORPHAN: Final = "orphan"
 _FOREGROUND: Final = "foregroundDeletion"
@@ -51,7 +50,7 @@ class DeleteOptions(Struct, frozen=True):
                     raise bad_request(
                         f'no kind "{value["kind"]}" is registered for version "{value.get("apiVersion")}"'
                     )
-            except (NoJson, WrongType) as error:
+            except (NoJson, TypeMismatch) as error:
                 raise bad_request(str(error)) from None
         else:
             query = request.query

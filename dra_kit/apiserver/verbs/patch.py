@@ -25,8 +25,8 @@ from dra_kit.apiserver.verbs.patch_bodies import (
     problems_of,
 )
 from dra_kit.apiserver.verbs.write import Write, change
-from dra_kit.resource.fielderror import invalid as invalid_field
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.resource.field_errors import invalid as invalid_field
+from dra_kit.kubernetes.values.json import Object
 
 _ATTEMPTS: Final = 5
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 from dra_kit.apiserver.answers import Refusal, bad_request
 from dra_kit.apiserver.api import Request
 from dra_kit.apiserver.verbs.bodies import parse_json
-from dra_kit.resource.schema.scalars import json_type
-from dra_kit.values.json import DuplicateKeysObject
+from dra_kit.kubernetes.resource.schema.decode import json_type
+from dra_kit.kubernetes.values.json import DuplicateKeysObject
 
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"

@@ -17,9 +17,9 @@ from dra_kit.apiserver.requests.resource_versions import CONTINUE_EXPIRED, EXPIR
 from dra_kit.apiserver.selectors import fields, labels
 from dra_kit.apiserver.selectors.fields import FieldSelector, reader
 from dra_kit.apiserver.storage import Compacted, Stored
-from dra_kit.resource.fielderror import ErrorKind, FieldError, forbidden
-from dra_kit.resource.labels import LabelSelector
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.resource.field_errors import ErrorKind, FieldError, forbidden
+from dra_kit.kubernetes.resource.matching import LabelSelector
+from dra_kit.kubernetes.values.json import Object
 
 _META_FIELDS = {"metadata.name": reader("metadata.name"), "metadata.namespace": reader("metadata.namespace")}
 

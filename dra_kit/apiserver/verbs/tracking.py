@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from dra_kit.apiserver.managed import Manager, after_update, entries, managers_of
-from dra_kit.resource.schema.decode import prune, zero_written
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.resource.schema.decode import prune, written_zero
+from dra_kit.kubernetes.values.json import Object
 
 
 def tracked(old: Object | None, new: Object, type_name: str, writer: Manager) -> list[Object] | None:
@@ -29,6 +29,6 @@ def tracked(old: Object | None, new: Object, type_name: str, writer: Manager) ->
         managers = managers_of(new) or managers  # a writer may hand fields over, as kubectl's server-side apply does
         if not managers:
             return None
-    before = zero_written(type_name) if old is None else old
+    before = written_zero(type_name) if old is None else old
     found = entries(after_update(before, prune(new, type_name, stored=False), type_name, writer, managers))
     return found or None

@@ -15,8 +15,8 @@ from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.requests.resource_versions import parse_version, too_large
 from dra_kit.apiserver.storage import Change, Compacted, Stored
 from dra_kit.apiserver.verbs.read import Selection
-from dra_kit.resource.fielderror import FieldError, forbidden, unsupported
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden, unsupported
+from dra_kit.kubernetes.values.json import Object
 
 BOOKMARK_SECONDS: Final = 60
 DEFAULT_TIMEOUT_SECONDS: Final = 1800

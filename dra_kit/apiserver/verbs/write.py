@@ -24,10 +24,10 @@ from dra_kit.apiserver.requests.requests import WriteOptions
 from dra_kit.apiserver.storage import Stored
 from dra_kit.apiserver.verbs.bodies import read_object
 from dra_kit.apiserver.verbs.tracking import tracked
-from dra_kit.resource.fielderror import FieldError
-from dra_kit.resource.fielderror import invalid as invalid_field
-from dra_kit.resource.schema.defaults import apply_defaults
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.resource.defaulting import apply_defaults
+from dra_kit.kubernetes.resource.field_errors import FieldError
+from dra_kit.kubernetes.resource.field_errors import invalid as invalid_field
+from dra_kit.kubernetes.values.json import Object
 
 
 class Write(Struct, frozen=True):

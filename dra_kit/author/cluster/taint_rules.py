@@ -15,9 +15,10 @@ from dra_kit.author.devices.vocabulary import DeviceTaint
 from dra_kit.author.models.model import AuthorModel, shown
 from dra_kit.author.models.rules import invalid
 from dra_kit.author.type_parameters import AuthorSettingsT
-from dra_kit.resource import v1
-from dra_kit.resource.validation.fields.formats import device_name
-from dra_kit.resource.validation.taint_rules import validate_taint_rule
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.api_model import ObjectMeta
+from dra_kit.kubernetes.resource.names import device_name
+from dra_kit.kubernetes.resource.validation.slices import validate_taint_rule
 
 
 class TaintRule(AuthorModel):
@@ -60,7 +61,7 @@ class TaintRule(AuthorModel):
             time_added=None if time is None else time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         )
         return v1.DeviceTaintRule(
-            metadata=v1.ObjectMeta(name=f"{self.name}.{driver}"),
+            metadata=ObjectMeta(name=f"{self.name}.{driver}"),
             spec=v1.DeviceTaintRuleSpec(
                 device_selector=v1.DeviceTaintSelector(driver=driver, pool=self.pool, device=self.device), taint=taint
             ),

@@ -68,7 +68,7 @@ class ConfigDecoder(Generic[ConfigT]):
         """Return the newest model's instance for these parameters.
 
         Args:
-            parameters: as :func:`dra_kit.values.json.loads` gives them.
+            parameters: as :func:`dra_kit.kubernetes.values.json.loads` gives them.
 
         Raises:
             InvalidConfig: with the first problems as (path, text), and how many there are beside these; nothing else,
@@ -197,9 +197,9 @@ def _first_of(model: type[OpaqueConfig] | None, problems: Iterable[Problem], cou
 
 def _raised(where: str, error: Exception) -> str:
     from dra_kit.author.config.problems import TEXT_BYTES, one_line
-    from dra_kit.values.cutting import cut
+    from dra_kit.text import shorten
 
     text = one_line(str(error))
     if not (isinstance(error, DraKitError) and text):
         text = f"{where} raised {type(error).__name__}{f': {text}' if text else ''}"
-    return cut(text, TEXT_BYTES)
+    return shorten(text, TEXT_BYTES)

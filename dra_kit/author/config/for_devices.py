@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 
 from dra_kit.author.models.model import shown
 from dra_kit.errors import ConfigurationError
-from dra_kit.resource import v1
-from dra_kit.resource.validation.fields.formats import qualified_name
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.names import qualified_name
 
 Wanted: TypeAlias = Mapping[str, bool | int | str | Sequence[bool | int | str]]
 """Attributes by name, each with the value that a device must have, or with those of which it must have one."""

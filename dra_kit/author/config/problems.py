@@ -12,9 +12,8 @@ from pydantic import BaseModel, ValidationError
 
 from dra_kit.author.config.places import known_path, place_of
 from dra_kit.author.models.wording import rule
-from dra_kit.values.cutting import cut
-from dra_kit.values.json import DuplicateKeysObject
-from dra_kit.values.nearest import did_you_mean
+from dra_kit.kubernetes.values.json import DuplicateKeysObject
+from dra_kit.text import did_you_mean, shorten
 
 Problem: TypeAlias = tuple[str, str]
 """Path below ``parameters``, empty for the whole, and text."""
@@ -60,29 +59,29 @@ def problems_of(
         return
     seen = set()
     for detail in error.errors(include_url=False):
-        path = cut(_located(detail["loc"], model, body, missing=detail["type"] == "missing"), _PATH_BYTES)
+        path = shorten(_located(detail["loc"], model, body, missing=detail["type"] == "missing"), _PATH_BYTES)
         beside = place_of(detail["loc"][:-1], model, body)[1]
         problem: Problem
         if detail["type"] == "extra_forbidden":
             problem = KeyProblem(
-                path, cut(_unknown_field(detail["loc"][-1], beside, elsewhere or {}, path), TEXT_BYTES)
+                path, shorten(_unknown_field(detail["loc"][-1], beside, elsewhere or {}, path), TEXT_BYTES)
             )
         else:
-            problem = path, cut(_text(dict(detail)), TEXT_BYTES)
+            problem = path, shorten(_text(dict(detail)), TEXT_BYTES)
         if problem not in seen:
             seen.add(problem)
             yield problem
 
 
 def duplicate_keys(value: Any) -> Iterator[Problem]:
-    """Yield keys that are in one object twice, as :func:`dra_kit.values.json.loads` remembers them."""
+    """Yield keys that are in one object twice, as :func:`dra_kit.kubernetes.values.json.loads` remembers them."""
     waiting: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
     while waiting:  # not recursive: the depth is the manifest's
         loc, current = waiting.pop()
         if isinstance(current, DuplicateKeysObject):
             for key in current.duplicates:
                 yield KeyProblem(
-                    cut(path_text((*loc, key)), _PATH_BYTES), "stands twice in the same object; remove one"
+                    shorten(path_text((*loc, key)), _PATH_BYTES), "stands twice in the same object; remove one"
                 )
         items: Iterable[tuple[str | int, Any]] = ()
         if isinstance(current, Mapping):
@@ -139,7 +138,7 @@ def one_of(accepted: Iterable[object]) -> str:
 
 def one_line(text: str) -> str:
     """Return what a validator says, on one line; not much more of it is read than is reported."""
-    return cut(" ".join(cut(text, 4 * TEXT_BYTES).split()), TEXT_BYTES)
+    return shorten(" ".join(shorten(text, 4 * TEXT_BYTES).split()), TEXT_BYTES)
 
 
 def short(value: object) -> str:

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dra_kit.author.config.problems import KeyProblem, Problem, path_text
-from dra_kit.values.amount import INT64_MAX, INT64_MIN, MAX_DIGITS
-from dra_kit.values.cutting import cut
+from dra_kit.kubernetes.values.amount import INT64_MAX, INT64_MIN, MAX_DIGITS
+from dra_kit.text import shorten
 
 _MAX_PROBLEMS: Final = 1000
 _MAX_DEPTH: Final = 100
@@ -37,7 +37,7 @@ def usable_json(value: Any) -> tuple[Any, list[Problem]]:
     - more than 100 levels of lists and objects.
 
     Args:
-        value: as :func:`dra_kit.values.json.loads` gives it.
+        value: as :func:`dra_kit.kubernetes.values.json.loads` gives it.
 
     Returns:
         The value, changed where it has to be, and the first thousand problems in the order of the fields.
@@ -95,4 +95,4 @@ def _add(problems: list[Problem], path: str, text: str, *, is_key: bool = False)
 
 
 def _path(loc: tuple[str | int, ...]) -> str:
-    return cut(path_text(loc), _PATH_BYTES)
+    return shorten(path_text(loc), _PATH_BYTES)

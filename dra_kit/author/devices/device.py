@@ -26,10 +26,10 @@ from dra_kit.author.devices.vocabulary import (
 )
 from dra_kit.author.models.model import AuthorModel, shown
 from dra_kit.author.models.rules import invalid
-from dra_kit.resource import v1
-from dra_kit.resource.validation.slices.devices import validate_device
-from dra_kit.values.quantity import Quantity
-from dra_kit.values.semver import Version
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.validation.devices import validate_device
+from dra_kit.kubernetes.values.quantity import Quantity
+from dra_kit.kubernetes.values.semver import Version
 
 DeviceT = TypeVar("DeviceT", bound="Device")
 

@@ -16,8 +16,8 @@ from dra_kit.author.models.rules import invalid
 from dra_kit.author.node_bound import NodeBound
 from dra_kit.author.type_parameters import AuthorSettingsT, HardwareT
 from dra_kit.errors import ConfigurationError, DraKitError, InvalidDevice
-from dra_kit.resource import v1
-from dra_kit.resource.validation.slices.devices import validate_device
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.validation.devices import validate_device
 
 DeviceT_contra = TypeVar("DeviceT_contra", bound=Device, default=Device, contravariant=True)
 

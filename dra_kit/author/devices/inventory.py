@@ -17,11 +17,10 @@ from dra_kit.author.devices.vocabulary import CounterSet, NodeSelector
 from dra_kit.author.models.model import AuthorModel, shown
 from dra_kit.author.models.rules import invalid
 from dra_kit.errors import InvalidDevice
-from dra_kit.resource import v1
-from dra_kit.resource.fielderror import FieldError
-from dra_kit.resource.validation.fields.formats import driver_name
-from dra_kit.resource.validation.slices.pools import validate_pool
-from dra_kit.resource.validation.slices.slices import ADVANCED_DEVICES_MAX, validate_slice
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.field_errors import FieldError
+from dra_kit.kubernetes.resource.names import driver_name
+from dra_kit.kubernetes.resource.validation.slices import ADVANCED_DEVICES_MAX, validate_pool, validate_slice
 
 DeviceT_co = TypeVar("DeviceT_co", bound=Device, default=Device, covariant=True)
 

@@ -9,8 +9,8 @@ from typing_extensions import TypeVar
 
 from dra_kit.author.devices.device import Device
 from dra_kit.author.devices.vocabulary import AttributeValue, DeviceCapacity
-from dra_kit.resource import v1
-from dra_kit.values.semver import Version
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.values.semver import Version
 
 DeviceT = TypeVar("DeviceT", bound=Device)
 

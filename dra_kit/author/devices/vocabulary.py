@@ -10,8 +10,8 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import PlainValidator
 
 from dra_kit.author.models.model import AuthorModel, QuantityLike, as_quantity, shown
-from dra_kit.values.quantity import Quantity
-from dra_kit.values.semver import Version
+from dra_kit.kubernetes.values.quantity import Quantity
+from dra_kit.kubernetes.values.semver import Version
 
 AttributeValue: TypeAlias = (
     bool | int | str | Version | Sequence[bool] | Sequence[int] | Sequence[str] | Sequence[Version]

@@ -9,7 +9,7 @@ from pydantic_core import CoreSchema
 
 from dra_kit.author.models.containers import with_lax_containers
 from dra_kit.errors import DraKitError, InvalidDevice
-from dra_kit.values.quantity import Quantity
+from dra_kit.kubernetes.values.quantity import Quantity
 
 _SHOWN_MAX = 80
 

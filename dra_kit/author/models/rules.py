@@ -11,8 +11,8 @@ from pydantic import BaseModel
 from pydantic.alias_generators import to_snake
 
 from dra_kit.errors import InvalidDevice
-from dra_kit.resource import v1
-from dra_kit.resource.fielderror import ErrorKind, FieldError, quote
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.field_errors import ErrorKind, FieldError, go_quote
 
 _SHOWN_MAX: Final = 8
 """Problems that one error tells in full; thirty-three misspelt names would not be read anyway."""
@@ -52,7 +52,7 @@ def _line(error: FieldError) -> str:
     detail = _words(_PATTERN.sub("", error.author_detail or error.detail).replace("',  or '", "' or '"))
     value, kind = error.value, error.kind
     if kind is ErrorKind.TOO_LONG:
-        text = f"Too long: {_cut(quote(str(value)))}: {detail}"
+        text = f"Too long: {_cut(go_quote(str(value)))}: {detail}"
     elif isinstance(value, BaseModel):
         text = FieldError("", kind, value.model_dump(mode="json", by_alias=False), detail).body
     elif isinstance(value, str) and value.startswith("{`"):  # the fields that were set, as the API lists them

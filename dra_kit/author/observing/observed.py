@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dra_kit.author.preparing.claim import ConsumerReference
-from dra_kit.resource.reference import ClaimReference
-from dra_kit.values.quantity import Quantity
+from dra_kit.kubernetes.resource.objects import ClaimReference
+from dra_kit.kubernetes.values.quantity import Quantity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

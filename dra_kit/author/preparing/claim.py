@@ -16,8 +16,8 @@ from dra_kit.author.devices.device import Device
 from dra_kit.author.effects.effect import Effect, EffectScope, Ensuring, ResultT
 from dra_kit.author.models.model import kind_of
 from dra_kit.errors import ConfigurationError
-from dra_kit.resource.reference import ClaimReference
-from dra_kit.values.quantity import Quantity
+from dra_kit.kubernetes.resource.objects import ClaimReference
+from dra_kit.kubernetes.values.quantity import Quantity
 
 AdvertisedT_co = TypeVar("AdvertisedT_co", bound=Device, default=Device, covariant=True)
 

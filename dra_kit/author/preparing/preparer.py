@@ -23,7 +23,7 @@ from dra_kit.author.preparing.prepared import Prepared
 from dra_kit.author.preparing.returned import check_all_prepared, check_prepared
 from dra_kit.author.type_parameters import AuthorSettingsT, HardwareT
 from dra_kit.errors import ConfigurationError, PermanentError
-from dra_kit.resource.reference import ClaimReference
+from dra_kit.kubernetes.resource.objects import ClaimReference
 
 ConfigT = TypeVar("ConfigT", bound=OpaqueConfig, default=NoConfig)
 AdvertisedT_contra = TypeVar("AdvertisedT_contra", bound=Device, default=Device, contravariant=True)

@@ -19,7 +19,7 @@ from dra_kit.cli.options.role_command import RoleCommand, is_help, target_of
 from dra_kit.errors import ConfigurationError
 from dra_kit.operation.checks.role_process import role_process
 from dra_kit.process.target import load_driver
-from dra_kit.values.printable import printable_json
+from dra_kit.text import escape_unprintable_json
 
 if TYPE_CHECKING:
     from dra_kit.kube.connection.credentials import Credentials
@@ -105,7 +105,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
         lines = [
             {"verdict": item.verdict, "what": item.what, "text": item.text, "remedy": item.remedy} for item in found
         ]
-        click.echo(printable_json(json.dumps({"findings": lines}, indent=2, ensure_ascii=False)))
+        click.echo(escape_unprintable_json(json.dumps({"findings": lines}, indent=2, ensure_ascii=False)))
     else:
         for item in found:
             click.echo(str(item))

@@ -13,9 +13,7 @@ from msgspec import to_builtins
 
 from dra_kit.cli.cluster.source_options import credentials_of
 from dra_kit.cli.options.common import path
-from dra_kit.values.aligned import aligned
-from dra_kit.values.nearest import did_you_mean
-from dra_kit.values.printable import printable
+from dra_kit.text import align_columns, did_you_mean, escape_unprintable
 
 if TYPE_CHECKING:
     from dra_kit.drain.confirmations import Confirmations
@@ -109,7 +107,7 @@ def command(  # noqa: PLR0917 - click passes them by name
 
     def show_waiting(found: Drained) -> None:
         if wait and output == "text" and not found.is_over:
-            click.echo(printable(f"waiting for {_waiting(found)}"), err=True)
+            click.echo(escape_unprintable(f"waiting for {_waiting(found)}"), err=True)
 
     async def ask() -> Drained:
         credentials = await credentials_of(kubeconfig, context)
@@ -120,7 +118,7 @@ def command(  # noqa: PLR0917 - click passes them by name
         click.echo(json.dumps(_as_json(found), indent=2))
     else:
         for line in _lines(found, query):
-            click.echo(printable(line))
+            click.echo(escape_unprintable(line))
     ctx.exit(HELD if found.holders.held else UNCONFIRMED if not found.is_over else 0)
 
 
@@ -157,7 +155,7 @@ def _of_holders(found: Holders, driver: str, where: str) -> Iterator[str]:
         for item in found.held:
             users = ", ".join(f"{item.namespace}/{user}" for user in item.users)
             rows.append([item.node or "-", users, f"{item.namespace}/{item.claim}", ", ".join(item.devices)])
-        yield from aligned(rows)
+        yield from align_columns(rows)
         yield (
             f"{where}: {_amount(len(found.held), 'claim')} in use; delete the pods, or wait until they have ended, "
             "before the driver is removed"
@@ -175,7 +173,7 @@ def _of_holders(found: Holders, driver: str, where: str) -> Iterator[str]:
 
 def _of_removal(removal: Confirmations, where: str) -> Iterator[str]:
     if removal.unconfirmed:
-        yield from aligned(
+        yield from align_columns(
             [["NODE", "NOT CONFIRMED"], *([item.node or "-", item.reason] for item in removal.unconfirmed)]
         )
         flags = " ".join(f"--skip-node {item.node}" for item in removal.unconfirmed if item.node)

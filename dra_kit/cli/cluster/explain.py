@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from dra_kit.cli.cluster.source_options import credentials_of, source_options
 from dra_kit.cli.options.common import path
-from dra_kit.values.printable import printable_json
+from dra_kit.text import escape_unprintable_json
 
 if TYPE_CHECKING:
     from dra_kit.explain.cluster.cluster import Cluster
@@ -234,7 +234,7 @@ def _print_explanations(
     if as_json:
         gaps = gap_documents(cluster.gaps)
         whole = {"kubernetes": cluster.version, "good": good, "explanations": documents, "notRead": gaps}
-        click.echo(printable_json(json.dumps(whole, indent=2, ensure_ascii=False)))
+        click.echo(escape_unprintable_json(json.dumps(whole, indent=2, ensure_ascii=False)))
     else:
         tell_gaps(page, cluster.gaps)
         click.echo(str(page))

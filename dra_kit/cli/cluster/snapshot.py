@@ -10,7 +10,7 @@ import click
 
 from dra_kit.cli.cluster.source_options import credentials_of, source_options
 from dra_kit.cli.options.common import path
-from dra_kit.values.printable import printable
+from dra_kit.text import escape_unprintable
 
 if TYPE_CHECKING:
     from dra_kit.explain.cluster.objects import Objects
@@ -55,4 +55,4 @@ def command(
     count = save(objects, destination)
     click.echo(f"{count} objects saved in {destination}")
     for gap in objects.gaps:
-        click.echo(printable(f"{gap.text}: {gap.consequence}"), err=True)
+        click.echo(escape_unprintable(f"{gap.text}: {gap.consequence}"), err=True)

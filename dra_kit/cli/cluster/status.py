@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from dra_kit.cli.options.common import path
-from dra_kit.values.printable import printable, printable_json
+from dra_kit.text import escape_unprintable, escape_unprintable_json
 
 NOT_WELL: Final = 3
 """Exit code when something is wrong with a driver, or one does not answer."""
@@ -44,9 +44,9 @@ def command(ctx: click.Context, driver: str | None, kubelet_dir: Path, output: s
     if output == "json":
         answered = [with_problems(document) for document in documents]
         text = json.dumps({"drivers": answered, "notAnswering": silent}, indent=2, ensure_ascii=False)
-        click.echo(printable_json(text))
+        click.echo(escape_unprintable_json(text))
     else:
         click.echo("\n\n".join(map(status_text, documents)), nl=bool(documents))
         for line in silent:
-            click.echo(printable(line), err=True)
+            click.echo(escape_unprintable(line), err=True)
     ctx.exit(NOT_WELL if silent or any(map(problems, documents)) else 0)

@@ -11,7 +11,7 @@ import click
 from dra_kit.cli.cluster.source_options import cluster_options, credentials_of
 from dra_kit.cli.options.common import path
 from dra_kit.errors import ConfigurationError
-from dra_kit.values.printable import printable
+from dra_kit.text import escape_unprintable
 
 if TYPE_CHECKING:
     from dra_kit.kube.connection.credentials import Credentials
@@ -50,7 +50,7 @@ def command(
     write_archive(file, files)
     click.echo(f"{len(files)} files saved in {file}")
     for line in bundle.missing:
-        click.echo(printable(f"note: {line}"), err=True)
+        click.echo(escape_unprintable(f"note: {line}"), err=True)
 
 
 def _only_driver(kubelet_dir: Path) -> str:

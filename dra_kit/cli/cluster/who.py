@@ -11,7 +11,7 @@ import click
 
 from dra_kit.cli.cluster.source_options import cluster_options, credentials_of
 from dra_kit.cli.options.common import path
-from dra_kit.values.printable import printable, printable_json
+from dra_kit.text import escape_unprintable, escape_unprintable_json
 
 if TYPE_CHECKING:
     from dra_kit.operation.who.on_node import Found
@@ -81,21 +81,21 @@ def command(  # noqa: PLR0917 - click passes them by name
     ]
     if output == "json":
         document = {"devices": [use.to_json() for use in uses], "notKnown": list(found.gaps)}
-        click.echo(printable_json(json.dumps(document, indent=2, ensure_ascii=False)))
+        click.echo(escape_unprintable_json(json.dumps(document, indent=2, ensure_ascii=False)))
     else:
         for gap in found.gaps:
-            click.echo(printable(f"note: {gap}"), err=True)
+            click.echo(escape_unprintable(f"note: {gap}"), err=True)
         if uses:
             click.echo(who_table(uses))
         else:
             of = f" of {', '.join(wanted)}" if wanted else ""
             if found.is_silent:
                 why = "is not known, since a driver does not answer; dra-kit status tells more"
-                click.echo(printable(f"whether a device{of} is in use {why}"), err=True)
+                click.echo(escape_unprintable(f"whether a device{of} is in use {why}"), err=True)
                 ctx.exit(1)
             hint = "; what the hardware calls a device is known on its node alone" if wanted else ""
             where = " on this node; --source cluster asks the API server" if here else hint
-            click.echo(printable(f"no device{of} is in use{where}"), err=True)
+            click.echo(escape_unprintable(f"no device{of} is in use{where}"), err=True)
     ctx.exit(0 if uses else 1 if found.is_silent else NOBODY)
 
 

@@ -20,16 +20,16 @@ from dra_kit.cli.options.driver_settings import author_settings, settings_option
 from dra_kit.cli.options.role_command import RoleCommand
 from dra_kit.cli.project.lint_fix import fix_files, show_diff
 from dra_kit.errors import ConfigurationError
-from dra_kit.manifests.files import STDIN
+from dra_kit.kubernetes.manifests.files import STDIN
 from dra_kit.process.target import load_driver
-from dra_kit.values.printable import printable
+from dra_kit.text import escape_unprintable
 
 if TYPE_CHECKING:
     from dra_kit.author.driver import Driver
+    from dra_kit.kubernetes.resource import v1
+    from dra_kit.kubernetes.resource.slice_reader import LazySlice
     from dra_kit.lint.check import Outcome
     from dra_kit.lint.surroundings import Surroundings
-    from dra_kit.resource import v1
-    from dra_kit.resource.slices.lazy import LazySlice
 
 _OPTION: Final = "--driver"
 
@@ -110,8 +110,8 @@ def command(
     Exit code 0: no errors; 1: errors (behind --fix: those that are left), or with --strict warnings; 2: the check
     could not be made, or a file not be written.
     """
+    from dra_kit.kubernetes.manifests.documents import source_files
     from dra_kit.lint.check import check
-    from dra_kit.manifests.sources import source_files
 
     if diff and style != "text":
         raise click.UsageError(f"--diff prints a diff; leave out --format {style}")
@@ -176,9 +176,9 @@ def _surroundings(
     alpha: bool,
     timeout: float,
 ) -> Surroundings:
+    from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised
+    from dra_kit.kubernetes.release import FeatureGates
     from dra_kit.lint.surroundings import Surroundings
-    from dra_kit.resource.gates import FeatureGates
-    from dra_kit.resource.mistakes.advertised import Advertised
     from dra_kit.snapshot.given import load_devices
 
     slices: list[LazySlice] = []
@@ -196,7 +196,9 @@ def _surroundings(
         except ConfigurationError as error:
             why = str(error)
         if not found_here:
-            click.echo(f"warning: nothing is checked against devices of {driver.name}: {printable(why)}", err=True)
+            click.echo(
+                f"warning: nothing is checked against devices of {driver.name}: {escape_unprintable(why)}", err=True
+            )
         slices += found_here
     try:
         advertised = Advertised(slices, complete=saved is not None) if any(map(len, slices)) else None
@@ -212,8 +214,8 @@ def _surroundings(
 
 
 def _found(driver: Driver[Any, Any], settings: Any, timeout: float) -> Iterator[LazySlice]:
+    from dra_kit.kubernetes.resource.slice_reader import LazySlice
     from dra_kit.node.slices.first_inventory import first_inventory
-    from dra_kit.resource.slices.lazy import LazySlice
 
     # why the driver fails is told once, by this command
     log = logging.getLogger("dra_kit")

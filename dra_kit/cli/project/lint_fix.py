@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dra_kit.manifests.files import STDIN
-from dra_kit.values.printable import printable
+from dra_kit.kubernetes.manifests.files import STDIN
+from dra_kit.text import escape_unprintable
 
 if TYPE_CHECKING:
+    from dra_kit.kubernetes.manifests.documents import SourceFile
     from dra_kit.lint.check import Outcome
     from dra_kit.lint.surroundings import Surroundings
-    from dra_kit.manifests.documents import SourceFile
 
 
 def fix_files(sources: Sequence[SourceFile], surroundings: Surroundings, *, quiet: bool) -> Outcome:
@@ -63,7 +63,7 @@ def show_diff(sources: Sequence[SourceFile], outcome: Outcome, surroundings: Sur
     for before, after in zip(sources, mended.files, strict=True):
         for line in diff(before, after):
             # a diff for a program is as the files are
-            click.echo(f"{printable(line[:-1])}\n" if sys.stdout.isatty() else line, nl=False)
+            click.echo(f"{escape_unprintable(line[:-1])}\n" if sys.stdout.isatty() else line, nl=False)
     _print_templates(mended.templates)
     click.echo(summary(outcome.findings, files=outcome.files, objects=outcome.objects), err=True)
 

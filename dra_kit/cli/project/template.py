@@ -15,7 +15,7 @@ from dra_kit.cli.options.common import complete_target, path
 from dra_kit.cli.options.driver_settings import author_settings, setting_value
 from dra_kit.cli.options.role_command import RoleCommand
 from dra_kit.errors import ConfigurationError
-from dra_kit.resource.releases import NEWEST, OLDEST
+from dra_kit.kubernetes.release import NEWEST, OLDEST
 
 if TYPE_CHECKING:
     from dra_kit.author.driver import Driver

@@ -56,9 +56,9 @@ def _start_when_mended(error: ConfigurationError, place: Path, watch: Watch) -> 
 
     In a new process, since modules that were loaded stay as they are.
     """
-    from dra_kit.values.printable import printable
+    from dra_kit.text import escape_unprintable
 
-    text = printable(" ".join(str(error).split()))
+    text = escape_unprintable(" ".join(str(error).split()))
     what = f"a file below {place}" if place.is_dir() else str(place)
     click.echo(f"error: {text} [{error.code}]\nwaiting for {what} to change; Ctrl-C ends", err=True)
 

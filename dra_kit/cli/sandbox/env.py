@@ -11,7 +11,7 @@ import click
 
 from dra_kit.cli.options.common import path
 from dra_kit.errors import SandboxError
-from dra_kit.values.nearest import did_you_mean
+from dra_kit.text import did_you_mean
 
 if TYPE_CHECKING:
     from dra_kit.sandbox.run.environment import RunningSandbox

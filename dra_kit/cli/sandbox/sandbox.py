@@ -21,12 +21,12 @@ from dra_kit.cli.sandbox.driver import sandbox_driver
 from dra_kit.cli.sandbox.targets import Loaded, load_stories, load_targets
 from dra_kit.errors import ConfigurationError, DraKitError, TargetError
 from dra_kit.sandbox.timeline.view.printer import EntryPrinter
-from dra_kit.values.nearest import did_you_mean
+from dra_kit.text import did_you_mean
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from dra_kit.resource.gates import FeatureGates
+    from dra_kit.kubernetes.release import FeatureGates
     from dra_kit.sandbox.run.session import Session
     from dra_kit.sandbox.timeline.view.live import LiveView
 
@@ -356,7 +356,7 @@ def feature_gates(flags: str, *, alpha: bool) -> FeatureGates:
     Raises:
         ConfigurationError: there is no such gate, or its value is wrong.
     """
-    from dra_kit.resource.gates import FeatureGates
+    from dra_kit.kubernetes.release import FeatureGates
 
     try:
         return (FeatureGates.alpha() if alpha else FeatureGates.default()).switched(flags)

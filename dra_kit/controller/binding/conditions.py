@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from dra_kit.author.observing.observed import ObservedClaim, ObservedDevice
 from dra_kit.controller.claims.lifecycle import our_devices
 from dra_kit.controller.claims.observed import observed_claim
-from dra_kit.resource import v1
+from dra_kit.kubernetes.resource import v1
 
 _MESSAGE_MAX: Final = 32768  # of metav1.Condition
 

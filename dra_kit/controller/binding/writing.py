@@ -9,7 +9,7 @@ from dra_kit.controller.binding.conditions import Attachment, Read, Verdict, dev
 from dra_kit.errors import Conflict, NotFound
 from dra_kit.kube.client import APPLY, Client
 from dra_kit.kube.resources import RESOURCE_CLAIMS
-from dra_kit.resource.reference import ClaimReference
+from dra_kit.kubernetes.resource.objects import ClaimReference
 
 _ATTEMPTS: Final = 10
 

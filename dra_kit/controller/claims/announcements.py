@@ -9,7 +9,7 @@ from typing import Final
 from dra_kit.controller.claims.lifecycle import Change, Transition
 from dra_kit.kube.events import ObjectReference
 from dra_kit.kube.resources import PODS, RESOURCE_CLAIMS
-from dra_kit.resource.v1 import DeviceRequestAllocationResult, ResourceClaim, ResourceClaimConsumerReference
+from dra_kit.kubernetes.resource.v1 import DeviceRequestAllocationResult, ResourceClaim, ResourceClaimConsumerReference
 
 
 @dataclass(frozen=True, slots=True)

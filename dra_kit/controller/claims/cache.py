@@ -19,7 +19,7 @@ from msgspec import Struct
 from pydantic import ValidationError
 
 from dra_kit.controller.claims.lifecycle import Transition, our_devices, transitions
-from dra_kit.resource.v1 import ResourceClaim
+from dra_kit.kubernetes.resource.v1 import ResourceClaim
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from dra_kit.resource.v1 import DeviceRequestAllocationResult, ResourceClaim, ResourceClaimConsumerReference
+from dra_kit.kubernetes.resource.v1 import DeviceRequestAllocationResult, ResourceClaim, ResourceClaimConsumerReference
 
 
 class Change(StrEnum):

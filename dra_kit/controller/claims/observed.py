@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dra_kit.author.observing.observed import ObservedClaim, ObservedDevice
 from dra_kit.author.preparing.claim import ConsumerReference
 from dra_kit.controller.claims.announcements import node_of
-from dra_kit.resource.v1 import DeviceRequestAllocationResult, ResourceClaim, ResourceClaimConsumerReference
+from dra_kit.kubernetes.resource.v1 import DeviceRequestAllocationResult, ResourceClaim, ResourceClaimConsumerReference
 
 
 def observed_claim(claim: ResourceClaim, devices: Iterable[DeviceRequestAllocationResult]) -> ObservedClaim:

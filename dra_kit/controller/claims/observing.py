@@ -20,9 +20,9 @@ from dra_kit.controller.claims.lifecycle import Change, Transition, transitions
 from dra_kit.controller.claims.observed import consumers, observed_claim
 from dra_kit.controller.claims.progress import Progress
 from dra_kit.errors import TransientError
+from dra_kit.kubernetes.resource.v1 import ResourceClaim
 from dra_kit.process.logging import log_context
 from dra_kit.process.tracebacks import from_author, named, place_of
-from dra_kit.resource.v1 import ResourceClaim
 
 logger: logging.Logger = logging.getLogger(__name__)
 

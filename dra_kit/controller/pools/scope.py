@@ -14,9 +14,9 @@ from dra_kit.errors import ConfigurationError
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import RESOURCE_SLICES
 from dra_kit.kube.versions import ServerFeatures, discover
+from dra_kit.kubernetes.resource.api_model import OwnerReference
 from dra_kit.publishing.scope import SliceScope, Write
-from dra_kit.resource import v1
-from dra_kit.resource.slices.desired import DesiredPool
+from dra_kit.slices.planning import DesiredPool
 
 _ASKED_ONE_BY_ONE: Final = 16
 """Pools that are looked for by name; for more, all slices of the driver are listed."""
@@ -60,7 +60,7 @@ class ClusterScope(SliceScope):
         return self._features
 
     @override
-    async def owner(self) -> v1.OwnerReference | None:
+    async def owner(self) -> OwnerReference | None:
         return await self._owner.reference()
 
     @override

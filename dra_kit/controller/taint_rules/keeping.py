@@ -18,9 +18,9 @@ from dra_kit.controller.watching import look_again_on_changes
 from dra_kit.errors import ConfigurationError, Conflict, DraKitError, Invalid, InvalidDevice, NotFound
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import Resource
+from dra_kit.kubernetes.resource import v1
 from dra_kit.process.generators import GeneratorThread, Words, threadsafe
 from dra_kit.publishing.pace import happens, pause
-from dra_kit.resource import v1
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -8,8 +8,9 @@ from typing import Final
 from msgspec import Struct
 
 from dra_kit.author.cluster.taint_rules import TaintRule
-from dra_kit.resource import v1
-from dra_kit.resource.slices.compare import same
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.api_model import OwnerReference
+from dra_kit.slices.planning import is_stored_alike
 
 LABEL: Final = "dra-kit/driver"
 """Its value is the driver that keeps a rule; a rule without it is somebody else's."""
@@ -36,7 +37,7 @@ def plan_rules(
     driver: str,
     wanted: Sequence[TaintRule],
     existing: Sequence[v1.DeviceTaintRule],
-    owner: v1.OwnerReference | None = None,
+    owner: OwnerReference | None = None,
 ) -> RulePlan:
     """Return what must be written.
 
@@ -61,7 +62,7 @@ def plan_rules(
     )
 
 
-def _labelled(rule: v1.DeviceTaintRule, driver: str, owner: v1.OwnerReference | None) -> v1.DeviceTaintRule:
+def _labelled(rule: v1.DeviceTaintRule, driver: str, owner: OwnerReference | None) -> v1.DeviceTaintRule:
     metadata = rule.metadata.model_copy(
         update={"labels": {LABEL: driver}, "owner_references": (owner,) if owner is not None else ()}
     )
@@ -70,10 +71,10 @@ def _labelled(rule: v1.DeviceTaintRule, driver: str, owner: v1.OwnerReference | 
 
 def _is_current(wanted: v1.DeviceTaintRule, stored: v1.DeviceTaintRule) -> bool:
     owned = all(
-        any(same(owner, other) for other in stored.metadata.owner_references)
+        any(is_stored_alike(owner, other) for other in stored.metadata.owner_references)
         for owner in wanted.metadata.owner_references
     )
-    return owned and same(wanted.spec, stored.spec)
+    return owned and is_stored_alike(wanted.spec, stored.spec)
 
 
 def _updated(wanted: v1.DeviceTaintRule, stored: v1.DeviceTaintRule) -> v1.DeviceTaintRule:

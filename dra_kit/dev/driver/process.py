@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from dra_kit.dev.driver.roles import TAKE_OVER, Orders, StateReport
 from dra_kit.errors import SandboxError
 from dra_kit.sandbox.driver.roles.role_thread import STOP_SECONDS
-from dra_kit.values.printable import printable
+from dra_kit.text import escape_unprintable
 
 MODULE: Final = "dra_kit.cli.sandbox.dev_driver"
 """What runs in the process."""
@@ -125,7 +125,7 @@ class DriverProcess:
 
     async def _read_log(self) -> None:
         async for line in _lines(self._process.stderr):
-            text = printable(line[:_LINE_MAX], keep="\t")
+            text = escape_unprintable(line[:_LINE_MAX], keep="\t")
             self._last_line = text.strip() or self._last_line
             self._log(text)
 

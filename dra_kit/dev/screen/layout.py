@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from dra_kit.dev.screen.panes import Pane, Row
-from dra_kit.values.printable import printable
+from dra_kit.text import escape_unprintable
 
 _COLUMN_MAX: Final = 40
 _GAP: Final = 2
@@ -55,7 +55,7 @@ def layout(
         height: of the terminal, in lines.
         focus: which pane is shown alone; its offset is brought into its bounds.
     """
-    top = [_cut(Text(printable(headline.title), "bold reverse"), width, fill=True)]
+    top = [_cut(Text(escape_unprintable(headline.title), "bold reverse"), width, fill=True)]
     for text, style in headline.news:
         top += _wrapped(text, style, width)
     room = max(height - len(top) - 1, 0)
@@ -92,7 +92,7 @@ def _shares(needs: Sequence[int], room: int) -> list[int]:
 
 
 def _wrapped(text: str, style: str, width: int) -> list[Text]:
-    text = printable(text)
+    text = escape_unprintable(text)
     lines: list[Text] = []
     while text and len(lines) < _NEWS_MAX:
         line = text if len(text) <= width else text[:width].rpartition(" ")[0] or text[:width]
@@ -106,7 +106,7 @@ def _wrapped(text: str, style: str, width: int) -> list[Text]:
 def _title(index: int, pane: Pane, width: int) -> Text:
     text = Text(f"{index + 1} {pane.title}", "bold cyan")
     if pane.summary:
-        text.append(f"  {printable(pane.summary)}", "cyan")
+        text.append(f"  {escape_unprintable(pane.summary)}", "cyan")
     text.append(" " + "─" * max(width - text.cell_len - 1, 0), "dim cyan")
     return _cut(text, width)
 
@@ -127,7 +127,7 @@ def _rows(pane: Pane, number: int, width: int, offset: int) -> list[Text]:
 
 
 def _aligned(rows: Sequence[Row], width: int) -> Iterable[Text]:
-    cells = [[printable(cell, keep="") for cell in row.cells] for row in rows]
+    cells = [[escape_unprintable(cell, keep="") for cell in row.cells] for row in rows]
     columns = max((len(row) for row in cells), default=0)
     widths = [
         min(max((cell_len(row[column]) for row in cells if len(row) > column + 1), default=0), _COLUMN_MAX)

@@ -10,9 +10,9 @@ from msgspec import Struct
 
 from dra_kit.cdi.spec import ContainerEdits
 from dra_kit.dev.screen.calls import Call
+from dra_kit.kubernetes.resource.objects import ObjectKey, object_key, object_name
+from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.timeline.view.tables import counter_lines
-from dra_kit.scheduler.pods import Key, key_of, shown
-from dra_kit.values.json import ObjectView
 
 _NO_SCHEDULE: Final = "yellow"
 _BAD: Final = "red"
@@ -122,7 +122,7 @@ def _results(claim: ObjectView) -> Sequence[Mapping[str, Any]]:
     return results
 
 
-def claims_pane(claims: Iterable[ObjectView], reasons: Mapping[Key, str], prepared: Mapping[str, Call]) -> Pane:
+def claims_pane(claims: Iterable[ObjectView], reasons: Mapping[ObjectKey, str], prepared: Mapping[str, Call]) -> Pane:
     """Return the claims: where they stand, and what they have, or why they have nothing.
 
     Args:
@@ -130,18 +130,18 @@ def claims_pane(claims: Iterable[ObjectView], reasons: Mapping[Key, str], prepar
         reasons: why one is not allocated, by key.
         prepared: what the driver answered last, by UID.
     """
-    rows = [_claim(claim, reasons, prepared) for claim in sorted(claims, key=key_of)]
+    rows = [_claim(claim, reasons, prepared) for claim in sorted(claims, key=object_key)]
     return Pane("Claims", tuple(rows) or (Row(("none",), _FAINT),), _count(rows))
 
 
-def _claim(claim: ObjectView, reasons: Mapping[Key, str], prepared: Mapping[str, Call]) -> Row:
+def _claim(claim: ObjectView, reasons: Mapping[ObjectKey, str], prepared: Mapping[str, Call]) -> Row:
     name, uid = _name(claim), claim["metadata"]["uid"]
     devices = ", ".join(dict.fromkeys(str(result["device"]) for result in _results(claim)))
     call = prepared.get(uid)
     if "deletionTimestamp" in claim["metadata"]:
         return Row((name, "deleting", devices), _WAITS)
     if not devices:
-        return Row((name, "pending", reasons.get(key_of(claim), "no pod that asks for it is waiting")), _WAITS)
+        return Row((name, "pending", reasons.get(object_key(claim), "no pod that asks for it is waiting")), _WAITS)
     if call is not None and call.error:
         return Row((name, "not prepared", f"{devices}: {_line(call.error)}"), _BAD)
     users = [str(item["name"]) for item in claim["status"].get("reservedFor", [])]
@@ -159,7 +159,7 @@ def pods_pane(
         got: what claims brought to the containers of a pod, by UID.
         reasons: why a pod does not run, by UID.
     """
-    rows = [_pod(pod, got, reasons) for pod in sorted(pods, key=key_of)]
+    rows = [_pod(pod, got, reasons) for pod in sorted(pods, key=object_key)]
     hint = "none; start with -f pod.yaml, or use kubectl with the kubeconfig above"
     return Pane("Pods", tuple(rows) or (Row((hint,), _FAINT),), _count(rows))
 
@@ -215,7 +215,7 @@ def _count(rows: Sequence[Row]) -> str:
 
 
 def _name(obj: ObjectView) -> str:
-    return shown(obj).removeprefix("default/")
+    return object_name(obj).removeprefix("default/")
 
 
 def _line(text: str) -> str:

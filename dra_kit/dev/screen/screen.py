@@ -22,8 +22,9 @@ from dra_kit.dev.screen.layout import Focus, Headline, layout
 from dra_kit.dev.screen.panes import Pane, calls_pane, claims_pane, devices_pane, log_pane, pods_pane
 from dra_kit.dev.session import Apply, Development, DevSession, Event, Quit, Reload
 from dra_kit.kube.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dra_kit.kubernetes.resource.objects import ObjectKey, object_key, pod_claims
+from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.process.logging import configure
-from dra_kit.resource.pods import pod_claims
 from dra_kit.sandbox.sandbox import Sandbox
 from dra_kit.sandbox.timeline.records import (
     DriverEnded,
@@ -38,8 +39,6 @@ from dra_kit.sandbox.timeline.records import (
 )
 from dra_kit.sandbox.timeline.report.problems import PodProblems
 from dra_kit.sandbox.timeline.view.driver_entries import consequence, shortened
-from dra_kit.scheduler.pods import Key, key_of
-from dra_kit.values.json import ObjectView
 
 if TYPE_CHECKING:
     from dra_kit.sandbox.cluster.causes import Cause
@@ -167,15 +166,15 @@ class Screen:
             log_pane(self._lines),
         ]
 
-    def _reasons(self, pods: Sequence[ObjectView]) -> Mapping[Key, str]:
+    def _reasons(self, pods: Sequence[ObjectView]) -> Mapping[ObjectKey, str]:
         """Return why claims of waiting pods have nothing."""
-        found: dict[Key, str] = {}  # a claim that a pod asks for is in it, also before anything is known
+        found: dict[ObjectKey, str] = {}  # a claim that a pod asks for is in it, also before anything is known
         for pod in pods:
             causes = self._causes.get(pod["metadata"]["uid"], ())
             for item in pod_claims(pod):
                 own = [cause.text for cause in causes if cause.claim == item.name]
                 if item.claim:
-                    found[key_of(pod)[0], item.claim] = "; ".join(own)
+                    found[object_key(pod)[0], item.claim] = "; ".join(own)
         return found
 
     def _set_message(self, text: str, style: str) -> None:

@@ -1,4 +1,4 @@
-"""All rules about expressions."""
+"""All checks, in the order in which they run."""
 
 from __future__ import annotations
 
@@ -7,44 +7,58 @@ from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
-from dra_kit import cel
-from dra_kit.cel.syntax.tree import Call, Literal, Node, walk
-from dra_kit.resource import names
-from dra_kit.resource.mistakes import domains, quantities, versions, writing
-from dra_kit.resource.mistakes.advertised import Advertised
-from dra_kit.resource.mistakes.devices import device_mistakes
-from dra_kit.resource.mistakes.expression import Expression
-from dra_kit.resource.mistakes.mistake import Mistake, comparison
-from dra_kit.resource.mistakes.reads import Kind
+from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised, device_mistakes
+from dra_kit.diagnosis.selector_mistakes.expression import Expression, Kind, Mistake, comparison
+from dra_kit.diagnosis.selector_mistakes.text_rules import (
+    SOME_DRIVER,
+    attribute_without_domain,
+    domain_with_name,
+    hyphenated_name,
+    invalid_quantity,
+    invalid_version,
+    list_attribute,
+    missing_device,
+    python_constant,
+    quantity_argument,
+    quantity_comparison,
+    sign_method,
+    single_equals,
+    unknown_device_field,
+    unknown_function,
+    version_as_text,
+    version_comparison,
+    word_operator,
+)
+from dra_kit.errors import CelCompileError
+from dra_kit.kubernetes.cel.program import MAX_COST, MAX_LENGTH
+from dra_kit.kubernetes.cel.tree import CallNode, LiteralNode, SyntaxNode, walk
+from dra_kit.kubernetes.values.json import byte_length
 
 STANDARD: Final = frozenset({"pcieRoot", "pciBusID", "numaNode"})
 """Attributes of Kubernetes' own domain, whatever driver publishes them."""
 _KUBERNETES: Final = "resource.kubernetes.io"
-
 Check: TypeAlias = Callable[[Expression], Iterator[Mistake]]
-
 EXPLAINING: Final[tuple[Check, ...]] = (
-    writing.single_equals,
-    writing.word_operator,
-    writing.python_constant,
-    writing.missing_device,
-    writing.unknown_device_field,
-    writing.hyphenated_name,
-    domains.attribute_without_domain,
-    quantities.quantity_comparison,
-    quantities.quantity_argument,
-    quantities.sign_method,
-    versions.version_comparison,
-    domains.list_attribute,
-    writing.unknown_function,
+    single_equals,
+    word_operator,
+    python_constant,
+    missing_device,
+    unknown_device_field,
+    hyphenated_name,
+    attribute_without_domain,
+    quantity_comparison,
+    quantity_argument,
+    sign_method,
+    version_comparison,
+    list_attribute,
+    unknown_function,
 )
 """Why an expression does not compile."""
-
 ALWAYS: Final[tuple[Check, ...]] = (
-    domains.domain_with_name,
-    quantities.invalid_quantity,
-    versions.invalid_version,
-    versions.version_as_text,
+    domain_with_name,
+    invalid_quantity,
+    invalid_version,
+    version_as_text,
 )
 """What is wrong with an expression even if it compiles."""
 
@@ -73,24 +87,24 @@ def driver_of(expression: Expression) -> str:
     return _only(conjuncts(expression.root), expression) if expression.root else ""
 
 
-def conjuncts(root: Node) -> Iterator[Node]:
+def conjuncts(root: SyntaxNode) -> Iterator[SyntaxNode]:
     """Yield the conditions that all must be true."""
     waiting = [root]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, Call) and node.function == "_&&_":
+        if isinstance(node, CallNode) and node.function == "_&&_":
             waiting += node.arguments
         else:
             yield node
 
 
-def _only(nodes: Iterable[Node], expression: Expression) -> str:
+def _only(nodes: Iterable[SyntaxNode], expression: Expression) -> str:
     """Return the only driver that nodes compare with; empty if there is none, or more than one."""
     found = set()
     for node in nodes:
         sides = comparison(node)
         for one, other in ((sides[0], sides[2]), (sides[2], sides[0])) if sides and sides[1] == "==" else ():
-            named = other.value if isinstance(other, Literal) else None
+            named = other.value if isinstance(other, LiteralNode) else None
             if one.text(expression.text) == "device.driver" and isinstance(named, str):
                 found.add(named)
     return next(iter(found)) if len(found) == 1 else ""
@@ -98,7 +112,7 @@ def _only(nodes: Iterable[Node], expression: Expression) -> str:
 
 def _of_driver(found: Mistake, driver: str, likely: str, advertised: Advertised | None) -> Mistake:
     """Return a mistake with the name of a driver where one is to be written; its fix stays only where it is certain."""
-    if domains.SOME_DRIVER not in found.help:
+    if SOME_DRIVER not in found.help:
         return found
     drivers = advertised.drivers if advertised is not None else set()
     name = driver or (next(iter(drivers)) if len(drivers) == 1 else "")
@@ -106,31 +120,31 @@ def _of_driver(found: Mistake, driver: str, likely: str, advertised: Advertised 
     kind: Kind = "capacity" if found.help.startswith("write device.capacity") else "attributes"
     has = bool(name) and advertised is not None and read in advertised.names(kind, name)
     if read in STANDARD and not has:
-        return replace(found, help=found.help.replace(domains.SOME_DRIVER, _KUBERNETES), fix=())
+        return replace(found, help=found.help.replace(SOME_DRIVER, _KUBERNETES), fix=())
     sure = has or (bool(name) and name not in drivers)
-    fix = tuple(replace(one, text=one.text.replace(domains.SOME_DRIVER, name)) for one in found.fix) if sure else ()
-    shown = name or likely or domains.SOME_DRIVER
-    return replace(found, help=found.help.replace(domains.SOME_DRIVER, shown), fix=fix)
+    fix = tuple(replace(one, text=one.text.replace(SOME_DRIVER, name)) for one in found.fix) if sure else ()
+    shown = name or likely or SOME_DRIVER
+    return replace(found, help=found.help.replace(SOME_DRIVER, shown), fix=fix)
 
 
 def _of_text(expression: Expression) -> Iterator[Mistake]:
     if expression.error is not None:
         explained = [mistake for check in EXPLAINING for mistake in check(expression)]
         yield from explained or [_compile_error(expression, expression.error)]
-    elif expression.program is not None and expression.program.cost > cel.MAX_COST:
+    elif expression.program is not None and expression.program.cost > MAX_COST:
         cost = expression.program.cost
         estimate = "has no bound" if cost > 2**60 else f"is {cost:,}"
-        message = f"the estimated cost {estimate}; the API server accepts {cel.MAX_COST:,}"
+        message = f"the estimated cost {estimate}; the API server accepts {MAX_COST:,}"
         wish = "avoid loops in loops, and matches() or contains() on long texts"
         yield Mistake("cel-cost", 0, len(expression.text), message, wish)
     for check in ALWAYS:
         yield from check(expression)
 
 
-def _compile_error(expression: Expression, error: cel.CelCompileError) -> Mistake:
+def _compile_error(expression: Expression, error: CelCompileError) -> Mistake:
     text = expression.text
-    if names.byte_length(text) > cel.MAX_LENGTH:
-        message = f"the expression is longer than {cel.MAX_LENGTH} bytes"
+    if byte_length(text) > MAX_LENGTH:
+        message = f"the expression is longer than {MAX_LENGTH} bytes"
         return Mistake("cel-cost", 0, len(text), message, "say it in several selectors: all of them must be true")
     if not error.line:
         return Mistake("cel-compile", 0, len(text), str(error), "")

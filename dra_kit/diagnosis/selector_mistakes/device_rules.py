@@ -1,29 +1,37 @@
-"""Names and types in an expression against the devices that are known."""
+"""Mistakes that the advertised devices show: unknown drivers, names, types and values."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from typing import Any, Final, TypeAlias
 
-from dra_kit import cel
-from dra_kit.cel.syntax.tree import Call, Ident, Literal, Node, Select, walk
-from dra_kit.resource.mistakes.advertised import Advertised, Trait
-from dra_kit.resource.mistakes.expression import Expression
-from dra_kit.resource.mistakes.mistake import (
+from dra_kit.diagnosis.selector_mistakes.expression import (
     EQUAL,
     ORDERED,
     SWAPPED,
+    Expression,
+    Kind,
     Mistake,
+    Read,
     Replacement,
     comparison,
     quoted,
+    reads,
     value_read,
 )
-from dra_kit.resource.mistakes.reads import Kind, Read, reads
-from dra_kit.resource.mistakes.versions import as_version, compared, is_version
-from dra_kit.values.nearest import did_you_mean, one_slip
+from dra_kit.diagnosis.selector_mistakes.text_rules import as_version, compared, is_version
+from dra_kit.errors import CelRuntimeError
+from dra_kit.kubernetes.cel.device import Device
+from dra_kit.kubernetes.cel.program import Selector
+from dra_kit.kubernetes.cel.tree import CallNode, IdentNode, LiteralNode, SelectNode, SyntaxNode, walk
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.slice_reader import DeviceShape, LazySlice, has_plain_attributes
+from dra_kit.text import did_you_mean, unambiguous_correction
 
 _SINGULAR: Final[Mapping[Kind, str]] = {"attributes": "attribute", "capacity": "capacity"}
 _OTHER: Final[Mapping[Kind, Kind]] = {"attributes": "capacity", "capacity": "attributes"}
@@ -54,12 +62,12 @@ def _drivers(expression: Expression, advertised: Advertised) -> Iterator[Mistake
     for node in walk(expression.root) if expression.root else ():
         sides = comparison(node)
         for one, other in ((sides[0], sides[2]), (sides[2], sides[0])) if sides else ():
-            is_driver = isinstance(one, Select) and one.field == "driver" and isinstance(one.operand, Ident)
-            if is_driver and isinstance(other, Literal) and isinstance(other.value, str):
+            is_driver = isinstance(one, SelectNode) and one.field == "driver" and isinstance(one.operand, IdentNode)
+            if is_driver and isinstance(other, LiteralNode) and isinstance(other.value, str):
                 wish = unknown_driver(other.value, advertised)
                 if wish is not None:
                     message = f"no device is of a driver {json.dumps(other.value)}"
-                    suggestion = one_slip(other.value, advertised.drivers)
+                    suggestion = unambiguous_correction(other.value, advertised.drivers)
                     fix = (
                         (Replacement(other.start, other.end, quoted(suggestion, expression.text)),)
                         if suggestion
@@ -90,7 +98,7 @@ def _name(expression: Expression, read: Read, advertised: Advertised) -> Iterato
             rule = "unknown-domain"
             if advertised.complete and _fails(expression, read, advertised):
                 rule, message = "missing-domain", f"{message}: the selector fails, and the whole allocation with it"
-            suggestion = one_slip(read.domain, domains)
+            suggestion = unambiguous_correction(read.domain, domains)
             yield Mistake(rule, *read.domain_span(), message, wish, _domain(expression, read, suggestion))
         return
     known = advertised.names(kind, read.domain)
@@ -113,7 +121,7 @@ def _name(expression: Expression, read: Read, advertised: Advertised) -> Iterato
     else:
         wish = f"{near} they have {_listed(known)}".lstrip() if known else f"they have no {_plural(kind)} there"
     message = f"no device has {_with_article(_SINGULAR[kind])} {read.name} in the domain {json.dumps(read.domain)}"
-    suggestion = "" if elsewhere else one_slip(read.name, known)
+    suggestion = "" if elsewhere else unambiguous_correction(read.name, known)
     yield Mistake(
         f"unknown-{_SINGULAR[kind]}",
         *read.name_span(expression.text),
@@ -126,7 +134,7 @@ def _name(expression: Expression, read: Read, advertised: Advertised) -> Iterato
 def _domain(expression: Expression, read: Read, suggestion: str) -> tuple[Replacement, ...]:
     """Return the edit that writes another domain; nothing where the domain is no constant of its own."""
     node = read.domain_node
-    if not suggestion or not isinstance(node, Literal) or node.value != read.domain:
+    if not suggestion or not isinstance(node, LiteralNode) or node.value != read.domain:
         return ()
     return (Replacement(node.start, node.end, quoted(suggestion, expression.text)),)
 
@@ -141,20 +149,20 @@ def _renamed(expression: Expression, read: Read, suggestion: str) -> tuple[Repla
 
 def _fails(expression: Expression, read: Read, advertised: Advertised) -> bool:
     """Whether evaluation comes to a read of what no device has, and ends there."""
-    if read.tested or not isinstance(expression.program, cel.Selector):
+    if read.tested or not isinstance(expression.program, Selector):
         return False
     for device, _ in advertised.distinct:
         try:
             expression.program.matches(device.view)
-        except cel.CelRuntimeError as error:
+        except CelRuntimeError as error:
             if error.kind == "no-such-key" and (read.name is None or error.key == read.name):
                 return True
     return False
 
 
-def _type(expression: Expression, node: Node, advertised: Advertised) -> Iterator[Mistake]:
+def _type(expression: Expression, node: SyntaxNode, advertised: Advertised) -> Iterator[Mistake]:
     sides = comparison(node)
-    if sides is None or not isinstance(node, Call):
+    if sides is None or not isinstance(node, CallNode):
         return
     left, operator, right = sides
     read = value_read(left)
@@ -176,9 +184,9 @@ def _type(expression: Expression, node: Node, advertised: Advertised) -> Iterato
     yield Mistake("attribute-type", right.start, right.end, message, wish, fix)
 
 
-def _retyped(operator: str, right: Node, trait: Trait, expression: Expression) -> tuple[Replacement, ...]:
+def _retyped(operator: str, right: SyntaxNode, trait: Trait, expression: Expression) -> tuple[Replacement, ...]:
     """Return the edit that writes a constant as a value of the attribute's type; nothing where it is no such value."""
-    if not isinstance(right, Literal) or len(trait.types) != 1:
+    if not isinstance(right, LiteralNode) or len(trait.types) != 1:
         return ()
     of, text, value = next(iter(trait.types)), right.text(expression.text), right.value
     made = ""
@@ -197,17 +205,17 @@ def _fits(given: str, of: str, *, ordered: bool) -> bool:
     return given == of and not (ordered and of in {"version", "bool"})
 
 
-def _type_of(node: Node) -> str | None:
-    if isinstance(node, Call) and node.target is None and node.function == "semver":
+def _type_of(node: SyntaxNode) -> str | None:
+    if isinstance(node, CallNode) and node.target is None and node.function == "semver":
         return "version"
-    if not isinstance(node, Literal):
+    if not isinstance(node, LiteralNode):
         return None
     names = {bool: "bool", int: "int", float: "double", str: "string"}
     return names.get(type(node.value))
 
 
-def _wish(left: str, operator: str, right: Node, trait: Trait, text: str) -> str:
-    constant = right.value if isinstance(right, Literal) else None
+def _wish(left: str, operator: str, right: SyntaxNode, trait: Trait, text: str) -> str:
+    constant = right.value if isinstance(right, LiteralNode) else None
     if "version" in trait.types and isinstance(constant, str):
         version = as_version(constant)
         return (
@@ -238,3 +246,207 @@ def _plural(kind: Kind) -> str:
 def _listed(names: Iterator[str] | frozenset[str] | set[str] | Mapping[str, object]) -> str:
     found = sorted(names)
     return ", ".join([*found[:8], "…"] if len(found) > 8 else found) or "none"
+
+
+_ELEMENT_TYPES: Final = {"ints": "int", "bools": "bool", "strings": "string", "versions": "version"}
+_QUANTITY: Final = "quantity"
+_SHOWN: Final = 6
+_REMEMBERED: Final = 200
+"""Values of one attribute that are enough to be looked at."""
+_Published: TypeAlias = v1.DeviceAttribute | v1.DeviceCapacity
+
+
+class _OfDriver:
+    """The slices of one driver; usual devices, which are most, are known by their forms."""
+
+    def __init__(self) -> None:
+        self.slices: list[LazySlice] = []
+
+    @cached_property
+    def forms(self) -> Collection[DeviceShape]:
+        """Of its usual devices."""
+        usual = [slice_.usual.forms for slice_ in self.slices if slice_.usual is not None]
+        return dict.fromkeys(chain.from_iterable(dict.fromkeys(usual)))
+
+    @cached_property
+    def models(self) -> Sequence[v1.Device]:
+        """Its other devices, and usual ones beside them."""
+        return [device for slice_ in self.slices if slice_.usual is None for device in slice_.devices]
+
+    def names(self, kind: Kind) -> Iterable[str]:
+        """Return the names of what its devices have, each once."""
+        of_forms = [tuple(form.types if kind == "attributes" else form.capacity) for form in self.forms]
+        of_models = [tuple(device.attributes if kind == "attributes" else device.capacity) for device in self.models]
+        return dict.fromkeys(chain.from_iterable(dict.fromkeys((*of_forms, *of_models))))
+
+    def types(self, kind: Kind, name: str) -> Iterator[str]:
+        """Yield the types of what devices have by a name."""
+        for form in self.forms:
+            if kind == "attributes" and name in form.types:
+                yield form.types[name]
+            elif kind == "capacity" and name in form.capacity:
+                yield _QUANTITY
+        yield from (type_ for each in _having(kind, self.models, name) for type_, _ in _typed(each))
+
+    def values(self, kind: Kind, name: str) -> Iterator[Any]:
+        """Yield the values of what devices have by a name."""
+        for slice_ in self.slices:
+            if slice_.usual is not None and kind == "attributes":
+                yield from (value for value in slice_.values(name) if value is not None)
+            else:
+                for each in _having(kind, slice_.devices, name):
+                    for _, values in _typed(each):
+                        yield from values
+
+
+class Trait:
+    """An attribute or capacity; the devices are looked through when it is first asked what they have.
+
+    Args:
+        kind: which of them.
+    """
+
+    def __init__(self, kind: Kind) -> None:
+        self._kind: Final = kind
+        self._where: list[tuple[_OfDriver, str]] = []
+
+    def add(self, devices: _OfDriver, name: str) -> None:
+        """Add what the devices of a driver have by a name."""
+        self._where.append((devices, name))
+
+    @cached_property
+    def types(self) -> frozenset[str]:
+        """``bool``, ``int``, ``string``, ``version``, those with ``list of`` before them, or ``quantity``."""
+        return frozenset(type_ for devices, name in self._where for type_ in devices.types(self._kind, name))
+
+    @cached_property
+    def values(self) -> Collection[Any]:
+        """As they are written in an expression, each once; not more than some hundred."""
+        found: dict[Any, None] = {}
+        for value in (value for devices, name in self._where for value in devices.values(self._kind, name)):
+            found[value] = None
+            if len(found) >= _REMEMBERED:
+                break
+        return found
+
+    def shown(self) -> str:
+        """Return some of the values as text."""
+        values = [json.dumps(value, ensure_ascii=False) for value in list(self.values)[:_SHOWN]]
+        return ", ".join([*values, "…"] if len(self.values) > _SHOWN else values)
+
+
+@dataclass(frozen=True, eq=False)
+class KnownDevice:
+    """A device, and how many others are just like it in all that a selector can see.
+
+    Attributes:
+        name: driver, pool and name of the first one.
+        driver: its driver.
+        device: what is published of it.
+    """
+
+    name: str
+    driver: str
+    device: v1.Device
+
+    @cached_property
+    def view(self) -> Device:
+        """It, for evaluations."""
+        return Device(
+            driver=self.driver,
+            attributes={name: attribute.to_json() for name, attribute in self.device.attributes.items()},
+            capacity={name: capacity.value for name, capacity in self.device.capacity.items()},
+            allow_multiple_allocations=bool(self.device.allow_multiple_allocations),
+        )
+
+
+def _known(slice_: LazySlice, device: v1.Device) -> KnownDevice:
+    driver, pool = slice_.spec.driver, slice_.spec.pool.name
+    return KnownDevice(f"{driver}/{pool}/{device.name}", driver, device)
+
+
+def _having(kind: Kind, devices: Iterable[v1.Device], name: str) -> Iterator[_Published]:
+    """Yield what devices have by a name, where they have it; what is one object for several comes once."""
+    seen: set[int] = set()
+    for device in devices:
+        published: Mapping[str, _Published] = device.attributes if kind == "attributes" else device.capacity
+        each = published.get(name)
+        if each is not None and id(each) not in seen:
+            seen.add(id(each))
+            yield each
+
+
+def _typed(published: _Published) -> Iterator[tuple[str, Iterable[Any]]]:
+    """Yield the type of what is published, and its values."""
+    if isinstance(published, v1.DeviceCapacity):
+        yield _QUANTITY, [str(published.value)]
+        return
+    for type_, value in published.to_json().items():
+        if type_ in _ELEMENT_TYPES:
+            yield f"list of {_ELEMENT_TYPES[type_]}", value
+        else:
+            yield type_, [value]
+
+
+class Advertised:
+    """The devices that are known.
+
+    Args:
+        slices: with the devices.
+        complete: whether these are all devices of the cluster, and not only those of one driver.
+
+    Attributes:
+        complete: as given.
+        total: number of devices.
+        drivers: names of their drivers.
+
+    Raises:
+        ValueError: an attribute has a value that no API server accepts.
+    """
+
+    def __init__(self, slices: Iterable[LazySlice], *, complete: bool) -> None:
+        self.complete = complete
+        self._slices = [slice_ for slice_ in slices if len(slice_)]
+        self.total: int = sum(map(len, self._slices))
+        of_driver: dict[str, _OfDriver] = {}
+        for slice_ in self._slices:
+            of_driver.setdefault(slice_.spec.driver, _OfDriver()).slices.append(slice_)
+            for device in slice_.devices if slice_.usual is None else ():
+                if not has_plain_attributes(device):
+                    _known(slice_, device).view  # noqa: B018 - it cannot be made of what no API server accepts
+        self.drivers: set[str] = set(of_driver)
+        self._traits: dict[Kind, dict[str, dict[str, Trait]]] = {"attributes": {}, "capacity": {}}
+        for driver, devices in of_driver.items():
+            for kind, domains in self._traits.items():
+                for name in devices.names(kind):
+                    domain, slash, identifier = name.partition("/")
+                    if not slash:
+                        domain, identifier = driver, name
+                    domains.setdefault(domain, {}).setdefault(identifier, Trait(kind)).add(devices, name)
+
+    @cached_property
+    def distinct(self) -> list[tuple[KnownDevice, int]]:
+        """Devices that differ in what a selector can see, with their numbers."""
+        found: dict[Hashable, tuple[KnownDevice, int]] = {}
+        for slice_, device in ((each, device) for each in self._slices for device in each.devices):
+            key = (
+                slice_.spec.driver,
+                tuple([(name, *vars(each).values()) for name, each in device.attributes.items()]),
+                tuple([(name, str(each.value)) for name, each in device.capacity.items()]),
+                bool(device.allow_multiple_allocations),
+            )
+            known = found.get(key)
+            found[key] = (known[0], known[1] + 1) if known is not None else (_known(slice_, device), 1)
+        return list(found.values())
+
+    def domains(self, kind: Kind) -> frozenset[str]:
+        """Return the domains in which devices have attributes or capacities."""
+        return frozenset(self._traits[kind])
+
+    def names(self, kind: Kind, domain: str) -> dict[str, Trait]:
+        """Return what devices have in a domain, by name."""
+        return self._traits[kind].get(domain, {})
+
+    def speaks_for(self, domain: str) -> bool:
+        """Whether what is not known here in a domain, or of a driver, does not exist."""
+        return self.complete or domain in self.drivers

@@ -1,4 +1,4 @@
-"""Which attributes and capacities of a device an expression reads, and where."""
+"""An expression to look at, the mistakes found in it, and what it reads of a device."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from dra_kit.cel.syntax import tree
-from dra_kit.cel.syntax.tree import Call, Comprehension, Ident, Node, Select
+from dra_kit.errors import CelCompileError
+from dra_kit.kubernetes.cel import tree
+from dra_kit.kubernetes.cel.device import Device
+from dra_kit.kubernetes.cel.environment import DeviceEnvironment
+from dra_kit.kubernetes.cel.failures import CompileFailure
+from dra_kit.kubernetes.cel.parser import parse
+from dra_kit.kubernetes.cel.program import DerivedExpression, Selector, compile_derived, compile_selector
+from dra_kit.kubernetes.cel.tree import CallNode, ComprehensionNode, IdentNode, LiteralNode, SelectNode, SyntaxNode
 
 Kind: TypeAlias = Literal["attributes", "capacity"]
 _KINDS: Final[Mapping[str, Kind]] = {"attributes": "attributes", "capacity": "capacity"}
 _INDEXING: Final = frozenset({"_[_]", "_[?_]", "_?._"})
-Bindings: TypeAlias = Mapping[str, Node]
+Bindings: TypeAlias = Mapping[str, SyntaxNode]
 
 
 class Read(Struct, frozen=True):
@@ -32,18 +38,18 @@ class Read(Struct, frozen=True):
     kind: Kind
     domain: str | None
     name: str | None
-    node: Node
-    domain_node: Node | None
+    node: SyntaxNode
+    domain_node: SyntaxNode | None
     last: bool
     tested: bool
 
     def name_span(self, text: str) -> tuple[int, int]:
         """Where the name is written in the expression, else the whole."""
         node = self.node
-        if isinstance(node, Select):
+        if isinstance(node, SelectNode):
             start = text.find(node.field, node.place, node.end)
             return (start, start + len(node.field)) if start >= 0 else (node.start, node.end)
-        if isinstance(node, Call) and node.arguments:
+        if isinstance(node, CallNode) and node.arguments:
             key = node.arguments[0 if node.function == "@in" else -1]
             return key.start, key.end
         return node.start, node.end
@@ -54,16 +60,16 @@ class Read(Struct, frozen=True):
         return node.start, node.end
 
 
-def reads(root: Node) -> Iterator[Read]:
+def reads(root: SyntaxNode) -> Iterator[Read]:
     """Every read of an expression, as it is written; of ``a.b.c`` the longest one that is known."""
-    waiting: list[tuple[Node, Bindings]] = [(root, {})]
+    waiting: list[tuple[SyntaxNode, Bindings]] = [(root, {})]
     while waiting:
         node, bindings = waiting.pop()
         found = read_of(node, bindings)
         if found is not None:
             yield found
             continue
-        if isinstance(node, Comprehension) and node.is_bind:
+        if isinstance(node, ComprehensionNode) and node.is_bind:
             waiting.append((node.result, {**bindings, node.accumulator: node.initial}))
             if read_of(node.initial, bindings) is None:
                 waiting.append((node.initial, bindings))
@@ -71,10 +77,10 @@ def reads(root: Node) -> Iterator[Read]:
         waiting += [(child, bindings) for child in reversed(list(node.children()))]
 
 
-def read_of(node: Node, bindings: Bindings | None = None) -> Read | None:
+def read_of(node: SyntaxNode, bindings: Bindings | None = None) -> Read | None:
     """Return what a node reads; None if it is something else."""
     bindings = bindings or {}
-    if isinstance(node, Call) and node.function == "@in":
+    if isinstance(node, CallNode) and node.function == "@in":
         return _membership(node, bindings)
     step = _step(node)
     if step is None:
@@ -91,10 +97,10 @@ def read_of(node: Node, bindings: Bindings | None = None) -> Read | None:
     return Read(kind, name, None, node, domain_node, last=True, tested=tested)
 
 
-def _membership(node: Call, bindings: Bindings) -> Read | None:
+def _membership(node: CallNode, bindings: Bindings) -> Read | None:
     """``"name" in device.attributes["domain"]``."""
     key, container = node.arguments
-    name = key.value if isinstance(key, tree.Literal) and isinstance(key.value, str) else None
+    name = key.value if isinstance(key, tree.LiteralNode) and isinstance(key.value, str) else None
     domain = _domain(container, bindings)
     if domain is None:
         kind = _map(container, bindings)
@@ -102,18 +108,18 @@ def _membership(node: Call, bindings: Bindings) -> Read | None:
     return Read(domain[0], domain[1], name, node, domain[2], last=False, tested=True)
 
 
-def _step(node: Node) -> tuple[Node, str | None, bool] | None:
+def _step(node: SyntaxNode) -> tuple[SyntaxNode, str | None, bool] | None:
     """Return the operand of a lookup, its key if that is known, and whether an absent key is no failure."""
-    if isinstance(node, Select):
+    if isinstance(node, SelectNode):
         return node.operand, node.field, node.test_only
-    if isinstance(node, Call) and node.function in _INDEXING and len(node.arguments) == 2:
+    if isinstance(node, CallNode) and node.function in _INDEXING and len(node.arguments) == 2:
         operand, key = node.arguments
-        known = key.value if isinstance(key, tree.Literal) and isinstance(key.value, str) else None
+        known = key.value if isinstance(key, tree.LiteralNode) and isinstance(key.value, str) else None
         return operand, known, node.function != "_[_]"
     return None
 
 
-def _domain(node: Node, bindings: Bindings) -> tuple[Kind, str | None, Node] | None:
+def _domain(node: SyntaxNode, bindings: Bindings) -> tuple[Kind, str | None, SyntaxNode] | None:
     """``device.attributes["domain"]``."""
     node = _resolved(node, bindings)
     step = _step(node)
@@ -122,20 +128,187 @@ def _domain(node: Node, bindings: Bindings) -> tuple[Kind, str | None, Node] | N
     kind = _map(step[0], bindings)
     if kind is None:
         return None
-    written = node.arguments[-1] if isinstance(node, Call) else node
+    written = node.arguments[-1] if isinstance(node, CallNode) else node
     return kind, step[1], written
 
 
-def _map(node: Node, bindings: Bindings) -> Kind | None:
+def _map(node: SyntaxNode, bindings: Bindings) -> Kind | None:
     """``device.attributes``."""
     node = _resolved(node, bindings)
-    if isinstance(node, Select) and isinstance(node.operand, Ident) and node.operand.name in {"device", ".device"}:
+    if (
+        isinstance(node, SelectNode)
+        and isinstance(node.operand, IdentNode)
+        and node.operand.name in {"device", ".device"}
+    ):
         return _KINDS.get(node.field)
     return None
 
 
-def _resolved(node: Node, bindings: Bindings) -> Node:
+def _resolved(node: SyntaxNode, bindings: Bindings) -> SyntaxNode:
     seen = 0
-    while isinstance(node, Ident) and node.name in bindings and seen <= len(bindings):
+    while isinstance(node, IdentNode) and node.name in bindings and seen <= len(bindings):
         node, seen = bindings[node.name], seen + 1
     return node
+
+
+ORDERED: Final = {"_<_": "<", "_<=_": "<=", "_>_": ">", "_>=_": ">="}
+EQUAL: Final = {"_==_": "==", "_!=_": "!="}
+COMPARISONS: Final = {**ORDERED, **EQUAL}
+SWAPPED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
+"""The equivalent operator with its sides exchanged."""
+
+
+class Replacement(Struct, frozen=True):
+    """Characters of an expression that are to become others.
+
+    Attributes:
+        start: index of the first one.
+        end: index behind the last one; of an insertion the same as ``start``.
+        text: what is to stand there.
+    """
+
+    start: int
+    end: int
+    text: str
+
+
+class Mistake(Struct, frozen=True):
+    """A mistake in an expression.
+
+    Attributes:
+        rule: id of the rule.
+        start: index in the expression of the first character that is wrong.
+        end: behind the last one.
+        message: what is wrong.
+        help: what to write instead.
+        fix: what mends it for certain; empty where that is not known.
+    """
+
+    rule: str
+    start: int
+    end: int
+    message: str
+    help: str
+    fix: tuple[Replacement, ...] = ()
+
+
+def quoted(value: str, text: str) -> str:
+    """Return a name in the quotes that an expression uses; names of the API have no quotes in them."""
+    return f"'{value}'" if "'" in text and '"' not in text else f'"{value}"'
+
+
+def comparison(node: SyntaxNode) -> tuple[SyntaxNode, str, SyntaxNode] | None:
+    """Return the two sides of a comparison with its operator between them; None for any other node."""
+    if isinstance(node, CallNode) and node.function in COMPARISONS and len(node.arguments) == 2:
+        left, right = node.arguments
+        return left, COMPARISONS[node.function], right
+    return None
+
+
+def value_read(node: SyntaxNode) -> Read | None:
+    """Return the attribute or capacity whose value a node is; None if it is no such value."""
+    found = read_of(node)
+    return found if found is not None and not found.last and not found.tested else None
+
+
+def constant_text(node: SyntaxNode) -> str | None:
+    """Return a text or number that is written in the expression, as text; None for any other node."""
+    if not isinstance(node, LiteralNode) or isinstance(node.value, bool):
+        return None
+    if isinstance(node.value, str):
+        return node.value
+    return f"{node.value:g}" if isinstance(node.value, float) else str(node.value) if is_number(node) else None
+
+
+def is_number(node: SyntaxNode) -> bool:
+    """Whether it is a number that is written in the expression."""
+    return isinstance(node, LiteralNode) and isinstance(node.value, int | float) and not isinstance(node.value, bool)
+
+
+def operator_span(node: SyntaxNode, expression: Expression) -> tuple[int, int]:
+    """Where the operator or the name of the function of a call is written."""
+    assert isinstance(node, CallNode)  # noqa: S101 - comparison() gives no other
+    name = COMPARISONS.get(node.function, node.function)
+    start = expression.text.find(name, node.place if node.target is None else node.target.end, node.end)
+    return (start, start + len(name)) if start >= 0 else (node.start, node.end)
+
+
+Role: TypeAlias = Literal["selector", "derived"]
+
+
+class Expression(Struct, frozen=True):
+    """An expression of a manifest.
+
+    Attributes:
+        path: its field.
+        text: what is written.
+        role: what it is for.
+        root: its syntax tree; None if it has none. Checked only if ``program`` is there.
+        program: it, compiled; None if it does not compile.
+        error: why it does not; None if it does.
+        declarations: what it was compiled with.
+    """
+
+    path: str
+    text: str
+    role: Role
+    root: SyntaxNode | None
+    program: Selector | DerivedExpression | None
+    error: CelCompileError | None
+    declarations: DeviceEnvironment
+
+
+def compiled(text: str, declarations: DeviceEnvironment, *, path: str = "", role: Role = "selector") -> Expression:
+    """Compile an expression as an API server with these declarations does."""
+    root: SyntaxNode | None = None
+    try:
+        root = parse(text)
+    except (CompileFailure, RecursionError):
+        pass  # the compiler reports the same, with the place
+    compiler = compile_derived if role == "derived" else compile_selector
+    try:
+        program = compiler(text, environment=declarations)
+    except CelCompileError as error:
+        return Expression(path, text, role, root, None, error, declarations)
+    return Expression(path, text, role, program.root, program, None, declarations)
+
+
+def blamed(expression: Expression, device: Device) -> Read | None:
+    """Return the first read of something that a device does not have; None if there is none that could fail.
+
+    Args:
+        expression: a selector.
+        device: for which it fails.
+    """
+    for read in plain_reads(expression):
+        held = device.attributes if read.kind == "attributes" else device.capacity
+        if read.name not in held.get(read.domain or "", {}):
+            return read
+    return None
+
+
+def plain_reads(expression: Expression) -> Iterator[Read]:
+    """Yield the reads that fail for a device without the attribute or capacity."""
+    for read in reads(expression.root) if expression.root else ():
+        if read.name is not None and not read.tested and not read.last:
+            yield read
+
+
+def ask_first(expression: Expression, read: Read) -> str:
+    """Return what to write so that a selector does not fail for a device of the driver that lacks something."""
+    return f"ask first: has({read.node.text(expression.text)}) && …"
+
+
+def begin_with_driver(expression: Expression, read: Read) -> str:
+    """Return what to write so that a selector does not fail for devices of other drivers."""
+    return f'begin with device.driver == "{read.domain}" &&{" ( … )" if "||" in expression.text else ""}'
+
+
+def guarded(expression: Expression, driver: str) -> tuple[Replacement, ...]:
+    """Return the edits that make a selector false for other drivers' devices and do not change it for one driver's."""
+    text = expression.text
+    guard = f"device.driver == {quoted(driver, text)} && "
+    begin, end = len(text) - len(text.lstrip()), len(text.rstrip())
+    if "||" in text or "?" in text:
+        return Replacement(begin, begin, f"{guard}("), Replacement(end, end, ")")
+    return (Replacement(begin, begin, guard),)

@@ -1,18 +1,176 @@
-"""Words and signs of other languages, and names that do not exist."""
+"""Mistakes that the text of an expression shows, without any device."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Final
 
-from dra_kit.cel.declarations import functions
-from dra_kit.cel.device import FIELDS
-from dra_kit.cel.syntax.tree import Call, Comprehension, Ident, Select, walk
-from dra_kit.resource.mistakes.expression import Expression
-from dra_kit.resource.mistakes.mistake import Mistake, Replacement, operator_span
-from dra_kit.resource.mistakes.reads import read_of
-from dra_kit.values.nearest import did_you_mean, one_slip
+from dra_kit.diagnosis.selector_mistakes.expression import (
+    EQUAL,
+    ORDERED,
+    SWAPPED,
+    Expression,
+    Mistake,
+    Replacement,
+    comparison,
+    constant_text,
+    is_number,
+    operator_span,
+    quoted,
+    read_of,
+    reads,
+    value_read,
+)
+from dra_kit.kubernetes.cel.device import DEVICE_FIELDS
+from dra_kit.kubernetes.cel.libraries import functions
+from dra_kit.kubernetes.cel.tree import (
+    CallNode,
+    ComprehensionNode,
+    IdentNode,
+    LiteralNode,
+    SelectNode,
+    SyntaxNode,
+    walk,
+)
+from dra_kit.kubernetes.values.quantity import InvalidQuantity, Quantity
+from dra_kit.kubernetes.values.semver import Version
+from dra_kit.text import did_you_mean, unambiguous_correction
+
+_METHODS: Final = {">": "isGreaterThan", "<": "isLessThan"}
+_TAKE_QUANTITY: Final = frozenset({"isGreaterThan", "isLessThan", "compareTo"})
+_TYPES: Final = {int: "int", float: "double", str: "string"}
+_DECIMAL: Final = frozenset("kMGTPE")
+"""Suffixes of a thousand and its powers, beside each of which there is one of 1024."""
+
+
+def is_quantity(node: SyntaxNode) -> bool:
+    """Whether a node is certainly a quantity: a capacity, or made by ``quantity()``."""
+    read = value_read(node)
+    if read is not None:
+        return read.kind == "capacity"
+    return isinstance(node, CallNode) and node.function == "quantity" and node.target is None
+
+
+def quantity_comparison(expression: Expression) -> Iterator[Mistake]:
+    """``capacity >= 80``, ``capacity == "80Gi"``, ``capacity > quantity("80Gi")``."""
+    for node in walk(expression.root) if expression.root else ():
+        sides = comparison(node)
+        if sides is None:
+            continue
+        left, operator, right = sides
+        if not is_quantity(left):
+            left, operator, right = right, SWAPPED[operator], left
+        if not is_quantity(left) or (operator in EQUAL.values() and is_quantity(right)):
+            continue
+        other = "another quantity" if is_quantity(right) else _described(right)
+        begin, end = operator_span(node, expression)
+        text = expression.text
+        wish = _comparison(left.text(text), operator, _as_quantity(right, text))
+        message = f"a quantity cannot be compared with {other} by {text[begin:end]}"
+        # the unit of a number without one is not known
+        sure = is_quantity(right) or _has_unit(right)
+        fix = (Replacement(node.start, node.end, wish),) if sure and _is_whole(node, expression) else ()
+        yield Mistake("quantity-comparison", begin, end, message, f"write {wish}", fix)
+
+
+def quantity_argument(expression: Expression) -> Iterator[Mistake]:
+    """``capacity.isGreaterThan("80Gi")`` and ``quantity(80)``."""
+    text = expression.text
+    for node in walk(expression.root) if expression.root else ():
+        if not isinstance(node, CallNode) or len(node.arguments) != 1:
+            continue
+        argument = node.arguments[0]
+        if node.function == "quantity" and node.target is None and is_number(argument):
+            wish = f"write {_as_quantity(argument, text)}"
+            yield Mistake("quantity-argument", argument.start, argument.end, "quantity() takes a text", wish)
+        elif (
+            node.function in _TAKE_QUANTITY
+            and node.target is not None
+            and is_quantity(node.target)
+            and isinstance(argument, LiteralNode)
+        ):
+            message = f"{node.function} of a quantity takes a quantity, not {_described(argument)}"
+            given = _as_quantity(argument, text)
+            wish = f"write {node.target.text(text)}.{node.function}({given})"
+            fix = (Replacement(argument.start, argument.end, given),) if _has_unit(argument) else ()
+            yield Mistake("quantity-argument", argument.start, argument.end, message, wish, fix)
+
+
+def sign_method(expression: Expression) -> Iterator[Mistake]:
+    """``capacity.sign()``."""
+    for node in walk(expression.root) if expression.root else ():
+        if isinstance(node, CallNode) and node.function == "sign" and node.target is not None and not node.arguments:
+            begin, end = operator_span(node, expression)
+            whole = f"sign({node.target.text(expression.text)})"
+            fix = (Replacement(node.start, node.end, whole),) if _is_whole(node, expression) else ()
+            yield Mistake("sign-method", begin, end, "sign is a function, not a method", f"write {whole}", fix)
+
+
+def invalid_quantity(expression: Expression) -> Iterator[Mistake]:
+    """``quantity("80 GB")``."""
+    for node in walk(expression.root) if expression.root else ():
+        if not (isinstance(node, CallNode) and node.function == "quantity" and len(node.arguments) == 1):
+            continue
+        argument = node.arguments[0]
+        if isinstance(argument, LiteralNode) and isinstance(argument.value, str):
+            try:
+                Quantity(argument.value)
+            except InvalidQuantity:
+                message = f"{json.dumps(argument.value)} is no quantity"
+                wish = f"write a number and a suffix, such as {_nearest(argument.value)}"
+                yield Mistake("invalid-constant", argument.start, argument.end, message, wish)
+
+
+def _has_unit(node: SyntaxNode) -> bool:
+    """Whether it is a text that is a quantity with a unit, such as "80Gi"."""
+    if not isinstance(node, LiteralNode) or not isinstance(node.value, str) or not node.value[-1:].isalpha():
+        return False
+    try:
+        Quantity(node.value)
+    except InvalidQuantity:
+        return False
+    return True
+
+
+def _is_whole(node: SyntaxNode, expression: Expression) -> bool:
+    """Whether the text of a node is that of the node alone: parentheses do not belong to it."""
+    text = node.text(expression.text)
+    return text.count("(") == text.count(")")
+
+
+def _nearest(text: str) -> str:
+    """Return the quantities that a text may stand for: ``80 GB`` is ``80G`` or ``80Gi``, ``80 GiB`` is ``80Gi``."""
+    tried = text.replace(" ", "").removesuffix("B").removesuffix("b")
+    for candidate in (tried, tried.capitalize(), tried.upper()):
+        try:
+            Quantity(candidate)
+        except InvalidQuantity:
+            continue
+        if candidate[-1:] in _DECIMAL:
+            return f"{json.dumps(candidate)} or {json.dumps(f'{candidate[:-1]}{candidate[-1].upper()}i')}"
+        if candidate:
+            return json.dumps(candidate)
+    return '"80Gi"'
+
+
+def _described(node: SyntaxNode) -> str:
+    if isinstance(node, LiteralNode):
+        kind = _TYPES.get(type(node.value))
+        return f"{'an' if kind == 'int' else 'a'} {kind}" if kind else "that"
+    return "that"
+
+
+def _as_quantity(node: SyntaxNode, text: str) -> str:
+    constant = constant_text(node)
+    return node.text(text) if constant is None else f"quantity({json.dumps(constant)})"
+
+
+def _comparison(left: str, operator: str, right: str) -> str:
+    method = _METHODS.get(operator)
+    return f"{left}.{method}({right})" if method else f"{left}.compareTo({right}) {operator} 0"
+
 
 _STRINGS: Final = re.compile(r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'', re.DOTALL)
 _WORDS: Final = {"and": "&&", "or": "||", "not": "!", "is": "==", "like": "matches()", "equals": "=="}
@@ -58,7 +216,7 @@ def _unparsed(expression: Expression, pattern: re.Pattern[str]) -> Iterator[re.M
 def python_constant(expression: Expression) -> Iterator[Mistake]:
     """``x == True``."""
     for node in walk(expression.root) if expression.root and expression.error else ():
-        if isinstance(node, Ident) and node.name in _CONSTANTS:
+        if isinstance(node, IdentNode) and node.name in _CONSTANTS:
             message = f"{node.name} is not known to CEL"
             word = _CONSTANTS[node.name]
             fix = (Replacement(node.start, node.end, word),)
@@ -68,9 +226,9 @@ def python_constant(expression: Expression) -> Iterator[Mistake]:
 def missing_device(expression: Expression) -> Iterator[Mistake]:
     """``attributes["d"].model`` and ``driver == "d"``."""
     nodes = list(walk(expression.root)) if expression.root and expression.error else []
-    bound = {node.accumulator for node in nodes if isinstance(node, Comprehension)}
+    bound = {node.accumulator for node in nodes if isinstance(node, ComprehensionNode)}
     for node in nodes:
-        if isinstance(node, Ident) and node.name in FIELDS and node.name not in bound:
+        if isinstance(node, IdentNode) and node.name in DEVICE_FIELDS and node.name not in bound:
             message = f"{node.name} is a field of device"
             fix = (Replacement(node.start, node.end, f"device.{node.name}"),)
             yield Mistake("missing-device", node.start, node.end, message, f"write device.{node.name}", fix)
@@ -79,13 +237,15 @@ def missing_device(expression: Expression) -> Iterator[Mistake]:
 def unknown_device_field(expression: Expression) -> Iterator[Mistake]:
     """``device.model``."""
     for node in walk(expression.root) if expression.root and expression.error else ():
-        is_device = isinstance(node, Select) and isinstance(node.operand, Ident) and node.operand.name == "device"
-        if isinstance(node, Select) and is_device and node.field not in FIELDS:
+        is_device = (
+            isinstance(node, SelectNode) and isinstance(node.operand, IdentNode) and node.operand.name == "device"
+        )
+        if isinstance(node, SelectNode) and is_device and node.field not in DEVICE_FIELDS:
             start = expression.text.find(node.field, node.place, node.end)
-            wish = did_you_mean(node.field, FIELDS).removeprefix("; ")
+            wish = did_you_mean(node.field, DEVICE_FIELDS).removeprefix("; ")
             wish = wish or f'an attribute is device.attributes["<driver>"].{node.field}'
-            message = f"device has no field {node.field}; it has {', '.join(FIELDS)}"
-            suggestion = one_slip(node.field, FIELDS)
+            message = f"device has no field {node.field}; it has {', '.join(DEVICE_FIELDS)}"
+            suggestion = unambiguous_correction(node.field, DEVICE_FIELDS)
             fix = (Replacement(start, start + len(node.field), suggestion),) if suggestion and start >= 0 else ()
             yield Mistake("unknown-device-field", max(start, node.start), node.end, message, wish, fix)
 
@@ -93,7 +253,7 @@ def unknown_device_field(expression: Expression) -> Iterator[Mistake]:
 def unknown_function(expression: Expression) -> Iterator[Mistake]:
     """``model.startswith("x")``, ``len(model)``."""
     for node in walk(expression.root) if expression.root and expression.error else ():
-        if not isinstance(node, Call) or not re.fullmatch(r"[A-Za-z]\w*", node.function):
+        if not isinstance(node, CallNode) or not re.fullmatch(r"[A-Za-z]\w*", node.function):
             continue
         if expression.declarations.overloads(node.function) or node.function in functions():
             continue
@@ -106,7 +266,7 @@ def unknown_function(expression: Expression) -> Iterator[Mistake]:
         begin, end = operator_span(node, expression)
         if node.target is None:
             begin, end = node.start, node.start + len(node.function)
-        suggestion = one_slip(node.function, names)
+        suggestion = unambiguous_correction(node.function, names)
         sure = suggestion and expression.text[begin:end] == node.function
         fix = (Replacement(begin, end, suggestion),) if sure else ()
         yield Mistake("unknown-function", begin, end, f"CEL has no function {node.function}", wish, fix)
@@ -116,12 +276,163 @@ def hyphenated_name(expression: Expression) -> Iterator[Mistake]:
     """``device.attributes["d"].gpu-model``."""
     text = expression.text
     for node in walk(expression.root) if expression.root and expression.error else ():
-        if not (isinstance(node, Call) and node.function == "_-_" and len(node.arguments) == 2):
+        if not (isinstance(node, CallNode) and node.function == "_-_" and len(node.arguments) == 2):
             continue
         left, right = node.arguments
         tight = text[left.end : right.start] == "-"
-        if tight and isinstance(left, Select) and isinstance(right, Ident) and read_of(left) is not None:
+        if tight and isinstance(left, SelectNode) and isinstance(right, IdentNode) and read_of(left) is not None:
             name = f"{left.field}-{right.name}"
             message = f"{name} is read as {left.field} minus {right.name}: names of attributes have no hyphens"
             begin = left.end - len(left.field)
             yield Mistake("hyphenated-name", begin, right.end, message, f"write {name.replace('-', '_')}")
+
+
+_TAKE_VERSION: Final = frozenset({"isGreaterThan", "isLessThan", "compareTo"})
+_NUMBERS: Final = re.compile(r"v?(\d+)(?:\.(\d+))?(?:\.(\d+))?")
+
+
+def version_comparison(expression: Expression) -> Iterator[Mistake]:
+    """``attribute > semver("1.2.3")`` and ``attribute.isGreaterThan("1.2.3")``."""
+    text = expression.text
+    for node in walk(expression.root) if expression.root else ():
+        sides = comparison(node)
+        if sides is not None:
+            left, operator, right = sides
+            if _makes_version(left):
+                left, operator, right = right, SWAPPED[operator], left
+            if _makes_version(right) and operator not in EQUAL.values():
+                begin, end = operator_span(node, expression)
+                whole = compared(left.text(text), operator, right.text(text))
+                fix = (Replacement(node.start, node.end, whole),) if value_read(left) is not None else ()
+                message = f"versions have no {text[begin:end]}"
+                yield Mistake("version-comparison", begin, end, message, f"write {whole}", fix)
+        elif isinstance(node, CallNode) and node.function in _TAKE_VERSION and len(node.arguments) == 1:
+            read = value_read(node.target) if node.target is not None else None
+            constant = constant_text(node.arguments[0])
+            if read is not None and read.kind == "attributes" and constant is not None:
+                argument = node.arguments[0]
+                message = f"{node.function} takes a version, not {json.dumps(constant)} as text or number"
+                wish = f"write {read.node.text(text)}.{node.function}({as_version(constant)})"
+                given = as_version(constant)
+                sure = isinstance(argument, LiteralNode) and isinstance(argument.value, str) and is_version(constant)
+                fix = (Replacement(argument.start, argument.end, given),) if sure else ()
+                yield Mistake("version-comparison", argument.start, argument.end, message, wish, fix)
+
+
+def version_as_text(expression: Expression) -> Iterator[Mistake]:
+    """``attribute >= "1.2.3"``: fails for a version, and compares the characters of a text."""
+    text = expression.text
+    for node in walk(expression.root) if expression.root else ():
+        sides = comparison(node)
+        if sides is None or not isinstance(node, CallNode) or node.function not in ORDERED:
+            continue
+        left, operator, right = sides
+        if value_read(left) is None:
+            left, operator, right = right, SWAPPED[operator], left
+        read, constant = value_read(left), right.value if isinstance(right, LiteralNode) else None
+        if read is not None and read.kind == "attributes" and isinstance(constant, str) and is_version(constant):
+            begin, end = operator_span(node, expression)
+            message = f'{text[begin:end]} compares texts character by character ("10" < "9"), and fails for versions'
+            wish = f"if it is a version, write {compared(left.text(text), operator, as_version(constant))}"
+            yield Mistake("version-as-text", begin, end, message, wish)
+
+
+def invalid_version(expression: Expression) -> Iterator[Mistake]:
+    """``semver("1.2")``."""
+    for node in walk(expression.root) if expression.root else ():
+        if not (isinstance(node, CallNode) and node.function == "semver" and len(node.arguments) == 1):
+            continue
+        argument = node.arguments[0]
+        if isinstance(argument, LiteralNode) and isinstance(argument.value, str) and not is_version(argument.value):
+            message = f"{json.dumps(argument.value)} is no semantic version"
+            wish = f"write all three numbers: {as_version(argument.value)}"
+            yield Mistake("invalid-constant", argument.start, argument.end, message, wish)
+
+
+def as_version(constant: str) -> str:
+    """How a version is written in an expression: ``1.2`` is ``semver("1.2.0")``."""
+    if not is_version(constant):
+        match = _NUMBERS.fullmatch(constant)
+        parts = [str(int(part or 0)) for part in match.groups()] if match else ["1", "2", "3"]
+        constant = ".".join(parts)
+    return f"semver({json.dumps(constant)})"
+
+
+def compared(left: str, operator: str, right: str) -> str:
+    """Return the comparison of two versions as it must be written."""
+    method = _METHODS.get(operator)
+    return f"{left}.{method}({right})" if method else f"{left}.compareTo({right}) {operator} 0"
+
+
+def _makes_version(node: SyntaxNode) -> bool:
+    return isinstance(node, CallNode) and node.function == "semver" and node.target is None
+
+
+def is_version(text: str) -> bool:
+    """Whether a text is a semantic version."""
+    try:
+        Version(text)
+    except ValueError:
+        return False
+    return True
+
+
+SOME_DRIVER: Final = "<driver>"
+"""Stands in a remedy for a driver that is not known from the expression alone."""
+_OF_OPTIONALS: Final = frozenset({"orValue", "or", "hasValue", "value"})
+
+
+def attribute_without_domain(expression: Expression) -> Iterator[Mistake]:
+    """``device.attributes["model"] == "x"``, ``device.attributes.model == "x"``, and methods of what is none."""
+    for node in walk(expression.root) if expression.root else ():
+        sides = comparison(node)
+        used = [sides[0], sides[2]] if sides else []
+        if isinstance(node, CallNode) and node.target is not None and node.function not in _OF_OPTIONALS:
+            used.append(node.target)  # of a method
+        for side in used:
+            read = read_of(side)
+            if read is None or not read.last or read.tested or not read.domain or "/" in read.domain:
+                continue
+            message = f"{read.domain} stands where the domain of the name goes, which is mostly the driver's name"
+            wish = f'write device.{read.kind}["{SOME_DRIVER}"].{read.domain}'
+            whole = f"device.{read.kind}[{quoted(SOME_DRIVER, expression.text)}].{read.domain}"
+            plain = read.domain.isidentifier() and read.domain.isascii()
+            fix = (Replacement(read.node.start, read.node.end, whole),) if plain else ()
+            yield Mistake("attribute-without-domain", *read.domain_span(), message, wish, fix)
+
+
+def domain_with_name(expression: Expression) -> Iterator[Mistake]:
+    """``device.attributes["gpu.example.com/model"]``."""
+    seen = set()
+    for read in reads(expression.root) if expression.root else ():
+        if read.domain and "/" in read.domain and read.domain_span() not in seen:
+            seen.add(read.domain_span())
+            domain, _, name = read.domain.partition("/")
+            message = f"no domain has a slash in it, so that {read.domain} is never found"
+            wish = f'write device.{read.kind}["{domain}"].{name}'
+            if read.tested and read.last:
+                wish = f'write "{name}" in device.{read.kind}["{domain}"]'
+            plain = read.last and not read.tested and name.isidentifier() and name.isascii()
+            whole = f"device.{read.kind}[{quoted(domain, expression.text)}].{name}"
+            fix = (Replacement(read.node.start, read.node.end, whole),) if plain else ()
+            yield Mistake("domain-with-name", *read.domain_span(), message, wish, fix)
+
+
+def list_attribute(expression: Expression) -> Iterator[Mistake]:
+    """``attribute.includes(x)`` and ``attribute.exists(x, …)`` where attributes are no lists."""
+    if expression.declarations.list_type_attributes or expression.error is None or expression.root is None:
+        return
+    text = expression.text
+    for node in walk(expression.root):
+        if isinstance(node, CallNode) and node.function == "includes" and node.target is not None:
+            begin, end = operator_span(node, expression)
+            argument = node.arguments[0].text(text) if node.arguments else "…"
+            message = "the API server takes includes only where its feature gate DRAListTypeAttributes is on"
+            wish = f"for a text, write {node.target.text(text)}.contains({argument})"
+            yield Mistake("list-attribute", begin, end, message, wish)
+        elif isinstance(node, ComprehensionNode) and not node.is_bind:
+            read = read_of(node.iteration_range)
+            if read is not None and read.kind == "attributes" and not read.last:
+                message = "attributes are lists only where the feature gate DRAListTypeAttributes is on"
+                wish = f"ask for the value itself: {node.iteration_range.text(text)} == …"
+                yield Mistake("list-attribute", node.place, node.place + 1, message, wish)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from dra_kit.explain.devices.conditions import conditions
-from dra_kit.resource.v1 import (
+from dra_kit.kubernetes.resource.v1 import (
     CELDeviceSelector,
     DeviceClass,
     DeviceConstraint,

@@ -21,7 +21,7 @@ from dra_kit.explain.changes.trials import Trials
 from dra_kit.explain.devices.conditions import compared
 from dra_kit.explain.reasons import RELEASED, Check, Reason
 from dra_kit.explain.verdicts import JudgedChoice, Miss, Request
-from dra_kit.resource.v1 import DeviceClass, ResourceClaim
+from dra_kit.kubernetes.resource.v1 import DeviceClass, ResourceClaim
 
 _SHOWN: Final = 3
 

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
-from dra_kit.allocator import Allocator
-from dra_kit.allocator.selectors.expressions import CelEvaluator
 from dra_kit.errors import AllocationError
 from dra_kit.explain.budget import Budget
 from dra_kit.explain.cluster.cluster import Cluster
 from dra_kit.explain.verdicts import Request
-from dra_kit.resource.v1 import DeviceClass, ResourceClaim
+from dra_kit.kubernetes.allocator.allocation import Allocator
+from dra_kit.kubernetes.allocator.selectors import CelEvaluator
+from dra_kit.kubernetes.resource.v1 import DeviceClass, ResourceClaim
 
 _NODES: Final = 20
 """Nodes on which a change is tried: those with most devices come first."""

@@ -6,14 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from dra_kit.allocator.cluster.attributes import Scalar, elements, published
-from dra_kit.allocator.cluster.devices import DeviceID
 from dra_kit.explain.changes.changed import with_constraints
 from dra_kit.explain.changes.trials import Trials
 from dra_kit.explain.claims.disjoint import disjoint_requests
 from dra_kit.explain.text.summary import counted
 from dra_kit.explain.verdicts import DeviceVerdict, JudgedChoice, Request
-from dra_kit.resource.v1 import DeviceConstraint, ResourceClaim
+from dra_kit.kubernetes.allocator.devices import DeviceID, Scalar, elements, published_attribute
+from dra_kit.kubernetes.resource.v1 import DeviceConstraint, ResourceClaim
 
 _VALUES: Final = 5
 
@@ -118,7 +117,7 @@ def _counted(verdicts: Iterable[DeviceVerdict], name: str) -> str:
 
 
 def _values(verdict: DeviceVerdict, name: str) -> frozenset[Scalar]:
-    attribute = published(verdict.device, name)
+    attribute = published_attribute(verdict.device, name)
     return frozenset() if attribute is None else elements(attribute)
 
 

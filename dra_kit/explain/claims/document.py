@@ -9,8 +9,8 @@ from dra_kit.explain.cluster.cluster import Gap
 from dra_kit.explain.reasons import Reason
 from dra_kit.explain.text.summary import summarize
 from dra_kit.explain.verdicts import ClaimExplanation, DeviceVerdict, JudgedChoice, NodeOutcome
-from dra_kit.resource.config import configs_for_driver
-from dra_kit.resource.v1 import AllocationResult
+from dra_kit.kubernetes.resource.config import configs_for_driver
+from dra_kit.kubernetes.resource.v1 import AllocationResult
 
 
 def claim_document(explanation: ClaimExplanation) -> dict[str, Any]:

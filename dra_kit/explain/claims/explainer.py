@@ -8,9 +8,6 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from dra_kit.allocator import Allocator, Attempt, Node
-from dra_kit.allocator.requests.requests import Choice, choices_of
-from dra_kit.allocator.selectors.expressions import CelEvaluator
 from dra_kit.errors import AllocationError
 from dra_kit.explain.budget import Budget, WorkSpent
 from dra_kit.explain.changes.nearest import nearest_misses
@@ -24,7 +21,11 @@ from dra_kit.explain.devices.judge import judge
 from dra_kit.explain.devices.selectors import wrong_selectors
 from dra_kit.explain.text.summary import groups_of
 from dra_kit.explain.verdicts import ClaimExplanation, JudgedChoice, Miss, NodeOutcome, Outcome, Request
-from dra_kit.resource.v1 import DeviceSubRequest, ExactDeviceRequest, ResourceClaim
+from dra_kit.kubernetes.allocator.allocation import AllocationAttempt, Allocator
+from dra_kit.kubernetes.allocator.requests import RequestAlternative, request_alternatives
+from dra_kit.kubernetes.allocator.selectors import CelEvaluator
+from dra_kit.kubernetes.resource.matching import Node
+from dra_kit.kubernetes.resource.v1 import DeviceSubRequest, ExactDeviceRequest, ResourceClaim
 
 _CLASSES: Final = 5
 _ADVICE: Final = {
@@ -159,7 +160,7 @@ class Explainer:
         for request in claim.spec.devices.requests:
             choices = []
             for position, choice in enumerate(
-                choices_of(claim, request, self.cluster.snapshot.classes, self.cluster.gates)
+                request_alternatives(claim, request, self.cluster.snapshot.classes, self.cluster.gates)
             ):
                 if isinstance(choice, AllocationError):
                     name = request.name
@@ -221,7 +222,7 @@ def _missed(claim: ResourceClaim, requests: Sequence[Request]) -> tuple[str, ...
     return (*missed, "which nodes have devices for all requests", "what would have to change")
 
 
-def _on(attempt: Attempt, node: Node) -> NodeOutcome:
+def _on(attempt: AllocationAttempt, node: Node) -> NodeOutcome:
     try:
         return NodeOutcome(node, attempt.on(node))
     except AllocationError as error:
@@ -277,7 +278,7 @@ def _silent_drivers(judged: JudgedChoice) -> str:
     return f": driver {' and '.join(silent)} has published nothing; is it installed, and does it run?"
 
 
-def _named_drivers(choice: Choice) -> list[str]:
+def _named_drivers(choice: RequestAlternative) -> list[str]:
     """Return the drivers whose name the selectors of a choice compare with, in their order."""
     found = [compared(part) for text in (*choice.class_selectors, *choice.selectors) for part in conditions(text)]
     wanted = [

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from dra_kit.allocator import Node
 from dra_kit.explain.reasons import Check, Reason
 from dra_kit.explain.verdicts import JudgedChoice, Request
-from dra_kit.resource.v1 import ResourceClaim
+from dra_kit.kubernetes.resource.matching import Node
+from dra_kit.kubernetes.resource.v1 import ResourceClaim
 
 
 def hopeless_nodes(claim: ResourceClaim, requests: Sequence[Request], nodes: Sequence[Node]) -> frozenset[str]:

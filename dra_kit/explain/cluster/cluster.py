@@ -10,20 +10,16 @@ from typing import Any, Final, TypeVar
 from msgspec import Struct
 from pydantic import ValidationError
 
-from dra_kit.allocator import Gates, Node, Snapshot
-from dra_kit.allocator.cluster.devices import DeviceID
+from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised
 from dra_kit.errors import ConfigurationError
-from dra_kit.resource.mistakes.advertised import Advertised
-from dra_kit.resource.slices.lazy import LazySlice
-from dra_kit.resource.slices.reading import SliceReader
-from dra_kit.resource.v1 import (
-    APIModel,
-    DeviceClass,
-    DeviceTaintRule,
-    ResourceClaim,
-    ResourceClaimTemplate,
-)
-from dra_kit.values.json import ObjectView
+from dra_kit.kubernetes.allocator.devices import DeviceID
+from dra_kit.kubernetes.allocator.rules import AllocatorRules
+from dra_kit.kubernetes.allocator.state import AllocatorState
+from dra_kit.kubernetes.resource.api_model import APIModel
+from dra_kit.kubernetes.resource.matching import Node
+from dra_kit.kubernetes.resource.slice_reader import LazySlice, SliceReader
+from dra_kit.kubernetes.resource.v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate
+from dra_kit.kubernetes.values.json import ObjectView
 
 _Model = TypeVar("_Model", bound=APIModel)
 _Read = TypeVar("_Read")
@@ -111,7 +107,7 @@ class Cluster:
         self,
         documents: Mapping[str, Sequence[ObjectView]],
         *,
-        gates: Gates,
+        gates: AllocatorRules,
         version: str = "",
         gaps: Iterable[Gap] = (),
     ) -> None:
@@ -131,7 +127,7 @@ class Cluster:
         self.nodes: list[Node] = [Node.of(node) for node in self.documents("Node")] or [
             Node(name) for name in self._named_nodes()
         ]
-        self.snapshot: Snapshot = Snapshot(
+        self.snapshot: AllocatorState = AllocatorState(
             slices=self.slices,
             classes=_models(DeviceClass, documents),
             taint_rules=self.rules,

@@ -13,8 +13,8 @@ from typing import Final, Literal, TypeAlias
 from msgspec import Struct
 
 from dra_kit.explain.cluster.cluster import Cluster
-from dra_kit.resource.v1 import ResourceClaim
-from dra_kit.values.json import ObjectView
+from dra_kit.kubernetes.resource.v1 import ResourceClaim
+from dra_kit.kubernetes.values.json import ObjectView
 
 NODE_PODS: Final = "app.kubernetes.io/component=node"
 """Selects the pods of the node role, by the labels of the chart."""

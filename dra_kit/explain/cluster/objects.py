@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
-from dra_kit.allocator import Gates
 from dra_kit.errors import ConfigurationError
 from dra_kit.explain.cluster.cluster import Cluster, Gap
 from dra_kit.explain.cluster.drivers import role_words
-from dra_kit.values.json import ObjectView
+from dra_kit.kubernetes.allocator.rules import AllocatorRules
+from dra_kit.kubernetes.values.json import ObjectView
 
 KINDS: Final = (
     "ResourceSlice",
@@ -77,7 +77,11 @@ class Objects(Struct, frozen=True):
         """
         release = _VERSION.match(self.version)
         try:
-            gates = Gates.alpha() if self.alpha else Gates.of(release["release"] if release else self.version)
+            gates = (
+                AllocatorRules.alpha()
+                if self.alpha
+                else AllocatorRules.of(release["release"] if release else self.version)
+            )
         except ValueError as error:
             raise ConfigurationError(f"Kubernetes {self.version}: {error}") from None
         return Cluster(self.documents, gates=gates, version=self.version, gaps=self.gaps)

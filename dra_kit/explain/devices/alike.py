@@ -6,14 +6,15 @@ from collections.abc import Hashable, Iterable
 from itertools import repeat
 from typing import Final, TypeAlias
 
-from dra_kit import cel
-from dra_kit.allocator import Gates
-from dra_kit.allocator.cluster.devices import AdvertisedDevice, AdvertisedSlice
-from dra_kit.allocator.cluster.usage import Usage
-from dra_kit.allocator.requests.requests import Choice
-from dra_kit.allocator.selectors.likeness import Likeness, SliceLikeness, likeness_of
-from dra_kit.cel.syntax.reads import Read
 from dra_kit.errors import CelCompileError
+from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, AdvertisedSlice
+from dra_kit.kubernetes.allocator.requests import RequestAlternative
+from dra_kit.kubernetes.allocator.rules import AllocatorRules
+from dra_kit.kubernetes.allocator.selectors import Likeness, SliceLikeness, likeness_of
+from dra_kit.kubernetes.allocator.state import DeviceUsage
+from dra_kit.kubernetes.cel.environment import STORED
+from dra_kit.kubernetes.cel.program import compile_selector
+from dra_kit.kubernetes.cel.tree import DeviceRead
 
 Rest: TypeAlias = tuple[bool, bool, Hashable, Hashable, Hashable]
 """What the allocator reads of a device beside what selectors see: whether it has binding conditions and is held, its
@@ -44,7 +45,7 @@ class Alikeness:
         usual: what selectors see of usual devices; None where that is not known.
     """
 
-    def __init__(self, choice: Choice, gates: Gates, usage: Usage) -> None:
+    def __init__(self, choice: RequestAlternative, gates: AllocatorRules, usage: DeviceUsage) -> None:
         self._choice = choice
         self._gates = gates
         self._usage = usage
@@ -103,12 +104,12 @@ class Alikeness:
         )
 
 
-def _reads(choice: Choice) -> tuple[Read, ...] | None:
+def _reads(choice: RequestAlternative) -> tuple[DeviceRead, ...] | None:
     """Return what the selectors read of a device; None if that is not known."""
-    found: dict[Read, None] = {}
+    found: dict[DeviceRead, None] = {}
     for expression in (*choice.class_selectors, *choice.selectors):
         try:
-            reads = cel.compile_selector(expression, environment=cel.STORED).reads
+            reads = compile_selector(expression, environment=STORED).reads
         except CelCompileError:
             return None
         if reads is None:

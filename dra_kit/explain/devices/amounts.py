@@ -6,20 +6,20 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Final
 
-from dra_kit.allocator.cluster.devices import AdvertisedDevice
-from dra_kit.allocator.cluster.pools import NodePool
-from dra_kit.allocator.requests.capacity import consumption
-from dra_kit.allocator.requests.requests import Choice
-from dra_kit.allocator.search.counters import CounterLedger
 from dra_kit.explain.cluster.cluster import Cluster
 from dra_kit.explain.reasons import RELEASED, Check, Reason
-from dra_kit.resource.v1 import CapacityRequestPolicy, DeviceCapacity
-from dra_kit.values.quantity import Quantity
+from dra_kit.kubernetes.allocator.capacity import capacity_share
+from dra_kit.kubernetes.allocator.devices import AdvertisedDevice
+from dra_kit.kubernetes.allocator.pools import NodePool
+from dra_kit.kubernetes.allocator.requests import RequestAlternative
+from dra_kit.kubernetes.allocator.reservations import CounterLedger
+from dra_kit.kubernetes.resource.v1 import CapacityRequestPolicy, DeviceCapacity
+from dra_kit.kubernetes.values.quantity import Quantity
 
 _NANO: Final = -9
 
 
-def capacity_reasons(choice: Choice, device: AdvertisedDevice, cluster: Cluster) -> Iterator[Reason]:
+def capacity_reasons(choice: RequestAlternative, device: AdvertisedDevice, cluster: Cluster) -> Iterator[Reason]:
     """Which capacity of a device does not suffice for a request, or cannot be had in that amount.
 
     Args:
@@ -40,10 +40,10 @@ def capacity_reasons(choice: Choice, device: AdvertisedDevice, cluster: Cluster)
                      remedy=f"without a request for capacity {name}")  # fmt: skip
     if not requested.keys() <= offers.keys():
         return
-    share = consumption(requested, device, fractional=fractional)
+    share = capacity_share(requested, device, fractional=fractional)
     if share is None:
         refused = [
-            name for name in requested if consumption({name: requested[name]}, device, fractional=fractional) is None
+            name for name in requested if capacity_share({name: requested[name]}, device, fractional=fractional) is None
         ]
         for name in refused:
             allowed = _allowed(offers[name].request_policy)
@@ -166,7 +166,7 @@ def _allowed(policy: CapacityRequestPolicy | None) -> str:
     return " ".join(filter(None, (*bounds, step))) or "as published"
 
 
-def _needed(name: str, amount: str, choice: Choice, offer: DeviceCapacity) -> str:
+def _needed(name: str, amount: str, choice: RequestAlternative, offer: DeviceCapacity) -> str:
     """How it comes that a claim takes an amount: it need not have asked for it."""
     if name in (choice.capacity or {}):
         return f"{amount} asked for"

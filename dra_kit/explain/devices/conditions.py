@@ -8,11 +8,11 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from dra_kit.cel.explanation import Conjunct
-from dra_kit.cel.failure import Refusal
-from dra_kit.cel.syntax.parser import parse
-from dra_kit.cel.syntax.tree import Call, Ident, Literal, Node, Select
 from dra_kit.explain.reasons import Check, Reason
+from dra_kit.kubernetes.cel.explanation import Conjunct
+from dra_kit.kubernetes.cel.failures import CompileFailure
+from dra_kit.kubernetes.cel.parser import parse
+from dra_kit.kubernetes.cel.tree import CallNode, IdentNode, LiteralNode, SelectNode, SyntaxNode
 
 _SHOWN: Final = 100
 _VALUES: Final = 3
@@ -59,12 +59,12 @@ def conditions(text: str) -> tuple[str, ...]:
     """Return the conditions that a selector joins with ``&&``."""
     try:
         waiting = [parse(text)]
-    except (Refusal, RecursionError):
+    except (CompileFailure, RecursionError):
         return (text,)
     found: list[str] = []
     while waiting:
         node = waiting.pop()
-        if isinstance(node, Call) and node.function == "_&&_":
+        if isinstance(node, CallNode) and node.function == "_&&_":
             waiting.extend(reversed(node.arguments))
         else:
             found.append(node.text(text))
@@ -76,7 +76,7 @@ def compared(text: str) -> Comparison | None:
     """Return what a condition compares; None if it is of another form."""
     try:
         root = parse(text)
-    except (Refusal, RecursionError):
+    except (CompileFailure, RecursionError):
         return None
     return _comparison(root, text)
 
@@ -151,10 +151,10 @@ def _wish(comparison: Comparison, *, of_class: bool) -> str:
     return f"{verb} {comparison.constant}" if equals else f"{verb} {comparison.sign} {comparison.constant}"
 
 
-def _comparison(node: Node, text: str) -> Comparison | None:
+def _comparison(node: SyntaxNode, text: str) -> Comparison | None:
     if (name := _name(node)) is not None:
         return Comparison(name, node.text(text), "==", "true")
-    if not isinstance(node, Call):
+    if not isinstance(node, CallNode):
         return None
     if node.function == "!_" and len(node.arguments) == 1:
         inner = node.arguments[0]
@@ -166,43 +166,48 @@ def _comparison(node: Node, text: str) -> Comparison | None:
     if sign is None or len(node.arguments) != 2:
         return None
     left, right = node.arguments
-    if isinstance(left, Call) and left.function == "compareTo" and left.target is not None and len(left.arguments) == 1:
-        if isinstance(right, Literal) and right.value == 0:
+    if (
+        isinstance(left, CallNode)
+        and left.function == "compareTo"
+        and left.target is not None
+        and len(left.arguments) == 1
+    ):
+        if isinstance(right, LiteralNode) and right.value == 0:
             return _between(left.target, sign, left.arguments[0], text)
         return None
     return _between(left, sign, right, text) or _between(right, _MIRRORED[sign], left, text)
 
 
-def _between(value: Node, sign: str, constant: Node, text: str) -> Comparison | None:
+def _between(value: SyntaxNode, sign: str, constant: SyntaxNode, text: str) -> Comparison | None:
     name, written = _name(value), _constant(constant, text)
     return None if name is None or written is None else Comparison(name, value.text(text), sign, written)
 
 
-def _name(node: Node) -> str | None:
+def _name(node: SyntaxNode) -> str | None:
     """``driver`` for ``device.driver``, ``memory`` for ``device.capacity["d"].memory``; None for anything else."""
-    if not isinstance(node, Select) or node.test_only:
+    if not isinstance(node, SelectNode) or node.test_only:
         return None
     operand = node.operand
-    if isinstance(operand, Ident):
+    if isinstance(operand, IdentNode):
         # what cel.bind names may be the attributes of a domain
         return node.field if operand.name != "device" or node.field not in _MAPS else None
-    indexes = isinstance(operand, Call) and operand.function == "_[_]" and len(operand.operands) == 2
-    if not indexes or not isinstance(operand, Call):
+    indexes = isinstance(operand, CallNode) and operand.function == "_[_]" and len(operand.operands) == 2
+    if not indexes or not isinstance(operand, CallNode):
         return None
     base, key = operand.operands
-    is_map = isinstance(base, Select) and base.field in _MAPS and isinstance(base.operand, Ident)
-    return node.field if is_map and isinstance(key, Literal) else None
+    is_map = isinstance(base, SelectNode) and base.field in _MAPS and isinstance(base.operand, IdentNode)
+    return node.field if is_map and isinstance(key, LiteralNode) else None
 
 
-def _constant(node: Node, text: str) -> str | None:
-    if isinstance(node, Literal):
+def _constant(node: SyntaxNode, text: str) -> str | None:
+    if isinstance(node, LiteralNode):
         return node.text(text)
     if (
-        isinstance(node, Call)
+        isinstance(node, CallNode)
         and node.function in {"quantity", "semver"}
         and node.target is None
         and len(node.arguments) == 1
-        and isinstance(node.arguments[0], Literal)
+        and isinstance(node.arguments[0], LiteralNode)
     ):
         return str(node.arguments[0].value)
     return None

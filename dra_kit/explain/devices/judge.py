@@ -11,15 +11,6 @@ from typing import Final
 
 from msgspec import Struct
 
-from dra_kit.allocator import Node
-from dra_kit.allocator.cluster.devices import AdvertisedDevice, AdvertisedSlice, DeviceID
-from dra_kit.allocator.cluster.nodes import node_matches
-from dra_kit.allocator.cluster.pools import NodePool
-from dra_kit.allocator.cluster.taints import covers, tolerates
-from dra_kit.allocator.requests.requests import Choice
-from dra_kit.allocator.search.holding import OPTIONAL_NODE_OPERATIONS, Holding
-from dra_kit.allocator.selectors.expressions import CelEvaluator
-from dra_kit.allocator.selectors.selection import Selection
 from dra_kit.errors import AllocationError
 from dra_kit.explain.cluster.cluster import Cluster
 from dra_kit.explain.devices.alike import Alikeness, Class
@@ -28,12 +19,19 @@ from dra_kit.explain.devices.matching import Matching
 from dra_kit.explain.devices.unreachable import unreachable
 from dra_kit.explain.reasons import RELEASED, Check, Reason, feature
 from dra_kit.explain.verdicts import DeviceVerdict, JudgedChoice
-from dra_kit.resource.v1 import DeviceTaint
+from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, AdvertisedSlice, DeviceID
+from dra_kit.kubernetes.allocator.pools import NodePool
+from dra_kit.kubernetes.allocator.requests import RequestAlternative
+from dra_kit.kubernetes.allocator.reservations import DeviceReservations
+from dra_kit.kubernetes.allocator.rules import OPTIONAL_NODE_OPERATIONS
+from dra_kit.kubernetes.allocator.selectors import CelEvaluator, DeviceMatcher
+from dra_kit.kubernetes.resource.matching import Node, node_matches, taint_rule_covers, tolerates
+from dra_kit.kubernetes.resource.v1 import DeviceTaint
 
 _UNKNOWN: Final = object()
 
 
-def judge(cluster: Cluster, choice: Choice, evaluator: CelEvaluator) -> JudgedChoice:
+def judge(cluster: Cluster, choice: RequestAlternative, evaluator: CelEvaluator) -> JudgedChoice:
     """Judge all devices.
 
     Args:
@@ -145,7 +143,7 @@ class _Bar(Struct, frozen=True):
 class _Judge:
     """What is the same on all nodes."""
 
-    def __init__(self, cluster: Cluster, choice: Choice, evaluator: CelEvaluator) -> None:
+    def __init__(self, cluster: Cluster, choice: RequestAlternative, evaluator: CelEvaluator) -> None:
         self.cluster = cluster
         self.choice = choice
         self.evaluator = evaluator
@@ -169,7 +167,7 @@ class _Judge:
 
     def _rule(self, device: DeviceID, taint: DeviceTaint) -> str:
         for rule in self.cluster.rules:
-            if rule.spec.taint is taint and covers(rule.spec.device_selector, device):
+            if rule.spec.taint is taint and taint_rule_covers(rule.spec.device_selector, device):
                 return rule.metadata.name
         return ""
 
@@ -194,13 +192,13 @@ class _OnNode:
         self._ledgers: dict[NodePool, PoolCounters] = {}
 
     @cached_property
-    def _selection(self) -> Selection:
-        return Selection(self._node, self._judge.cluster.gates, self._judge.evaluator)
+    def _selection(self) -> DeviceMatcher:
+        return DeviceMatcher(self._node, self._judge.cluster.gates, self._judge.evaluator)
 
     @cached_property
-    def _holding(self) -> Holding:
+    def _holding(self) -> DeviceReservations:
         cluster = self._judge.cluster
-        return Holding(self._node, cluster.gates, cluster.snapshot.usage, self._pools)
+        return DeviceReservations(self._node, cluster.gates, cluster.snapshot.usage, self._pools)
 
     def reached(self, slice_: AdvertisedSlice) -> Iterator[tuple[AdvertisedSlice | AdvertisedDevice, Sequence[int]]]:
         """Yield the devices of a slice that this node reaches, with their positions: all at once, or one by one."""

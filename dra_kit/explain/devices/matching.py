@@ -7,16 +7,17 @@ from functools import cached_property
 
 from msgspec import Struct
 
-from dra_kit import cel
-from dra_kit.allocator.cluster.devices import AdvertisedDevice, AdvertisedSlice
-from dra_kit.allocator.requests.requests import Choice
-from dra_kit.allocator.selectors.expressions import CelEvaluator
-from dra_kit.allocator.selectors.likeness import Likeness, SliceLikeness, UsualGlimpse, likeness_of
 from dra_kit.errors import CelCompileError, CelRuntimeError
 from dra_kit.explain.cluster.cluster import Cluster
 from dra_kit.explain.devices.conditions import reason_of
 from dra_kit.explain.devices.selectors import remedy
 from dra_kit.explain.reasons import Check, Reason, feature
+from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, AdvertisedSlice
+from dra_kit.kubernetes.allocator.requests import RequestAlternative
+from dra_kit.kubernetes.allocator.selectors import CelEvaluator, Likeness, SliceLikeness, UsualGlimpse, likeness_of
+from dra_kit.kubernetes.cel.device import Device
+from dra_kit.kubernetes.cel.explanation import SelectorExplainer
+from dra_kit.kubernetes.cel.program import compile_selector
 
 
 class _Selector:
@@ -42,17 +43,17 @@ class _Selector:
         self._meter = evaluator.meter
 
     @cached_property
-    def explainer(self) -> cel.Explainer:
+    def explainer(self) -> SelectorExplainer:
         """The explainer of the conditions that a device does not meet.
 
         Raises:
             CelCompileError: the expression is none.
         """
-        return cel.Explainer(cel.compile_selector(self.expression), self._meter)
+        return SelectorExplainer(compile_selector(self.expression), self._meter)
 
     @cached_property
     def is_admitted(self) -> bool:
-        """See :attr:`dra_kit.cel.Explainer.is_admitted`."""
+        """See :attr:`dra_kit.kubernetes.cel.explanation.SelectorExplainer.is_admitted`."""
         return self.explainer.is_admitted
 
 
@@ -77,7 +78,9 @@ class Matching:
         usual: what all selectors see of usual devices; None where that is not known.
     """
 
-    def __init__(self, cluster: Cluster, choice: Choice, evaluator: CelEvaluator, usual: SliceLikeness | None) -> None:
+    def __init__(
+        self, cluster: Cluster, choice: RequestAlternative, evaluator: CelEvaluator, usual: SliceLikeness | None
+    ) -> None:
         self._cluster = cluster
         self._evaluator = evaluator
         self._usual = usual
@@ -147,7 +150,7 @@ class Matching:
         return found
 
     def _unmet(
-        self, selector: _Selector, device: AdvertisedDevice | _Place, view: cel.Device | None = None
+        self, selector: _Selector, device: AdvertisedDevice | _Place, view: Device | None = None
     ) -> tuple[Reason, ...]:
         """Explain why a selector does not select a device; return nothing if it does.
 
@@ -181,7 +184,7 @@ class Matching:
             view = None
         return remedy(self._cluster, expression, where, view)
 
-    def _view(self, expression: str, device: AdvertisedDevice) -> cel.Device:
+    def _view(self, expression: str, device: AdvertisedDevice) -> Device:
         return self._evaluator.view(expression, device, sees_sharing=self._sees_sharing)
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from dra_kit import cel
+from dra_kit.diagnosis.selector_mistakes.catalogue import mistakes
+from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised
+from dra_kit.diagnosis.selector_mistakes.expression import Mistake, ask_first, begin_with_driver, blamed, compiled
 from dra_kit.explain.cluster.cluster import Cluster
 from dra_kit.explain.reasons import Check
 from dra_kit.explain.verdicts import JudgedChoice, Request
-from dra_kit.resource.mistakes.absence import ask_first, begin_with_driver, blamed
-from dra_kit.resource.mistakes.advertised import Advertised
-from dra_kit.resource.mistakes.catalogue import mistakes
-from dra_kit.resource.mistakes.expression import compiled
-from dra_kit.resource.mistakes.mistake import Mistake
+from dra_kit.kubernetes.cel.device import Device
+from dra_kit.kubernetes.cel.environment import STORED
 
 
 def wrong_selectors(cluster: Cluster, requests: Sequence[Request]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -38,7 +37,7 @@ def wrong_selectors(cluster: Cluster, requests: Sequence[Request]) -> tuple[tupl
     return tuple(dict.fromkeys(found)), tuple(dict.fromkeys(remedies))
 
 
-def remedy(cluster: Cluster, expression: str, where: str, device: cel.Device | None = None) -> str:
+def remedy(cluster: Cluster, expression: str, where: str, device: Device | None = None) -> str:
     """Return what to write instead of a selector that fails.
 
     Args:
@@ -49,7 +48,7 @@ def remedy(cluster: Cluster, expression: str, where: str, device: cel.Device | N
     """
     help_ = next((mistake.help for mistake in _mistakes(expression, cluster.advertised) if mistake.help), "")
     if not help_ and device is not None:
-        parsed = compiled(expression, cel.STORED)
+        parsed = compiled(expression, STORED)
         read = blamed(parsed, device)
         if read is not None:
             help_ = (ask_first if read.domain == device.driver else begin_with_driver)(parsed, read)
@@ -67,7 +66,7 @@ def _selectors(judged: JudgedChoice) -> Iterator[tuple[str, str]]:
 
 @lru_cache(maxsize=64)
 def _mistakes(expression: str, advertised: Advertised | None) -> tuple[Mistake, ...]:
-    return tuple(mistakes(compiled(expression, cel.STORED), advertised))
+    return tuple(mistakes(compiled(expression, STORED), advertised))
 
 
 def _marked(help_: str, where: str) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from dra_kit.allocator.cluster.devices import AdvertisedSlice
 from dra_kit.explain.cluster.cluster import Cluster
 from dra_kit.explain.reasons import Check, Reason, feature
 from dra_kit.explain.verdicts import DeviceVerdict
-from dra_kit.resource.slices.lazy import LazySlice
-from dra_kit.resource.v1 import Device
+from dra_kit.kubernetes.allocator.devices import AdvertisedSlice
+from dra_kit.kubernetes.resource.slice_reader import LazySlice
+from dra_kit.kubernetes.resource.v1 import Device
 
 
 def unreachable(

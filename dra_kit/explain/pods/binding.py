@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from dra_kit.allocator import Node
-from dra_kit.allocator.cluster.nodes import selects
-from dra_kit.resource.v1 import ResourceClaim
+from dra_kit.kubernetes.resource.matching import Node, node_selector_matches
+from dra_kit.kubernetes.resource.v1 import ResourceClaim
 
 _HOSTNAME: Final = "kubernetes.io/hostname"
 
@@ -28,7 +27,7 @@ def never_prepared(claims: Sequence[tuple[str, ResourceClaim]], node: Node) -> I
         if allocation is None:
             bad = True
             yield f"claim {entry} is neither allocated nor reserved for the pod: only kube-scheduler does that"
-        elif allocation.node_selector is not None and not selects(allocation.node_selector, node):
+        elif allocation.node_selector is not None and not node_selector_matches(allocation.node_selector, node):
             bad = True
             yield f"claim {entry} is allocated for other nodes"
     if bad:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from dra_kit.values.json import ObjectView
+from dra_kit.kubernetes.values.json import ObjectView
 
 _STARTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 """Reasons to wait that pass by themselves."""

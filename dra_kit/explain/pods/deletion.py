@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from dra_kit.explain.cluster.cluster import Cluster
 from dra_kit.explain.cluster.drivers import DriverOnNode
-from dra_kit.values.json import ObjectView
+from dra_kit.kubernetes.values.json import ObjectView
 
 _UNREACHABLE: Final = "node.kubernetes.io/unreachable"
 

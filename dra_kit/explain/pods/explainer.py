@@ -7,8 +7,6 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from dra_kit.allocator import Node
-from dra_kit.allocator.cluster.nodes import selects
 from dra_kit.explain.budget import WorkSpent
 from dra_kit.explain.claims.disjoint import disjoint
 from dra_kit.explain.claims.explainer import Explainer
@@ -28,14 +26,14 @@ from dra_kit.explain.pods.verdicts import (
     Report,
 )
 from dra_kit.explain.verdicts import ClaimExplanation
-from dra_kit.resource.pods import PodClaim, pod_claims
-from dra_kit.resource.v1 import ResourceClaim
-from dra_kit.scheduler.claims.generation import claim_from_template
-from dra_kit.scheduler.nodes.filters import NodeLoad, Rejection, is_tainted, node_loads, node_rejection
-from dra_kit.scheduler.nodes.resources import pod_requests
-from dra_kit.values.json import ObjectView
-from dra_kit.values.nearest import did_you_mean
-from dra_kit.values.quantity import Quantity
+from dra_kit.kubernetes.resource.matching import Node, node_selector_matches
+from dra_kit.kubernetes.resource.objects import PodClaim, pod_claims
+from dra_kit.kubernetes.resource.v1 import ResourceClaim
+from dra_kit.kubernetes.scheduler.claim_controller import claim_from_template
+from dra_kit.kubernetes.scheduler.nodes import NodeLoad, Rejection, is_tainted, node_loads, node_rejection, pod_requests
+from dra_kit.kubernetes.values.json import ObjectView
+from dra_kit.kubernetes.values.quantity import Quantity
+from dra_kit.text import did_you_mean
 
 _TERMINAL: Final = frozenset({"Succeeded", "Failed"})
 _WARNINGS: Final = frozenset({"FailedResourceClaimCreation", NOT_PREPARED, UNSCHEDULABLE})
@@ -281,7 +279,7 @@ class _PodExplainer:
         for claim in claims:
             allocation = claim.explanation.claim.status.allocation if claim.explanation is not None else None
             selector = allocation.node_selector if allocation is not None else None
-            if selector is not None and not selects(selector, load.node):
+            if selector is not None and not node_selector_matches(selector, load.node):
                 found.append(f"claim {claim.entry} is allocated elsewhere")
         return tuple(found)
 

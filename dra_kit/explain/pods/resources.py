@@ -9,10 +9,10 @@ from msgspec import Struct
 
 from dra_kit.explain.claims.disjoint import named
 from dra_kit.explain.cluster.cluster import model_of_claim
-from dra_kit.resource.v1 import ResourceClaim
-from dra_kit.scheduler.claims.extended import extended_resources
-from dra_kit.scheduler.nodes.resources import pod_requests
-from dra_kit.values.json import ObjectView
+from dra_kit.kubernetes.resource.v1 import ResourceClaim
+from dra_kit.kubernetes.scheduler.claims import extended_resources
+from dra_kit.kubernetes.scheduler.nodes import pod_requests
+from dra_kit.kubernetes.values.json import ObjectView
 
 _NATIVE: Final = "kubernetes.io/"
 _IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"

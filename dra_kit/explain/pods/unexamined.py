@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from dra_kit.explain.cluster.cluster import Cluster
 from dra_kit.explain.cluster.objects import TYING_VOLUMES
-from dra_kit.resource.labels import from_object
-from dra_kit.values.json import ObjectView
+from dra_kit.kubernetes.resource.matching import parse_label_selector
+from dra_kit.kubernetes.values.json import ObjectView
 
 _DEFAULT: Final = "default-scheduler"
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -99,4 +99,4 @@ def _means(term: Mapping[str, Any], other: ObjectView, pod: ObjectView) -> bool:
     if pod["metadata"].get("namespace") not in namespaces and term.get("namespaceSelector") is None:
         return False
     selector = term.get("labelSelector")
-    return selector is not None and from_object(selector).matches(pod)
+    return selector is not None and parse_label_selector(selector).matches(pod)

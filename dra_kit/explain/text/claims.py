@@ -13,8 +13,8 @@ from dra_kit.explain.text.page import Page
 from dra_kit.explain.text.places import by_place, foreign_drivers, shown_reasons
 from dra_kit.explain.text.summary import counted, summarize
 from dra_kit.explain.verdicts import ClaimExplanation, DeviceVerdict, JudgedChoice, Miss, NodeOutcome, Request
-from dra_kit.resource.config import configs_for_driver
-from dra_kit.resource.v1 import AllocatedDeviceStatus, AllocationResult, DeviceRequestAllocationResult
+from dra_kit.kubernetes.resource.config import configs_for_driver
+from dra_kit.kubernetes.resource.v1 import AllocatedDeviceStatus, AllocationResult, DeviceRequestAllocationResult
 
 _PLACES: Final = 8
 """Nodes whose devices are listed one by one."""

@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from dra_kit.values.printable import printable
+from dra_kit.text import escape_unprintable
 
 _WIDTHS: Final = (80, 120)
 
@@ -40,7 +40,7 @@ class Page:
                 self._lines.append("")
             return
         for part in textwrap.wrap(
-            printable(text, keep="\n\t"),
+            escape_unprintable(text, keep="\n\t"),
             self._width,
             initial_indent=" " * indent,
             subsequent_indent=" " * (indent + hang),

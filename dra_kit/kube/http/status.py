@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from dra_kit.errors import Conflict, Forbidden, Gone, Invalid, KubeError, NotFound, Unavailable
 from dra_kit.kube.http.call import Call
-from dra_kit.values import json
+from dra_kit.kubernetes.values import json
 
 _PLAIN = {404: NotFound, 409: Conflict, 410: Gone}
 _INVALID = {400, 413, 422}

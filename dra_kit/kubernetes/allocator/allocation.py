@@ -1,26 +1,35 @@
-"""Allocating the claims of one pod: first what each request means on a node, then the search."""
+"""Allocator: attempts on nodes, and the results that are written to claims."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import overload
+from uuid import uuid4
 
-from dra_kit.allocator.cluster.devices import AdvertisedDevice
-from dra_kit.allocator.cluster.nodes import Node
-from dra_kit.allocator.cluster.pools import NodePool, NodePools
-from dra_kit.allocator.cluster.snapshot import Snapshot
-from dra_kit.allocator.gates import Gates
-from dra_kit.allocator.memo.memo import Memo
-from dra_kit.allocator.requests.constraints import constraints_of
-from dra_kit.allocator.requests.requests import Choice, choices_of
-from dra_kit.allocator.search.holding import Holding
-from dra_kit.allocator.search.prospects import ClaimSearch, NodeChoice
-from dra_kit.allocator.search.result import Allocations, node_selector
-from dra_kit.allocator.search.search import Limits, Search, Solution, check_size
-from dra_kit.allocator.selectors.expressions import CelEvaluator, Evaluator
-from dra_kit.allocator.selectors.selection import Selection
+from typing_extensions import override
+
 from dra_kit.errors import AllocationError
-from dra_kit.resource.v1 import AllocationResult, ResourceClaim
-from dra_kit.values.json import ObjectView
+from dra_kit.kubernetes.allocator.constraints import constraints_of
+from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, has_many_terms, is_pinned
+from dra_kit.kubernetes.allocator.memo import AttemptCache
+from dra_kit.kubernetes.allocator.pools import NodePool, NodePools
+from dra_kit.kubernetes.allocator.pruning import ClaimSearch, NodeAlternative
+from dra_kit.kubernetes.allocator.requests import RequestAlternative, request_alternatives
+from dra_kit.kubernetes.allocator.reservations import DeviceReservations, Pick
+from dra_kit.kubernetes.allocator.rules import AllocatorRules
+from dra_kit.kubernetes.allocator.search import DeviceSearch, SearchLimits, Solution, check_result_count
+from dra_kit.kubernetes.allocator.selectors import CelEvaluator, DeviceMatcher, SelectorEvaluator
+from dra_kit.kubernetes.allocator.state import AllocatorState
+from dra_kit.kubernetes.resource.matching import Node, merge_node_selectors, only_node
+from dra_kit.kubernetes.resource.v1 import (
+    AllocationResult,
+    DeviceAllocationConfiguration,
+    DeviceAllocationResult,
+    DeviceRequestAllocationResult,
+    NodeSelector,
+    ResourceClaim,
+)
+from dra_kit.kubernetes.values.json import ObjectView
 
 MAX_STEPS = 2_000_000
 """Tries of a device after which a search gives up: some ten seconds, which kube-scheduler has, too.
@@ -43,17 +52,17 @@ class Allocator:
 
     def __init__(
         self,
-        snapshot: Snapshot,
-        gates: Gates | None = None,
+        snapshot: AllocatorState,
+        gates: AllocatorRules | None = None,
         *,
-        evaluator: Evaluator | None = None,
+        evaluator: SelectorEvaluator | None = None,
         max_steps: int = MAX_STEPS,
     ) -> None:
         self._snapshot = snapshot
-        self._gates = gates or Gates.of("1.37")
+        self._gates = gates or AllocatorRules.of("1.37")
         self._evaluator = evaluator or CelEvaluator()
         self._max_steps = max_steps
-        self._memo = Memo(snapshot.usage, self._gates, self._evaluator)
+        self._memo = AttemptCache(snapshot.usage, self._gates, self._evaluator)
 
     def allocate(self, node: Node, claims: Sequence[ResourceClaim | ObjectView]) -> list[AllocationResult] | None:
         """Find devices for all claims of a pod on one node; the snapshot is not changed.
@@ -75,29 +84,29 @@ class Allocator:
 
     def attempt(
         self, claims: Sequence[ResourceClaim | ObjectView], *, is_aborted: Callable[[], bool] = lambda: False
-    ) -> Attempt:
+    ) -> AllocationAttempt:
         """Return the attempt for one pod, to be made on one node after the other.
 
         Args:
             claims: see ``allocate``.
             is_aborted: asked now and then; once it is true, every search ends with an AllocationError.
         """
-        limits = Limits(self._max_steps, is_aborted)
-        return Attempt(self._snapshot, self._gates, self._evaluator, claims, memo=self._memo, limits=limits)
+        limits = SearchLimits(self._max_steps, is_aborted)
+        return AllocationAttempt(self._snapshot, self._gates, self._evaluator, claims, memo=self._memo, limits=limits)
 
 
-class Attempt:
+class AllocationAttempt:
     """The claims of one pod, read once for all nodes; see :meth:`Allocator.attempt`."""
 
     def __init__(
         self,
-        snapshot: Snapshot,
-        gates: Gates,
-        evaluator: Evaluator,
+        snapshot: AllocatorState,
+        gates: AllocatorRules,
+        evaluator: SelectorEvaluator,
         claims: Iterable[ResourceClaim | ObjectView],
         *,
-        memo: Memo,
-        limits: Limits,
+        memo: AttemptCache,
+        limits: SearchLimits,
     ) -> None:
         self._snapshot = snapshot
         self._gates = gates
@@ -106,7 +115,7 @@ class Attempt:
         self._limits = limits
         self._claims = [ResourceClaim.model_validate(claim) for claim in claims]
         self._requests = [
-            [choices_of(claim, request, snapshot.classes, gates) for request in claim.spec.devices.requests]
+            [request_alternatives(claim, request, snapshot.classes, gates) for request in claim.spec.devices.requests]
             for claim in self._claims
         ]
         self._choices = _without_errors(self._requests)
@@ -122,8 +131,8 @@ class Attempt:
         return Allocations(self._claims, self._choices, found, pools, node=node, gates=self._gates)
 
     def _search(self, node: Node, pools: NodePools) -> Solution | None:
-        selection = Selection(node, self._gates, self._evaluator)
-        holding = Holding(node, self._gates, self._snapshot.usage, pools.ordered)
+        selection = DeviceMatcher(node, self._gates, self._evaluator)
+        holding = DeviceReservations(node, self._gates, self._snapshot.usage, pools.ordered)
         claims = [
             ClaimSearch(
                 self._requests_on(claim, requests, pools.ordered, selection, holding),
@@ -131,7 +140,7 @@ class Attempt:
             )
             for claim, requests in zip(self._claims, self._requests, strict=True)
         ]
-        search = Search(claims, pools.devices, selection, holding, self._limits)
+        search = DeviceSearch(claims, pools.devices, selection, holding, self._limits)
         if search.run():
             for claim, picks in zip(self._claims, search.picks, strict=True):
                 node_selector(claim, picks, node, self._gates)  # an error of the result is one of the attempt
@@ -143,11 +152,11 @@ class Attempt:
     def _requests_on(
         self,
         claim: ResourceClaim,
-        requests: Sequence[Sequence[Choice | AllocationError]],
+        requests: Sequence[Sequence[RequestAlternative | AllocationError]],
         pools: Sequence[NodePool],
-        selection: Selection,
-        holding: Holding,
-    ) -> list[list[NodeChoice]]:
+        selection: DeviceMatcher,
+        holding: DeviceReservations,
+    ) -> list[list[NodeAlternative]]:
         counted = 0
         on_node = []
         for request, choices in zip(claim.spec.devices.requests, requests, strict=True):
@@ -156,19 +165,22 @@ class Attempt:
                 if isinstance(choice, AllocationError):
                     raise choice
                 everything = _everything(choice, pools, selection, holding) if choice.all_devices else None
-                alternatives.append(NodeChoice(choice, everything))
+                alternatives.append(NodeAlternative(choice, everything))
             minimum = min(alternative.count for alternative in alternatives)
-            check_size(f"{claim.metadata.namespace}/{claim.metadata.name}", request.name, minimum, counted)
+            check_result_count(f"{claim.metadata.namespace}/{claim.metadata.name}", request.name, minimum, counted)
             counted += minimum
             on_node.append(alternatives)
         return on_node
 
 
 def _without_errors(
-    requests: Sequence[Sequence[Sequence[Choice | AllocationError]]],
-) -> list[list[list[Choice]]] | None:
+    requests: Sequence[Sequence[Sequence[RequestAlternative | AllocationError]]],
+) -> list[list[list[RequestAlternative]]] | None:
     """Return the choices of each request of each claim; None if one is an error, which ends every attempt."""
-    found = [[[choice for choice in choices if isinstance(choice, Choice)] for choices in asked] for asked in requests]
+    found = [
+        [[choice for choice in choices if isinstance(choice, RequestAlternative)] for choices in asked]
+        for asked in requests
+    ]
     return found if _count(found) == _count(requests) else None
 
 
@@ -177,7 +189,7 @@ def _count(requests: Sequence[Sequence[Sequence[object]]]) -> int:
 
 
 def _everything(
-    choice: Choice, pools: Sequence[NodePool], selection: Selection, holding: Holding
+    choice: RequestAlternative, pools: Sequence[NodePool], selection: DeviceMatcher, holding: DeviceReservations
 ) -> tuple[AdvertisedDevice, ...]:
     """Return the devices that mode All asks for; those in use are among them, since the request fails without them."""
     devices = []
@@ -193,3 +205,158 @@ def _everything(
             if selection.matches(choice, device) and holding.could_ever_serve(choice, device)
         ]
     return tuple(devices)
+
+
+class Allocations(Sequence[AllocationResult]):
+    """The allocation of each claim of a pod on one node, made when the first of them is looked at.
+
+    Args:
+        claims: of the pod.
+        choices: of each claim, those of each request.
+        solution: what was found for them.
+        pools: of the node.
+        node: the node.
+        gates: of the scheduler.
+    """
+
+    __slots__ = ("_choices", "_claims", "_gates", "_made", "_node", "_pools", "_solution")
+
+    def __init__(
+        self,
+        claims: Sequence[ResourceClaim],
+        choices: Sequence[Sequence[Sequence[RequestAlternative]]],
+        solution: Solution,
+        pools: NodePools,
+        *,
+        node: Node,
+        gates: AllocatorRules,
+    ) -> None:
+        self._claims = claims
+        self._choices = choices
+        self._solution = solution
+        self._pools = pools
+        self._node = node
+        self._gates = gates
+        self._made: list[AllocationResult] | None = None
+
+    @property
+    def selected(self) -> tuple[tuple[int, ...], ...]:
+        """Of each claim, the position of the choice of each request; 0 is the first choice, or the only one."""
+        return self._solution.selected
+
+    @overload
+    def __getitem__(self, index: int) -> AllocationResult: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[AllocationResult]: ...
+
+    @override
+    def __getitem__(self, index: int | slice) -> AllocationResult | Sequence[AllocationResult]:
+        if self._made is None:
+            self._made = [self._make(claim) for claim in range(len(self._claims))]
+        return self._made[index]
+
+    @override
+    def __len__(self) -> int:
+        return len(self._claims)
+
+    def _make(self, claim: int) -> AllocationResult:
+        choices = self._choices[claim]
+        picks = [
+            Pick(choices[at.request][at.choice], self._pools.devices[at.device], at.amounts)
+            for at in self._solution.picks[claim]
+        ]
+        selected = [asked[place] for asked, place in zip(choices, self._solution.selected[claim], strict=True)]
+        return _allocation(self._claims[claim], picks, selected, self._node, self._gates)
+
+
+def _allocation(
+    claim: ResourceClaim,
+    picks: Sequence[Pick],
+    selected: Sequence[RequestAlternative],
+    node: Node,
+    gates: AllocatorRules,
+) -> AllocationResult:
+    """Return what is written to ``status.allocation``; each share gets a new random id.
+
+    Args:
+        claim: the claim.
+        picks: in the order of its requests.
+        selected: the choice of each request.
+        node: the node of the attempt.
+        gates: of the scheduler.
+
+    Raises:
+        AllocationError: ``node-selector-terms``.
+    """
+    devices = DeviceAllocationResult(
+        results=tuple(_result(pick, gates) for pick in picks), config=tuple(_configs(claim, selected))
+    )
+    return AllocationResult(devices=devices, node_selector=node_selector(claim, picks, node, gates))
+
+
+def _result(pick: Pick, gates: AllocatorRules) -> DeviceRequestAllocationResult:
+    choice, advertised = pick.choice, pick.device
+    binding = gates.device_binding_and_status
+    return DeviceRequestAllocationResult(
+        request=choice.name,
+        driver=advertised.id.driver,
+        pool=advertised.id.pool,
+        device=advertised.id.device,
+        admin_access=True if choice.admin_access else None,
+        tolerations=choice.tolerations,
+        binding_conditions=advertised.device.binding_conditions if binding else (),
+        binding_failure_conditions=advertised.device.binding_failure_conditions if binding else (),
+        shareID=None if pick.amounts is None else str(uuid4()),
+        consumed_capacity=pick.amounts or {},
+        skip_node_operations=advertised.spec.skip_node_operations if gates.variant.skips_operations else (),
+    )
+
+
+def _configs(claim: ResourceClaim, selected: Sequence[RequestAlternative]) -> Iterable[DeviceAllocationConfiguration]:
+    """Those of classes, each class once, then those of the claim; only what concerns a choice that was taken."""
+    by_class: dict[str, list[RequestAlternative]] = {}
+    for choice in selected:
+        by_class.setdefault(choice.device_class.metadata.name, []).append(choice)
+    for choices in by_class.values():
+        requests = tuple(choice.name for choice in choices)
+        for config in choices[0].device_class.spec.config:
+            yield DeviceAllocationConfiguration(
+                source="FromClass", requests=_unless_all(requests, selected), opaque=config.opaque
+            )
+    for entry in claim.spec.devices.config:
+        named = set(entry.requests)
+        if not named or any(choice.request in named or choice.name in named for choice in selected):
+            yield DeviceAllocationConfiguration(
+                source="FromClaim", requests=_unless_all(entry.requests, selected), opaque=entry.opaque
+            )
+
+
+def _unless_all(requests: tuple[str, ...], selected: Sequence[RequestAlternative]) -> tuple[str, ...]:
+    """No names mean all requests."""
+    return () if all(choice.request in requests or choice.name in requests for choice in selected) else requests
+
+
+def node_selector(
+    claim: ResourceClaim, picks: Sequence[Pick], node: Node, gates: AllocatorRules
+) -> NodeSelector | None:
+    """Return the selector of the nodes that can use what a claim gets; arguments and errors as for an allocation."""
+    selectors: list[NodeSelector] = []
+    for pick in picks:
+        if is_pinned(pick.device, gates):
+            return only_node(node.name)
+        selector = pick.device.node_scope[2]
+        if selector is None:
+            continue
+        if has_many_terms(pick.device):
+            terms = len(selector.node_selector_terms)
+            raise AllocationError(
+                f"create NodeSelector for claim {claim.metadata.name}: "
+                f"unsupported ResourceSlice.NodeSelector with {terms} terms",
+                kind="node-selector-terms",
+                claim=f"{claim.metadata.namespace}/{claim.metadata.name}",
+                request=pick.choice.name,
+                device=str(pick.device.id),
+            )
+        selectors.append(selector)
+    return merge_node_selectors(selectors)

@@ -1,7 +1,4 @@
-"""Consumable capacity: how much of a device one share takes (KEP-5075).
-
-The rounding is that of k8s.io/dynamic-resource-allocation v0.37.1, its limits in int64 and milli units included.
-"""
+"""What a request takes of the capacity of a shared device."""
 
 from __future__ import annotations
 
@@ -10,17 +7,17 @@ from typing import Final
 
 from msgspec import Struct
 
-from dra_kit.allocator.cluster.devices import AdvertisedDevice, nano
 from dra_kit.errors import AllocationError, Unsupported
-from dra_kit.resource.v1 import CapacityRequestPolicy, CapacityRequestPolicyRange, DeviceCapacity
-from dra_kit.values.amount import INT64_MAX, divide_up
-from dra_kit.values.quantity import Quantity
+from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, to_nano
+from dra_kit.kubernetes.resource.v1 import CapacityRequestPolicy, CapacityRequestPolicyRange, DeviceCapacity
+from dra_kit.kubernetes.values.amount import INT64_MAX, divide_up
+from dra_kit.kubernetes.values.quantity import Quantity
 
 _NANO_PER_MILLI: Final = 10**6
 _MANY_DIGITS: Final = 18
 
 
-class Share(Struct, frozen=True):
+class CapacityShare(Struct, frozen=True):
     """What one claim takes of a device.
 
     Attributes:
@@ -39,12 +36,12 @@ class Share(Struct, frozen=True):
         )
 
 
-NOTHING: Final = Share({}, {})
+NOTHING: Final = CapacityShare({}, {})
 
 
-def consumption(
+def capacity_share(
     requested: Mapping[str, Quantity] | None, device: AdvertisedDevice, *, fractional: bool
-) -> Share | None:
+) -> CapacityShare | None:
     """Return what a share takes of each capacity of a device; None if the device cannot serve the request.
 
     Whether that much is left is another question.
@@ -61,7 +58,7 @@ def consumption(
     if not capacity and not requested:
         return NOTHING
     if not requested and device.whole:
-        return Share({name: offer.value for name, offer in capacity.items()}, device.capacity)
+        return CapacityShare({name: offer.value for name, offer in capacity.items()}, device.capacity)
     requested = requested or {}
     if not requested.keys() <= capacity.keys():
         return None
@@ -73,7 +70,7 @@ def consumption(
         amounts[name] = amount
     if any(_violates(amount, capacity[name].request_policy, fractional=fractional) for name, amount in amounts.items()):
         return None
-    return Share(amounts, {name: nano(amount) for name, amount in amounts.items()})
+    return CapacityShare(amounts, {name: to_nano(amount) for name, amount in amounts.items()})
 
 
 def _resolve(name: str, requested: Quantity | None, offer: DeviceCapacity, *, fractional: bool) -> Quantity:
@@ -104,7 +101,7 @@ def _round_up(
             raise _not_representable(name, f"request {requested} is not a representable milli value")
         wanted = requested.milli_value
     else:
-        if nano(requested) > nano(Quantity(INT64_MAX)):
+        if to_nano(requested) > to_nano(Quantity(INT64_MAX)):
             raise _not_representable(name, f"request {requested} exceeds MaxInt64")
         wanted = requested.value
     rounded = start + size * divide_up(wanted - start, size)
@@ -141,7 +138,7 @@ def _has_milli_values(valid: CapacityRequestPolicyRange) -> bool:
 
 def _is_milli(quantity: Quantity) -> bool:
     """Whether a quantity is a whole number of thousandths within int64."""
-    return nano(quantity) == quantity.milli_value * _NANO_PER_MILLI
+    return to_nano(quantity) == quantity.milli_value * _NANO_PER_MILLI
 
 
 def _written_like(model: Quantity, number: Quantity) -> Quantity:

@@ -1,7 +1,4 @@
-"""Constraints of a claim: what its devices must have in common, or in which they must differ.
-
-A constraint is monotonic: once it refuses a device, it refuses it beside still more devices, too.
-"""
+"""Constraints of claims: ``matchAttribute`` and ``distinctAttribute``."""
 
 from __future__ import annotations
 
@@ -9,14 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-from dra_kit.allocator.cluster.attributes import Scalar, elements, scalar
-from dra_kit.allocator.cluster.devices import AdvertisedDevice
-from dra_kit.allocator.gates import Gates
-from dra_kit.allocator.requests.requests import Choice
 from dra_kit.errors import AllocationError
-from dra_kit.resource.v1 import DeviceAttribute, ResourceClaim
+from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, Scalar, elements, scalar
+from dra_kit.kubernetes.allocator.requests import RequestAlternative
+from dra_kit.kubernetes.allocator.rules import AllocatorRules
+from dra_kit.kubernetes.resource.v1 import DeviceAttribute, ResourceClaim
 
-AttributeLookup: TypeAlias = Callable[[Choice, AdvertisedDevice, str], DeviceAttribute | None]
+AttributeLookup: TypeAlias = Callable[[RequestAlternative, AdvertisedDevice, str], DeviceAttribute | None]
 """The attribute of a device under a request, with derived attributes; raises AllocationError."""
 
 
@@ -66,17 +62,17 @@ class Constraint(ABC):
         self._attribute = attribute
         self._lookup = lookup
 
-    def covers(self, choice: Choice) -> bool:
+    def covers(self, choice: RequestAlternative) -> bool:
         """Whether devices for this choice are subject to it; a request's name covers its subrequests."""
         return not self._requests or choice.request in self._requests or choice.name in self._requests
 
-    def add(self, choice: Choice, device: AdvertisedDevice) -> bool:
+    def add(self, choice: RequestAlternative, device: AdvertisedDevice) -> bool:
         """Pick a device unless it is refused, as any device without the attribute is."""
         attribute = self._lookup(choice, device, self._attribute)
         return attribute is not None and self._push(attribute)
 
     @abstractmethod
-    def values(self, choice: Choice, device: AdvertisedDevice) -> frozenset[Scalar] | None:
+    def values(self, choice: RequestAlternative, device: AdvertisedDevice) -> frozenset[Scalar] | None:
         """Return the values that a device has of the attribute, to be compared with others'; None if it lacks it.
 
         Raises:
@@ -103,7 +99,7 @@ class Constraint(ABC):
 class _OfScalars(Constraint):
     """Looks at attributes that are no lists."""
 
-    def values(self, choice: Choice, device: AdvertisedDevice) -> frozenset[Scalar] | None:
+    def values(self, choice: RequestAlternative, device: AdvertisedDevice) -> frozenset[Scalar] | None:
         attribute = self._lookup(choice, device, self._attribute)
         if attribute is None:
             return None
@@ -114,7 +110,7 @@ class _OfScalars(Constraint):
 class _OfElements(Constraint):
     """Looks at all attributes as sets."""
 
-    def values(self, choice: Choice, device: AdvertisedDevice) -> frozenset[Scalar] | None:
+    def values(self, choice: RequestAlternative, device: AdvertisedDevice) -> frozenset[Scalar] | None:
         attribute = self._lookup(choice, device, self._attribute)
         return None if attribute is None else elements(attribute)
 
@@ -213,7 +209,7 @@ class _DistinctElements(_OfElements):
         return () if devices.values_besides(used) < needed else None
 
 
-def constraints_of(claim: ResourceClaim, gates: Gates, lookup: AttributeLookup) -> list[Constraint]:
+def constraints_of(claim: ResourceClaim, gates: AllocatorRules, lookup: AttributeLookup) -> list[Constraint]:
     """Return the constraints of a claim, without any device picked.
 
     Raises:

@@ -1,31 +1,32 @@
-"""Devices and slices as they are advertised, prepared for being looked at many times."""
+"""Devices and slices as the allocator sees them, and the values of their attributes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import MAX_PREC, Context
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
-from dra_kit.allocator.cluster.nodes import Node, node_matches
-from dra_kit.allocator.cluster.taints import covers, may_cover
-from dra_kit.resource.plain_attributes import has_plain_attributes
-from dra_kit.resource.slices.lazy import Form, LazySlice
-from dra_kit.resource.v1 import (
+from dra_kit.kubernetes.allocator.rules import AllocatorRules
+from dra_kit.kubernetes.resource.matching import Node, node_matches, taint_rule_covers, taint_rule_may_cover
+from dra_kit.kubernetes.resource.slice_reader import DeviceShape, LazySlice, has_plain_attributes
+from dra_kit.kubernetes.resource.v1 import (
     Device,
+    DeviceAttribute,
     DeviceCapacity,
     DeviceCounterConsumption,
     DeviceTaint,
     NodeSelector,
     ResourceSliceSpec,
 )
-from dra_kit.values.amount import Amount
-from dra_kit.values.quantity import Quantity
+from dra_kit.kubernetes.values.amount import Amount
+from dra_kit.kubernetes.values.quantity import Quantity
 
-if TYPE_CHECKING:  # few clusters have one
-    from dra_kit.resource.v1 import DeviceTaintRule
+if TYPE_CHECKING:
+    from dra_kit.kubernetes.resource.v1 import DeviceTaintRule
+
 
 _BLOCKING_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
 _NANO_EXPONENT: Final = 9
@@ -33,7 +34,7 @@ _EXACT: Final = Context(prec=MAX_PREC)
 _AMOUNTS: Final = 4096
 
 
-def nano(quantity: Quantity) -> int:
+def to_nano(quantity: Quantity) -> int:
     """Return a quantity in billionths, the finest unit there is; exact, so that amounts can be added as integers."""
     return _nano(quantity.amount)
 
@@ -98,7 +99,7 @@ class AdvertisedDevice:
         self.spec: ResourceSliceSpec = slice_.spec
         self.rule_taints: tuple[DeviceTaint, ...] = ()
         usual = slice_.usual
-        self.form: Form | None = None if usual is None else usual.forms[position]
+        self.form: DeviceShape | None = None if usual is None else usual.forms[position]
         if usual is None:
             self._read(slice_.spec.devices[position])
             return
@@ -196,7 +197,7 @@ class AdvertisedSlice:
         return all(device.whole for device in self.devices)
 
     @property
-    def forms(self) -> tuple[Form, ...]:
+    def forms(self) -> tuple[DeviceShape, ...]:
         """Of usual devices."""
         return () if self.published.usual is None else self.published.usual.forms
 
@@ -210,13 +211,13 @@ class AdvertisedSlice:
     def taint(self, rules: Sequence[DeviceTaintRule]) -> bool:
         """Apply DeviceTaintRules to the devices, instead of those before; return whether that changed any device."""
         driver, pool = self.spec.driver, self.spec.pool.name
-        rules = [rule for rule in rules if may_cover(rule.spec.device_selector, driver, pool)]
+        rules = [rule for rule in rules if taint_rule_may_cover(rule.spec.device_selector, driver, pool)]
         if not rules and not self.has_rule_taints:
             return False  # nobody need look at the devices
         before = [device.rule_taints for device in self.devices]
         for device in self.devices:
             device.rule_taints = _blocking(
-                rule.spec.taint for rule in rules if covers(rule.spec.device_selector, device.id)
+                rule.spec.taint for rule in rules if taint_rule_covers(rule.spec.device_selector, device.id)
             )
         after = [device.rule_taints for device in self.devices]
         self.has_rule_taints = any(after)
@@ -252,7 +253,7 @@ def _amounts(capacity: Mapping[str, DeviceCapacity]) -> tuple[dict[str, int], bo
 
 
 @lru_cache(maxsize=_AMOUNTS)
-def _amounts_of(form: Form) -> tuple[dict[str, int], bool]:
+def _amounts_of(form: DeviceShape) -> tuple[dict[str, int], bool]:
     """Return the amounts of all devices of a form; see ``_amounts``."""
     return _amounts(form.capacity)
 
@@ -260,10 +261,70 @@ def _amounts_of(form: Form) -> tuple[dict[str, int], bool]:
 def _demand(consumption: DeviceCounterConsumption) -> CounterDemand:
     return CounterDemand(
         consumption.counter_set,
-        tuple((name, nano(counter.value)) for name, counter in consumption.counters.items()),
+        tuple((name, to_nano(counter.value)) for name, counter in consumption.counters.items()),
         frozenset(consumption.compatibility_groups),
     )
 
 
 def _blocking(taints: Iterable[DeviceTaint]) -> tuple[DeviceTaint, ...]:
     return tuple(taint for taint in taints if taint.effect in _BLOCKING_EFFECTS)
+
+
+Scalar: TypeAlias = tuple[str, str | int | bool]
+"""Type and value; versions compare as strings, build metadata included."""
+
+
+def published_attribute(device: AdvertisedDevice, name: str) -> DeviceAttribute | None:
+    """Return the attribute of a fully qualified name; an attribute without a domain has that of the device's driver."""
+    attributes = device.device.attributes
+    if (attribute := attributes.get(name)) is not None:
+        return attribute
+    domain, slash, identifier = name.partition("/")
+    return attributes.get(identifier) if slash and domain == device.id.driver else None
+
+
+def scalar(attribute: DeviceAttribute) -> Scalar | None:
+    """Return the type and the value of an attribute; None if it is a list."""
+    if attribute.string is not None:
+        return "string", attribute.string
+    if attribute.int_ is not None:
+        return "int", attribute.int_
+    if attribute.bool_ is not None:
+        return "bool", attribute.bool_
+    if attribute.version is not None:
+        return "version", attribute.version
+    return None
+
+
+def elements(attribute: DeviceAttribute) -> frozenset[Scalar]:
+    """Return the values of an attribute; one that is no list has a single value (KEP-5491)."""
+    if (single := scalar(attribute)) is not None:
+        return frozenset({single})
+    if attribute.strings is not None:
+        return frozenset(("string", value) for value in attribute.strings)
+    if attribute.ints is not None:
+        return frozenset(("int", value) for value in attribute.ints)
+    if attribute.bools is not None:
+        return frozenset(("bool", value) for value in attribute.bools)
+    return frozenset(("version", value) for value in attribute.versions or ())
+
+
+_NAMES: Final = 1024
+
+
+@lru_cache(maxsize=_NAMES)
+def published_names(driver: str, domain: str, name: str) -> tuple[str, ...]:
+    """How an attribute or capacity may be published: with its domain, and without where that is the driver's."""
+    qualified = f"{domain}/{name}" if domain else name
+    return (qualified, name) if domain == driver else (qualified,)
+
+
+def is_pinned(device: AdvertisedDevice, gates: AllocatorRules) -> bool:
+    """Whether the node of the attempt is the only one that can use the device from then on."""
+    return device.node_scope[0] is not None or bool(gates.variant.binds_to_node and device.device.binds_to_node)
+
+
+def has_many_terms(device: AdvertisedDevice) -> bool:
+    """Whether the nodes of the device cannot be written to an allocation: its selector has several terms."""
+    selector = device.node_scope[2]
+    return selector is not None and len(selector.node_selector_terms) > 1

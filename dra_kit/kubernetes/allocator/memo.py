@@ -1,48 +1,46 @@
-"""Outcomes of attempts that are known already, of nodes on which the claims of a pod find the same.
+"""Cached outcomes of attempts on nodes that look the same.
 
-An outcome is remembered by all that it depends on:
-
-- what the claims ask for, their classes resolved (:func:`~dra_kit.allocator.memo.reading.question_of`);
-- of each pool that the node sees, in the order in which pools are tried: whether it is complete and valid, its
-  counters, and by position what its devices are (:func:`~dra_kit.allocator.memo.reading.traits_of`), what selectors and
-  constraints read of them (:class:`~dra_kit.allocator.memo.reading.Reading`), and what other claims hold of them;
-- of the node: for which devices its name and labels are looked at, and whether its kubelet can skip calls to a driver.
-
-Gates, evaluator and limits belong to the allocator, and so does its memo. Errors are never remembered.
+Attempts that read the same end with the same devices, by their positions. What no attempt reads is left out: names of
+claims, pools and devices, and attributes that no selector and no constraint looks at.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import count
 from typing import Final
 from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 
-from dra_kit.allocator.cluster.nodes import Node
-from dra_kit.allocator.cluster.pools import NodePool, NodePools
-from dra_kit.allocator.cluster.usage import Usage
-from dra_kit.allocator.gates import Gates
-from dra_kit.allocator.memo.reading import Reading, question_of, traits_of
-from dra_kit.allocator.requests.requests import Choice
-from dra_kit.allocator.search.holding import OPTIONAL_NODE_OPERATIONS
-from dra_kit.allocator.search.search import Solution
-from dra_kit.allocator.selectors.expressions import Evaluator
-from dra_kit.resource.v1 import ResourceClaim
+from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, has_many_terms, is_pinned, published_attribute
+from dra_kit.kubernetes.allocator.pools import NodePool, NodePools
+from dra_kit.kubernetes.allocator.requests import RequestAlternative
+from dra_kit.kubernetes.allocator.rules import OPTIONAL_NODE_OPERATIONS, AllocatorRules
+from dra_kit.kubernetes.allocator.search import Solution
+from dra_kit.kubernetes.allocator.selectors import SelectorEvaluator, SliceLikeness, likeness_of
+from dra_kit.kubernetes.allocator.state import DeviceUsage
+from dra_kit.kubernetes.cel.tree import DeviceRead
+from dra_kit.kubernetes.resource.matching import Node
+from dra_kit.kubernetes.resource.v1 import (
+    CapacityRequestPolicy,
+    DeviceAttribute,
+    DeviceConstraint,
+    DeviceTaint,
+    ResourceClaim,
+)
+from dra_kit.kubernetes.values.quantity import Quantity
 
 _QUESTIONS: Final = 64
 """Kinds of pods that are remembered, the latest."""
-
 _OUTCOMES: Final = 8192
 """Outcomes that are remembered, of all kinds of pods."""
-
 _DEVICES: Final = 65536
 """Devices, alike or not, whose looks are remembered to compare others with."""
 
 
-class Memo:
+class AttemptCache:
     """What is known of one snapshot under the same gates, evaluator and limits.
 
     Args:
@@ -51,26 +49,28 @@ class Memo:
         evaluator: of CEL.
     """
 
-    def __init__(self, usage: Usage, gates: Gates, evaluator: Evaluator) -> None:
+    def __init__(self, usage: DeviceUsage, gates: AllocatorRules, evaluator: SelectorEvaluator) -> None:
         self._evaluator = evaluator
         self._numbers = _Numbers()
-        self._stocks = _Stocks(usage, gates, self._numbers)
-        self._questions: OrderedDict[Hashable, Question] = OrderedDict()
+        self._stocks = _PoolUsages(usage, gates, self._numbers)
+        self._questions: OrderedDict[Hashable, PodShape] = OrderedDict()
         self._outcomes: dict[Hashable, Solution | None] = {}
 
-    def question(self, claims: Sequence[ResourceClaim], requests: Sequence[Sequence[Sequence[Choice]]]) -> Question:
+    def question(
+        self, claims: Sequence[ResourceClaim], requests: Sequence[Sequence[Sequence[RequestAlternative]]]
+    ) -> PodShape:
         """Return what the claims of a pod, and of other pods like it, ask for.
 
         Args:
             claims: of the pod.
             requests: of each claim, with the choices of each request.
         """
-        asked = question_of(claims, requests)
+        asked = pod_shape(claims, requests)
         known = self._questions.get(asked)
         if known is None:
             choices = [choice for claim in requests for request in claim for choice in request]
-            reading = Reading(claims, choices, self._evaluator)
-            known = self._questions[asked] = Question(reading, self._stocks, self._numbers)
+            reading = AttributeReads(claims, choices, self._evaluator)
+            known = self._questions[asked] = PodShape(reading, self._stocks, self._numbers)
             if len(self._questions) > _QUESTIONS:
                 self._questions.popitem(last=False)
         else:
@@ -81,7 +81,7 @@ class Memo:
         """Return the outcome of an attempt, made only if it is not known yet; errors of ``search`` are not remembered.
 
         Args:
-            key: see :meth:`Question.key`; with None nothing is remembered.
+            key: see :meth:`PodShape.key`; with None nothing is remembered.
             search: makes the attempt.
         """
         if key is None:
@@ -97,10 +97,10 @@ class Memo:
         return found
 
 
-class Question:
+class PodShape:
     """What the claims of some pods ask for, who all ask for the same."""
 
-    def __init__(self, reading: Reading, stocks: _Stocks, numbers: _Numbers) -> None:
+    def __init__(self, reading: AttributeReads, stocks: _PoolUsages, numbers: _Numbers) -> None:
         self._reading = reading
         self._stocks = stocks
         self._numbers = numbers
@@ -125,7 +125,7 @@ class Question:
         return tuple(key)
 
 
-class _Stock(Struct):
+class _PoolUsage(Struct):
     """A pool and what others hold of it.
 
     Attributes:
@@ -139,19 +139,19 @@ class _Stock(Struct):
     number: int = 0
 
 
-class _Stocks:
+class _PoolUsages:
     """What attempts read of pools whatever they ask for, as a number for each pool."""
 
-    def __init__(self, usage: Usage, gates: Gates, numbers: _Numbers) -> None:
+    def __init__(self, usage: DeviceUsage, gates: AllocatorRules, numbers: _Numbers) -> None:
         self._usage = usage
         self._gates = gates
         self._numbers = numbers
-        self._known: WeakKeyDictionary[NodePool, _Stock] = WeakKeyDictionary()
+        self._known: WeakKeyDictionary[NodePool, _PoolUsage] = WeakKeyDictionary()
 
     def number(self, pool: NodePool) -> int:
         stock = self._known.get(pool)
         if stock is None:
-            stock = self._known[pool] = _Stock(self._numbers.of(traits_of(pool, self._gates), pool.size))
+            stock = self._known[pool] = _PoolUsage(self._numbers.of(traits_of(pool, self._gates), pool.size))
         changes = self._usage.changes(pool.id)
         if stock.changes != changes:
             # where nobody ever held a device, nobody need look at them
@@ -193,3 +193,151 @@ class _Numbers:
                 self._size = size + 1
             number = self._known[thing] = self.next()
         return number
+
+
+def pod_shape(claims: Iterable[ResourceClaim], requests: Iterable[Sequence[Sequence[RequestAlternative]]]) -> Hashable:
+    """Return what the claims of a pod ask for.
+
+    Args:
+        claims: of the pod.
+        requests: of each claim, with the choices of each request.
+    """
+    return tuple(
+        (
+            tuple(tuple(_choice(choice) for choice in choices) for choices in asked),
+            tuple((item.requests, item.match_attribute, item.distinct_attribute) for item in _constraints(claim)),
+        )
+        for claim, asked in zip(claims, requests, strict=True)
+    )
+
+
+class AttributeReads:
+    """What selectors and constraints of some claims read of devices.
+
+    Args:
+        claims: of one pod.
+        choices: of all their requests.
+        evaluator: of CEL.
+    """
+
+    def __init__(
+        self, claims: Iterable[ResourceClaim], choices: Iterable[RequestAlternative], evaluator: SelectorEvaluator
+    ) -> None:
+        self._reads = _reads(choices, evaluator)
+        self._attributes = sorted(
+            {item.match_attribute or item.distinct_attribute or "" for claim in claims for item in _constraints(claim)}
+        )
+        self._of_slice = None if self._reads is None else SliceLikeness(self._reads, self._attributes)
+
+    def of(self, pool: NodePool) -> Hashable:
+        """Return what the selectors and constraints read of the devices of a pool, by position."""
+        if pool.is_usual and self._of_slice is not None:
+            return tuple(map(self._of_slice.of, pool.slices))
+        return tuple([self._of_device(device) for device in pool.usable])
+
+    def _of_device(self, device: AdvertisedDevice) -> Hashable:
+        likeness = None
+        if self._reads is not None and device.has_plain_attributes:
+            likeness = likeness_of(device, self._reads, sees_sharing=False)
+        if likeness is None:
+            likeness = (
+                device.id.driver,
+                tuple((name, _value(attribute)) for name, attribute in sorted(device.device.attributes.items())),
+            )
+        return likeness, tuple([_value(published_attribute(device, name)) for name in self._attributes])
+
+
+def traits_of(pool: NodePool, gates: AllocatorRules) -> Hashable:
+    """Return what every attempt reads of a pool, whatever it asks for: all but what other claims hold.
+
+    Args:
+        pool: the pool.
+        gates: of the scheduler.
+    """
+    if pool.is_usual:
+        return tuple([slice_.forms for slice_ in pool.slices])
+    return (
+        pool.incomplete,
+        bool(pool.invalid),
+        tuple((pool.counters or {}).items()),
+        tuple([_traits(device, gates) for device in pool.usable]),
+        tuple([device.demands for device in pool.drawing_elsewhere]),
+    )
+
+
+def _traits(device: AdvertisedDevice, gates: AllocatorRules) -> Hashable:
+    return (
+        device.shareable,
+        tuple(
+            (name, _exact(item.value), _policy(item.request_policy)) for name, item in device.device.capacity.items()
+        ),
+        device.demands,
+        _taints(device.taints),
+        _taints(device.rule_taints),
+        bool(device.device.binding_conditions),
+        bool(device.spec.skip_node_operations),
+        bool(device.spec.per_device_node_selection),
+        is_pinned(device, gates),
+        has_many_terms(device),
+    )
+
+
+def _choice(choice: RequestAlternative) -> Hashable:
+    return (
+        choice.request,
+        choice.name,
+        choice.class_selectors,
+        choice.selectors,
+        choice.all_devices,
+        choice.count,
+        choice.admin_access,
+        tuple((item.key, item.operator, item.value, item.effect) for item in choice.tolerations),
+        tuple((name, _exact(amount)) for name, amount in (choice.capacity or {}).items()),
+        tuple(choice.derived.items()),
+    )
+
+
+def _reads(choices: Iterable[RequestAlternative], evaluator: SelectorEvaluator) -> frozenset[DeviceRead] | None:
+    """Return the attributes that expressions read; None where one expression may read any.
+
+    What else expressions can read of a device is among its traits or, as its driver, in every likeness.
+    """
+    found: set[DeviceRead] = set()
+    for choice in choices:
+        selectors = {*choice.class_selectors, *choice.selectors}
+        for reads in (
+            *(evaluator.selector_reads(text) for text in selectors),
+            *(evaluator.derived_reads(text) for text in choice.derived.values()),
+        ):
+            if reads is None:
+                return None
+            found.update(read for read in reads if read.field == "attributes")
+    return frozenset(found)
+
+
+def _value(attribute: DeviceAttribute | None) -> Hashable:
+    return None if attribute is None else (*vars(attribute).values(), frozenset(attribute.model_fields_set))
+
+
+def _taints(taints: Iterable[DeviceTaint]) -> Hashable:
+    return tuple([(taint.key, taint.value, taint.effect) for taint in taints])
+
+
+def _policy(policy: CapacityRequestPolicy | None) -> Hashable:
+    if policy is None:
+        return None
+    valid = policy.valid_range
+    return (
+        _exact(policy.default),
+        tuple(_exact(value) for value in policy.valid_values),
+        None if valid is None else (_exact(valid.min), _exact(valid.max), _exact(valid.step)),
+    )
+
+
+def _exact(quantity: Quantity | None) -> Hashable:
+    """Return a quantity as it is written: 1Gi is not 1024Mi, since a result repeats the text of a device or a claim."""
+    return None if quantity is None else (str(quantity), quantity.format, quantity.as_decimal.as_tuple())
+
+
+def _constraints(claim: ResourceClaim) -> Sequence[DeviceConstraint]:
+    return claim.spec.devices.constraints

@@ -1,4 +1,4 @@
-"""Pools of devices, as one node sees them: the newest generation, and whether it is complete and valid."""
+"""Pools of devices: their newest generation, whether they are complete and valid, and what a node sees of them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Hashable, Iterable, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from dra_kit.allocator.cluster.devices import AdvertisedDevice, AdvertisedSlice, nano
-from dra_kit.allocator.cluster.nodes import Node, node_matches
-from dra_kit.allocator.gates import Gates
 from dra_kit.errors import AllocationError
+from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, AdvertisedSlice, to_nano
+from dra_kit.kubernetes.allocator.rules import AllocatorRules
+from dra_kit.kubernetes.resource.matching import Node, node_matches
 
 
 class PoolID(NamedTuple):
@@ -88,7 +88,7 @@ class NodePool:
         return tuple([device for slice_ in self._others for device in slice_.drawing])
 
 
-class Pool:
+class AdvertisedPool:
     """All slices of one pool, in the order of the lister, and what nodes see of them.
 
     Replaced by a new one whenever a slice of it changes.
@@ -97,12 +97,12 @@ class Pool:
     def __init__(self, pool_id: PoolID, slices: Iterable[AdvertisedSlice]) -> None:
         self.id = pool_id
         self.slices: tuple[AdvertisedSlice, ...] = tuple(slices)
-        self._views: dict[tuple[str, Gates], tuple[Hashable, NodePool | None]] = {}
-        self._gathered: dict[tuple[Gates, tuple[AdvertisedSlice, ...]], NodePool | None] = {}
+        self._views: dict[tuple[str, AllocatorRules], tuple[Hashable, NodePool | None]] = {}
+        self._gathered: dict[tuple[AllocatorRules, tuple[AdvertisedSlice, ...]], NodePool | None] = {}
         self.node_names: frozenset[str] = frozenset(slice_.spec.node_name or "" for slice_ in self.slices)
         """Nodes that its slices name; ``""`` is among them if a slice names none."""
 
-    def on(self, node: Node, gates: Gates) -> NodePool | None:
+    def on(self, node: Node, gates: AllocatorRules) -> NodePool | None:
         """Return what ``node`` sees; None if no slice concerns it, or only an incomplete older generation does.
 
         Raises:
@@ -124,7 +124,7 @@ class Pool:
         return view
 
     def _gather(
-        self, known: Sequence[AdvertisedSlice], concerned: Sequence[AdvertisedSlice], gates: Gates
+        self, known: Sequence[AdvertisedSlice], concerned: Sequence[AdvertisedSlice], gates: AllocatorRules
     ) -> NodePool | None:
         if not concerned:
             return None
@@ -142,7 +142,9 @@ class Pool:
             members = sorted(members, key=lambda slice_: slice_.name)
         return self._build(members, [slice_ for slice_ in everything if slice_ not in members], gates)
 
-    def _build(self, members: Sequence[AdvertisedSlice], others: Sequence[AdvertisedSlice], gates: Gates) -> NodePool:
+    def _build(
+        self, members: Sequence[AdvertisedSlice], others: Sequence[AdvertisedSlice], gates: AllocatorRules
+    ) -> NodePool:
         partitions = gates.partitionable_devices
         # with the gate, a slice has either counter sets or devices
         device_slices = [slice_ for slice_ in members if not (partitions and slice_.spec.shared_counters)]
@@ -192,13 +194,13 @@ class NodePools:
             return None
 
 
-def _is_usable(slice_: AdvertisedSlice, gates: Gates) -> bool:
+def _is_usable(slice_: AdvertisedSlice, gates: AllocatorRules) -> bool:
     return gates.partitionable_devices or not (
         slice_.spec.shared_counters or slice_.spec.per_device_node_selection is not None
     )
 
 
-def _concerns(slice_: AdvertisedSlice, node: Node, gates: Gates) -> bool:
+def _concerns(slice_: AdvertisedSlice, node: Node, gates: AllocatorRules) -> bool:
     try:
         return slice_.concerns(node, counters_everywhere=gates.variant.counters_everywhere)
     except ValueError as error:
@@ -227,7 +229,7 @@ def _counter_sets(slices: Iterable[AdvertisedSlice]) -> tuple[dict[tuple[str, st
                 return counters, f"duplicate counter set name {counter_set.name}"
             names.add(counter_set.name)
             for name, counter in counter_set.counters.items():
-                counters[counter_set.name, name] = nano(counter.value)
+                counters[counter_set.name, name] = to_nano(counter.value)
     return counters, ""
 
 

@@ -1,23 +1,141 @@
-"""Which devices are worth a visit, once a search has looked at all of them and still goes on.
+"""Ends a search that cannot succeed, and shortens the lists of candidates.
 
-Kubernetes visits every device at every position. Leaving out those that would be refused anyway, or that look the same
-as one which has led nowhere, changes neither the solution nor the verdict; it is done only where no visit can end in
-an error.
+Kubernetes tries all combinations for the earlier requests first. The verdict is the same, unless one of those
+combinations met an error; so nothing is concluded where an error is possible.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 
-from dra_kit.allocator.cluster.attributes import Scalar
-from dra_kit.allocator.cluster.devices import AdvertisedDevice
-from dra_kit.allocator.requests.constraints import Constraint, DevicesByValue
-from dra_kit.allocator.search.prospects import ClaimSearch, NodeChoice, Prospects
+from msgspec import Struct
+
 from dra_kit.errors import AllocationError, Unsupported
+from dra_kit.kubernetes.allocator.constraints import Constraint, DevicesByValue
+from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, Scalar
+from dra_kit.kubernetes.allocator.requests import RequestAlternative
+from dra_kit.kubernetes.allocator.reservations import DeviceReservations
+from dra_kit.kubernetes.allocator.selectors import DeviceMatcher
 
 
-class Shortlist:
+class NodeAlternative(Struct, frozen=True):
+    """A choice on one node.
+
+    Attributes:
+        choice: the choice.
+        everything: in mode All the devices that it means, else None.
+    """
+
+    choice: RequestAlternative
+    everything: tuple[AdvertisedDevice, ...] | None
+
+    @property
+    def count(self) -> int:
+        """How many devices it needs."""
+        return self.choice.count if self.everything is None else len(self.everything)
+
+
+class ClaimSearch(Struct, frozen=True):
+    """One claim on one node.
+
+    Attributes:
+        requests: the choices of each request.
+        constraints: of the claim.
+    """
+
+    requests: Sequence[Sequence[NodeAlternative]]
+    constraints: Sequence[Constraint]
+
+
+class FeasibilityCheck:
+    """What can be known of requests without picking anything.
+
+    Args:
+        claims: of the pod.
+        devices: those that ExactCount requests may have.
+        selection: which devices match.
+        holding: which devices other claims hold.
+    """
+
+    def __init__(
+        self,
+        claims: Sequence[ClaimSearch],
+        devices: Sequence[AdvertisedDevice],
+        selection: DeviceMatcher,
+        holding: DeviceReservations,
+    ) -> None:
+        self._claims = claims
+        self._devices = devices
+        self._selection = selection
+        self._holding = holding
+        self._available: dict[RequestAlternative, frozenset[AdvertisedDevice]] = {}
+        self._verdicts: dict[tuple[int, int], bool] = {}
+
+    def is_dead_end(self, claim: int, request: int) -> bool:
+        """Whether a request can never be satisfied, and no error can be met on the way to it."""
+        key = claim, request
+        if key not in self._verdicts:
+            try:
+                self._verdicts[key] = self._meets_no_error(claim, request) and all(
+                    self._is_hopeless(choice, claim, request) for choice in self._claims[claim].requests[request]
+                )
+            except (AllocationError, Unsupported):
+                # the search may meet it as well, or not: only a search finds out
+                self._verdicts[key] = False
+        return self._verdicts[key]
+
+    def _meets_no_error(self, claim: int, request: int) -> bool:
+        """Whether no choice up to this request can fail depending on what is picked; others fail when looked at."""
+        for choice, constrained in self._choices_up_to(claim, request):
+            if choice.choice.derived or (constrained and choice.everything is not None):
+                return False
+            self.available_to(choice)
+        return True
+
+    def _is_hopeless(self, choice: NodeAlternative, claim: int, request: int) -> bool:
+        available = self.available_to(choice)
+        if len(available) < choice.count or (choice.everything is not None and not choice.everything):
+            return True
+        if choice.choice.admin_access or any(self._holding.is_shareable(device) for device in available):
+            return False
+        # exact requests before it that can only have the same devices leave too few
+        rivals = (
+            rival.count
+            for number, asked in enumerate(self._claims[: claim + 1])
+            for choices in (asked.requests if number < claim else asked.requests[:request])
+            for rival in choices
+            if len(choices) == 1 and not rival.choice.admin_access and self.available_to(rival) <= available
+        )
+        return sum(rivals) + choice.count > len(available)
+
+    def available_to(self, choice: NodeAlternative) -> frozenset[AdvertisedDevice]:
+        """Return the devices that a choice could have if it came first.
+
+        Raises:
+            AllocationError: a selector or capacity request fails for some device.
+        """
+        known = self._available.get(choice.choice)
+        if known is None:
+            candidates = self._devices if choice.everything is None else choice.everything
+            known = self._available[choice.choice] = frozenset(
+                [
+                    device
+                    for device in candidates
+                    if self._selection.matches(choice.choice, device)
+                    and self._holding.is_obtainable(choice.choice, device)
+                ]
+            )
+        return known
+
+    def _choices_up_to(self, claim: int, request: int) -> Iterator[tuple[NodeAlternative, bool]]:
+        for number, asked in enumerate(self._claims[: claim + 1]):
+            for choices in asked.requests if number < claim else asked.requests[: request + 1]:
+                for choice in choices:
+                    yield choice, bool(asked.constraints)
+
+
+class CandidateList:
     """The devices that one choice may have.
 
     Args:
@@ -35,7 +153,7 @@ class Shortlist:
         devices: Sequence[AdvertisedDevice],
         available: frozenset[AdvertisedDevice],
         constraints: Sequence[Constraint],
-        choice: NodeChoice,
+        choice: NodeAlternative,
     ) -> None:
         self._positions = [index for index, device in enumerate(devices) if device in available]
         self._by_value: list[tuple[Constraint, DevicesByValue]] = []
@@ -62,7 +180,7 @@ class Shortlist:
         return best[first:] if len(best) - first >= needed else ()
 
 
-class Shortlists:
+class CandidateLists:
     """Those of all choices.
 
     Args:
@@ -72,12 +190,12 @@ class Shortlists:
     """
 
     def __init__(
-        self, claims: Sequence[ClaimSearch], devices: Sequence[AdvertisedDevice], prospects: Prospects
+        self, claims: Sequence[ClaimSearch], devices: Sequence[AdvertisedDevice], prospects: FeasibilityCheck
     ) -> None:
         self._claims = claims
         self._devices = devices
         self._prospects = prospects
-        self._known: dict[NodeChoice, Shortlist | None] = {}
+        self._known: dict[NodeAlternative, CandidateList | None] = {}
         self._likenesses: dict[int, Hashable] = {}
         # with administrators' access a device may be picked twice; all devices are taken in order, up to an error
         self._are_comparable = not any(
@@ -85,11 +203,11 @@ class Shortlists:
             for asked, choice in self._choices()
         )
 
-    def of(self, claim: int, choice: NodeChoice) -> Shortlist | None:
+    def of(self, claim: int, choice: NodeAlternative) -> CandidateList | None:
         """Return the shortlist of a choice; None where some visit would end in an error."""
         if choice not in self._known:
             try:
-                self._known[choice] = Shortlist(
+                self._known[choice] = CandidateList(
                     self._devices,
                     self._prospects.available_to(choice),
                     [item for item in self._claims[claim].constraints if item.covers(choice.choice)],
@@ -123,5 +241,5 @@ class Shortlists:
                     seen.append(values)
         return tuple(seen)
 
-    def _choices(self) -> list[tuple[ClaimSearch, NodeChoice]]:
+    def _choices(self) -> list[tuple[ClaimSearch, NodeAlternative]]:
         return [(asked, choice) for asked in self._claims for choices in asked.requests for choice in choices]

@@ -1,4 +1,4 @@
-"""Requests of a claim, in one form for exact ones and for subrequests."""
+"""Requests of claims: exact requests and ``firstAvailable`` in one form."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from dra_kit.allocator.gates import Gates
 from dra_kit.errors import AllocationError
-from dra_kit.resource.v1 import (
+from dra_kit.kubernetes.allocator.rules import AllocatorRules
+from dra_kit.kubernetes.resource.v1 import (
     DeviceClass,
     DeviceRequest,
     DeviceSelector,
@@ -17,10 +17,10 @@ from dra_kit.resource.v1 import (
     ExactDeviceRequest,
     ResourceClaim,
 )
-from dra_kit.values.quantity import Quantity
+from dra_kit.kubernetes.values.quantity import Quantity
 
 
-class Choice(Struct, frozen=True, eq=False):
+class RequestAlternative(Struct, frozen=True, eq=False):
     """What satisfies a request: all that an exact request asks for, or one of its subrequests.
 
     Attributes:
@@ -65,9 +65,9 @@ class Choice(Struct, frozen=True, eq=False):
         )
 
 
-def choices_of(
-    claim: ResourceClaim, request: DeviceRequest, classes: Mapping[str, DeviceClass], gates: Gates
-) -> list[Choice | AllocationError]:
+def request_alternatives(
+    claim: ResourceClaim, request: DeviceRequest, classes: Mapping[str, DeviceClass], gates: AllocatorRules
+) -> list[RequestAlternative | AllocationError]:
     """Return the choices that a request leaves, best first.
 
     An error stands for the choice that it concerns, or for all: what comes before it is looked at first.
@@ -106,8 +106,8 @@ def _choice(
     asked: _Asked,
     exact: ExactDeviceRequest | DeviceSubRequest,
     classes: Mapping[str, DeviceClass],
-    gates: Gates,
-) -> Choice | AllocationError:
+    gates: AllocatorRules,
+) -> RequestAlternative | AllocationError:
     name = exact.device_class_name
     admin_access = None if isinstance(exact, DeviceSubRequest) else exact.admin_access
     if (unknown := _unknown_selector(exact.selectors)) is not None:
@@ -126,7 +126,7 @@ def _choice(
         return asked.error(text, kind="mode-unknown", device_class=name)
     if (unknown := _unknown_selector(device_class.spec.selectors)) is not None:
         return asked.error(unknown, kind="selector-unknown", device_class=name, where=f"class {name}:")
-    return Choice(
+    return RequestAlternative(
         claim=asked.claim,
         request=asked.request,
         name=asked.name,
@@ -151,7 +151,7 @@ def _unknown_selector(selectors: tuple[DeviceSelector, ...]) -> str | None:
 
 
 def _disabled_feature(
-    exact: ExactDeviceRequest | DeviceSubRequest, gates: Gates, *, admin_access: bool | None
+    exact: ExactDeviceRequest | DeviceSubRequest, gates: AllocatorRules, *, admin_access: bool | None
 ) -> str | None:
     if admin_access is not None and not gates.admin_access:
         return "admin access is requested, but the feature is disabled"

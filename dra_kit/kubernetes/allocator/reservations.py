@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 
-from dra_kit.allocator.cluster.devices import AdvertisedDevice
-from dra_kit.allocator.cluster.nodes import Node
-from dra_kit.allocator.cluster.pools import NodePool, PoolID
-from dra_kit.allocator.cluster.taints import tolerated
-from dra_kit.allocator.cluster.usage import Usage
-from dra_kit.allocator.gates import Gates
-from dra_kit.allocator.requests.capacity import NOTHING, Share, consumption
-from dra_kit.allocator.requests.constraints import Constraint
-from dra_kit.allocator.requests.requests import Choice
-from dra_kit.allocator.search.counters import CounterLedger
 from dra_kit.errors import AllocationError
-from dra_kit.values.quantity import Quantity
-
-OPTIONAL_NODE_OPERATIONS = "DRAOptionalNodeOperations"
-"""The feature that a node declares if its kubelet can skip calls to a driver (KEP-5945)."""
+from dra_kit.kubernetes.allocator.capacity import NOTHING, CapacityShare, capacity_share
+from dra_kit.kubernetes.allocator.constraints import Constraint
+from dra_kit.kubernetes.allocator.devices import AdvertisedDevice
+from dra_kit.kubernetes.allocator.pools import NodePool, PoolID
+from dra_kit.kubernetes.allocator.requests import RequestAlternative
+from dra_kit.kubernetes.allocator.rules import OPTIONAL_NODE_OPERATIONS, AllocatorRules
+from dra_kit.kubernetes.allocator.state import DeviceUsage
+from dra_kit.kubernetes.resource.matching import Node, all_tolerated
+from dra_kit.kubernetes.values.quantity import Quantity
 
 
 class Pick(Struct, frozen=True):
@@ -32,12 +27,12 @@ class Pick(Struct, frozen=True):
         amounts: what a share takes of each capacity; None if the device is held as a whole.
     """
 
-    choice: Choice
+    choice: RequestAlternative
     device: AdvertisedDevice
     amounts: dict[str, Quantity] | None
 
 
-class Holding:
+class DeviceReservations:
     """The devices that the claims of one pod would get on one node.
 
     Args:
@@ -47,7 +42,7 @@ class Holding:
         pools: of the node.
     """
 
-    def __init__(self, node: Node, gates: Gates, usage: Usage, pools: Sequence[NodePool]) -> None:
+    def __init__(self, node: Node, gates: AllocatorRules, usage: DeviceUsage, pools: Sequence[NodePool]) -> None:
         self._gates = gates
         self._usage = usage
         self._blocked = usage.blocked(gates)
@@ -57,16 +52,16 @@ class Holding:
         self._holders: dict[AdvertisedDevice, list[int]] = {}
         self._taken: dict[AdvertisedDevice, dict[str, int]] = {}
         self._shares: dict[AdvertisedDevice, int] = {}
-        self._consumptions: dict[tuple[Choice, AdvertisedDevice], Share | None] = {}
+        self._consumptions: dict[tuple[RequestAlternative, AdvertisedDevice], CapacityShare | None] = {}
 
-    def is_free(self, choice: Choice, device: AdvertisedDevice, claim: int) -> bool:
+    def is_free(self, choice: RequestAlternative, device: AdvertisedDevice, claim: int) -> bool:
         """Whether a choice of this claim may have the device, as far as exclusive holders go."""
         holders = self._holders.get(device)
         if choice.admin_access:
             return not holders or claim not in holders
         return not holders and device.id not in self._blocked
 
-    def could_ever_serve(self, choice: Choice, device: AdvertisedDevice) -> bool:
+    def could_ever_serve(self, choice: RequestAlternative, device: AdvertisedDevice) -> bool:
         """Whether the capacity of the device is enough while nobody uses it.
 
         Raises:
@@ -81,7 +76,7 @@ class Holding:
         """Whether several choices can have it at once."""
         return device.shareable and self._gates.consumable_capacity
 
-    def is_obtainable(self, choice: Choice, device: AdvertisedDevice) -> bool:
+    def is_obtainable(self, choice: RequestAlternative, device: AdvertisedDevice) -> bool:
         """Whether a device that matches the choice could be had if nothing were picked; the answer never changes.
 
         Raises:
@@ -98,7 +93,13 @@ class Holding:
         )
 
     def take(
-        self, choice: Choice, device: AdvertisedDevice, claim: int, constraints: Sequence[Constraint], *, must: bool
+        self,
+        choice: RequestAlternative,
+        device: AdvertisedDevice,
+        claim: int,
+        constraints: Sequence[Constraint],
+        *,
+        must: bool,
     ) -> tuple[Pick, Callable[[], None]] | None:
         """Pick a device that matches the choice, unless something speaks against it.
 
@@ -154,17 +155,17 @@ class Holding:
         skips = device.spec.skip_node_operations and self._gates.variant.skips_operations
         return self._skipping_works or not skips
 
-    def _tolerates(self, choice: Choice, device: AdvertisedDevice) -> bool:
+    def _tolerates(self, choice: RequestAlternative, device: AdvertisedDevice) -> bool:
         if not self._gates.device_taints:
             return True
         taints = (*device.taints, *device.rule_taints) if self._gates.device_taint_rules else device.taints
-        return tolerated(taints, choice.tolerations)
+        return all_tolerated(taints, choice.tolerations)
 
-    def _consumption(self, choice: Choice, device: AdvertisedDevice) -> Share | None:
+    def _consumption(self, choice: RequestAlternative, device: AdvertisedDevice) -> CapacityShare | None:
         key = choice, device
         if key not in self._consumptions:
             try:
-                self._consumptions[key] = consumption(
+                self._consumptions[key] = capacity_share(
                     choice.capacity, device, fractional=self._gates.fractional_capacity_range
                 )
             except AllocationError as error:
@@ -172,7 +173,7 @@ class Holding:
                 raise choice.error(text, kind=error.kind, device=str(device.id)) from error
         return self._consumptions[key]
 
-    def _share_left(self, choice: Choice, device: AdvertisedDevice) -> Share | None:
+    def _share_left(self, choice: RequestAlternative, device: AdvertisedDevice) -> CapacityShare | None:
         if not self._gates.consumable_capacity:
             return NOTHING
         share = self._consumption(choice, device)
@@ -197,7 +198,9 @@ class Holding:
             self._ledgers[pool_id] = ledger
         return ledger
 
-    def _add(self, choice: Choice, device: AdvertisedDevice, constraints: Sequence[Constraint], *, must: bool) -> bool:
+    def _add(
+        self, choice: RequestAlternative, device: AdvertisedDevice, constraints: Sequence[Constraint], *, must: bool
+    ) -> bool:
         added: list[Constraint] = []
         for constraint in constraints:
             if not constraint.covers(choice):
@@ -213,8 +216,96 @@ class Holding:
             return False
         return True
 
-    def _count_share(self, device: AdvertisedDevice, share: Share, sign: int) -> None:
+    def _count_share(self, device: AdvertisedDevice, share: CapacityShare, sign: int) -> None:
         self._shares[device] = self._shares.get(device, 0) + sign
         taken = self._taken.setdefault(device, {})
         for name, amount in share.nanos.items():
             taken[name] = taken.get(name, 0) + sign * amount
+
+
+class CounterLedger:
+    """What is left of a pool's counter sets while devices are picked and given back.
+
+    Counters may be overdrawn by what is allocated already. As long as any counter of the pool is, no device that
+    consumes counters is available, whichever set it draws on.
+
+    Args:
+        pool: the pool.
+        held: those of its devices, on this node or elsewhere, that are allocated.
+        groups: gate CompatibilityGroups.
+    """
+
+    def __init__(self, pool: NodePool, held: Iterable[AdvertisedDevice], *, groups: bool) -> None:
+        self._left = dict(pool.counters or {})
+        self._by_set: dict[str, _CommonGroups] = {}
+        self._groups = groups
+        self._overdrawn = sum(amount < 0 for amount in self._left.values())
+        for device in held:
+            self._charge(device, 1)
+            self._add_groups(device)
+
+    def take(self, device: AdvertisedDevice) -> bool:
+        """Pick a device if enough is left and its groups go with those of its neighbours."""
+        self._charge(device, 1)
+        if self._overdrawn or not self._has_common_groups(device):
+            self._charge(device, -1)
+            return False
+        self._add_groups(device)
+        return True
+
+    def give_back(self, device: AdvertisedDevice) -> None:
+        """Undo ``take`` of the device that was picked last."""
+        self._charge(device, -1)
+        for demand in device.demands:
+            if self._groups:
+                self._by_set[demand.counter_set].remove_last()
+
+    def _charge(self, device: AdvertisedDevice, sign: int) -> None:
+        left = self._left
+        for demand in device.demands:
+            for name, amount in demand.amounts:
+                key = demand.counter_set, name
+                before = left[key]
+                left[key] = after = before - sign * amount
+                self._overdrawn += (after < 0) - (before < 0)
+
+    def _add_groups(self, device: AdvertisedDevice) -> None:
+        for demand in device.demands:
+            if self._groups:
+                self._by_set.setdefault(demand.counter_set, _CommonGroups()).add(demand.groups)
+
+    def _has_common_groups(self, device: AdvertisedDevice) -> bool:
+        return not self._groups or all(
+            self._by_set[demand.counter_set].admits(demand.groups)
+            for demand in device.demands
+            if demand.counter_set in self._by_set
+        )
+
+
+class _CommonGroups:
+    """The groups that all devices on one counter set have in common; devices without groups go only together.
+
+    Devices that are allocated already may contradict each other: the first decides whether there are groups, and
+    then groups intersect.
+    """
+
+    def __init__(self) -> None:
+        self._stack: list[frozenset[str] | None] = []  # None: devices without groups
+
+    def admits(self, groups: frozenset[str]) -> bool:
+        if not self._stack:
+            return True
+        common = self._stack[-1]
+        if common is None or not groups:
+            return common is None and not groups
+        return not common.isdisjoint(groups)
+
+    def add(self, groups: frozenset[str]) -> None:
+        if not self._stack:
+            self._stack.append(groups or None)
+        else:
+            common = self._stack[-1]
+            self._stack.append(common if common is None or not groups else common & groups)
+
+    def remove_last(self) -> None:
+        self._stack.pop()

@@ -1,4 +1,4 @@
-"""Feature gates of the scheduler, and which of Kubernetes' three allocators they choose."""
+"""What feature gates and the release change in an allocation, and which of Kubernetes' three allocators they select."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dra_kit.resource.gates import FeatureGates
-from dra_kit.resource.releases import OLDEST
+from dra_kit.kubernetes.release import OLDEST, FeatureGates
 
 
-class Variant(Struct, frozen=True):
+class AllocatorVariant(Struct, frozen=True):
     """How Kubernetes' three allocators differ, except what gates switch (Kubernetes 1.37).
 
     Attributes:
@@ -36,7 +35,7 @@ class Variant(Struct, frozen=True):
     skips_operations: bool
 
 
-STABLE: Final = Variant(
+STABLE: Final = AllocatorVariant(
     "stable",
     ordered=False,
     counters_everywhere=True,
@@ -45,7 +44,7 @@ STABLE: Final = Variant(
     knows_sharing=False,
     skips_operations=False,
 )
-INCUBATING: Final = Variant(
+INCUBATING: Final = AllocatorVariant(
     "incubating",
     ordered=True,
     counters_everywhere=False,
@@ -55,7 +54,6 @@ INCUBATING: Final = Variant(
     skips_operations=False,
 )
 EXPERIMENTAL: Final = replace(INCUBATING, name="experimental", skips_operations=True)
-
 _STABLE_FEATURES: Final = frozenset({"admin_access", "prioritized_list", "partitionable_devices", "device_taints"})
 _INCUBATING_FEATURES: Final = _STABLE_FEATURES | {
     "device_binding_and_status",
@@ -81,7 +79,7 @@ _ELSEWHERE: Final = frozenset({"device_taint_rules"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gates:
+class AllocatorRules:
     """The scheduler's feature gates that an allocation depends on; all are off by default.
 
     ``device_binding_and_status`` stands for DRADeviceBindingConditions and DRAResourceClaimDeviceStatus together; the
@@ -103,7 +101,7 @@ class Gates:
     optional_node_operations: bool = False
     partitionable_devices: bool = False
     prioritized_list: bool = False
-    variant: Variant = field(init=False, repr=False, compare=False)
+    variant: AllocatorVariant = field(init=False, repr=False, compare=False)
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -115,7 +113,7 @@ class Gates:
         return self._hash
 
     @classmethod
-    def of(cls, version: str, *, minimum_compatibility: str | None = None) -> Gates:
+    def of(cls, version: str, *, minimum_compatibility: str | None = None) -> AllocatorRules:
         """Return the default gates of a Kubernetes release.
 
         Args:
@@ -140,16 +138,16 @@ class Gates:
         )
 
     @classmethod
-    def matching(cls, features: FeatureGates) -> Gates:
+    def matching(cls, features: FeatureGates) -> AllocatorRules:
         """Return the scheduler's gates in a cluster whose API server has these features."""
         return cls(**{gate: all(name in features for name in names) for gate, names in _KUBERNETES_NAMES.items()})
 
     @classmethod
-    def alpha(cls) -> Gates:
+    def alpha(cls) -> AllocatorRules:
         """Every gate on."""
         return cls(**{gate.name: True for gate in fields(cls) if gate.init})
 
-    def _choose_variant(self) -> Variant:
+    def _choose_variant(self) -> AllocatorVariant:
         on = {gate.name for gate in fields(self) if gate.init and getattr(self, gate.name)} - _ELSEWHERE
         if on <= _STABLE_FEATURES:
             return STABLE
@@ -162,3 +160,7 @@ def _minor(version: str) -> int:
     if major != "1" or not minor.isdecimal() or int(minor) < OLDEST.minor:
         raise ValueError(f"{version!r} is no Kubernetes release with resource.k8s.io/v1: write for example '1.37'")
     return int(minor)
+
+
+OPTIONAL_NODE_OPERATIONS = "DRAOptionalNodeOperations"
+"""The feature that a node declares if its kubelet can skip calls to a driver (KEP-5945)."""

@@ -1,9 +1,4 @@
-"""The search for devices: depth first over claims, requests and devices; the first complete solution wins.
-
-It follows Kubernetes' order to the letter, since that decides which devices a pod gets and which error is met first.
-Within one request it only moves forward through the devices. Positions are generators on an explicit stack, so that
-the depth of the search is not bounded by Python's.
-"""
+"""The search for devices: depth first in Kubernetes' order, up to the first complete solution."""
 
 from __future__ import annotations
 
@@ -13,24 +8,21 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from dra_kit.allocator.cluster.devices import AdvertisedDevice
-from dra_kit.allocator.requests.requests import Choice
-from dra_kit.allocator.search.holding import Holding, Pick
-from dra_kit.allocator.search.prospects import ClaimSearch, NodeChoice, Prospects
-from dra_kit.allocator.search.shortlist import Shortlists
-from dra_kit.allocator.selectors.selection import Selection
 from dra_kit.errors import AllocationError
-from dra_kit.values.quantity import Quantity
+from dra_kit.kubernetes.allocator.devices import AdvertisedDevice
+from dra_kit.kubernetes.allocator.pruning import CandidateLists, ClaimSearch, FeasibilityCheck, NodeAlternative
+from dra_kit.kubernetes.allocator.requests import RequestAlternative
+from dra_kit.kubernetes.allocator.reservations import DeviceReservations, Pick
+from dra_kit.kubernetes.allocator.selectors import DeviceMatcher
+from dra_kit.kubernetes.values.quantity import Quantity
 
 MAX_RESULTS: Final = 32
 """Devices that one claim can get (resource.k8s.io/v1 AllocationResultsMaxSize)."""
-
-
 _BETWEEN_QUESTIONS: Final = 1024
 """Steps of a search between two questions whether to go on."""
 
 
-class Outcome(Enum):
+class SearchOutcome(Enum):
     """How the search below a position ended."""
 
     FOUND = auto()
@@ -39,10 +31,10 @@ class Outcome(Enum):
     """The claim would get more than 32 devices, whichever devices were picked before."""
 
 
-_Step: TypeAlias = "Generator[_Step, Outcome, Outcome]"
+_Step: TypeAlias = "Generator[_Step, SearchOutcome, SearchOutcome]"
 
 
-class Limits(Struct, frozen=True):
+class SearchLimits(Struct, frozen=True):
     """What ends a search before its time.
 
     Attributes:
@@ -54,14 +46,14 @@ class Limits(Struct, frozen=True):
     is_aborted: Callable[[], bool] = lambda: False
 
 
-class PickedAt(Struct, frozen=True):
+class PickPosition(Struct, frozen=True):
     """One device for one choice, by their positions.
 
     Attributes:
         request: of the claim.
         choice: of the request.
         device: of those that the node has.
-        amounts: see :class:`~dra_kit.allocator.search.holding.Pick`.
+        amounts: see :class:`~dra_kit.kubernetes.allocator.reservations.Pick`.
     """
 
     request: int
@@ -78,7 +70,7 @@ class Solution(Struct, frozen=True):
         selected: of each claim, the position of the choice of each request.
     """
 
-    picks: tuple[tuple[PickedAt, ...], ...]
+    picks: tuple[tuple[PickPosition, ...], ...]
     selected: tuple[tuple[int, ...], ...]
 
 
@@ -86,7 +78,7 @@ class _DeadEnd(Exception):
     """No combination of devices can succeed."""
 
 
-class Search:
+class DeviceSearch:
     """One attempt to find devices for all claims of a pod on one node.
 
     Args:
@@ -101,22 +93,24 @@ class Search:
         self,
         claims: Sequence[ClaimSearch],
         devices: Sequence[AdvertisedDevice],
-        selection: Selection,
-        holding: Holding,
-        limits: Limits,
+        selection: DeviceMatcher,
+        holding: DeviceReservations,
+        limits: SearchLimits,
     ) -> None:
         self._claims = claims
         self._devices = devices
         self._selection = selection
         self._holding = holding
-        self._prospects = Prospects(claims, devices, selection, holding)
-        self._shortlists = Shortlists(claims, devices, self._prospects)
+        self._prospects = FeasibilityCheck(claims, devices, selection, holding)
+        self._shortlists = CandidateLists(claims, devices, self._prospects)
         self._limits = limits
         self._steps = 0
         self._in_vain = 0
-        self._matches: dict[Choice, list[bool | None]] = {}
+        self._matches: dict[RequestAlternative, list[bool | None]] = {}
         self.picks: list[list[Pick]] = [[] for _ in claims]
-        self.selected: list[list[Choice]] = [[requests[0].choice for requests in claim.requests] for claim in claims]
+        self.selected: list[list[RequestAlternative]] = [
+            [requests[0].choice for requests in claim.requests] for claim in claims
+        ]
 
     def run(self) -> bool:
         """Search; ``picks`` and ``selected`` have the solution if there is one.
@@ -125,7 +119,7 @@ class Search:
             AllocationError: an error is met before a solution, or the search takes too long.
         """
         stack = [self._request(0, 0)]
-        outcome: Outcome | None = None
+        outcome: SearchOutcome | None = None
         while stack:
             try:
                 step = next(stack[-1]) if outcome is None else stack[-1].send(outcome)
@@ -137,7 +131,7 @@ class Search:
             else:
                 stack.append(step)
                 outcome = None
-        return outcome is Outcome.FOUND
+        return outcome is SearchOutcome.FOUND
 
     def solution(self) -> Solution:
         """Return what was found, for other claims that ask for the same on a node that has the same."""
@@ -150,7 +144,7 @@ class Search:
         }
         return Solution(
             tuple(
-                tuple(PickedAt(*numbers[pick.choice], places[pick.device], pick.amounts) for pick in picks)
+                tuple(PickPosition(*numbers[pick.choice], places[pick.device], pick.amounts) for pick in picks)
                 for picks in self.picks
             ),
             tuple(tuple(numbers[choice][1] for choice in selected) for selected in self.selected),
@@ -158,31 +152,31 @@ class Search:
 
     def _request(self, claim: int, request: int) -> _Step:
         if claim == len(self._claims):
-            return Outcome.FOUND
+            return SearchOutcome.FOUND
         choices = self._claims[claim].requests
         if request == len(choices):
             outcome = yield self._request(claim + 1, 0)
             # another choice in this claim would not help the next one to stay within its limit
-            return Outcome.FAILED if outcome is Outcome.TOO_MANY else outcome
+            return SearchOutcome.FAILED if outcome is SearchOutcome.TOO_MANY else outcome
         outcomes = set()
         for choice in choices[request]:
             self.selected[claim][request] = choice.choice
             outcome = yield self._pick(claim, request, choice, 0, 0)
-            if outcome is Outcome.FOUND:
+            if outcome is SearchOutcome.FOUND:
                 return outcome
             outcomes.add(outcome)
         if (claim, request) != (0, 0) and self._prospects.is_dead_end(claim, request):
             raise _DeadEnd
-        return Outcome.TOO_MANY if outcomes == {Outcome.TOO_MANY} else Outcome.FAILED
+        return SearchOutcome.TOO_MANY if outcomes == {SearchOutcome.TOO_MANY} else SearchOutcome.FAILED
 
-    def _pick(self, claim: int, request: int, choice: NodeChoice, picked: int, start: int) -> _Step:
+    def _pick(self, claim: int, request: int, choice: NodeAlternative, picked: int, start: int) -> _Step:
         needed = choice.count - picked
         if choice.everything is not None and not choice.everything:
-            return Outcome.FAILED
+            return SearchOutcome.FAILED
         if needed <= 0:
             return (yield self._request(claim, request + 1))
         if len(self.picks[claim]) + needed > MAX_RESULTS:
-            return Outcome.TOO_MANY
+            return SearchOutcome.TOO_MANY
         # Too few are left: nothing can come of going deeper, yet errors of the devices that are left must be met.
         hopeless = choice.everything is None and needed > 1 and self._left(choice.choice, start) < needed
         constraints = self._claims[claim].constraints
@@ -194,16 +188,18 @@ class Search:
             if not hopeless:
                 self.picks[claim].append(pick)
                 outcome = yield self._pick(claim, request, choice, picked + 1, index + 1)
-                if outcome is Outcome.FOUND:
+                if outcome is SearchOutcome.FOUND:
                     return outcome
                 self.picks[claim].pop()
-                if outcome is Outcome.TOO_MANY:
+                if outcome is SearchOutcome.TOO_MANY:
                     undo()
                     return outcome
             undo()
-        return Outcome.FAILED
+        return SearchOutcome.FAILED
 
-    def _tries(self, claim: int, choice: NodeChoice, picked: int, start: int) -> Iterator[tuple[int, AdvertisedDevice]]:
+    def _tries(
+        self, claim: int, choice: NodeAlternative, picked: int, start: int
+    ) -> Iterator[tuple[int, AdvertisedDevice]]:
         """Yield devices worth a try at one position; a caller that asks for the next had no success with the last."""
         if choice.everything is not None:
             self._count_step(choice.choice)
@@ -227,7 +223,7 @@ class Search:
         """Whether it is worth while to look at all devices once, so that fewer need a visit."""
         return self._in_vain > len(self._devices)
 
-    def _is_candidate(self, choice: Choice, index: int, claim: int) -> bool:
+    def _is_candidate(self, choice: RequestAlternative, index: int, claim: int) -> bool:
         device = self._devices[index]
         if not self._holding.is_free(choice, device, claim):
             return False
@@ -237,19 +233,19 @@ class Search:
             match = known[index] = self._selection.matches(choice, device)
         return match
 
-    def _left(self, choice: Choice, start: int) -> int:
+    def _left(self, choice: RequestAlternative, start: int) -> int:
         """How many devices from ``start`` on may still be had, as far as is known."""
         known = self._matches.get(choice)
         left = len(self._devices) - start
         return left if known is None else left - known[start:].count(False)
 
-    def _known_matches(self, choice: Choice) -> list[bool | None]:
+    def _known_matches(self, choice: RequestAlternative) -> list[bool | None]:
         known = self._matches.get(choice)
         if known is None:
             known = self._matches[choice] = [None] * len(self._devices)
         return known
 
-    def _count_step(self, choice: Choice) -> None:
+    def _count_step(self, choice: RequestAlternative) -> None:
         self._steps += 1
         if self._steps > self._limits.steps:
             raise choice.error(
@@ -262,7 +258,7 @@ class Search:
             raise AllocationError("filter operation aborted", kind="aborted")
 
 
-def check_size(claim: str, request: str, minimum: int, counted: int) -> None:
+def check_result_count(claim: str, request: str, minimum: int, counted: int) -> None:
     """Refuse a claim whose requests need more devices than a claim can have.
 
     Raises:

@@ -1,37 +1,42 @@
-"""CEL for the allocator: each expression is compiled once, and evaluated once for devices that look the same to it."""
+"""Which devices match a request: CEL expressions, and their results for devices that look the same."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import lru_cache
-from typing import Final, Protocol, TypeVar
+from itertools import repeat
+from operator import itemgetter
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
-from dra_kit import cel
-from dra_kit.allocator.cluster.devices import AdvertisedDevice
-from dra_kit.allocator.selectors.likeness import Likeness, glimpse_of, likeness_of
-from dra_kit.cel.cost.meter import Meter
-from dra_kit.cel.program import DerivedValue
-from dra_kit.cel.syntax.reads import Read
-from dra_kit.errors import CelCompileError, CelRuntimeError
-from dra_kit.resource import v1
-from dra_kit.values.semver import Version
+from dra_kit.errors import AllocationError, CelCompileError, CelRuntimeError
+from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, AdvertisedSlice, published_attribute, published_names
+from dra_kit.kubernetes.allocator.requests import RequestAlternative
+from dra_kit.kubernetes.allocator.rules import AllocatorRules
+from dra_kit.kubernetes.cel.device import Device as DeviceView
+from dra_kit.kubernetes.cel.environment import STORED
+from dra_kit.kubernetes.cel.program import DerivedExpression, DerivedValue, Selector, compile_derived, compile_selector
+from dra_kit.kubernetes.cel.tree import DeviceRead
+from dra_kit.kubernetes.cel.values import Meter
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.matching import Node, node_matches
+from dra_kit.kubernetes.resource.slice_reader import DeviceShape
+from dra_kit.kubernetes.resource.v1 import DeviceAttribute, DeviceCapacity
+from dra_kit.kubernetes.values.quantity import Quantity
+from dra_kit.kubernetes.values.semver import Version
 
 _PROGRAMS: Final = 4096
 """Size of the cache of compiled expressions."""
-
 _REMEMBERED: Final = 1024
 """Cached results of each device; expressions may be many, where each pod has its own."""
-
 _ALIKE: Final = 65536
 """Cached results of devices that look the same to an expression."""
-
 _Key = TypeVar("_Key")
 _Result = TypeVar("_Result")
-
 _FIELDS: Final = {bool: "bool", int: "int", str: "string", Version: "version"}
 
 
-class Evaluator(Protocol):
+class SelectorEvaluator(Protocol):
     """Evaluates CEL expressions for devices."""
 
     def selects(self, expression: str, device: AdvertisedDevice, *, sees_sharing: bool) -> bool:
@@ -48,11 +53,11 @@ class Evaluator(Protocol):
         """
         ...
 
-    def selector_reads(self, expression: str) -> tuple[Read, ...] | None:
+    def selector_reads(self, expression: str) -> tuple[DeviceRead, ...] | None:
         """Return the places of a device that a selector reads; None if they are not known, or it is no selector."""
         ...
 
-    def derived_reads(self, expression: str) -> tuple[Read, ...] | None:
+    def derived_reads(self, expression: str) -> tuple[DeviceRead, ...] | None:
         """Likewise of the expression of a derived attribute."""
         ...
 
@@ -79,7 +84,7 @@ class CelEvaluator:
         self._alike: dict[tuple[str, Likeness], bool | CelRuntimeError] = {}
 
     def selects(self, expression: str, device: AdvertisedDevice, *, sees_sharing: bool) -> bool:
-        """See :class:`Evaluator`."""
+        """See :class:`SelectorEvaluator`."""
         likeness = self.likeness(expression, device, sees_sharing=sees_sharing)
         known: bool | CelRuntimeError | None
         if likeness is not None:
@@ -109,21 +114,21 @@ class CelEvaluator:
             return None
         return likeness_of(device, _selector(expression).reads, sees_sharing=sees_sharing)
 
-    def selector_reads(self, expression: str) -> tuple[Read, ...] | None:
-        """See :class:`Evaluator`."""
+    def selector_reads(self, expression: str) -> tuple[DeviceRead, ...] | None:
+        """See :class:`SelectorEvaluator`."""
         program = _compiled_selector(expression)
         return None if isinstance(program, CelCompileError) else program.reads
 
-    def derived_reads(self, expression: str) -> tuple[Read, ...] | None:
-        """See :class:`Evaluator`."""
+    def derived_reads(self, expression: str) -> tuple[DeviceRead, ...] | None:
+        """See :class:`SelectorEvaluator`."""
         program = _compiled_derived(expression)
         return None if isinstance(program, CelCompileError) else program.reads
 
     def derive(self, expression: str, device: AdvertisedDevice) -> v1.DeviceAttribute:
-        """See :class:`Evaluator`."""
+        """See :class:`SelectorEvaluator`."""
         return self._of(device).derive(expression)
 
-    def view(self, expression: str, device: AdvertisedDevice, *, sees_sharing: bool) -> cel.Device:
+    def view(self, expression: str, device: AdvertisedDevice, *, sees_sharing: bool) -> DeviceView:
         """Return the device as an expression sees it, perhaps without what the expression does not read.
 
         Arguments are those of ``selects``.
@@ -151,7 +156,7 @@ class _Evaluations:
     def __init__(self, device: v1.Device, driver: str) -> None:
         self._device = device
         self._driver = driver
-        self._views: dict[bool, cel.Device] = {}
+        self._views: dict[bool, DeviceView] = {}
         self._selections: dict[tuple[str, bool], bool | CelRuntimeError] = {}
         self._attributes: dict[str, v1.DeviceAttribute | CelRuntimeError] = {}
 
@@ -173,11 +178,11 @@ class _Evaluations:
             raise CelRuntimeError(known.message, kind=known.kind, key=known.key)
         return known
 
-    def view(self, *, sees_sharing: bool) -> cel.Device:
+    def view(self, *, sees_sharing: bool) -> DeviceView:
         view = self._views.get(sees_sharing)
         if view is None:
             try:
-                view = cel.Device(
+                view = DeviceView(
                     driver=self._driver,
                     attributes={name: value.to_json() for name, value in self._device.attributes.items()},
                     capacity={name: capacity.value for name, capacity in self._device.capacity.items()},
@@ -195,14 +200,14 @@ def _remember(results: dict[_Key, _Result], key: _Key, result: _Result, most: in
     results[key] = result
 
 
-def _selector(expression: str) -> cel.Selector:
+def _selector(expression: str) -> Selector:
     program = _compiled_selector(expression)
     if isinstance(program, CelCompileError):
         raise _again(program)
     return program
 
 
-def _derived(expression: str) -> cel.Derived:
+def _derived(expression: str) -> DerivedExpression:
     program = _compiled_derived(expression)
     if isinstance(program, CelCompileError):
         raise _again(program)
@@ -210,17 +215,17 @@ def _derived(expression: str) -> cel.Derived:
 
 
 @lru_cache(maxsize=_PROGRAMS)
-def _compiled_selector(expression: str) -> cel.Selector | CelCompileError:
+def _compiled_selector(expression: str) -> Selector | CelCompileError:
     try:
-        return cel.compile_selector(expression, environment=cel.STORED)
+        return compile_selector(expression, environment=STORED)
     except CelCompileError as error:
         return _again(error)
 
 
 @lru_cache(maxsize=_PROGRAMS)
-def _compiled_derived(expression: str) -> cel.Derived | CelCompileError:
+def _compiled_derived(expression: str) -> DerivedExpression | CelCompileError:
     try:
-        return cel.compile_derived(expression, environment=cel.STORED)
+        return compile_derived(expression, environment=STORED)
     except CelCompileError as error:
         return _again(error)
 
@@ -241,3 +246,265 @@ def _attribute(value: DerivedValue) -> v1.DeviceAttribute:
 
 def _plain(value: bool | int | str | Version) -> bool | int | str:
     return str(value) if isinstance(value, Version) else value
+
+
+class DeviceMatcher:
+    """Decides for one node which devices match a choice, lazily: only devices that are asked for are evaluated.
+
+    Args:
+        node: the node.
+        gates: of the scheduler.
+        evaluator: of CEL.
+    """
+
+    def __init__(self, node: Node, gates: AllocatorRules, evaluator: SelectorEvaluator) -> None:
+        self._node = node
+        self._gates = gates
+        self._sees_sharing = gates.variant.knows_sharing
+        self._evaluator = evaluator
+
+    def matches(self, choice: RequestAlternative, device: AdvertisedDevice) -> bool:
+        """Whether the class's selectors, then the request's, and the device's node scope allow it.
+
+        Raises:
+            AllocationError: ``cel-compile``, ``cel-runtime``, ``node-selector-invalid``.
+        """
+        if device.device.binding_conditions and not self._gates.device_binding_and_status:
+            return False
+        where = f"class {choice.device_class.metadata.name}"
+        if not self._all_true(choice, device, choice.class_selectors, where):
+            return False
+        if choice.selectors and not self._all_true(choice, device, choice.selectors, f"claim {choice.claim}"):
+            return False
+        if not device.spec.per_device_node_selection:
+            return True
+        try:
+            return node_matches(self._node, *device.node_scope)
+        except ValueError as error:
+            raise _error(f"device {device.id}: {error}", choice, device, kind="node-selector-invalid") from error
+
+    def attribute(self, choice: RequestAlternative, device: AdvertisedDevice, name: str) -> DeviceAttribute | None:
+        """Return the attribute that constraints see: a derived one of the choice before the device's own.
+
+        Raises:
+            AllocationError: ``derived-compile``, ``derived-runtime``.
+        """
+        expression = choice.derived.get(name)
+        if expression is None:
+            return published_attribute(device, name)
+        try:
+            return self._evaluator.derive(expression, device)
+        except CelCompileError as error:
+            text = f"compile derived attribute {name} failed: {error}"
+            raise _error(text, choice, device, kind="derived-compile") from error
+        except CelRuntimeError as error:
+            text = f"evaluate derived attribute {name} on device {device.id} failed: {error}"
+            raise _error(text, choice, device, kind="derived-runtime") from error
+
+    def _all_true(
+        self, choice: RequestAlternative, device: AdvertisedDevice, expressions: Iterable[str], where: str
+    ) -> bool:
+        for index, expression in enumerate(expressions):
+            try:
+                if not self._evaluator.selects(expression, device, sees_sharing=self._sees_sharing):
+                    return False
+            except CelCompileError as error:
+                text = f"{where}: selector #{index}: CEL compile error: {error}"
+                raise _error(text, choice, device, kind="cel-compile") from error
+            except CelRuntimeError as error:
+                text = f"{where}: selector #{index} on device {device.id}: CEL runtime error: {_with_hint(error)}"
+                raise _error(text, choice, device, kind="cel-runtime") from error
+        return True
+
+
+def _error(text: str, choice: RequestAlternative, device: AdvertisedDevice, *, kind: str) -> AllocationError:
+    return AllocationError(
+        text,
+        kind=kind,
+        claim=choice.claim,
+        request=choice.name,
+        device_class=choice.device_class.metadata.name,
+        device=str(device.id),
+    )
+
+
+def _with_hint(error: CelRuntimeError) -> str:
+    """Return the message as the scheduler completes it."""
+    if error.kind != "no-such-key":
+        return error.message
+    return (
+        f"{error.message}. consider using CEL optional chaining (.? followed by orValue()) "
+        "or guarding the check with has() for optional fields"
+    )
+
+
+Likeness: TypeAlias = tuple[Hashable, ...]
+"""What an expression can see of a device, its driver first."""
+_Value = TypeVar("_Value")
+_VALUES: Final = 2
+"""Where the values of attributes begin in what is seen of a usual device, after driver and form."""
+_NOTHING: Final[Mapping[str, Any]] = {}
+
+
+def likeness_of(device: AdvertisedDevice, reads: Iterable[DeviceRead] | None, *, sees_sharing: bool) -> Likeness | None:
+    """Return what a device has at the places that an expression reads.
+
+    Args:
+        device: the device.
+        reads: the places; None if they are not known.
+        sees_sharing: ``device.allowMultipleAllocations`` is what is published, otherwise false.
+
+    Returns:
+        None if the places are not known, or what is there has no simple form.
+    """
+    if reads is None:
+        return None
+    driver = device.id.driver
+    found: list[Hashable] = [driver]
+    for field, domain, name in reads:
+        if field == "attributes":
+            attributes = _attributes(device, published_names(driver, domain, name))
+            if len(attributes) > 1:
+                return None
+            found.append(attributes[0] if attributes else None)
+        elif field == "capacity":
+            capacities = _published(_capacity(device), published_names(driver, domain, name))
+            if len(capacities) > 1:
+                return None
+            found.append(str(capacities[0].value) if capacities else None)
+        elif field == "allowMultipleAllocations":
+            found.append(sees_sharing and device.shareable)
+    return tuple(found)
+
+
+def glimpse_of(device: AdvertisedDevice, reads: Iterable[DeviceRead], *, sees_sharing: bool) -> DeviceView:
+    """Return a device with no more than what an expression reads, which is quicker to make; arguments as above."""
+    driver = device.id.driver
+    values = device.device.attributes if device.form is None else device.document.get("attributes", _NOTHING)
+    offers = _capacity(device)
+    attributes: dict[str, Any] = {}
+    capacity: dict[str, Quantity] = {}
+    for field, domain, name in reads:
+        for key in published_names(driver, domain, name):
+            if field == "attributes" and key in values:
+                attributes[key] = _value(values[key])
+            elif field == "capacity" and key in offers:
+                capacity[key] = offers[key].value
+    return DeviceView(
+        driver=driver,
+        attributes=attributes,
+        capacity=capacity,
+        allow_multiple_allocations=sees_sharing and device.shareable,
+    )
+
+
+def _capacity(device: AdvertisedDevice) -> Mapping[str, DeviceCapacity]:
+    return device.device.capacity if device.form is None else device.form.capacity
+
+
+def _attributes(device: AdvertisedDevice, names: Iterable[str]) -> list[Hashable]:
+    """Return the attributes of some names, as values that are equal where expressions see no difference."""
+    if device.form is None:
+        return [tuple(vars(one).values()) for one in _published(device.device.attributes, names)]
+    return [tuple(one.items()) for one in _published(device.document.get("attributes", _NOTHING), names)]
+
+
+def _published(values: Mapping[str, _Value], names: Iterable[str]) -> list[_Value]:
+    return [values[name] for name in names if name in values]
+
+
+def _value(attribute: DeviceAttribute | Mapping[str, Any]) -> Any:
+    """Return the value of an attribute, as plain as possible: a device is made more quickly of it."""
+    if not isinstance(attribute, DeviceAttribute):
+        ((field, value),) = attribute.items()
+        return attribute if field == "version" else value
+    for value in (attribute.string, attribute.int_, attribute.bool_):
+        if value is not None:
+            return value
+    return attribute.to_json()
+
+
+class SliceLikeness:
+    """What some expressions and constraints can see of the usual devices of a slice, without a look at each of them.
+
+    Args:
+        reads: the places that the expressions read.
+        attributes: full names of the attributes that constraints are about.
+    """
+
+    def __init__(self, reads: Iterable[DeviceRead], attributes: Iterable[str] = ()) -> None:
+        found = [(domain, name) for field, domain, name in reads if field == "attributes"]
+        for attribute in attributes:
+            domain, slash, name = attribute.partition("/")
+            found.append((domain, name) if slash else ("", attribute))
+        self._attributes = sorted(set(found))
+        self._names: dict[str, tuple[str, ...]] = {}
+
+    def of(self, slice_: AdvertisedSlice) -> tuple[Likeness, ...]:
+        """Return what expressions see of each device, by position: driver, form, and the values of the attributes.
+
+        Args:
+            slice_: has usual devices only.
+        """
+        usual, driver = slice_.published.usual, slice_.spec.driver
+        assert usual is not None  # noqa: S101 - the caller looked
+        return tuple(zip(repeat(driver), usual.forms, *map(slice_.published.values, self.names(driver))))
+
+    def names(self, driver: str) -> tuple[str, ...]:
+        """Return the names by which a driver may publish the attributes, in the order of the values."""
+        names = self._names.get(driver)
+        if names is None:
+            names = self._names[driver] = tuple(
+                dict.fromkeys(key for attribute in self._attributes for key in published_names(driver, *attribute))
+            )
+        return names
+
+
+class UsualGlimpse:
+    """What one expression sees of usual devices of one driver, of all that is known of them for several.
+
+    Args:
+        reads: the places that the expression reads.
+        likeness: of all expressions.
+        driver: of the devices.
+
+    Attributes:
+        likeness: takes what all expressions see of a device, and gives what this one sees.
+    """
+
+    def __init__(self, reads: Iterable[DeviceRead], likeness: SliceLikeness, driver: str) -> None:
+        reads = tuple(reads)
+        names = likeness.names(driver)
+        self._reads = reads
+        self._driver = driver
+        self._places = [
+            (_VALUES + names.index(key), key, domain, name)
+            for field, domain, name in reads
+            if field == "attributes"
+            for key in published_names(driver, domain, name)
+        ]
+        self.likeness: Callable[[Likeness], Likeness] = itemgetter(0, 1, *(place for place, _, _, _ in self._places))
+        self._capacity: dict[DeviceShape, dict[str, dict[str, Quantity]]] = {}
+
+    def view(self, seen: Likeness) -> DeviceView | None:
+        """Make the device for an evaluation of the expression; None where it reads a version.
+
+        Args:
+            seen: what all expressions see of it.
+        """
+        form = seen[1]
+        assert isinstance(form, DeviceShape)  # noqa: S101 - it was put there
+        attributes: dict[str, dict[str, Any]] = {}
+        for place, key, domain, name in self._places:
+            if (value := seen[place]) is not None:
+                if form.types[key] == "version":
+                    return None
+                attributes.setdefault(domain, {})[name] = value
+        capacity = self._capacity.get(form)
+        if capacity is None:
+            capacity = self._capacity[form] = {}
+            for field, domain, name in self._reads:
+                for key in published_names(self._driver, domain, name) if field == "capacity" else ():
+                    if key in form.capacity:
+                        capacity.setdefault(domain, {})[name] = form.capacity[key].value
+        return DeviceView.of_scalars(self._driver, attributes, capacity)

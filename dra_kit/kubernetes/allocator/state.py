@@ -1,25 +1,33 @@
-"""The objects of a cluster that allocation depends on, indexed once and updated piece by piece."""
+"""The state of a cluster for allocations: advertised slices, and what allocated claims use of them."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable, Iterable
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
-from dra_kit.allocator.cluster.devices import AdvertisedSlice
-from dra_kit.allocator.cluster.nodes import Node
-from dra_kit.allocator.cluster.pools import NodePools, Pool, PoolID
-from dra_kit.allocator.cluster.usage import Usage
-from dra_kit.allocator.gates import Gates
-from dra_kit.resource.slices.lazy import LazySlice
-from dra_kit.resource.v1 import AllocationResult, DeviceClass, ResourceClaim, ResourceSlice
-from dra_kit.values.json import ObjectView
+from dra_kit.kubernetes.allocator.devices import AdvertisedSlice, DeviceID, to_nano
+from dra_kit.kubernetes.allocator.pools import AdvertisedPool, NodePools, PoolID
+from dra_kit.kubernetes.allocator.rules import AllocatorRules
+from dra_kit.kubernetes.resource.matching import Node
+from dra_kit.kubernetes.resource.slice_reader import LazySlice
+from dra_kit.kubernetes.resource.v1 import (
+    AllocationResult,
+    DeviceClass,
+    DeviceRequestAllocationResult,
+    ResourceClaim,
+    ResourceSlice,
+)
+from dra_kit.kubernetes.values.json import ObjectView
+from dra_kit.kubernetes.values.quantity import Quantity
 
 if TYPE_CHECKING:
-    from dra_kit.resource.v1 import DeviceTaintRule
+    from dra_kit.kubernetes.resource.v1 import DeviceTaintRule
 
 
-class Snapshot:
+class AllocatorState:
     """Slices, classes, taint rules, and the devices that claims hold.
 
     Args:
@@ -44,14 +52,14 @@ class Snapshot:
         taint_rules: Iterable[DeviceTaintRule | ObjectView] = (),
         claims: Iterable[ResourceClaim | ObjectView] = (),
     ) -> None:
-        self.usage: Usage = Usage()
+        self.usage: DeviceUsage = DeviceUsage()
         self.classes: dict[str, DeviceClass] = {}
         self._rules = _taint_rules(taint_rules)
         self._slices: dict[str, list[AdvertisedSlice]] = {}
         self._members: dict[PoolID, list[AdvertisedSlice]] = {}
-        self._pools: dict[PoolID, Pool] = {}
-        self._by_node: dict[str, dict[PoolID, Pool]] = {}
-        self._views: dict[str, tuple[Gates, Hashable, NodePools]] = {}
+        self._pools: dict[PoolID, AdvertisedPool] = {}
+        self._by_node: dict[str, dict[PoolID, AdvertisedPool]] = {}
+        self._views: dict[str, tuple[AllocatorRules, Hashable, NodePools]] = {}
         self.publish(slices)
         self.define(classes)
         for claim in claims:
@@ -91,7 +99,7 @@ class Snapshot:
             device_class = DeviceClass.model_validate(document)
             self.classes[device_class.metadata.name] = device_class
 
-    def overlaid(self, *, classes: Iterable[DeviceClass] = (), released: bool = False) -> Snapshot:
+    def overlaid(self, *, classes: Iterable[DeviceClass] = (), released: bool = False) -> AllocatorState:
         """Return the same cluster with a difference, at no cost: slices and what is known of them are shared.
 
         Neither this snapshot nor the overlay may be changed while the overlay is in use.
@@ -103,7 +111,7 @@ class Snapshot:
         overlay = copy.copy(self)
         overlay.classes = self.classes | {each.metadata.name: each for each in classes}
         if released:
-            overlay.usage = Usage()
+            overlay.usage = DeviceUsage()
         return overlay
 
     def taint(self, rules: Iterable[DeviceTaintRule | ObjectView]) -> None:
@@ -129,7 +137,7 @@ class Snapshot:
         for result in AllocationResult.model_validate(allocation).devices.results:
             self.usage.remove(result)
 
-    def pools(self, node: Node, gates: Gates) -> NodePools:
+    def pools(self, node: Node, gates: AllocatorRules) -> NodePools:
         """Return the pools that concern a node.
 
         Raises:
@@ -161,7 +169,7 @@ class Snapshot:
             for name in old.node_names:
                 del self._by_node[name][pool_id]
         if members := self._members[pool_id]:
-            pool = self._pools[pool_id] = Pool(pool_id, members)
+            pool = self._pools[pool_id] = AdvertisedPool(pool_id, members)
             names |= pool.node_names
             for name in pool.node_names:
                 self._by_node.setdefault(name, {})[pool_id] = pool
@@ -184,6 +192,105 @@ def _pool_of(slice_: AdvertisedSlice) -> PoolID:
 def _taint_rules(rules: Iterable[DeviceTaintRule | ObjectView]) -> tuple[DeviceTaintRule, ...]:
     if not (found := tuple(rules)):
         return ()
-    from dra_kit.resource.v1 import DeviceTaintRule  # few clusters have one
+    from dra_kit.kubernetes.resource.v1 import DeviceTaintRule  # few clusters have one
 
     return tuple(map(DeviceTaintRule.model_validate, found))
+
+
+class DeviceUsage:
+    """The devices that allocations hold, updated result by result. Results with admin access hold nothing.
+
+    A device can be held both exclusively and by shares, where its slice changed in between.
+    """
+
+    def __init__(self, results: Iterable[DeviceRequestAllocationResult] = ()) -> None:
+        self._exclusive: Counter[DeviceID] = Counter()
+        self._shares: dict[DeviceID, dict[str, Mapping[str, Quantity]]] = {}
+        self._consumed: dict[DeviceID, dict[str, int]] = {}
+        self._changes: Counter[tuple[str, str]] = Counter()
+        for result in results:
+            self.add(result)
+
+    def add(self, result: DeviceRequestAllocationResult) -> None:
+        """Record that a claim holds this device from now on; one with admin access holds nothing."""
+        if result.admin_access:
+            return
+        device = DeviceID(result.driver, result.pool, result.device)
+        self._changes[device.driver, device.pool] += 1
+        if result.share_id is None:
+            self._exclusive[device] += 1
+            return
+        self._shares.setdefault(device, {})[result.share_id] = result.consumed_capacity
+        consumed = self._consumed.setdefault(device, {})
+        for name, amount in result.consumed_capacity.items():
+            consumed[name] = consumed.get(name, 0) + to_nano(amount)
+
+    def remove(self, result: DeviceRequestAllocationResult) -> None:
+        """Record that the claim does not hold the device any more.
+
+        Raises:
+            KeyError: nothing like it was added.
+        """
+        if result.admin_access:
+            return
+        device = DeviceID(result.driver, result.pool, result.device)
+        self._changes[device.driver, device.pool] += 1
+        if result.share_id is None:
+            if not self._exclusive[device]:
+                raise KeyError(device)
+            self._exclusive[device] -= 1
+            if not self._exclusive[device]:
+                del self._exclusive[device]
+            return
+        shares = self._shares[device]
+        consumed = self._consumed[device]
+        for name, amount in shares.pop(result.share_id).items():
+            consumed[name] -= to_nano(amount)
+        if not shares:
+            del self._shares[device], self._consumed[device]
+
+    def changes(self, pool: tuple[str, str]) -> int:
+        """How often somebody took or gave back a device of a pool, which is named by its driver and its name."""
+        return self._changes.get(pool, 0)
+
+    def held(self, device: DeviceID) -> Hashable:
+        """Return what others have of a device: equal where they have the same of it, None where they have nothing."""
+        exclusive = device in self._exclusive
+        shares = device in self._shares
+        if not shares:
+            return exclusive or None
+        return exclusive, tuple(sorted(self._consumed[device].items()))
+
+    def blocked(self, gates: AllocatorRules) -> AbstractSet[DeviceID]:
+        """Return the devices that nobody else can have; shares are exclusive where the scheduler does not know them."""
+        held = self._exclusive.keys()
+        return held if gates.consumable_capacity else held | self._shares.keys()
+
+    def is_shared(self, device: DeviceID, gates: AllocatorRules) -> bool:
+        """Whether somebody has a share of it."""
+        return device in self._shares and gates.consumable_capacity
+
+    def is_held(self, device: DeviceID) -> bool:
+        """Whether anybody has it."""
+        return device in self._exclusive or device in self._shares
+
+    def consumed(self, device: DeviceID) -> Mapping[str, int]:
+        """How many billionths of which capacity its shares have taken."""
+        return self._consumed.get(device, {})
+
+    @property
+    def exclusive(self) -> frozenset[DeviceID]:
+        """The devices that are held as a whole."""
+        return frozenset(self._exclusive)
+
+    @property
+    def shared(self) -> dict[DeviceID, dict[str, Quantity]]:
+        """The devices that are held in shares, and the sum of what these consume of each capacity."""
+        sums: dict[DeviceID, dict[str, Quantity]] = {}
+        for device, shares in self._shares.items():
+            sums[device] = {}
+            for share in shares.values():
+                for name, amount in share.items():
+                    known = sums[device].get(name)
+                    sums[device][name] = amount if known is None else known + amount
+        return sums

@@ -1,35 +1,35 @@
-"""A ValidatingAdmissionPolicy, compiled: what is wrong with its expressions, and what it says of a request.
-
-Source: k8s.io/apiserver 0.37 ``pkg/admission/plugin/policy/validating`` and ``pkg/admission/plugin/cel``.
-"""
+"""Expressions of ValidatingAdmissionPolicies: their environment, compilation and evaluation."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from msgspec import Struct, field
 
-from dra_kit.cel.admission.environment import AdmissionEnvironment
-from dra_kit.cel.admission.expressions import AdmissionExpression, compile_admission, variables_map
-from dra_kit.cel.functions.authorization import Authorizer, ResourceCheck
-from dra_kit.cel.types import DYN, Type
 from dra_kit.errors import CelCompileError, CelRuntimeError
-from dra_kit.values.json import ObjectView
+from dra_kit.kubernetes.cel import types
+from dra_kit.kubernetes.cel.checker import check, check_literals
+from dra_kit.kubernetes.cel.evaluator import Evaluator
+from dra_kit.kubernetes.cel.failures import CompileFailure, EvaluationFailure
+from dra_kit.kubernetes.cel.functions.authorization import AuthorizerValue, ResourceCheck
+from dra_kit.kubernetes.cel.libraries import all_functions
+from dra_kit.kubernetes.cel.parser import parse
+from dra_kit.kubernetes.cel.program import line_and_column
+from dra_kit.kubernetes.cel.types import DYN, Overload, Type, list_of, map_of
+from dra_kit.kubernetes.cel.values import INT_MAX, INT_MIN, LazyMapValue, Meter, StringMapValue
+from dra_kit.kubernetes.values.json import ObjectView
 
 COST_BUDGET: Final = 10_000_000
 """What all validations of a policy may cost together, for one request and parameter."""
-
 CONDITIONS_COST_BUDGET: Final = 2_500_000
 """What all match conditions may cost together."""
-
 MESSAGE_MAX: Final = 5 * 1024
 """The longest text of a ``messageExpression`` that is used, in bytes."""
-
 _NO_BUDGET: Final = "validation failed due to running out of cost budget, no further validation rules will be run"
 
 
-class Problem(Struct, frozen=True):
+class PolicyProblem(Struct, frozen=True):
     """An expression that does not compile, or is of the wrong type.
 
     Attributes:
@@ -43,7 +43,7 @@ class Problem(Struct, frozen=True):
     message: str
 
 
-class Request(Struct, frozen=True):
+class PolicyRequest(Struct, frozen=True):
     """What a policy is asked about, as values of CEL (``json_value``).
 
     Attributes:
@@ -61,7 +61,7 @@ class Request(Struct, frozen=True):
     old_object: Any
     namespace: Any = None
     params: Any = None
-    authorizer: Authorizer | None = None
+    authorizer: AuthorizerValue | None = None
     resource: ResourceCheck | None = None
 
 
@@ -77,6 +77,46 @@ class Denial(Struct, frozen=True):
     reason: str = "Invalid"
 
 
+class AdmissionExpression:
+    """A compiled expression of a policy; made by ``compile_admission``.
+
+    Attributes:
+        text: the expression.
+        type: the static type of its value.
+    """
+
+    def __init__(self, text: str, environment: AdmissionEnvironment) -> None:
+        self.text = text
+        if len(text) > MAX_CODE_POINTS:
+            size = f"size: {len(text)}, limit {MAX_CODE_POINTS}"
+            raise _compile_error(text, CompileFailure(f"expression code point size exceeds limit: {size}", None))
+        try:
+            root = parse(text, has_bind=False)
+            check(root, environment)
+            check_literals(root)
+            self.type: Type = root.type
+            self._evaluator = Evaluator(root)
+        except CompileFailure as refusal:
+            raise _compile_error(text, refusal) from None
+        except RecursionError:
+            raise _compile_error(text, CompileFailure("the expression is nested too deeply", None)) from None
+
+    def evaluate(self, given: Mapping[str, Any], meter: Meter | None = None) -> tuple[Any, int]:
+        """Evaluate for a request; return the value, and its cost.
+
+        Args:
+            given: what the expression may name, as values of CEL.
+            meter: counts what it cost, even if it fails.
+
+        Raises:
+            CelRuntimeError: the evaluation fails, or costs too much.
+        """
+        try:
+            return self._evaluator.evaluate(given, meter)
+        except EvaluationFailure as failure:
+            raise CelRuntimeError(failure.message, kind=failure.kind, key=failure.key) from None
+
+
 class _Validation(Struct, frozen=True):
     expression: AdmissionExpression
     message_expression: AdmissionExpression | None
@@ -84,7 +124,7 @@ class _Validation(Struct, frozen=True):
     reason: str
 
 
-class Policy(Struct):
+class CompiledPolicy(Struct):
     """The compiled expressions of a policy; made by ``compile_policy``.
 
     Attributes:
@@ -93,12 +133,12 @@ class Policy(Struct):
     """
 
     failure_policy: Literal["Fail", "Ignore"]
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[PolicyProblem] = field(default_factory=list)
     _conditions: list[AdmissionExpression] = field(default_factory=list)
     _variables: dict[str, AdmissionExpression] = field(default_factory=dict)
     _validations: list[_Validation] = field(default_factory=list)
 
-    def denials(self, asked: Request) -> list[Denial]:
+    def denials(self, asked: PolicyRequest) -> list[Denial]:
         """Return all validations that a request fails, in their order.
 
         Args:
@@ -125,7 +165,7 @@ class Policy(Struct):
     def _failed(self, message: str) -> list[Denial]:
         return [Denial(message)] if self.failure_policy == "Fail" else []
 
-    def matches(self, asked: Request) -> bool | str:
+    def matches(self, asked: PolicyRequest) -> bool | str:
         """Return whether all match conditions hold; the error where that is not known and ``failurePolicy`` is Fail."""
         given = self._given(asked)
         given["namespaceObject"] = None
@@ -142,7 +182,7 @@ class Policy(Struct):
             return False
         return errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]"
 
-    def _messages(self, asked: Request, results: Sequence[Any], budget: _Budget) -> list[str]:
+    def _messages(self, asked: PolicyRequest, results: Sequence[Any], budget: _Budget) -> list[str]:
         """Return the texts of the ``messageExpression`` of what has failed; empty where none can be used."""
         wanted = [
             one.message_expression if result is False else None
@@ -178,7 +218,7 @@ class Policy(Struct):
         return results
 
     @staticmethod
-    def _given(asked: Request) -> dict[str, Any]:
+    def _given(asked: PolicyRequest) -> dict[str, Any]:
         return {
             "request": asked.request, "object": asked.object, "oldObject": asked.old_object,
             "namespaceObject": asked.namespace, "params": asked.params,
@@ -215,7 +255,7 @@ def _usable(text: Any) -> str:
     return "" if "\n" in text or len(text.encode()) > MESSAGE_MAX else text
 
 
-def compile_policy(spec: ObjectView) -> Policy:
+def compile_policy(spec: ObjectView) -> CompiledPolicy:
     """Compile the expressions of a policy.
 
     Args:
@@ -225,7 +265,7 @@ def compile_policy(spec: ObjectView) -> Policy:
     Returns:
         The policy, with its problems in the order in which an API server tells them.
     """
-    policy = Policy("Ignore" if spec.get("failurePolicy") == "Ignore" else "Fail")
+    policy = CompiledPolicy("Ignore" if spec.get("failurePolicy") == "Ignore" else "Fail")
     params = bool(spec.get("paramKind"))
     conditions = AdmissionEnvironment(params=params)
     for i, condition in enumerate(spec.get("matchConditions") or ()):
@@ -258,7 +298,7 @@ def compile_policy(spec: ObjectView) -> Policy:
 
 
 def _compiled(
-    policy: Policy, path: str, holder: ObjectView, name: str, environment: AdmissionEnvironment, *expected: str
+    policy: CompiledPolicy, path: str, holder: ObjectView, name: str, environment: AdmissionEnvironment, *expected: str
 ) -> AdmissionExpression | None:
     """Return the compiled expression of a field; None where there is none, or it is a problem."""
     text = holder.get(name) or ""
@@ -267,10 +307,164 @@ def _compiled(
     try:
         compiled = compile_admission(text, environment)
     except CelCompileError as error:
-        policy.problems.append(Problem(path, text, str(error)))
+        policy.problems.append(PolicyProblem(path, text, str(error)))
         return None
     if expected and str(compiled.type) not in expected:
         wanted = expected[0] if len(expected) == 1 else f"one of [{' '.join(expected)}]"
-        policy.problems.append(Problem(path, text, f"must evaluate to {wanted} but got {compiled.type}"))
+        policy.problems.append(PolicyProblem(path, text, f"must evaluate to {wanted} but got {compiled.type}"))
         return None
     return compiled
+
+
+MAX_CODE_POINTS: Final = 100_000
+"""The longest expression that Kubernetes parses (cel-go v0.29.2)."""
+
+
+def compile_admission(text: str, environment: AdmissionEnvironment) -> AdmissionExpression:
+    """Compile an expression of an admission policy.
+
+    Args:
+        text: the expression.
+        environment: what it may name.
+
+    Raises:
+        CelCompileError: an API server would not compile it.
+    """
+    return AdmissionExpression(text, environment)
+
+
+def variables_map(variables: Mapping[str, AdmissionExpression], given: dict[str, Any], meter: Meter) -> LazyMapValue:
+    """Return ``variables``: each is evaluated at its first use, and its value or error is stored.
+
+    Args:
+        variables: the policy's, in their order.
+        given: what else they may name; the caller adds the map to it.
+        meter: counts what each of them cost.
+    """
+
+    def computing(name: str, expression: AdmissionExpression) -> Callable[[], Any]:
+        def compute() -> Any:
+            try:
+                value, _ = expression.evaluate(given, meter)
+            except CelRuntimeError as error:
+                raise EvaluationFailure(f'composited variable "{name}" fails to evaluate: {error}') from None
+            return value
+
+        return compute
+
+    return LazyMapValue({name: computing(name, expression) for name, expression in variables.items()})
+
+
+def _compile_error(text: str, refusal: CompileFailure) -> CelCompileError:
+    """Return a refusal in the words of Kubernetes, with the line of the text."""
+    if refusal.position is None:
+        return CelCompileError(f"compilation failed: {refusal.message}")
+    line, column = line_and_column(text, refusal.position)
+    shown = text.split("\n")[line - 1]
+    pointer = "." * (column - 1) + "^"
+    message = f"compilation failed: ERROR: <input>:{line}:{column}: {refusal.message}\n | {shown}\n | {pointer}"
+    return CelCompileError(message, line=line, column=column, problem=refusal.message)
+
+
+_STRINGS: Final = list_of(types.STRING)
+_LABELS: Final = map_of(types.STRING, types.STRING)
+_REQUEST: Final = Type("struct", "kubernetes.AdmissionRequest")
+_KIND: Final = Type("struct", "kubernetes.GroupVersionKind")
+_RESOURCE: Final = Type("struct", "kubernetes.GroupVersionResource")
+_USER: Final = Type("struct", "kubernetes.UserInfo")
+_NAMESPACE: Final = Type("struct", "kubernetes.Namespace")
+_NAMESPACE_METADATA: Final = Type("struct", "kubernetes.NamespaceMetadata")
+_NAMESPACE_SPEC: Final = Type("struct", "kubernetes.NamespaceSpec")
+_NAMESPACE_STATUS: Final = Type("struct", "kubernetes.NamespaceStatus")
+_NAMESPACE_CONDITION: Final = Type("struct", "kubernetes.NamespaceCondition")
+_VARIABLES: Final = Type("struct", "kubernetes.variables")
+_FIELDS: Final[Mapping[Type, Mapping[str, Type]]] = {
+    _REQUEST: {
+        "kind": _KIND, "resource": _RESOURCE, "subResource": types.STRING, "requestKind": _KIND,
+        "requestResource": _RESOURCE, "requestSubResource": types.STRING, "name": types.STRING,
+        "namespace": types.STRING, "operation": types.STRING, "userInfo": _USER, "dryRun": types.BOOL,
+        "options": types.DYN,
+    },
+    _KIND: dict.fromkeys(("group", "version", "kind"), types.STRING),
+    _RESOURCE: dict.fromkeys(("group", "version", "resource"), types.STRING),
+    _USER: {"username": types.STRING, "uid": types.STRING, "groups": _STRINGS,
+            "extra": map_of(types.STRING, _STRINGS)},
+    _NAMESPACE: {"metadata": _NAMESPACE_METADATA, "spec": _NAMESPACE_SPEC, "status": _NAMESPACE_STATUS},
+    _NAMESPACE_METADATA: {
+        "name": types.STRING, "generateName": types.STRING, "namespace": types.STRING, "labels": _LABELS,
+        "annotations": _LABELS, "UID": types.STRING, "creationTimestamp": types.TIMESTAMP,
+        "deletionGracePeriodSeconds": types.INT, "deletionTimestamp": types.TIMESTAMP, "generation": types.INT,
+        "resourceVersion": types.STRING, "finalizers": _STRINGS,
+    },
+    _NAMESPACE_SPEC: {"finalizers": _STRINGS},
+    _NAMESPACE_STATUS: {"conditions": list_of(_NAMESPACE_CONDITION), "phase": types.STRING},
+    _NAMESPACE_CONDITION: {"status": types.STRING, "type": types.STRING, "lastTransitionTime": types.TIMESTAMP,
+                           "message": types.STRING, "reason": types.STRING},
+}  # fmt: skip
+
+
+class AdmissionEnvironment(Struct, frozen=True):
+    """What an expression of a policy may name.
+
+    Attributes:
+        params: ``params`` exists.
+        authorizer: ``authorizer`` exists.
+        variables: the types of the policy's variables that come before the expression; None where there is no
+            ``variables``.
+    """
+
+    params: bool = False
+    authorizer: bool = True
+    variables: Mapping[str, Type] | None = None
+
+    @property
+    def has_bind(self) -> bool:
+        """There is no ``cel.bind``: policies have variables."""
+        return False
+
+    def variable(self, name: str) -> Type | None:
+        """Return the type of a variable."""
+        match name:
+            case "object" | "oldObject":
+                return types.DYN
+            case "request":
+                return _REQUEST
+            case "namespaceObject":
+                return _NAMESPACE
+            case "params" if self.params:
+                return types.DYN
+            case "authorizer" if self.authorizer:
+                return types.AUTHORIZER
+            case "authorizer.requestResource" if self.authorizer:
+                return types.RESOURCE_CHECK
+            case "variables" if self.variables is not None:
+                return _VARIABLES
+            case _:
+                return None
+
+    def fields(self, of: Type) -> Mapping[str, Type] | None:
+        """Return the fields of a type of objects."""
+        return self.variables if of == _VARIABLES else _FIELDS.get(of)
+
+    def overloads(self, function: str) -> tuple[Overload, ...]:
+        """Return the signatures of a function."""
+        name = function.removeprefix(".")
+        return () if name == "includes" else all_functions().get(name, ())
+
+
+def to_cel_value(value: Any) -> Any:
+    """Return parsed JSON as a value of CEL; integers of more than 64 bits become doubles, as in Kubernetes.
+
+    Args:
+        value: what a JSON parser returns; it may share parts with the result and must not change any more.
+    """
+    kind = type(value)
+    if kind is str or kind is bool or value is None or kind is float:
+        return value
+    if isinstance(value, dict):
+        return StringMapValue({key: to_cel_value(item) for key, item in value.items()})
+    if isinstance(value, list):
+        return [to_cel_value(item) for item in value]
+    if isinstance(value, int):
+        return int(value) if INT_MIN <= value <= INT_MAX else float(value)
+    return float(value) if isinstance(value, float) else str(value)

@@ -1,22 +1,22 @@
-"""Compiles function calls: which overload a call means is decided by types, here or when it is evaluated."""
+"""Compiled nodes: closures of function calls, with guards, constants and charges."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, Final, TypeAlias
 
-from dra_kit.cel.cost.charges import SORTED_TYPES, Charge, charge_of
-from dra_kit.cel.cost.meter import Frame
-from dra_kit.cel.declarations import Overload, all_overloads
-from dra_kit.cel.evaluation.code import Code, Guard, Run, classes_of, constant, guard_of
-from dra_kit.cel.failure import Failure, Panic, Refusal, no_such_overload
-from dra_kit.cel.syntax.tree import Call, Literal, Node
-from dra_kit.cel.types import FORMAT, SEMVER, Type
-from dra_kit.cel.values import Uint, key_of, type_name
+from msgspec import Struct
+
+from dra_kit.kubernetes.cel.costs import SORTED_TYPES, Charge, call_charge
+from dra_kit.kubernetes.cel.failures import CompileFailure, EvaluationFailure, EvaluatorPanic, no_such_overload
+from dra_kit.kubernetes.cel.libraries import admission_overloads, all_functions
+from dra_kit.kubernetes.cel.tree import CallNode, LiteralNode, SyntaxNode
+from dra_kit.kubernetes.cel.types import FORMAT, SEMVER, Overload, Type
+from dra_kit.kubernetes.cel.values import RUNTIME_TYPES, Frame, Uint, map_key, type_name
 
 _Invoke: TypeAlias = Callable[..., Any]
 """Takes the frame and the values."""
-
 # Their code looks at the types itself.
 _SELF_CHECKED: Final = frozenset({
     "_+_", "_-_", "_*_", "_/_", "_%_", "-_", "_<_", "_<=_", "_>_", "_>=_", "size", "@in", "_in_", "in", "type", "dyn",
@@ -41,16 +41,16 @@ _UNNAMED: Final = frozenset({"matches"})
 _SET_TYPES: Final = frozenset({bool, int, Uint, float, str})
 
 
-def compile_call(node: Call, operands: Sequence[Code]) -> Code:
+def compile_call(node: CallNode, operands: Sequence[CompiledNode]) -> CompiledNode:
     """Compile a call of a function that evaluates all of its arguments.
 
     Raises:
         Refusal: a constant cannot be converted, or is no regular expression.
     """
-    overloads = [one for one in all_overloads(node.function) if one.id in node.overloads]
+    overloads = [one for one in admission_overloads(node.function) if one.id in node.overloads]
     overloads = [one for one in overloads if one.member == (node.target is not None)]
     only = overloads[0].id if len(overloads) == 1 else ""
-    charge = charge_of(node.function, only)
+    charge = call_charge(node.function, only)
     if node.function in _REGEX:
         _check_pattern(node, operands[1])
     if node.function == "@in" and only == "in_list" and operands[1].constant:
@@ -60,49 +60,49 @@ def compile_call(node: Call, operands: Sequence[Code]) -> Code:
     if only in _PANICKING:
         position, expected = _PANICKING[only]
         operands = [*operands]
-        operands[position] = Code(_panicking(operands[position].run, expected))
+        operands[position] = CompiledNode(_panicking(operands[position].run, expected))
     invoke, guards = _invocation(node, overloads)
     if all(code.constant for code in operands):
         folded = _fold(node, only, operands, invoke=invoke, guards=guards, charge=charge)
         if folded is not None:
             return folded
     if guards is not None:
-        return Code(_direct(overloads[0], guards, operands, charge))
-    return Code(_general(invoke, [code.run for code in operands], charge))
+        return CompiledNode(_direct(overloads[0], guards, operands, charge))
+    return CompiledNode(_general(invoke, [code.run for code in operands], charge))
 
 
 def _panicking(operand: Run, expected: type) -> Run:
     def run(frame: Frame) -> Any:
         try:
             value = operand(frame)
-        except Failure as failure:
-            raise Panic(failure.message) from None
+        except EvaluationFailure as failure:
+            raise EvaluatorPanic(failure.message) from None
         if type(value) is not expected:
-            raise Panic(f"{type_name(value)} is not {expected.__name__}")
+            raise EvaluatorPanic(f"{type_name(value)} is not {expected.__name__}")
         return value
 
     return run
 
 
-def _check_pattern(node: Call, pattern: Code) -> None:
+def _check_pattern(node: CallNode, pattern: CompiledNode) -> None:
     if pattern.constant and type(pattern.value) is str:
-        from dra_kit.cel.functions.regex import compile_pattern  # few expressions have one
+        from dra_kit.kubernetes.cel.functions.regex import compile_pattern  # few expressions have one
 
         try:
             compile_pattern(pattern.value)
-        except Failure as failure:
-            raise Refusal(f"program instantiation failed: {failure.message}", node.place) from None
+        except EvaluationFailure as failure:
+            raise CompileFailure(f"program instantiation failed: {failure.message}", node.place) from None
 
 
 def _fold(
-    node: Call,
+    node: CallNode,
     only: str,
-    operands: Sequence[Code],
+    operands: Sequence[CompiledNode],
     *,
     invoke: _Invoke,
     guards: list[Guard | None] | None,
     charge: int | Charge,
-) -> Code | None:
+) -> CompiledNode | None:
     values = tuple(code.value for code in operands)
     converts = node.function in _CONVERSIONS and len(values) == 1 and not operands[0].cost
     if not converts and only not in _FOLDED:
@@ -113,9 +113,9 @@ def _fold(
         ):
             raise no_such_overload()
         result = invoke([0, 0], *values)
-    except Failure as failure:
+    except EvaluationFailure as failure:
         if converts:
-            raise Refusal(f"program instantiation failed: {failure.message}", node.place) from None
+            raise CompileFailure(f"program instantiation failed: {failure.message}", node.place) from None
         return None
     if converts:
         return constant(result)
@@ -123,13 +123,13 @@ def _fold(
     return constant(result, cost + sum(code.cost for code in operands))
 
 
-def _set_membership(element: Code, values: list[Any]) -> Code | None:
+def _set_membership(element: CompiledNode, values: list[Any]) -> CompiledNode | None:
     """Compile ``x in ["a", "b"]`` with a hash table; None if a value cannot be hashed."""
     if not values:
         return constant(value=False)
     if any(type(value) not in _SET_TYPES for value in values):
         return None
-    known = frozenset(map(key_of, values))
+    known = frozenset(map(map_key, values))
     run_element = element.run
     unhashable = classes_of(SEMVER) | classes_of(FORMAT) | {bytes}
 
@@ -137,15 +137,15 @@ def _set_membership(element: Code, values: list[Any]) -> Code | None:
         value = run_element(frame)
         kind = type(value)
         if kind in _SET_TYPES:
-            return key_of(value) in known
+            return map_key(value) in known
         if kind in unhashable:
-            raise Panic(f"hash of unhashable type {type_name(value)}")
+            raise EvaluatorPanic(f"hash of unhashable type {type_name(value)}")
         return False
 
-    return Code(run)
+    return CompiledNode(run)
 
 
-def _invocation(node: Call, overloads: list[Overload]) -> tuple[_Invoke, list[Guard | None] | None]:
+def _invocation(node: CallNode, overloads: list[Overload]) -> tuple[_Invoke, list[Guard | None] | None]:
     """Return how the function is called, and the tests of its arguments; None if ``invoke`` makes the tests."""
     if len(overloads) == 1 or node.function in _SELF_CHECKED:
         only = overloads[0]
@@ -182,17 +182,19 @@ def _with_frame(overload: Overload) -> _Invoke:
     return invoke
 
 
-def _is_certain(node: Node, declared: Type) -> bool:
+def _is_certain(node: SyntaxNode, declared: Type) -> bool:
     """Return whether a value always has the declared type: it is a constant, or made by a function of that type."""
-    if isinstance(node, Literal):
+    if isinstance(node, LiteralNode):
         return node.value is not None  # null fits many types, and is of none of them
-    if not isinstance(node, Call) or len(node.overloads) != 1 or declared.parameters:
+    if not isinstance(node, CallNode) or len(node.overloads) != 1 or declared.parameters:
         return False
-    made = [one for one in all_overloads(node.function) if one.id == node.overloads[0]]
+    made = [one for one in admission_overloads(node.function) if one.id == node.overloads[0]]
     return bool(made) and made[0].result == declared and made[0].compute is not None
 
 
-def _direct(overload: Overload, guards: list[Guard | None], operands: Sequence[Code], charge: int | Charge) -> Run:
+def _direct(
+    overload: Overload, guards: list[Guard | None], operands: Sequence[CompiledNode], charge: int | Charge
+) -> Run:
     """Return the code of a call of one overload."""
     compute = overload.compute
     assert compute is not None  # noqa: S101 - _with_frame has looked
@@ -231,7 +233,7 @@ def _unary(compute: Callable[..., Any], guard: Guard | None, operand: Run, cost:
     return run
 
 
-def _with_constant(compute: Callable[..., Any], target: Type | None, left: Run, right: Code, cost: int) -> Run:
+def _with_constant(compute: Callable[..., Any], target: Type | None, left: Run, right: CompiledNode, cost: int) -> Run:
     value, total = right.value, cost + right.cost
     if target is None or target.parameters:
         guard = None if target is None else guard_of(target)
@@ -267,3 +269,120 @@ def _general(invoke: _Invoke, runs: Sequence[Run], charge: int | Charge) -> Run:
         return result
 
     return run
+
+
+Run: TypeAlias = Callable[[Frame], Any]
+"""Evaluates a sub-expression and adds what it costs; raises Failure or Exhausted."""
+Guard: TypeAlias = Callable[[Any], bool]
+"""Whether a value has the type that an overload is declared for."""
+
+
+class CompiledNode(Struct, frozen=True):
+    """A compiled sub-expression.
+
+    Attributes:
+        run: evaluates it.
+        constant: whether its value is known; ``run`` returns it, too.
+        value: the constant.
+        cost: what the constant costs each time it is used.
+    """
+
+    run: Run
+    constant: bool = False
+    value: Any = None
+    cost: int = 0
+
+
+def constant(value: Any, cost: int = 0) -> CompiledNode:
+    """Return the code of a constant."""
+
+    def run(_: Frame) -> Any:
+        return value
+
+    def charged(frame: Frame) -> Any:
+        frame[0] += cost
+        return value
+
+    return CompiledNode(charged if cost else run, constant=True, value=value, cost=cost)
+
+
+class VariableScope:
+    """The variables that are visible at one place; each has a position of its own in the frame.
+
+    Args:
+        positions: hands out positions.
+        outer: the scope around.
+    """
+
+    __slots__ = ("_outer", "_positions", "_variables")
+
+    def __init__(self, positions: list[int], outer: VariableScope | None = None) -> None:
+        self._positions = positions
+        self._outer = outer
+        self._variables: dict[str, tuple[int, Run | None]] = {}
+
+    def inner(self) -> VariableScope:
+        """Return a scope inside of this one."""
+        return VariableScope(self._positions, self)
+
+    def declare(self, name: str, initial: Run | None = None) -> int:
+        """Make a variable; one with ``initial`` is computed when it is first used."""
+        position = self._positions[0]
+        self._positions[0] += 1
+        self._variables[name] = position, initial
+        return position
+
+    def find(self, name: str) -> tuple[int, Run | None] | None:
+        """Return the position of a variable, and how it is computed; None if it is not declared."""
+        scope: VariableScope | None = self
+        while scope is not None:
+            if name in scope._variables:  # noqa: SLF001 - of the same class
+                return scope._variables[name]  # noqa: SLF001
+            scope = scope._outer  # noqa: SLF001
+        return None
+
+
+UNSET: Final = object()
+"""Stands in the frame for a lazy variable that has not been used yet."""
+Compile: TypeAlias = Callable[[SyntaxNode, VariableScope], CompiledNode]
+"""Compiles any sub-expression."""
+
+
+@cache
+def _classes() -> dict[str, frozenset[type]]:
+    all_functions()  # their modules add classes of values
+    found: dict[str, set[type]] = {}
+    for python, of in RUNTIME_TYPES.items():
+        found.setdefault(of.name, set()).add(python)
+    return {name: frozenset(classes) for name, classes in found.items()}
+
+
+def guard_of(declared: Type) -> Guard | None:
+    """Return the test of a declared type; None if every value passes. Of lists and maps the first entry is tested."""
+    if declared.kind in {"dyn", "any", "param"}:
+        return None
+    classes = _classes()[declared.name]
+    if declared.kind == "list":
+        element = guard_of(declared.parameters[0])
+        if element is None:
+            return lambda value: type(value) is list
+        return lambda value: type(value) is list and (not value or element(value[0]))
+    if declared.kind == "map":
+        return lambda value: type(value) in classes
+    return lambda value: type(value) in classes
+
+
+def classes_of(declared: Type) -> frozenset[type]:
+    """Return the Python classes of the values of a type."""
+    return _classes()[declared.name]
+
+
+def as_bool(value: Any) -> bool:
+    """Return a value as a condition.
+
+    Raises:
+        Failure: it is not bool.
+    """
+    if value is True or value is False:
+        return bool(value)
+    raise no_such_overload()

@@ -1,47 +1,46 @@
-"""What a call costs at most, and how large its result can be (apiserver v0.37.1 and cel-go v0.29.2)."""
+"""Costs of function calls: estimated before, and charged during an evaluation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
-from dra_kit.cel.cost.bounds import MAX, ONE, UNKNOWN, Bounds, exactly
-from dra_kit.cel.cost.charges import LIST_COST
-from dra_kit.cel.cost.sizes import Path, size_at
-from dra_kit.cel.syntax.tree import Literal, Node
-from dra_kit.cel.types import FORMAT, QUANTITY, SEMVER, URL, Type
+from dra_kit.kubernetes.cel.sizes import MAX, ONE, UNKNOWN, CostBounds, SizePath, exact_bounds, size_at
+from dra_kit.kubernetes.cel.tree import LiteralNode, SyntaxNode
+from dra_kit.kubernetes.cel.types import FORMAT, QUANTITY, SEMVER, URL, Type
+from dra_kit.kubernetes.cel.values import MAPS, size_of
 
 _CHARACTER: Final = 0.1
 _REGEX: Final = 0.25
 _MAX_FORMAT_REGEX: Final = 128
 _MAX_FORMAT: Final = 64
-_ADDRESS_BYTES: Final = Bounds(4, 16)
+_ADDRESS_BYTES: Final = CostBounds(4, 16)
 
 
 class CallEstimate(Struct, frozen=True):
     """The cost of a call without that of its arguments, and the size of its result if it is known."""
 
-    cost: Bounds
-    size: Bounds | None = None
+    cost: CostBounds
+    size: CostBounds | None = None
 
 
 class Operand(Struct, frozen=True):
     """A target or argument."""
 
-    node: Node
+    node: SyntaxNode
     type: Type
-    path: Path
-    size: Bounds | None
+    path: SizePath
+    size: CostBounds | None
 
     @property
-    def size_or_unknown(self) -> Bounds:
+    def size_or_unknown(self) -> CostBounds:
         """The size, whatever it may be."""
         return UNKNOWN if self.size is None else self.size
 
     @property
-    def element_size(self) -> Bounds:
+    def element_size(self) -> CostBounds:
         """The size of an element of a list."""
         found = size_at((*self.path.names, "@items"))
         return UNKNOWN if found is None else found
@@ -49,7 +48,7 @@ class Operand(Struct, frozen=True):
     @property
     def number(self) -> int | None:
         """The literal integer that is written here, negative ones taken for 0."""
-        if isinstance(self.node, Literal) and type(self.node.value) is int:
+        if isinstance(self.node, LiteralNode) and type(self.node.value) is int:
             return max(self.node.value, 0)
         return None
 
@@ -61,11 +60,11 @@ _Estimate: TypeAlias = Callable[[Sequence[Operand]], CallEstimate]
 def estimate_call(function: str, overload: str, target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate:
     """Return the estimate for one overload that a call may use."""
     operands = arguments if target is None else [target, *arguments]
-    found = _OVERLOADS.get(overload)
+    found = _OVERLOAD_ESTIMATES.get(overload)
     if found is None and (target is not None or function not in _METHODS_ONLY):
-        found = _FUNCTIONS.get(function)
+        found = _FUNCTION_ESTIMATES.get(function)
     if found is None:
-        found = _DEFAULTS.get(overload)
+        found = _DEFAULT_ESTIMATES.get(overload)
     return found(operands) if found is not None else CallEstimate(ONE)
 
 
@@ -73,27 +72,27 @@ def _nominal(_: Sequence[Operand]) -> CallEstimate:
     return CallEstimate(ONE)
 
 
-def _allocating(factor: float, size: Bounds) -> CallEstimate:
-    return CallEstimate(size.scaled(factor).plus(ONE).plus(exactly(LIST_COST)), size)
+def _allocating(factor: float, size: CostBounds) -> CallEstimate:
+    return CallEstimate(size.scaled(factor).plus(ONE).plus(exact_bounds(LIST_COST)), size)
 
 
 def _slice(operands: Sequence[Operand]) -> CallEstimate:
     start = operands[1].number or 0
     end = operands[2].number
     size = (operands[0].size_or_unknown.high if end is None else end) - start
-    return _allocating(1, exactly(size % 2**64))
+    return _allocating(1, exact_bounds(size % 2**64))
 
 
 def _range(operands: Sequence[Operand]) -> CallEstimate:
     number = operands[0].number
-    return _allocating(1, exactly(MAX if number is None else number))
+    return _allocating(1, exact_bounds(MAX if number is None else number))
 
 
 def _reverse(operands: Sequence[Operand]) -> CallEstimate:
     return _allocating(1, operands[0].size_or_unknown)
 
 
-def _flatten(operands: Sequence[Operand]) -> CallEstimate:
+def _estimate_flatten(operands: Sequence[Operand]) -> CallEstimate:
     depth = 1 if len(operands) == 1 else operands[1].number
     return _allocating(float(MAX if depth is None else depth), operands[0].size_or_unknown)
 
@@ -106,7 +105,7 @@ def _squared(position: int, factor: float) -> _Estimate:
     return estimated
 
 
-def _sets(factor: int) -> _Estimate:
+def _estimate_sets(factor: int) -> _Estimate:
     def estimated(operands: Sequence[Operand]) -> CallEstimate:
         product = operands[0].size_or_unknown.times(operands[1].size_or_unknown)
         return CallEstimate(product.scaled(factor).plus(ONE))
@@ -114,7 +113,7 @@ def _sets(factor: int) -> _Estimate:
     return estimated
 
 
-def _whole(operands: Sequence[Operand]) -> CallEstimate:
+def _estimate_whole(operands: Sequence[Operand]) -> CallEstimate:
     """Return the size of a list or text: the function reads every element, or every character."""
     target = operands[0]
     if target.type.parameters:
@@ -127,7 +126,7 @@ def _whole(operands: Sequence[Operand]) -> CallEstimate:
 
 def _includes(operands: Sequence[Operand]) -> CallEstimate:
     target = operands[0]
-    return _whole(operands) if target.type.parameters else CallEstimate(target.size_or_unknown)
+    return _estimate_whole(operands) if target.type.parameters else CallEstimate(target.size_or_unknown)
 
 
 def _scan(factor: int = 1, *, keeps_size: bool = False) -> _Estimate:
@@ -152,7 +151,7 @@ def _replace(operands: Sequence[Operand]) -> CallEstimate:
         least, least_unreplaced = 0, size.low
     else:
         least, least_unreplaced = _divided_up(size.low, old.high), 0
-    result = Bounds(least, most).times(replacement).plus(Bounds(least_unreplaced, most_unreplaced))
+    result = CostBounds(least, most).times(replacement).plus(CostBounds(least_unreplaced, most_unreplaced))
     return CallEstimate(size.scaled(2 * _CHARACTER), result)
 
 
@@ -165,16 +164,16 @@ def _split(operands: Sequence[Operand]) -> CallEstimate:
     most = size.high
     if len(operands) > 2:
         limit = operands[2].node
-        if isinstance(limit, Literal) and type(limit.value) is int:
+        if isinstance(limit, LiteralNode) and type(limit.value) is int:
             most = limit.value % 2**64
-    return CallEstimate(size.scaled(2 * _CHARACTER), Bounds(0, most))
+    return CallEstimate(size.scaled(2 * _CHARACTER), CostBounds(0, most))
 
 
 def _join(operands: Sequence[Operand]) -> CallEstimate:
     count = operands[0].size_or_unknown
-    size = count.times(operands[0].element_size) if operands[0].type.parameters else Bounds(0, 0)
+    size = count.times(operands[0].element_size) if operands[0].type.parameters else CostBounds(0, 0)
     if len(operands) > 1:
-        separators = Bounds(max(count.low - 1, 0), max(count.high - 1, 0))
+        separators = CostBounds(max(count.low - 1, 0), max(count.high - 1, 0))
         size = size.plus(operands[1].size_or_unknown.times(separators))
     return CallEstimate(size.scaled(_CHARACTER), size)
 
@@ -185,10 +184,10 @@ def _matching(operands: Sequence[Operand]) -> CallEstimate:
 
 
 def _finding(operands: Sequence[Operand]) -> CallEstimate:
-    return CallEstimate(_matching(operands).cost, Bounds(0, operands[0].size_or_unknown.high))
+    return CallEstimate(_matching(operands).cost, CostBounds(0, operands[0].size_or_unknown.high))
 
 
-def _containment(*, of_text: bool, of_network: bool) -> _Estimate:
+def _estimate_containment(*, of_text: bool, of_network: bool) -> _Estimate:
     def estimated(operands: Sequence[Operand]) -> CallEstimate:
         cost = _ADDRESS_BYTES.plus(_ADDRESS_BYTES).scaled(_CHARACTER)
         if of_network:
@@ -200,7 +199,7 @@ def _containment(*, of_text: bool, of_network: bool) -> _Estimate:
     return estimated
 
 
-def _validation(operands: Sequence[Operand]) -> CallEstimate:
+def _estimate_validation(operands: Sequence[Operand]) -> CallEstimate:
     text = operands[1].size_or_unknown.scaled(_CHARACTER)
     return CallEstimate(text.scaled(_MAX_FORMAT_REGEX * _REGEX))
 
@@ -211,43 +210,43 @@ def _equality(operands: Sequence[Operand]) -> CallEstimate:
         if left.type.name in {"net.IP", "net.CIDR"} or left.type in {QUANTITY, SEMVER}:
             return CallEstimate(ONE)
         if left.type == FORMAT:
-            return CallEstimate(Bounds(1, _MAX_FORMAT).scaled(_CHARACTER))
+            return CallEstimate(CostBounds(1, _MAX_FORMAT).scaled(_CHARACTER))
         if left.type == URL:
-            return CallEstimate(Bounds(1, 1 if right.size is None else right.size.high).scaled(_CHARACTER))
-    return _smaller(operands)
+            return CallEstimate(CostBounds(1, 1 if right.size is None else right.size.high).scaled(_CHARACTER))
+    return _estimate_smaller(operands)
 
 
-def _smaller(operands: Sequence[Operand]) -> CallEstimate:
+def _estimate_smaller(operands: Sequence[Operand]) -> CallEstimate:
     most = min(operand.size_or_unknown.high for operand in operands)
-    return CallEstimate(Bounds(1 if most > 0 else 0, most).scaled(_CHARACTER))
+    return CallEstimate(CostBounds(1 if most > 0 else 0, most).scaled(_CHARACTER))
 
 
-def _second(operands: Sequence[Operand]) -> CallEstimate:
+def _estimate_second(operands: Sequence[Operand]) -> CallEstimate:
     return CallEstimate(operands[1].size_or_unknown.scaled(_CHARACTER))
 
 
-def _elements(operands: Sequence[Operand]) -> CallEstimate:
+def _estimate_elements(operands: Sequence[Operand]) -> CallEstimate:
     return CallEstimate(operands[1].size_or_unknown.scaled(1))
 
 
-def _product(operands: Sequence[Operand]) -> CallEstimate:
+def _estimate_product(operands: Sequence[Operand]) -> CallEstimate:
     text, part = (operand.size_or_unknown.scaled(_CHARACTER) for operand in operands)
     return CallEstimate(text.times(part))
 
 
 def _bytes_of_text(operands: Sequence[Operand]) -> CallEstimate:
     size = operands[0].size_or_unknown
-    return CallEstimate(size.scaled(_CHARACTER), Bounds(size.low, size.high * 4 % 2**64))
+    return CallEstimate(size.scaled(_CHARACTER), CostBounds(size.low, size.high * 4 % 2**64))
 
 
 def _text_of_bytes(operands: Sequence[Operand]) -> CallEstimate:
     size = operands[0].size_or_unknown
-    return CallEstimate(size.scaled(_CHARACTER), Bounds(size.low // 4, size.high))
+    return CallEstimate(size.scaled(_CHARACTER), CostBounds(size.low // 4, size.high))
 
 
 def _quote(operands: Sequence[Operand]) -> CallEstimate:
     size = operands[0].size_or_unknown
-    return CallEstimate(size.scaled(_CHARACTER), Bounds((size.low + 2) % 2**64, (size.high * 2 + 2) % 2**64))
+    return CallEstimate(size.scaled(_CHARACTER), CostBounds((size.low + 2) % 2**64, (size.high * 2 + 2) % 2**64))
 
 
 def _concatenation(operands: Sequence[Operand]) -> CallEstimate:
@@ -260,11 +259,10 @@ def _list_concatenation(operands: Sequence[Operand]) -> CallEstimate:
 
 
 _PLAIN_SORTED: Final = ("int", "uint", "double", "bool", "google.protobuf.Duration", "google.protobuf.Timestamp")
-
-_OVERLOADS: Final[dict[str, _Estimate]] = {
+_OVERLOAD_ESTIMATES: Final[dict[str, _Estimate]] = {
     "list_slice": _slice,
-    "list_flatten": _flatten,
-    "list_flatten_int": _flatten,
+    "list_flatten": _estimate_flatten,
+    "list_flatten_int": _estimate_flatten,
     "lists_range": _range,
     "list_reverse": _reverse,
     "list_distinct": _squared(0, 2.0),
@@ -272,21 +270,19 @@ _OVERLOADS: Final[dict[str, _Estimate]] = {
     **{f"list_{name}_sort": _squared(0, 2.1) for name in ("string", "bytes")},
     **{f"list_{name}_sortByAssociatedKeys": _squared(1, 2.0) for name in _PLAIN_SORTED},
     **{f"list_{name}_sortByAssociatedKeys": _squared(1, 2.1) for name in ("string", "bytes")},
-    "list_sets_contains_list": _sets(1),
-    "list_sets_intersects_list": _sets(1),
-    "list_sets_equivalent_list": _sets(2),
+    "list_sets_contains_list": _estimate_sets(1),
+    "list_sets_intersects_list": _estimate_sets(1),
+    "list_sets_equivalent_list": _estimate_sets(2),
     "cidr_ip": _nominal,
-    "cidr_contains_ip_string": _containment(of_text=True, of_network=False),
-    "cidr_contains_cidr_string": _containment(of_text=True, of_network=True),
+    "cidr_contains_ip_string": _estimate_containment(of_text=True, of_network=False),
+    "cidr_contains_cidr_string": _estimate_containment(of_text=True, of_network=True),
 }
-
 _METHODS_ONLY: Final = frozenset({
     "isSorted", "sum", "max", "min", "indexOf", "lastIndexOf", "includes", "lowerAscii", "upperAscii", "substring",
     "trim", "replace", "split", "join", "find", "findAll",
 })  # fmt: skip
-
-_FUNCTIONS: Final[dict[str, _Estimate]] = {
-    **dict.fromkeys(("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"), _whole),
+_FUNCTION_ESTIMATES: Final[dict[str, _Estimate]] = {
+    **dict.fromkeys(("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"), _estimate_whole),
     "includes": _includes,
     **dict.fromkeys(("url", "lowerAscii", "upperAscii", "substring", "trim"), _scan(keeps_size=True)),
     **dict.fromkeys(("cidr", "isIP", "isCIDR", "ip", "quantity", "isQuantity", "semver", "isSemver"), _scan()),
@@ -295,27 +291,203 @@ _FUNCTIONS: Final[dict[str, _Estimate]] = {
     "split": _split,
     "join": _join,
     **dict.fromkeys(("find", "findAll"), _finding),
-    "containsIP": _containment(of_text=False, of_network=False),
-    "containsCIDR": _containment(of_text=False, of_network=True),
-    "validate": _validation,
+    "containsIP": _estimate_containment(of_text=False, of_network=False),
+    "containsCIDR": _estimate_containment(of_text=False, of_network=True),
+    "validate": _estimate_validation,
     "_==_": _equality,
 }
-
-_DEFAULTS: Final[dict[str, _Estimate]] = {
+_DEFAULT_ESTIMATES: Final[dict[str, _Estimate]] = {
     "string_format": _scan(),
     "string_to_bytes": _bytes_of_text,
     "bytes_to_string": _text_of_bytes,
     "strings_quote": _quote,
-    **dict.fromkeys(("starts_with_string", "ends_with_string"), _second),
-    "in_list": _elements,
+    **dict.fromkeys(("starts_with_string", "ends_with_string"), _estimate_second),
+    "in_list": _estimate_elements,
     **dict.fromkeys(("matches", "matches_string"), _matching),
-    "contains_string": _product,
+    "contains_string": _estimate_product,
     **dict.fromkeys(("add_string", "add_bytes"), _concatenation),
     "add_list": _list_concatenation,
-    "not_equals": _smaller,
+    "not_equals": _estimate_smaller,
     **{
-        f"{name}_{kind}": _smaller
+        f"{name}_{kind}": _estimate_smaller
         for name in ("less", "greater", "less_equals", "greater_equals")
         for kind in ("string", "bytes")
     },
+}
+Charge: TypeAlias = Callable[[tuple[Any, ...], Any], int]
+"""The cost of a call from its arguments and its result."""
+LIST_COST: Final = 10
+_AUTHORIZATION: Final = 350_000  # of asking the authorizer (apiserver v0.37.1)
+MAP_COST: Final = 30
+STRUCT_COST: Final = 40
+
+
+def tenth(size: int) -> int:
+    """Return the cost of reading every character or byte once."""
+    return (size + 9) // 10
+
+
+def _quarter(size: int) -> int:
+    """Return the cost of the parts of a regular expression, per character of the text."""
+    return (size + 3) // 4
+
+
+def call_charge(function: str, overload: str) -> int | Charge:
+    """Return how a call is charged.
+
+    Args:
+        function: its name.
+        overload: the one overload that it can mean; empty if there are several.
+
+    Returns:
+        The cost, or what computes it.
+    """
+    by_overload = _OVERLOAD_CHARGES.get(overload)
+    if by_overload is not None:
+        return by_overload
+    if overload == "cidr_ip":
+        return 1
+    by_function = _FUNCTION_CHARGES.get(function)
+    return _DEFAULT_CHARGES.get(overload, 1) if by_function is None else by_function
+
+
+def equality_cost(left: Any, right: Any) -> int:
+    """Return the cost of ``==`` and ``!=``."""
+    return tenth(min(size_of(left), size_of(right)))
+
+
+def traversal_cost(value: Any) -> int:
+    """Return the cost of reading everything inside of a value."""
+    kind = type(value)
+    if kind is str:
+        return len(value.encode()) // 10
+    if kind is bytes:
+        return len(value) // 10
+    if kind is list:
+        if value and type(value[0]) is int and not any(type(one) in _CONTAINERS for one in value):
+            return len(value)
+        return sum(map(traversal_cost, value))
+    if kind in MAPS:
+        return sum(traversal_cost(key) + traversal_cost(value.find(key)[0]) for key in value)
+    return 1
+
+
+_CONTAINERS: Final = frozenset({str, bytes, list}) | MAPS
+
+
+def _first(factor: int = 1) -> Charge:
+    return lambda arguments, _: tenth(factor * size_of(arguments[0]))
+
+
+def _regex(arguments: tuple[Any, ...], _: Any) -> int:
+    return tenth(1 + size_of(arguments[0])) * _quarter(size_of(arguments[1]))
+
+
+def _charge_containment(*, of_text: bool, of_network: bool) -> Charge:
+    def charge(arguments: tuple[Any, ...], _: Any) -> int:
+        network = size_of(arguments[0])
+        masked = tenth(network) + 1 if of_network else 0
+        return tenth(2 * network) + masked + (tenth(size_of(arguments[1])) if of_text else 0)
+
+    return charge
+
+
+def _charge_validation(arguments: tuple[Any, ...], _: Any) -> int:
+    return tenth(1 + size_of(arguments[1])) * _quarter(arguments[0].regex_size)
+
+
+def _output(_: tuple[Any, ...], result: Any) -> int:
+    return size_of(result) + 1 + LIST_COST
+
+
+def _charge_flatten(arguments: tuple[Any, ...], _: Any) -> int:
+    depth = arguments[1] if len(arguments) == 2 else 1
+    return size_of(arguments[0]) * (depth if depth >= 0 else 1) + 1 + LIST_COST
+
+
+def _comparisons(position: int) -> Charge:
+    def charge(arguments: tuple[Any, ...], _: Any) -> int:
+        values = arguments[position]
+        square = len(values) ** 2
+        factor = 21 if values and type(values[0]) in {str, bytes} else 20
+        return square * factor // 10 + 1 + LIST_COST
+
+    return charge
+
+
+def _charge_sets(factor: int) -> Charge:
+    return lambda arguments, _: 1 + factor * size_of(arguments[0]) * size_of(arguments[1])
+
+
+def _charge_whole(arguments: tuple[Any, ...], _: Any) -> int:
+    return traversal_cost(arguments[0])
+
+
+def _joined(_: tuple[Any, ...], result: Any) -> int:
+    return tenth(2 * size_of(result))
+
+
+def _both(arguments: tuple[Any, ...], _: Any) -> int:
+    return tenth(size_of(arguments[0]) + size_of(arguments[1]))
+
+
+def _charge_product(arguments: tuple[Any, ...], _: Any) -> int:
+    return tenth(size_of(arguments[0])) * tenth(size_of(arguments[1]))
+
+
+def _charge_smaller(arguments: tuple[Any, ...], _: Any) -> int:
+    return equality_cost(arguments[0], arguments[1])
+
+
+def _charge_second(arguments: tuple[Any, ...], _: Any) -> int:
+    return tenth(size_of(arguments[1]))
+
+
+def _charge_elements(arguments: tuple[Any, ...], _: Any) -> int:
+    return size_of(arguments[1])
+
+
+SORTED_TYPES: Final = (
+    "int", "uint", "double", "bool", "google.protobuf.Duration", "google.protobuf.Timestamp", "string", "bytes"
+)  # fmt: skip
+"""Names of the types that ``sort`` and ``sortBy`` have overloads for."""
+_OVERLOAD_CHARGES: Final[dict[str, Charge]] = {
+    **dict.fromkeys(("resourcecheck_check", "pathcheck_check"), lambda *_: _AUTHORIZATION),
+    "list_slice": _output,
+    "list_flatten": _charge_flatten,
+    "list_flatten_int": _charge_flatten,
+    "lists_range": _output,
+    "list_reverse": _output,
+    "list_distinct": _comparisons(0),
+    **{f"list_{name}_sort": _comparisons(0) for name in SORTED_TYPES},
+    **{f"list_{name}_sortByAssociatedKeys": _comparisons(1) for name in SORTED_TYPES},
+    "list_sets_contains_list": _charge_sets(1),
+    "list_sets_intersects_list": _charge_sets(1),
+    "list_sets_equivalent_list": _charge_sets(2),
+    "cidr_contains_ip_string": _charge_containment(of_text=True, of_network=False),
+    "cidr_contains_cidr_string": _charge_containment(of_text=True, of_network=True),
+}
+_FUNCTION_CHARGES: Final[dict[str, Charge]] = {
+    **dict.fromkeys(("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf", "includes"), _charge_whole),
+    **dict.fromkeys(("url", "lowerAscii", "upperAscii", "substring", "trim"), _first()),
+    **dict.fromkeys(("cidr", "isIP", "isCIDR", "ip", "quantity", "isQuantity", "semver", "isSemver"), _first()),
+    **dict.fromkeys(("replace", "split", "ip.isCanonical"), _first(2)),
+    "join": _joined,
+    **dict.fromkeys(("find", "findAll"), _regex),
+    "containsIP": _charge_containment(of_text=False, of_network=False),
+    "containsCIDR": _charge_containment(of_text=False, of_network=True),
+    "validate": _charge_validation,
+}
+_DEFAULT_CHARGES: Final[dict[str, Charge]] = {
+    **dict.fromkeys(("starts_with_string", "ends_with_string"), _charge_second),
+    **dict.fromkeys(("string_to_bytes", "bytes_to_string", "strings_quote", "string_format"), _first()),
+    "in_list": _charge_elements,
+    **{
+        f"{name}_{kind}": _charge_smaller
+        for name in ("less", "greater", "less_equals", "greater_equals")
+        for kind in ("string", "bytes")
+    },
+    **dict.fromkeys(("add_string", "add_bytes"), _both),
+    **dict.fromkeys(("matches", "matches_string"), _regex),
+    "contains_string": _charge_product,
 }

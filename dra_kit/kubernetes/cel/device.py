@@ -1,21 +1,19 @@
-"""Devices as expressions see them."""
+"""A published device as expressions see it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from dra_kit.cel.failure import Failure, no_such_key
-from dra_kit.cel.values import INT_MAX, INT_MIN, DomainMap
-from dra_kit.values.quantity import Quantity
-from dra_kit.values.semver import Version
+from dra_kit.kubernetes.cel.failures import EvaluationFailure, no_such_key
+from dra_kit.kubernetes.cel.values import INT_MAX, INT_MIN, DomainMapValue
+from dra_kit.kubernetes.values.quantity import Quantity
+from dra_kit.kubernetes.values.semver import Version
 
 AttributeValue: TypeAlias = "bool | int | str | Version | Sequence[bool | int | str | Version] | Mapping[str, Any]"
 """The value of an attribute, or the API's object with one field: ``{"version": "1.2.3"}``, ``{"strings": ["a"]}``."""
-
-FIELDS: Final = ("driver", "attributes", "capacity", "allowMultipleAllocations")
+DEVICE_FIELDS: Final = ("driver", "attributes", "capacity", "allowMultipleAllocations")
 """What ``device`` has in expressions."""
-
 _API_FIELDS: Final = frozenset({"bool", "int", "string", "version", "bools", "ints", "strings", "versions"})
 
 
@@ -91,9 +89,9 @@ class Device:
             case "driver":
                 return self.driver
             case "attributes":
-                return DomainMap(self.attributes)
+                return DomainMapValue(self.attributes)
             case "capacity":
-                return DomainMap(self.capacity)
+                return DomainMapValue(self.capacity)
             case "allowMultipleAllocations":
                 return self.allow_multiple_allocations
             case _:
@@ -130,11 +128,11 @@ def _scalar(name: str, value: object) -> Any:
     if isinstance(value, str) and _is_unicode(value):
         return str(value)
     if isinstance(value, Version):
-        from dra_kit.cel.functions.semvers import Semver  # few drivers have versions
+        from dra_kit.kubernetes.cel.functions.quantity_semver import Semver  # few drivers have versions
 
         try:
             return Semver(value)
-        except Failure as failure:
+        except EvaluationFailure as failure:
             raise ValueError(f"attribute {name}: {failure.message}") from None
     raise ValueError(f"attribute {name}: {value!r} is no bool, int, string or version of the API")
 

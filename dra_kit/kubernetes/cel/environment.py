@@ -1,4 +1,4 @@
-"""Which names and functions an expression on devices may use: that depends on who compiles it, and on feature gates."""
+"""Which names and functions an expression may use: that depends on who compiles it and on feature gates."""
 
 from __future__ import annotations
 
@@ -8,19 +8,12 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
-from dra_kit.cel import declarations, types
-from dra_kit.cel.declarations import Overload
-from dra_kit.cel.types import Type, list_of, map_of, optional_of, type_of_type
-
-# ResourceSlice limits of resource.k8s.io/v1 (Kubernetes 1.37), from which worst-case costs are estimated
-MAX_DOMAIN_LENGTH: Final = 63
-MAX_ID_LENGTH: Final = 32
-MAX_DRIVER_LENGTH: Final = 63
-MAX_VALUE_LENGTH: Final = 64
-MAX_ATTRIBUTES: Final = 32
+from dra_kit.kubernetes.cel import types
+from dra_kit.kubernetes.cel.libraries import overloads
+from dra_kit.kubernetes.cel.types import Overload, Type, list_of, map_of, optional_of, type_of_type
 
 
-class Declarations(Protocol):
+class CompileEnvironment(Protocol):
     """What an expression is compiled with."""
 
     @property
@@ -41,7 +34,7 @@ class Declarations(Protocol):
         ...
 
 
-class Environment(Struct, frozen=True):
+class DeviceEnvironment(Struct, frozen=True):
     """Declarations that an expression is compiled with.
 
     Attributes:
@@ -78,11 +71,11 @@ class Environment(Struct, frozen=True):
         function = function.removeprefix(".")
         if function == "includes" and not self.list_type_attributes:
             return ()
-        return declarations.overloads(function)
+        return overloads(function)
 
 
 @cache
-def _device_fields(environment: Environment) -> Mapping[str, Type]:
+def _device_fields(environment: DeviceEnvironment) -> Mapping[str, Type]:
     found = {
         "driver": types.STRING,
         "attributes": map_of(types.STRING, map_of(types.STRING, environment.attribute_type)),
@@ -91,18 +84,20 @@ def _device_fields(environment: Environment) -> Mapping[str, Type]:
     return {**found, "allowMultipleAllocations": types.BOOL} if environment.consumable_capacity else found
 
 
-STORED: Final = Environment()
+STORED: Final = DeviceEnvironment()
 """What the scheduler compiles with, and an API server what was stored before."""
 
 
-def new(*, consumable_capacity: bool = True, list_type_attributes: bool = False) -> Environment:
+def new(*, consumable_capacity: bool = True, list_type_attributes: bool = False) -> DeviceEnvironment:
     """Return the environment for new or changed expressions in an API server (Kubernetes 1.37; its defaults).
 
     Args:
         consumable_capacity: feature gate DRAConsumableCapacity.
         list_type_attributes: feature gate DRAListTypeAttributes.
     """
-    return Environment(stored=False, consumable_capacity=consumable_capacity, list_type_attributes=list_type_attributes)
+    return DeviceEnvironment(
+        stored=False, consumable_capacity=consumable_capacity, list_type_attributes=list_type_attributes
+    )
 
 
 TYPE_NAMES: Final = {

@@ -1,7 +1,4 @@
-"""Estimates what an evaluation costs at most, as an API server does before it admits an expression.
-
-The sizes of what a device holds are those that resource.k8s.io/v1 allows at most (apiserver v0.37.1, cel-go v0.29.2).
-"""
+"""Estimator of the worst-case cost of an expression."""
 
 from __future__ import annotations
 
@@ -10,29 +7,47 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from dra_kit.cel.cost.bounds import MAX, NOTHING, ONE, UNKNOWN, Bounds, exactly
-from dra_kit.cel.cost.call_estimates import CallEstimate, Operand, estimate_call
-from dra_kit.cel.cost.charges import LIST_COST, MAP_COST, STRUCT_COST
-from dra_kit.cel.cost.sizes import NOWHERE, Path, size_at
-from dra_kit.cel.syntax.tree import Call, Comprehension, Ident, ListNode, Literal, MapNode, Node, Select, StructNode
-from dra_kit.cel.types import Type, optional_content
+from dra_kit.kubernetes.cel.costs import LIST_COST, MAP_COST, STRUCT_COST, CallEstimate, Operand, estimate_call
+from dra_kit.kubernetes.cel.sizes import (
+    MAX,
+    NOTHING,
+    NOWHERE,
+    ONE,
+    UNKNOWN,
+    CostBounds,
+    SizePath,
+    exact_bounds,
+    size_at,
+)
+from dra_kit.kubernetes.cel.tree import (
+    CallNode,
+    ComprehensionNode,
+    IdentNode,
+    ListNode,
+    LiteralNode,
+    MapNode,
+    SelectNode,
+    StructNode,
+    SyntaxNode,
+)
+from dra_kit.kubernetes.cel.types import Type, optional_content
 
 
 class _Entries(Struct, frozen=True):
     """Sizes of the keys and values of a list or map."""
 
     kind: str
-    key: Bounds
-    value: Bounds
+    key: CostBounds
+    value: CostBounds
 
 
 class _Variable(Struct, frozen=True):
-    path: Path
-    size: Bounds | None
+    path: SizePath
+    size: CostBounds | None
     entries: _Entries | None
 
 
-def estimate(root: Node) -> int:
+def estimate(root: SyntaxNode) -> int:
     """Return the highest cost of an evaluation; 2**64 - 1 if nothing bounds it."""
     return _Estimator().cost(root).high
 
@@ -44,36 +59,36 @@ _FIELDS_COST_KINDS: Final = frozenset({"map", "struct", "param"})
 
 class _Estimator:
     def __init__(self) -> None:
-        self._paths: dict[int, Path] = {}
-        self._sizes: dict[int, Bounds] = {}
+        self._paths: dict[int, SizePath] = {}
+        self._sizes: dict[int, CostBounds] = {}
         self._entries: dict[int, _Entries] = {}
         self._variables: dict[str, list[_Variable]] = {}
-        self._handlers: dict[type[Node], Callable[[Any], Bounds]] = {
-            Literal: lambda _: NOTHING,
-            Ident: self._ident,
-            Select: self._select,
-            Call: self._call,
+        self._handlers: dict[type[SyntaxNode], Callable[[Any], CostBounds]] = {
+            LiteralNode: lambda _: NOTHING,
+            IdentNode: self._ident,
+            SelectNode: self._select,
+            CallNode: self._call,
             ListNode: self._list,
             MapNode: self._map,
             StructNode: self._struct,
-            Comprehension: self._comprehension,
+            ComprehensionNode: self._comprehension,
         }
 
-    def cost(self, node: Node) -> Bounds:
+    def cost(self, node: SyntaxNode) -> CostBounds:
         return self._handlers[type(node)](node)
 
-    def _ident(self, node: Ident) -> Bounds:
+    def _ident(self, node: IdentNode) -> CostBounds:
         if node.type.kind != "type":
             variable = self._variable(node.name)
-            self._paths[id(node)] = Path.of(node.name.removeprefix(".")) if variable is None else variable.path
+            self._paths[id(node)] = SizePath.of(node.name.removeprefix(".")) if variable is None else variable.path
         return ONE
 
     def _variable(self, name: str) -> _Variable | None:
         stack = self._variables.get(name)
         return stack[-1] if stack else None
 
-    def _select(self, node: Select) -> Bounds:
-        if node.type.kind == "type" and not isinstance(node.operand, Call):
+    def _select(self, node: SelectNode) -> CostBounds:
+        if node.type.kind == "type" and not isinstance(node.operand, CallNode):
             return ONE
         cost = self.cost(node.operand)
         if node.test_only:
@@ -83,22 +98,22 @@ class _Estimator:
         self._paths[id(node)] = self._path(node.operand).below(node.field)
         return cost
 
-    def _path(self, node: Node) -> Path:
-        if isinstance(node, Ident):
+    def _path(self, node: SyntaxNode) -> SizePath:
+        if isinstance(node, IdentNode):
             variable = self._variable(node.name)
             if variable is not None:
                 return variable.path
         return self._paths.get(id(node), NOWHERE)
 
-    def _operand(self, node: Node) -> Operand:
+    def _operand(self, node: SyntaxNode) -> Operand:
         return Operand(node, node.type, self._path(node), self._size(node))
 
-    def _call(self, node: Call) -> Bounds:
+    def _call(self, node: CallNode) -> CostBounds:
         if node.function == "dyn":
             cost = self.cost(node.arguments[0]).plus(ONE)
             self._copy_sizes(node, node.arguments[0])
             return cost
-        costs: list[Bounds] = []
+        costs: list[CostBounds] = []
         arguments: list[Operand] = []
         for argument in node.arguments:
             costs.append(self.cost(argument))
@@ -108,7 +123,7 @@ class _Estimator:
         if node.target is not None:
             total = self.cost(node.target)
             target = self._operand(node.target)
-        cost, size = Bounds(MAX, 0), None
+        cost, size = CostBounds(MAX, 0), None
         for overload in node.overloads:
             estimated = self._overload(node, overload, target, arguments, costs)
             cost = cost.union(estimated.cost)
@@ -126,14 +141,14 @@ class _Estimator:
         return total.plus(cost)
 
     def _overload(
-        self, node: Call, overload: str, target: Operand | None, arguments: list[Operand], costs: list[Bounds]
+        self, node: CallNode, overload: str, target: Operand | None, arguments: list[Operand], costs: list[CostBounds]
     ) -> CallEstimate:
         before = NOTHING
         for cost in costs:
             before = before.plus(cost)
         match overload:
             case "logical_or" | "logical_and":
-                return CallEstimate(Bounds(costs[0].low, before.high))
+                return CallEstimate(CostBounds(costs[0].low, before.high))
             case "conditional":
                 return self._conditional(node, arguments, costs)
             case _:
@@ -143,30 +158,30 @@ class _Estimator:
             self._concatenate(node)
         return CallEstimate(estimated.cost.plus(before), estimated.size)
 
-    def _conditional(self, node: Call, arguments: list[Operand], costs: list[Bounds]) -> CallEstimate:
+    def _conditional(self, node: CallNode, arguments: list[Operand], costs: list[CostBounds]) -> CallEstimate:
         self._merge_entries(node, node.arguments[1], node.arguments[2])
         size = arguments[1].size_or_unknown.union(arguments[2].size_or_unknown)
         return CallEstimate(costs[0].plus(costs[1].union(costs[2])), size)
 
-    def _concatenate(self, node: Call) -> None:
+    def _concatenate(self, node: CallNode) -> None:
         self._merge_entries(node, node.arguments[0], node.arguments[1])
 
-    def _merge_entries(self, node: Node, one: Node, other: Node) -> None:
+    def _merge_entries(self, node: SyntaxNode, one: SyntaxNode, other: SyntaxNode) -> None:
         left, right = self._entries_of(one), self._entries_of(other)
         if left is not None and right is not None:
             self._entries[id(node)] = _Entries(left.kind, left.key.union(right.key), left.value.union(right.value))
 
-    def _list(self, node: ListNode) -> Bounds:
-        cost, size = exactly(LIST_COST), Bounds(MAX if node.elements else 0, 0)
+    def _list(self, node: ListNode) -> CostBounds:
+        cost, size = exact_bounds(LIST_COST), CostBounds(MAX if node.elements else 0, 0)
         for element in node.elements:
             cost = cost.plus(self.cost(element))
             size = size.union(self._size(element) or UNKNOWN)
         self._entries[id(node)] = _Entries("list", ONE, size)
         return cost
 
-    def _map(self, node: MapNode) -> Bounds:
+    def _map(self, node: MapNode) -> CostBounds:
         lowest = MAX if node.entries else 0
-        cost, keys, values = exactly(MAP_COST), Bounds(lowest, 0), Bounds(lowest, 0)
+        cost, keys, values = exact_bounds(MAP_COST), CostBounds(lowest, 0), CostBounds(lowest, 0)
         for key, value in node.entries:
             cost = cost.plus(self.cost(key)).plus(self.cost(value))
             keys = keys.union(self._size(key) or UNKNOWN)
@@ -174,13 +189,13 @@ class _Estimator:
         self._entries[id(node)] = _Entries("map", keys, values)
         return cost
 
-    def _struct(self, node: StructNode) -> Bounds:
-        cost = exactly(STRUCT_COST)
+    def _struct(self, node: StructNode) -> CostBounds:
+        cost = exact_bounds(STRUCT_COST)
         for _, value in node.fields:
             cost = cost.plus(self.cost(value))
         return cost
 
-    def _comprehension(self, node: Comprehension) -> Bounds:
+    def _comprehension(self, node: ComprehensionNode) -> CostBounds:
         cost = self.cost(node.iteration_range).plus(self.cost(node.initial))
         accumulator = _Variable(self._path(node.initial), self._size(node.initial), self._entries_of(node.initial))
         self._push(node.accumulator, accumulator)
@@ -198,7 +213,7 @@ class _Estimator:
         self._variables[node.accumulator].pop()
         count = self._size(node.iteration_range) or UNKNOWN
         cost = cost.plus(count.times(loop))
-        if isinstance(node.initial, Literal):
+        if isinstance(node.initial, LiteralNode):
             size = self._size(node.initial)
             if size is not None:
                 self._sizes[id(node)] = size
@@ -212,7 +227,7 @@ class _Estimator:
     def _push(self, name: str, variable: _Variable) -> None:
         self._variables.setdefault(name, []).append(variable)
 
-    def _push_iteration(self, node: Comprehension) -> None:
+    def _push_iteration(self, node: ComprehensionNode) -> None:
         over = node.iteration_range
         entries, path = self._entries_of(over), self._path(over)
         is_list = (over.type.kind if entries is None else entries.kind) == "list"
@@ -226,14 +241,14 @@ class _Estimator:
         else:
             self._push(node.variable, _Variable(path.below(key), key_size, None))
 
-    def _copy_sizes(self, node: Node, source: Node) -> None:
+    def _copy_sizes(self, node: SyntaxNode, source: SyntaxNode) -> None:
         size, entries = self._size(source), self._entries_of(source)
         if size is not None:
             self._sizes[id(node)] = size
         if entries is not None:
             self._entries[id(node)] = entries
 
-    def _size(self, node: Node) -> Bounds | None:
+    def _size(self, node: SyntaxNode) -> CostBounds | None:
         found = self._sizes.get(id(node))
         if found is not None:
             return found
@@ -246,26 +261,26 @@ class _Estimator:
             return found
         if _is_scalar(node.type):
             return ONE
-        if isinstance(node, Ident):
+        if isinstance(node, IdentNode):
             variable = self._variable(node.name)
             if variable is not None:
                 return variable.size
         return None
 
-    def _entries_of(self, node: Node) -> _Entries | None:
+    def _entries_of(self, node: SyntaxNode) -> _Entries | None:
         found = self._entries.get(id(node))
-        if found is None and isinstance(node, Ident):
+        if found is None and isinstance(node, IdentNode):
             variable = self._variable(node.name)
             return None if variable is None else variable.entries
         return found
 
 
-def _literal_size(node: Node) -> Bounds | None:
-    if isinstance(node, Literal):
-        return exactly(len(node.value) if isinstance(node.value, (str, bytes)) else 1)
+def _literal_size(node: SyntaxNode) -> CostBounds | None:
+    if isinstance(node, LiteralNode):
+        return exact_bounds(len(node.value) if isinstance(node.value, (str, bytes)) else 1)
     if isinstance(node, ListNode):
-        return exactly(len(node.elements))
-    return exactly(len(node.entries)) if isinstance(node, MapNode) else None
+        return exact_bounds(len(node.elements))
+    return exact_bounds(len(node.entries)) if isinstance(node, MapNode) else None
 
 
 def _is_scalar(of: Type) -> bool:

@@ -1,24 +1,49 @@
-"""Compiles a checked expression to Python closures."""
+"""Evaluator: compiles a checked tree to closures."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Final
 
-from dra_kit.cel.cost.charges import LIST_COST, MAP_COST, STRUCT_COST, equality_cost
-from dra_kit.cel.cost.meter import COST, VARIABLES, WORK, Frame, Meter, check_cost
-from dra_kit.cel.environment import TYPE_NAMES
-from dra_kit.cel.equality import equal
-from dra_kit.cel.evaluation.calls import compile_call
-from dra_kit.cel.evaluation.code import Code, Run, Scope, as_bool, constant
-from dra_kit.cel.evaluation.loops import compile_comprehension
-from dra_kit.cel.evaluation.paths import compile_path, is_path
-from dra_kit.cel.failure import Exhausted, Failure, Panic, Refusal, no_such_overload
-from dra_kit.cel.messages import MESSAGES
-from dra_kit.cel.syntax.tree import Call, Comprehension, Ident, ListNode, Literal, MapNode, Node, Select, StructNode
-from dra_kit.cel.values import Map, Optional, TypeValue, key_of
+from dra_kit.kubernetes.cel.closures import CompiledNode, Run, VariableScope, as_bool, compile_call, constant
+from dra_kit.kubernetes.cel.costs import LIST_COST, MAP_COST, STRUCT_COST, equality_cost
+from dra_kit.kubernetes.cel.environment import TYPE_NAMES
+from dra_kit.kubernetes.cel.failures import (
+    CompileFailure,
+    CostLimitExceeded,
+    EvaluationFailure,
+    EvaluatorPanic,
+    no_such_overload,
+)
+from dra_kit.kubernetes.cel.functions.operators import equal
+from dra_kit.kubernetes.cel.loops import compile_comprehension
+from dra_kit.kubernetes.cel.paths import compile_path, is_path
+from dra_kit.kubernetes.cel.tree import (
+    CallNode,
+    ComprehensionNode,
+    IdentNode,
+    ListNode,
+    LiteralNode,
+    MapNode,
+    SelectNode,
+    StructNode,
+    SyntaxNode,
+)
+from dra_kit.kubernetes.cel.values import (
+    COST,
+    MESSAGES,
+    VARIABLES,
+    WORK,
+    Frame,
+    MapValue,
+    Meter,
+    OptionalValue,
+    TypeValue,
+    check_cost,
+    map_key,
+)
 
-Observer = Callable[[Node, Run], Run]
+Observer = Callable[[SyntaxNode, Run], Run]
 """May wrap what a node is compiled to."""
 
 
@@ -33,10 +58,10 @@ class Evaluator:
         Refusal: a constant cannot be converted or compiled.
     """
 
-    def __init__(self, root: Node, observer: Observer | None = None) -> None:
+    def __init__(self, root: SyntaxNode, observer: Observer | None = None) -> None:
         self._observer = observer
         positions = [VARIABLES]
-        self._run = self._compile(root, Scope(positions)).run
+        self._run = self._compile(root, VariableScope(positions)).run
         self._empty = [None] * (positions[0] - VARIABLES)
 
     def __call__(self, given: Any, meter: Meter | None = None) -> Any:
@@ -57,33 +82,33 @@ class Evaluator:
         try:
             value = self._run(frame)
             check_cost(frame)
-        except Exhausted:
-            raise Failure("operation cancelled: actual cost limit exceeded", "cost") from None
-        except Panic as panic:
-            raise Failure(panic.message) from None
+        except CostLimitExceeded:
+            raise EvaluationFailure("operation cancelled: actual cost limit exceeded", "cost") from None
+        except EvaluatorPanic as panic:
+            raise EvaluationFailure(panic.message) from None
         except RecursionError:
-            raise Failure("the expression is nested too deeply to be evaluated here", "cost") from None
+            raise EvaluationFailure("the expression is nested too deeply to be evaluated here", "cost") from None
         finally:
             if meter is not None:
                 meter(frame[COST] + frame[WORK])
         return value, frame[COST]
 
-    def _compile(self, node: Node, scope: Scope) -> Code:
+    def _compile(self, node: SyntaxNode, scope: VariableScope) -> CompiledNode:
         code = self._dispatch(node, scope)
         if self._observer is None:
             return code
-        return Code(self._observer(node, code.run), code.constant, code.value, code.cost)
+        return CompiledNode(self._observer(node, code.run), code.constant, code.value, code.cost)
 
-    def _dispatch(self, node: Node, scope: Scope) -> Code:
-        if isinstance(node, Literal):
+    def _dispatch(self, node: SyntaxNode, scope: VariableScope) -> CompiledNode:
+        if isinstance(node, LiteralNode):
             return constant(node.value)
-        if node.type.kind == "type" and isinstance(node, (Ident, Select)) and _is_type_name(node, scope):
+        if node.type.kind == "type" and isinstance(node, (IdentNode, SelectNode)) and _is_type_name(node, scope):
             return constant(TypeValue(node.type.parameters[0].name))
-        if isinstance(node, Ident) and node.type.kind == "type":
-            raise Refusal(f"program instantiation failed: reference to undefined type: {node.name}", node.place)
+        if isinstance(node, IdentNode) and node.type.kind == "type":
+            raise CompileFailure(f"program instantiation failed: reference to undefined type: {node.name}", node.place)
         if is_path(node):
             return compile_path(node, scope, self._compile)
-        if isinstance(node, Comprehension):
+        if isinstance(node, ComprehensionNode):
             return compile_comprehension(node, scope, self._compile)
         if isinstance(node, ListNode):
             return self._list(node, scope)
@@ -91,13 +116,13 @@ class Evaluator:
             return self._map(node, scope)
         if isinstance(node, StructNode):
             return self._struct(node, scope)
-        assert isinstance(node, Call)  # noqa: S101 - there are no other nodes
+        assert isinstance(node, CallNode)  # noqa: S101 - there are no other nodes
         special = _SPECIAL.get(node.function)
         if special is not None:
             return special(self, node, scope)
         return compile_call(node, [self._compile(operand, scope) for operand in node.operands])
 
-    def _list(self, node: ListNode, scope: Scope) -> Code:
+    def _list(self, node: ListNode, scope: VariableScope) -> CompiledNode:
         codes = [self._compile(element, scope) for element in node.elements]
         runs = [code.run for code in codes]
         if node.optional:
@@ -114,7 +139,7 @@ class Evaluator:
                         made.append(value.value)
                 return made
 
-            return Code(with_optional)
+            return CompiledNode(with_optional)
         if all(code.constant and not code.cost for code in codes):
             return constant([code.value for code in codes])
 
@@ -122,13 +147,13 @@ class Evaluator:
             frame[0] += LIST_COST
             return [element(frame) for element in runs]
 
-        return Code(run)
+        return CompiledNode(run)
 
-    def _map(self, node: MapNode, scope: Scope) -> Code:
+    def _map(self, node: MapNode, scope: VariableScope) -> CompiledNode:
         codes = [(self._compile(key, scope), self._compile(value, scope)) for key, value in node.entries]
         entries = [(key.run, value.run, position in node.optional) for position, (key, value) in enumerate(codes)]
 
-        def run(frame: Frame) -> Map:
+        def run(frame: Frame) -> MapValue:
             frame[0] += MAP_COST
             made: dict[Any, Any] = {}
             for key_run, value_run, optional in entries:
@@ -137,17 +162,17 @@ class Evaluator:
                     if not _optional(value).present:
                         continue
                     value = value.value
-                made[key_of(key)] = value
-            return Map(made)
+                made[map_key(key)] = value
+            return MapValue(made)
 
         if not node.optional and all(one.constant and not one.cost for entry in codes for one in entry):
             try:
                 return constant(run([0, 0]))
-            except Panic as panic:
-                raise Refusal(f"program instantiation failed: {panic.message}", node.place) from None
-        return Code(run)
+            except EvaluatorPanic as panic:
+                raise CompileFailure(f"program instantiation failed: {panic.message}", node.place) from None
+        return CompiledNode(run)
 
-    def _struct(self, node: StructNode, scope: Scope) -> Code:
+    def _struct(self, node: StructNode, scope: VariableScope) -> CompiledNode:
         make = MESSAGES[node.name.removeprefix(".")].make
         fields = [
             (name, self._compile(value, scope).run, position in node.optional)
@@ -167,15 +192,19 @@ class Evaluator:
             frame[0] += STRUCT_COST
             return make(given)
 
-        return Code(run)
+        return CompiledNode(run)
 
-    def _and(self, node: Call, scope: Scope) -> Code:
-        return Code(_logical([self._compile(argument, scope).run for argument in node.arguments], decisive=False))
+    def _and(self, node: CallNode, scope: VariableScope) -> CompiledNode:
+        return CompiledNode(
+            _logical([self._compile(argument, scope).run for argument in node.arguments], decisive=False)
+        )
 
-    def _or(self, node: Call, scope: Scope) -> Code:
-        return Code(_logical([self._compile(argument, scope).run for argument in node.arguments], decisive=True))
+    def _or(self, node: CallNode, scope: VariableScope) -> CompiledNode:
+        return CompiledNode(
+            _logical([self._compile(argument, scope).run for argument in node.arguments], decisive=True)
+        )
 
-    def _not(self, node: Call, scope: Scope) -> Code:
+    def _not(self, node: CallNode, scope: VariableScope) -> CompiledNode:
         operand = self._compile(node.arguments[0], scope).run
 
         def run(frame: Frame) -> bool:
@@ -183,28 +212,28 @@ class Evaluator:
             frame[0] += 1
             return not as_bool(value)
 
-        return Code(run)
+        return CompiledNode(run)
 
-    def _conditional(self, node: Call, scope: Scope) -> Code:
+    def _conditional(self, node: CallNode, scope: VariableScope) -> CompiledNode:
         condition = self._compile(node.arguments[0], scope).run
         truthy, falsy = (self._branch(branch, scope) for branch in node.arguments[1:])
 
         def run(frame: Frame) -> Any:
             return truthy(frame) if as_bool(condition(frame)) else falsy(frame)
 
-        return Code(run)
+        return CompiledNode(run)
 
-    def _branch(self, node: Node, scope: Scope) -> Run:
+    def _branch(self, node: SyntaxNode, scope: VariableScope) -> Run:
         if is_path(node) and not (node.type.kind == "type" and _is_type_name(node, scope)):
             run = compile_path(node, scope, self._compile, charge_root=False).run
             return run if self._observer is None else self._observer(node, run)
         return self._compile(node, scope).run
 
-    def _equal(self, node: Call, scope: Scope) -> Code:
+    def _equal(self, node: CallNode, scope: VariableScope) -> CompiledNode:
         left, right = (self._compile(argument, scope) for argument in node.arguments)
-        return Code(_equality(left, right))
+        return CompiledNode(_equality(left, right))
 
-    def _not_equal(self, node: Call, scope: Scope) -> Code:
+    def _not_equal(self, node: CallNode, scope: VariableScope) -> CompiledNode:
         left, right = (self._compile(argument, scope).run for argument in node.arguments)
 
         def run(frame: Frame) -> bool:
@@ -212,13 +241,13 @@ class Evaluator:
             frame[0] += equality_cost(one, other)
             try:
                 return not equal(frame, one, other)
-            except Failure:
+            except EvaluationFailure:
                 # what cannot be compared is different, while == fails
                 return True
 
-        return Code(run)
+        return CompiledNode(run)
 
-    def _or_else(self, node: Call, scope: Scope) -> Code:
+    def _or_else(self, node: CallNode, scope: VariableScope) -> CompiledNode:
         """Compile ``or`` and ``orValue``: the right side is evaluated only if it is needed."""
         left, right = (self._compile(operand, scope).run for operand in node.operands)
         unwrap = node.function == "orValue"
@@ -229,10 +258,10 @@ class Evaluator:
                 return right(frame)
             return optional.value if unwrap else optional
 
-        return Code(run)
+        return CompiledNode(run)
 
 
-_SPECIAL: Final[dict[str, Callable[[Evaluator, Call, Scope], Code]]] = {
+_SPECIAL: Final[dict[str, Callable[[Evaluator, CallNode, VariableScope], CompiledNode]]] = {
     "_&&_": Evaluator._and,  # noqa: SLF001 - methods of the class above
     "_||_": Evaluator._or,  # noqa: SLF001
     "!_": Evaluator._not,  # noqa: SLF001
@@ -244,18 +273,18 @@ _SPECIAL: Final[dict[str, Callable[[Evaluator, Call, Scope], Code]]] = {
 }
 
 
-def _is_type_name(node: Node, scope: Scope) -> bool:
+def _is_type_name(node: SyntaxNode, scope: VariableScope) -> bool:
     names: list[str] = []
-    while isinstance(node, Select):
+    while isinstance(node, SelectNode):
         names.append(node.field)
         node = node.operand
-    if not isinstance(node, Ident) or scope.find(node.name) is not None:
+    if not isinstance(node, IdentNode) or scope.find(node.name) is not None:
         return False
     return ".".join([node.name.removeprefix("."), *reversed(names)]) in TYPE_NAMES
 
 
-def _optional(value: Any) -> Optional:
-    if isinstance(value, Optional):
+def _optional(value: Any) -> OptionalValue:
+    if isinstance(value, OptionalValue):
         return value
     raise no_such_overload()
 
@@ -265,11 +294,11 @@ def _logical(terms: list[Run], *, decisive: bool) -> Run:
     other = not decisive
 
     def run(frame: Frame) -> bool:
-        failure: Failure | None = None
+        failure: EvaluationFailure | None = None
         for term in terms:
             try:
                 value = term(frame)
-            except Failure as error:
+            except EvaluationFailure as error:
                 failure = failure or error
                 continue
             if value is decisive:
@@ -283,7 +312,7 @@ def _logical(terms: list[Run], *, decisive: bool) -> Run:
     return run
 
 
-def _equality(left: Code, right: Code) -> Run:
+def _equality(left: CompiledNode, right: CompiledNode) -> Run:
     if right.constant and type(right.value) is str and not right.cost:
         return _equals_text(left.run, right.value)
     left_run, right_run = left.run, right.run

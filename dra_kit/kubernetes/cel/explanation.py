@@ -1,4 +1,4 @@
-"""Why a selector is true, false or an error for a device: which of its conditions fail, and the values in them."""
+"""Explanation of a selector's result for a device, conjunct by conjunct."""
 
 from __future__ import annotations
 
@@ -10,17 +10,25 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from dra_kit.cel.cost.meter import Frame, Meter
-from dra_kit.cel.device import Device
-from dra_kit.cel.evaluation.code import Run
-from dra_kit.cel.evaluation.evaluator import Evaluator
-from dra_kit.cel.evaluation.paths import is_path
-from dra_kit.cel.failure import Failure
-from dra_kit.cel.functions.semvers import Semver
-from dra_kit.cel.program import Selector, place_of
-from dra_kit.cel.syntax.tree import Call, Comprehension, Ident, Literal, Node
-from dra_kit.cel.values import Duration, Map, Optional, Timestamp, TypeValue, type_name
 from dra_kit.errors import CelRuntimeError
+from dra_kit.kubernetes.cel.closures import Run
+from dra_kit.kubernetes.cel.device import Device
+from dra_kit.kubernetes.cel.evaluator import Evaluator
+from dra_kit.kubernetes.cel.failures import EvaluationFailure
+from dra_kit.kubernetes.cel.functions.quantity_semver import Semver
+from dra_kit.kubernetes.cel.paths import is_path
+from dra_kit.kubernetes.cel.program import Selector, line_and_column
+from dra_kit.kubernetes.cel.tree import CallNode, ComprehensionNode, IdentNode, LiteralNode, SyntaxNode
+from dra_kit.kubernetes.cel.values import (
+    Duration,
+    Frame,
+    MapValue,
+    Meter,
+    OptionalValue,
+    Timestamp,
+    TypeValue,
+    type_name,
+)
 
 _MAX_SHOWN: Final = 200
 _COMPARISONS: Final = frozenset({"_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"})
@@ -67,7 +75,7 @@ class Explanation(Struct, frozen=True):
         return tuple(conjunct for conjunct in self.conjuncts if conjunct.result is not True)
 
 
-class Explainer:
+class SelectorExplainer:
     """Tells of one device after the other why a selector selects it or not; made once for many devices.
 
     Args:
@@ -82,7 +90,7 @@ class Explainer:
 
     @property
     def is_admitted(self) -> bool:
-        """See :attr:`dra_kit.cel.program.Expression.is_admitted`."""
+        """See :attr:`dra_kit.kubernetes.cel.program.Expression.is_admitted`."""
         return self._program.is_admitted
 
     def explain(self, device: Device) -> Explanation:
@@ -116,7 +124,7 @@ def explain(program: Selector, device: Device) -> Explanation:
         program: the selector.
         device: the device.
     """
-    return Explainer(program).explain(device)
+    return SelectorExplainer(program).explain(device)
 
 
 def _result(program: Selector, device: Device, meter: Meter | None) -> tuple[bool | None, str]:
@@ -126,12 +134,12 @@ def _result(program: Selector, device: Device, meter: Meter | None) -> tuple[boo
         return None, error.message
 
 
-def _conjuncts(node: Node) -> Iterator[tuple[Node, Node]]:
+def _conjuncts(node: SyntaxNode) -> Iterator[tuple[SyntaxNode, SyntaxNode]]:
     """Yield the conditions, and each as an expression that can be evaluated without the others."""
-    if isinstance(node, Call) and node.function == "_&&_":
+    if isinstance(node, CallNode) and node.function == "_&&_":
         for argument in node.arguments:
             yield from _conjuncts(argument)
-    elif isinstance(node, Comprehension) and node.is_bind:
+    elif isinstance(node, ComprehensionNode) and node.is_bind:
         for shown, whole in _conjuncts(node.result):
             bound = copy.copy(node)
             bound.result = whole
@@ -143,9 +151,9 @@ def _conjuncts(node: Node) -> Iterator[tuple[Node, Node]]:
 class _Condition:
     """A condition, compiled so that the values in it are noted down."""
 
-    def __init__(self, text: str, shown: Node, whole: Node) -> None:
+    def __init__(self, text: str, shown: SyntaxNode, whole: SyntaxNode) -> None:
         self._text = shown.text(text)
-        self._place = place_of(text, shown.start)
+        self._place = line_and_column(text, shown.start)
         self._interesting = {id(node): node.text(text) for node in _interesting(shown)}
         self._noted: dict[int, str] = {}
         self._plain = Evaluator(whole)
@@ -154,7 +162,7 @@ class _Condition:
     def holds(self, device: Device, meter: Meter | None) -> bool:
         try:
             return self._plain(device, meter) is True
-        except Failure:
+        except EvaluationFailure:
             return False
 
     def on(self, device: Device, meter: Meter | None) -> Conjunct:
@@ -166,7 +174,7 @@ class _Condition:
                 result = bool(value)
             else:
                 error = f"the result is of type {type_name(value)}, not bool"
-        except Failure as failure:
+        except EvaluationFailure as failure:
             error, missing_key = failure.message, failure.key
         noted = self._noted
         values = [(text, noted[node]) for node, text in self._interesting.items() if node in noted]
@@ -175,7 +183,7 @@ class _Condition:
         line, column = self._place
         return Conjunct(self._text, line, column, result, error, missing_key, tuple(values))
 
-    def _observe(self, node: Node, run: Run) -> Run:
+    def _observe(self, node: SyntaxNode, run: Run) -> Run:
         noted, place = self._noted, id(node)
         if place not in self._interesting:
             return run
@@ -183,41 +191,41 @@ class _Condition:
         def noting(frame: Frame) -> Any:
             try:
                 value = run(frame)
-            except Failure as failure:
+            except EvaluationFailure as failure:
                 noted.setdefault(place, f"error: {failure.message}")
                 raise
             if place not in noted:
-                noted[place] = show(value)
+                noted[place] = format_value(value)
             return value
 
         return noting
 
 
-def _interesting(node: Node) -> Iterator[Node]:
+def _interesting(node: SyntaxNode) -> Iterator[SyntaxNode]:
     """Yield names and selections, outermost ones only, and what is compared."""
     if is_path(node):
-        if not isinstance(node, Ident) or node.name != "device":
+        if not isinstance(node, IdentNode) or node.name != "device":
             yield node
         return
-    if isinstance(node, Comprehension) and not node.is_bind:
+    if isinstance(node, ComprehensionNode) and not node.is_bind:
         # inside of the loop there is a value for each round
         yield from _interesting(node.iteration_range)
         return
-    compares = isinstance(node, Call) and node.function in _COMPARISONS
+    compares = isinstance(node, CallNode) and node.function in _COMPARISONS
     for child in node.children():
         yield from _interesting(child)
-        if compares and isinstance(child, Call) and not is_path(child) and _depends(child):
+        if compares and isinstance(child, CallNode) and not is_path(child) and _depends(child):
             yield child
 
 
-def _depends(node: Node) -> bool:
+def _depends(node: SyntaxNode) -> bool:
     """Return whether the value is different for other devices."""
-    return isinstance(node, Ident) or any(
-        _depends(child) for child in node.children() if not isinstance(child, Literal)
+    return isinstance(node, IdentNode) or any(
+        _depends(child) for child in node.children() if not isinstance(child, LiteralNode)
     )
 
 
-def show(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Return a value as one would write it in an expression, cut if it is long."""
     text = encode_basestring(value) if type(value) is str and len(value) <= _MAX_SHOWN else _text(value)
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
@@ -230,10 +238,10 @@ def _text(value: Any) -> str:
         return json.dumps(value)
     if isinstance(value, list):
         return f"[{', '.join(map(_text, value[:_MAX_SHOWN]))}]"
-    if isinstance(value, Map):
+    if isinstance(value, MapValue):
         shown = (f"{_text(key)}: {_text(value.find(key)[0])}" for key in list(value)[:_MAX_SHOWN])
         return f"{{{', '.join(shown)}}}"
-    if isinstance(value, Optional):
+    if isinstance(value, OptionalValue):
         return f"optional.of({_text(value.value)})" if value.present else "optional.none()"
     if isinstance(value, Semver):
         return str(value.version)

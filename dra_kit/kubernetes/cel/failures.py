@@ -1,4 +1,4 @@
-"""What goes wrong inside the package, before it becomes one of the public errors."""
+"""Failures to compile and to evaluate an expression."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FailureKind: TypeAlias = Literal[
 """What went wrong at run time, coarse enough to be compared."""
 
 
-class Refusal(Exception):
+class CompileFailure(Exception):
     """An expression does not compile.
 
     Args:
@@ -24,7 +24,7 @@ class Refusal(Exception):
         self.position = position
 
 
-class Failure(Exception):
+class EvaluationFailure(Exception):
     """An evaluation error, which ``&&`` and ``||`` may absorb.
 
     Args:
@@ -40,11 +40,11 @@ class Failure(Exception):
         self.key = key
 
 
-class Exhausted(Exception):
+class CostLimitExceeded(Exception):
     """The evaluation costs more than it may; nothing absorbs this."""
 
 
-class Panic(Exception):
+class EvaluatorPanic(Exception):
     """A bug of Kubernetes' evaluator that ends the whole evaluation, where an error could be absorbed.
 
     Args:
@@ -56,11 +56,11 @@ class Panic(Exception):
         self.message: str = f"internal error: {message}"
 
 
-def no_such_key(key: object) -> Failure:
+def no_such_key(key: object) -> EvaluationFailure:
     """Return the failure: a map or an object has nothing of this name."""
-    return Failure(f"no such key: {key}", "no-such-key", key=str(key))
+    return EvaluationFailure(f"no such key: {key}", "no-such-key", key=str(key))
 
 
-def no_such_overload(detail: str = "") -> Failure:
+def no_such_overload(detail: str = "") -> EvaluationFailure:
     """Return the failure: a function or operator is not defined for values of these types."""
-    return Failure(f"no such overload: {detail}" if detail else "no such overload", "no-such-overload")
+    return EvaluationFailure(f"no such overload: {detail}" if detail else "no such overload", "no-such-overload")

@@ -1,22 +1,21 @@
-"""Macros at run time: loops over lists and maps, and ``cel.bind``."""
+"""Compiled comprehensions: the loops that macros become."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from dra_kit.cel.cost.charges import LIST_COST
-from dra_kit.cel.cost.meter import RUNTIME_LIMIT, Frame, spend
-from dra_kit.cel.evaluation.code import UNSET, Code, Compile, Run, Scope, as_bool
-from dra_kit.cel.failure import Exhausted, Failure, Refusal, no_such_overload
-from dra_kit.cel.syntax.tree import Call, Comprehension, ListNode, Node
-from dra_kit.cel.values import Map, key_of, type_name
+from dra_kit.kubernetes.cel.closures import UNSET, Compile, CompiledNode, Run, VariableScope, as_bool
+from dra_kit.kubernetes.cel.costs import LIST_COST
+from dra_kit.kubernetes.cel.failures import CompileFailure, CostLimitExceeded, EvaluationFailure, no_such_overload
+from dra_kit.kubernetes.cel.tree import CallNode, ComprehensionNode, ListNode, SyntaxNode
+from dra_kit.kubernetes.cel.values import RUNTIME_LIMIT, Frame, MapValue, charge_work, map_key, type_name
 
 
-def compile_comprehension(node: Comprehension, scope: Scope, compile_node: Compile) -> Code:
+def compile_comprehension(node: ComprehensionNode, scope: VariableScope, compile_node: Compile) -> CompiledNode:
     """Compile a macro."""
     if node.is_bind:
-        return Code(_bind(node, scope, compile_node))
+        return CompiledNode(_bind(node, scope, compile_node))
     over = compile_node(node.iteration_range, scope).run
     inner = scope.inner()
     inner.declare(node.accumulator)
@@ -24,21 +23,21 @@ def compile_comprehension(node: Comprehension, scope: Scope, compile_node: Compi
     match node.macro:
         case "all" | "exists":
             step = node.step
-            assert isinstance(step, Call)  # noqa: S101 - so macros are expanded
+            assert isinstance(step, CallNode)  # noqa: S101 - so macros are expanded
             predicate = compile_node(step.arguments[1], inner).run
-            return Code(_quantifier(over, bind, predicate, decisive=node.macro == "exists"))
+            return CompiledNode(_quantifier(over, bind, predicate, decisive=node.macro == "exists"))
         case "exists_one":
             step = node.step
-            assert isinstance(step, Call)  # noqa: S101 - so macros are expanded
-            return Code(_exists_one(over, bind, compile_node(step.arguments[0], inner).run))
+            assert isinstance(step, CallNode)  # noqa: S101 - so macros are expanded
+            return CompiledNode(_exists_one(over, bind, compile_node(step.arguments[0], inner).run))
         case _:
-            return Code(_collection(node, over, bind, inner, compile_node))
+            return CompiledNode(_collection(node, over, bind, inner, compile_node))
 
 
 _Bind = Callable[[Frame, Any], Iterable[None]]
 
 
-def _binder(node: Comprehension, scope: Scope) -> _Bind:
+def _binder(node: ComprehensionNode, scope: VariableScope) -> _Bind:
     """Return a generator function of the entries of a range, which sets the variables and checks the cost."""
     first = scope.declare(node.variable)
     if node.variable2 is None:
@@ -48,7 +47,7 @@ def _binder(node: Comprehension, scope: Scope) -> _Bind:
                 frame[first] = value
                 yield
                 if frame[0] > RUNTIME_LIMIT:
-                    raise Exhausted
+                    raise CostLimitExceeded
 
         return single
     second = scope.declare(node.variable2)
@@ -58,7 +57,7 @@ def _binder(node: Comprehension, scope: Scope) -> _Bind:
         for frame[first], frame[second] in entries:
             yield
             if frame[0] > RUNTIME_LIMIT:
-                raise Exhausted
+                raise CostLimitExceeded
 
     return double
 
@@ -71,15 +70,17 @@ _GO_NAMES: Final = {
 
 
 def _keys(values: Any) -> Iterable[Any]:
-    if isinstance(values, Map):
+    if isinstance(values, MapValue):
         return values
     name = type_name(values)
-    raise Failure(f"got '{_GO_NAMES.get(name, name)}', expected iterable type", "no-such-overload")
+    raise EvaluationFailure(f"got '{_GO_NAMES.get(name, name)}', expected iterable type", "no-such-overload")
 
 
-def _bind(node: Comprehension, scope: Scope, compile_node: Compile) -> Run:
+def _bind(node: ComprehensionNode, scope: VariableScope, compile_node: Compile) -> Run:
     if node.initial.type.kind == "type":
-        raise Refusal(f"program instantiation failed: reference to undefined type: {node.accumulator}", node.place)
+        raise CompileFailure(
+            f"program instantiation failed: reference to undefined type: {node.accumulator}", node.place
+        )
     initial = compile_node(node.initial, scope).run
     inner = scope.inner()
     position = inner.declare(node.accumulator, initial)
@@ -105,7 +106,7 @@ def _quantifier(over: Run, bind: _Bind, predicate: Run, *, decisive: bool) -> Ru
     each = _EXISTS_COST if decisive else _ALL_COST
 
     def run(frame: Frame) -> bool:
-        failure: Failure | None = None
+        failure: EvaluationFailure | None = None
         decided = False
         for _ in bind(frame, over(frame)):
             if decided:
@@ -115,7 +116,7 @@ def _quantifier(over: Run, bind: _Bind, predicate: Run, *, decisive: bool) -> Ru
             frame[0] += each
             try:
                 value = predicate(frame)
-            except Failure as error:
+            except EvaluationFailure as error:
                 failure = error
                 continue
             if value is decisive:
@@ -145,14 +146,14 @@ def _exists_one(over: Run, bind: _Bind, predicate: Run) -> Run:
     return run
 
 
-def _collection(node: Comprehension, over: Run, bind: _Bind, scope: Scope, compile_node: Compile) -> Run:
+def _collection(node: ComprehensionNode, over: Run, bind: _Bind, scope: VariableScope, compile_node: Compile) -> Run:
     """Compile ``map``, ``filter`` and the ``transform`` macros: a new list or map."""
     step, condition = node.step, None
-    assert isinstance(step, Call)  # noqa: S101 - so macros are expanded
+    assert isinstance(step, CallNode)  # noqa: S101 - so macros are expanded
     if step.function == "_?_:_":
         condition = compile_node(step.arguments[0], scope).run
         step = step.arguments[1]
-        assert isinstance(step, Call)  # noqa: S101
+        assert isinstance(step, CallNode)  # noqa: S101
     if step.function == "cel.@mapInsert":
         return _map_builder(over, bind, condition, [compile_node(part, scope).run for part in step.arguments[1:]])
     element, cost = _element(step.arguments[1], scope, compile_node)
@@ -170,7 +171,7 @@ def _collection(node: Comprehension, over: Run, bind: _Bind, scope: Scope, compi
     return run
 
 
-def _element(node: Node, scope: Scope, compile_node: Compile) -> tuple[Run, int]:
+def _element(node: SyntaxNode, scope: VariableScope, compile_node: Compile) -> tuple[Run, int]:
     assert isinstance(node, ListNode)  # noqa: S101 - so macros are expanded
     code = compile_node(node.elements[0], scope)
     # a list of a constant is made once
@@ -178,8 +179,8 @@ def _element(node: Node, scope: Scope, compile_node: Compile) -> tuple[Run, int]
 
 
 def _map_builder(over: Run, bind: _Bind, condition: Run | None, parts: list[Run]) -> Run:
-    def run(frame: Frame) -> Map:
-        made = Map({})
+    def run(frame: Frame) -> MapValue:
+        made = MapValue({})
         for _ in bind(frame, over(frame)):
             if condition is not None and not as_bool(condition(frame)):
                 continue
@@ -196,10 +197,10 @@ def _map_builder(over: Run, bind: _Bind, condition: Run | None, parts: list[Run]
     return run
 
 
-def _add(frame: Frame, into: Map, key: Any, value: Any) -> None:
-    spend(frame, 1)
-    wrapped = key_of(key)
+def _add(frame: Frame, into: MapValue, key: Any, value: Any) -> None:
+    charge_work(frame, 1)
+    wrapped = map_key(key)
     if wrapped in into.items:
-        raise Failure(f"insert failed: key '{key}' already exists")
+        raise EvaluationFailure(f"insert failed: key '{key}' already exists")
     # nobody sees the map before the loop ends
     into.items[wrapped] = value

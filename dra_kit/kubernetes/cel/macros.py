@@ -1,4 +1,4 @@
-"""Macros: calls that stand for loops and bindings, expanded as cel-go v0.29.2 does it, since costs follow from that."""
+"""Macros: calls that are replaced by loops and other nodes before types are checked."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from dra_kit.cel.failure import Refusal
-from dra_kit.cel.syntax.tree import (
-    Call,
-    Comprehension,
-    Ident,
+from dra_kit.kubernetes.cel.failures import CompileFailure
+from dra_kit.kubernetes.cel.tree import (
+    CallNode,
+    ComprehensionNode,
+    IdentNode,
     ListNode,
-    Literal,
+    LiteralNode,
     MapNode,
-    Node,
-    Select,
+    SelectNode,
+    SyntaxNode,
     duplicate,
     walk,
 )
 
 # Nested optMap() doubles its target each time; an admitted expression has some hundred nodes.
 _MAX_COPIED_NODES: Final = 2_000
-_ACCUMULATOR: Final = Comprehension.ACCUMULATOR
+_ACCUMULATOR: Final = ComprehensionNode.ACCUMULATOR
 _UNUSED: Final = "#unused"
 _SORT_INPUT: Final = "@__sortBy_input__"
 
@@ -36,47 +36,54 @@ class _Site(Struct, frozen=True):
     end: int
     place: int
 
-    def literal(self, value: object) -> Node:
-        return Literal(value, self.start, self.end)
+    def literal(self, value: object) -> SyntaxNode:
+        return LiteralNode(value, self.start, self.end)
 
-    def ident(self, name: str) -> Node:
-        return Ident(name, self.start, self.end)
+    def ident(self, name: str) -> SyntaxNode:
+        return IdentNode(name, self.start, self.end)
 
-    def accumulator(self) -> Node:
+    def accumulator(self) -> SyntaxNode:
         return self.ident(_ACCUMULATOR)
 
-    def list(self, *elements: Node) -> Node:
+    def list(self, *elements: SyntaxNode) -> SyntaxNode:
         return ListNode(list(elements), frozenset(), self.start, self.end)
 
-    def call(self, function: str, *arguments: Node) -> Node:
-        return Call(function, None, list(arguments), self.start, self.end, place=self.place, macro=self.name)
+    def call(self, function: str, *arguments: SyntaxNode) -> SyntaxNode:
+        return CallNode(function, None, list(arguments), self.start, self.end, place=self.place, macro=self.name)
 
-    def method(self, function: str, target: Node, *arguments: Node) -> Node:
-        return Call(function, target, list(arguments), self.start, self.end, place=self.place, macro=self.name)
+    def method(self, function: str, target: SyntaxNode, *arguments: SyntaxNode) -> SyntaxNode:
+        return CallNode(function, target, list(arguments), self.start, self.end, place=self.place, macro=self.name)
 
     def loop(
         self,
-        over: Node,
+        over: SyntaxNode,
         variables: tuple[str, str | None],
-        parts: tuple[Node, Node, Node, Node],
+        parts: tuple[SyntaxNode, SyntaxNode, SyntaxNode, SyntaxNode],
         accumulator: str = _ACCUMULATOR,
         macro: str = "",
-    ) -> Node:
-        return Comprehension(
+    ) -> SyntaxNode:
+        return ComprehensionNode(
             macro or self.name, over, variables, accumulator, parts, start=self.start, end=self.end, place=self.place
         )
 
-    def bind(self, name: str, value: Node, result: Node) -> Node:
+    def bind(self, name: str, value: SyntaxNode, result: SyntaxNode) -> SyntaxNode:
         parts = (value, self.literal(value=False), self.ident(name), result)
         return self.loop(self.list(), (_UNUSED, None), parts, accumulator=name, macro="bind")
 
 
-_Expander: TypeAlias = Callable[[_Site, Node, list[Node]], Node | None]
+_Expander: TypeAlias = Callable[[_Site, SyntaxNode, list[SyntaxNode]], SyntaxNode | None]
 
 
 def expand(
-    name: str, target: Node | None, arguments: list[Node], *, start: int, end: int, place: int, has_bind: bool = True
-) -> Node:
+    name: str,
+    target: SyntaxNode | None,
+    arguments: list[SyntaxNode],
+    *,
+    start: int,
+    end: int,
+    place: int,
+    has_bind: bool = True,
+) -> SyntaxNode:
     """Return a call, or the expansion of the macro of this name and number of arguments.
 
     Raises:
@@ -90,34 +97,34 @@ def expand(
         made = expander(site, target, arguments)
         if made is not None:
             return made
-    return Call(name, target, arguments, start, end, place=place)
+    return CallNode(name, target, arguments, start, end, place=place)
 
 
-def _has(site: _Site, argument: Node) -> Node:
-    if not isinstance(argument, Select) or argument.test_only:
-        raise Refusal("invalid argument to has() macro", site.place)
-    return Select(argument.operand, argument.field, site.start, site.end, place=site.place, test_only=True)
+def _has(site: _Site, argument: SyntaxNode) -> SyntaxNode:
+    if not isinstance(argument, SelectNode) or argument.test_only:
+        raise CompileFailure("invalid argument to has() macro", site.place)
+    return SelectNode(argument.operand, argument.field, site.start, site.end, place=site.place, test_only=True)
 
 
-def _variable(node: Node, problem: str = "argument must be a simple name") -> str:
-    if not isinstance(node, Ident):
-        raise Refusal(problem, node.place)
+def _variable(node: SyntaxNode, problem: str = "argument must be a simple name") -> str:
+    if not isinstance(node, IdentNode):
+        raise CompileFailure(problem, node.place)
     if node.name == _ACCUMULATOR:
-        raise Refusal("iteration variable overwrites accumulator variable", node.place)
+        raise CompileFailure("iteration variable overwrites accumulator variable", node.place)
     return node.name
 
 
-def _variables(arguments: list[Node], count: int) -> tuple[str, str | None]:
+def _variables(arguments: list[SyntaxNode], count: int) -> tuple[str, str | None]:
     if count == 1:
         return _variable(arguments[0]), None
     first, second = _variable(arguments[0]), _variable(arguments[1])
     if first == second:
-        raise Refusal(f"duplicate variable name: {first}", arguments[1].place)
+        raise CompileFailure(f"duplicate variable name: {first}", arguments[1].place)
     return first, second
 
 
 def _all(count: int) -> _Expander:
-    def expander(site: _Site, target: Node, arguments: list[Node]) -> Node:
+    def expander(site: _Site, target: SyntaxNode, arguments: list[SyntaxNode]) -> SyntaxNode:
         parts = (
             site.literal(value=True),
             site.call("@not_strictly_false", site.accumulator()),
@@ -130,7 +137,7 @@ def _all(count: int) -> _Expander:
 
 
 def _exists(count: int) -> _Expander:
-    def expander(site: _Site, target: Node, arguments: list[Node]) -> Node:
+    def expander(site: _Site, target: SyntaxNode, arguments: list[SyntaxNode]) -> SyntaxNode:
         parts = (
             site.literal(value=False),
             site.call("@not_strictly_false", site.call("!_", site.accumulator())),
@@ -143,7 +150,7 @@ def _exists(count: int) -> _Expander:
 
 
 def _exists_one(count: int) -> _Expander:
-    def expander(site: _Site, target: Node, arguments: list[Node]) -> Node:
+    def expander(site: _Site, target: SyntaxNode, arguments: list[SyntaxNode]) -> SyntaxNode:
         one_more = site.call("_+_", site.accumulator(), site.literal(1))
         parts = (
             site.literal(0),
@@ -156,7 +163,9 @@ def _exists_one(count: int) -> _Expander:
     return expander
 
 
-def _collect(site: _Site, over: Node, variables: tuple[str, str | None], element: Node, condition: Node | None) -> Node:
+def _collect(
+    site: _Site, over: SyntaxNode, variables: tuple[str, str | None], element: SyntaxNode, condition: SyntaxNode | None
+) -> SyntaxNode:
     step = site.call("_+_", site.accumulator(), site.list(element))
     if condition is not None:
         step = site.call("_?_:_", condition, step, site.accumulator())
@@ -164,24 +173,24 @@ def _collect(site: _Site, over: Node, variables: tuple[str, str | None], element
     return site.loop(over, variables, parts)
 
 
-def _map(site: _Site, target: Node, arguments: list[Node]) -> Node:
+def _map(site: _Site, target: SyntaxNode, arguments: list[SyntaxNode]) -> SyntaxNode:
     variable = _variable(arguments[0], "argument is not an identifier")
     condition = arguments[1] if len(arguments) == 3 else None
     return _collect(site, target, (variable, None), arguments[-1], condition)
 
 
-def _filter(site: _Site, target: Node, arguments: list[Node]) -> Node:
+def _filter(site: _Site, target: SyntaxNode, arguments: list[SyntaxNode]) -> SyntaxNode:
     variable = _variable(arguments[0], "argument is not an identifier")
     return _collect(site, target, (variable, None), arguments[0], arguments[1])
 
 
-def _transform_list(site: _Site, target: Node, arguments: list[Node]) -> Node:
+def _transform_list(site: _Site, target: SyntaxNode, arguments: list[SyntaxNode]) -> SyntaxNode:
     condition = arguments[2] if len(arguments) == 4 else None
     return _collect(site, target, _variables(arguments, 2), arguments[-1], condition)
 
 
 def _transform_map(*, entries: bool) -> _Expander:
-    def expander(site: _Site, target: Node, arguments: list[Node]) -> Node:
+    def expander(site: _Site, target: SyntaxNode, arguments: list[SyntaxNode]) -> SyntaxNode:
         variables = _variables(arguments, 2)
         inserted = [arguments[-1]] if entries else [site.ident(variables[0]), arguments[-1]]
         step = site.call("cel.@mapInsert", site.accumulator(), *inserted)
@@ -193,24 +202,24 @@ def _transform_map(*, entries: bool) -> _Expander:
     return expander
 
 
-def _bind(site: _Site, target: Node, arguments: list[Node]) -> Node | None:
-    if not isinstance(target, Ident) or target.name != "cel":
+def _bind(site: _Site, target: SyntaxNode, arguments: list[SyntaxNode]) -> SyntaxNode | None:
+    if not isinstance(target, IdentNode) or target.name != "cel":
         return None
-    if not isinstance(arguments[0], Ident):
-        raise Refusal("cel.bind() variable names must be simple identifiers", arguments[0].place)
+    if not isinstance(arguments[0], IdentNode):
+        raise CompileFailure("cel.bind() variable names must be simple identifiers", arguments[0].place)
     return site.bind(arguments[0].name, arguments[1], arguments[2])
 
 
-def _copy(node: Node) -> Node:
+def _copy(node: SyntaxNode) -> SyntaxNode:
     if sum(1 for _ in walk(node)) > _MAX_COPIED_NODES:
-        raise Refusal("the nested macros expand to more than can be evaluated", node.place)
+        raise CompileFailure("the nested macros expand to more than can be evaluated", node.place)
     return duplicate(node)
 
 
 def _opt_map(*, flat: bool) -> _Expander:
-    def expander(site: _Site, target: Node, arguments: list[Node]) -> Node:
-        if not isinstance(arguments[0], Ident):
-            raise Refusal(f"{site.name}() variable name must be a simple identifier", arguments[0].place)
+    def expander(site: _Site, target: SyntaxNode, arguments: list[SyntaxNode]) -> SyntaxNode:
+        if not isinstance(arguments[0], IdentNode):
+            raise CompileFailure(f"{site.name}() variable name must be a simple identifier", arguments[0].place)
         value = site.method("value", _copy(target))
         bound = site.bind(arguments[0].name, value, arguments[1])
         mapped = bound if flat else site.call("optional.of", bound)
@@ -219,9 +228,9 @@ def _opt_map(*, flat: bool) -> _Expander:
     return expander
 
 
-def _sort_by(site: _Site, target: Node, arguments: list[Node]) -> Node:
-    if isinstance(target, (Literal, MapNode)):
-        raise Refusal(
+def _sort_by(site: _Site, target: SyntaxNode, arguments: list[SyntaxNode]) -> SyntaxNode:
+    if isinstance(target, (LiteralNode, MapNode)):
+        raise CompileFailure(
             "sortBy can only be applied to a list, identifier, comprehension, call or select expression", target.place
         )
     keys = _map(_Site("map", site.start, site.end, site.place), site.ident(_SORT_INPUT), arguments)

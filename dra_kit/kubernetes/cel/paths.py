@@ -1,4 +1,4 @@
-"""Selecting and indexing: ``device.attributes["d"].x``, ``values[0]``, ``map.?key``, ``has(map.key)``."""
+"""Compiled paths: selections and indices below a variable."""
 
 from __future__ import annotations
 
@@ -6,16 +6,23 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from dra_kit.cel.cost.meter import INPUT, Frame
-from dra_kit.cel.device import FIELDS, Device
-from dra_kit.cel.evaluation.code import UNSET, Code, Compile, Run, Scope
-from dra_kit.cel.failure import Failure, Refusal, no_such_key
-from dra_kit.cel.syntax.tree import Call, Ident, Node, Select
-from dra_kit.cel.values import MAPS, NONE, Map, Optional, StringMap, Uint, type_name
+from dra_kit.kubernetes.cel.closures import UNSET, Compile, CompiledNode, Run, VariableScope
+from dra_kit.kubernetes.cel.device import DEVICE_FIELDS, Device
+from dra_kit.kubernetes.cel.failures import CompileFailure, EvaluationFailure, no_such_key
+from dra_kit.kubernetes.cel.tree import CallNode, IdentNode, SelectNode, SyntaxNode
+from dra_kit.kubernetes.cel.values import (
+    INPUT,
+    MAPS,
+    NONE,
+    Frame,
+    MapValue,
+    OptionalValue,
+    StringMapValue,
+    Uint,
+    type_name,
+)
 
 _INDEXING: Final = frozenset({"_[_]", "_[?_]", "_?._"})
-
-
 # What cel-go takes for the key of a selection.
 _KEYS: Final = frozenset({str, int, Uint, bool, float})
 
@@ -28,12 +35,14 @@ class _Step(Struct, frozen=True):
     optional: bool
 
 
-def is_path(node: Node) -> bool:
+def is_path(node: SyntaxNode) -> bool:
     """Return whether a node selects from something, or is a name."""
-    return isinstance(node, (Ident, Select)) or (isinstance(node, Call) and node.function in _INDEXING)
+    return isinstance(node, (IdentNode, SelectNode)) or (isinstance(node, CallNode) and node.function in _INDEXING)
 
 
-def compile_path(node: Node, scope: Scope, compile_node: Compile, *, charge_root: bool = True) -> Code:
+def compile_path(
+    node: SyntaxNode, scope: VariableScope, compile_node: Compile, *, charge_root: bool = True
+) -> CompiledNode:
     """Compile a name, or a chain of selections.
 
     Args:
@@ -44,29 +53,31 @@ def compile_path(node: Node, scope: Scope, compile_node: Compile, *, charge_root
     """
     root, steps, test = _flatten(node, scope, compile_node)
     cost = len(steps) + (1 if charge_root and not test else 0)
-    if isinstance(root, Select) or (isinstance(root, Ident) and not _is_local(root, scope) and not is_device(root)):
-        name = root.variable if isinstance(root, Select) else root.name.removeprefix(".")
-        return Code(_walk(_input_variable(name), steps, cost, test=test))
-    if isinstance(root, Ident) and not _is_local(root, scope):
+    if isinstance(root, SelectNode) or (
+        isinstance(root, IdentNode) and not _is_local(root, scope) and not is_device(root)
+    ):
+        name = root.variable if isinstance(root, SelectNode) else root.name.removeprefix(".")
+        return CompiledNode(_walk(_input_variable(name), steps, cost, test=test))
+    if isinstance(root, IdentNode) and not _is_local(root, scope):
         if not steps:
-            return Code(_whole_device(cost))
+            return CompiledNode(_whole_device(cost))
         fast = None if test else _device_path(steps, cost)
-        return Code(fast or _walk(_device, steps, cost, test=test))
-    if isinstance(root, Ident):
-        return Code(_variable_path(root.name, scope, steps, cost, test=test))
-    if isinstance(root, Call) and root.function == "_?_:_":
+        return CompiledNode(fast or _walk(_device, steps, cost, test=test))
+    if isinstance(root, IdentNode):
+        return CompiledNode(_variable_path(root.name, scope, steps, cost, test=test))
+    if isinstance(root, CallNode) and root.function == "_?_:_":
         cost -= 1 if charge_root and not test else 0
-    return Code(_walk(compile_node(root, scope).run, steps, cost, test=test))
+    return CompiledNode(_walk(compile_node(root, scope).run, steps, cost, test=test))
 
 
-def _flatten(node: Node, scope: Scope, compile_node: Compile) -> tuple[Node, list[_Step], bool]:
+def _flatten(node: SyntaxNode, scope: VariableScope, compile_node: Compile) -> tuple[SyntaxNode, list[_Step], bool]:
     steps: list[_Step] = []
-    test = isinstance(node, Select) and node.test_only
+    test = isinstance(node, SelectNode) and node.test_only
     while True:
-        if isinstance(node, Select) and not node.variable and (not node.test_only or (test and not steps)):
+        if isinstance(node, SelectNode) and not node.variable and (not node.test_only or (test and not steps)):
             steps.append(_Step(node.field, None, optional=False))
             node = node.operand
-        elif isinstance(node, Call) and node.function in _INDEXING:
+        elif isinstance(node, CallNode) and node.function in _INDEXING:
             operand, key = node.arguments
             steps.append(_key_step(key, scope, compile_node, optional=node.function != "_[_]"))
             node = operand
@@ -74,23 +85,25 @@ def _flatten(node: Node, scope: Scope, compile_node: Compile) -> tuple[Node, lis
             return node, steps[::-1], test
 
 
-def _key_step(key: Node, scope: Scope, compile_node: Compile, *, optional: bool) -> _Step:
+def _key_step(key: SyntaxNode, scope: VariableScope, compile_node: Compile, *, optional: bool) -> _Step:
     if is_path(key) and key.type.kind != "type":
         return _Step(None, compile_path(key, scope, compile_node, charge_root=False).run, optional)
     code = compile_node(key, scope)
     if code.constant and not code.cost:
         if type(code.value) not in _KEYS:
-            raise Refusal(f"program instantiation failed: invalid qualifier type: {type_name(code.value)}", key.place)
+            raise CompileFailure(
+                f"program instantiation failed: invalid qualifier type: {type_name(code.value)}", key.place
+            )
         return _Step(code.value, None, optional)
     return _Step(None, code.run, optional)
 
 
-def is_device(node: Ident) -> bool:
+def is_device(node: IdentNode) -> bool:
     """Return whether a name that no macro declares is that of the device."""
     return node.name.removeprefix(".") == "device"
 
 
-def _is_local(node: Ident, scope: Scope) -> bool:
+def _is_local(node: IdentNode, scope: VariableScope) -> bool:
     return scope.find(node.name) is not None
 
 
@@ -101,7 +114,7 @@ def _input_variable(name: str) -> Run:
         try:
             return frame[INPUT][name]
         except KeyError:
-            raise Failure(f"no such attribute(s): {name}") from None
+            raise EvaluationFailure(f"no such attribute(s): {name}") from None
 
     return run
 
@@ -116,7 +129,7 @@ def _whole_device(cost: int) -> Run:
 
     def run(frame: Frame) -> Any:
         frame[0] += cost
-        return StringMap({name: frame[INPUT].field(name) for name in FIELDS})
+        return StringMapValue({name: frame[INPUT].field(name) for name in DEVICE_FIELDS})
 
     return run
 
@@ -157,7 +170,7 @@ def _device_path(steps: list[_Step], cost: int) -> Run | None:
     return capacity
 
 
-def _variable_path(name: str, scope: Scope, steps: list[_Step], cost: int, *, test: bool) -> Run:
+def _variable_path(name: str, scope: VariableScope, steps: list[_Step], cost: int, *, test: bool) -> Run:
     found = scope.find(name)
     assert found is not None  # noqa: S101 - the checker has resolved it
     position, initial = found
@@ -190,7 +203,7 @@ def _one_field(root: Run, key: str, cost: int) -> Run:
         frame[0] += cost
         target = root(frame)
         kind = type(target)
-        if kind is StringMap or kind is Map:
+        if kind is StringMapValue or kind is MapValue:
             try:
                 return target.items[key]
             except KeyError:
@@ -209,7 +222,7 @@ def _walk(root: Run, steps: list[_Step], cost: int, *, test: bool) -> Run:
 
 
 def _follow(frame: Frame, target: Any, steps: list[_Step], *, test: bool) -> Any:
-    optional = type(target) is Optional
+    optional = type(target) is OptionalValue
     if optional:
         if not target.present:
             return False if test else NONE
@@ -220,7 +233,7 @@ def _follow(frame: Frame, target: Any, steps: list[_Step], *, test: bool) -> Any
         if step.run is not None:
             key = step.run(frame)
             if type(key) not in _KEYS:
-                raise Failure(f"invalid qualifier type: {type_name(key)}", "no-such-overload")
+                raise EvaluationFailure(f"invalid qualifier type: {type_name(key)}", "no-such-overload")
         optional = optional or step.optional
         value, found = _find(target, key, presence=optional or (test and position == last))
         if test and position == last:
@@ -232,7 +245,7 @@ def _follow(frame: Frame, target: Any, steps: list[_Step], *, test: bool) -> Any
                 return False if test else NONE
             raise no_such_key(key)
         target = value
-    return Optional(target) if optional else target
+    return OptionalValue(target) if optional else target
 
 
 def _find(target: Any, key: Any, *, presence: bool) -> tuple[Any, bool]:
@@ -248,7 +261,7 @@ def _find(target: Any, key: Any, *, presence: bool) -> tuple[Any, bool]:
             return target[position], True
         if presence:
             return None, False
-        raise Failure(f"index out of bounds: {position}", "index")
+        raise EvaluationFailure(f"index out of bounds: {position}", "index")
     return None, False
 
 
@@ -257,4 +270,4 @@ def _list_index(key: Any) -> int:
         return int(key)
     if type(key) is float and key.is_integer():
         return int(key)
-    raise Failure(f"unsupported index type '{type_name(key)}' in list", "no-such-overload")
+    raise EvaluationFailure(f"unsupported index type '{type_name(key)}' in list", "no-such-overload")

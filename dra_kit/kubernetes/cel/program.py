@@ -1,31 +1,26 @@
-"""Expressions that are compiled and can be evaluated on devices."""
+"""Compiled selectors and derived attributes."""
 
 from __future__ import annotations
 
 from typing import Any, Final, TypeAlias
 
-from dra_kit.cel import types
-from dra_kit.cel.checking.checker import check
-from dra_kit.cel.checking.literals import check_literals
-from dra_kit.cel.cost.estimator import estimate
-from dra_kit.cel.cost.meter import Meter
-from dra_kit.cel.device import Device
-from dra_kit.cel.environment import STORED, Environment
-from dra_kit.cel.evaluation.evaluator import Evaluator
-from dra_kit.cel.failure import Failure, Refusal
-from dra_kit.cel.syntax.parser import parse
-from dra_kit.cel.syntax.reads import Read, reads_of
-from dra_kit.cel.syntax.tree import Node
-from dra_kit.cel.values import type_name
 from dra_kit.errors import CelCompileError, CelRuntimeError
-from dra_kit.values.semver import Version
+from dra_kit.kubernetes.cel import types
+from dra_kit.kubernetes.cel.checker import check, check_literals
+from dra_kit.kubernetes.cel.device import Device
+from dra_kit.kubernetes.cel.environment import STORED, DeviceEnvironment
+from dra_kit.kubernetes.cel.estimator import estimate
+from dra_kit.kubernetes.cel.evaluator import Evaluator
+from dra_kit.kubernetes.cel.failures import CompileFailure, EvaluationFailure
+from dra_kit.kubernetes.cel.parser import parse
+from dra_kit.kubernetes.cel.tree import DeviceRead, SyntaxNode, device_reads
+from dra_kit.kubernetes.cel.values import Meter, type_name
+from dra_kit.kubernetes.values.semver import Version
 
 MAX_LENGTH: Final = 10 * 1024
 """The longest expression of a selector or derived attribute in bytes (resource.k8s.io/v1)."""
-
 MAX_COST: Final = 1_000_000
 """The highest estimated cost that an API server admits, and the limit of the cost of an evaluation."""
-
 DerivedValue: TypeAlias = "bool | int | str | Version | list[bool] | list[int] | list[str] | list[Version]"
 """The value of a derived attribute; the empty list has no type."""
 
@@ -42,18 +37,18 @@ class Expression:
             text does not tell.
     """
 
-    def __init__(self, text: str, environment: Environment, *, derived: bool) -> None:
+    def __init__(self, text: str, environment: DeviceEnvironment, *, derived: bool) -> None:
         self.text = text
         self.environment = environment
         try:
-            self.root: Node = _checked(text, environment, derived=derived)
+            self.root: SyntaxNode = _checked(text, environment, derived=derived)
             self._evaluator = Evaluator(self.root)
             self.cost: int = estimate(self.root)
-            self.reads: tuple[Read, ...] | None = reads_of(self.root)
-        except Refusal as refusal:
+            self.reads: tuple[DeviceRead, ...] | None = device_reads(self.root)
+        except CompileFailure as refusal:
             raise compile_error(text, refusal) from None
         except RecursionError:
-            raise compile_error(text, Refusal("the expression is nested too deeply", None)) from None
+            raise compile_error(text, CompileFailure("the expression is nested too deeply", None)) from None
 
     @property
     def is_admitted(self) -> bool:
@@ -68,7 +63,7 @@ class Expression:
         """
         try:
             return self._evaluator.evaluate(device)
-        except Failure as failure:
+        except EvaluationFailure as failure:
             raise CelRuntimeError(failure.message, kind=failure.kind, key=failure.key) from None
 
 
@@ -87,14 +82,14 @@ class Selector(Expression):
         """
         try:
             value = self._evaluator(device, meter)
-        except Failure as failure:
+        except EvaluationFailure as failure:
             raise CelRuntimeError(failure.message, kind=failure.kind, key=failure.key) from None
         if value is True or value is False:
             return bool(value)
         raise CelRuntimeError(f"CEL result of type {type_name(value)} could not be converted to bool", kind="result")
 
 
-class Derived(Expression):
+class DerivedExpression(Expression):
     """An expression of a derived attribute (KEP-6080); made by ``compile_derived``."""
 
     def value(self, device: Device) -> DerivedValue:
@@ -121,14 +116,14 @@ class Derived(Expression):
 def _attribute(value: Any, what: str = "CEL return") -> Any:
     if type(value) in {bool, int, str}:
         return value
-    from dra_kit.cel.functions.semvers import Semver  # few drivers have versions
+    from dra_kit.kubernetes.cel.functions.quantity_semver import Semver  # few drivers have versions
 
     if type(value) is Semver:
         return value.version
     raise CelRuntimeError(f"unsupported {what} type: {type_name(value)}", kind="result")
 
 
-def compile_selector(text: str, *, environment: Environment = STORED) -> Selector:
+def compile_selector(text: str, *, environment: DeviceEnvironment = STORED) -> Selector:
     """Compile the expression of a selector.
 
     An estimated cost above the limit is no error here, since the scheduler takes such an expression, too: ask
@@ -144,7 +139,7 @@ def compile_selector(text: str, *, environment: Environment = STORED) -> Selecto
     return Selector(text, environment, derived=False)
 
 
-def compile_derived(text: str, *, environment: Environment = STORED) -> Derived:
+def compile_derived(text: str, *, environment: DeviceEnvironment = STORED) -> DerivedExpression:
     """Compile the expression of a derived attribute.
 
     Args:
@@ -154,16 +149,16 @@ def compile_derived(text: str, *, environment: Environment = STORED) -> Derived:
     Raises:
         CelCompileError: Kubernetes would not compile it, or it is longer than 10 KiB.
     """
-    return Derived(text, environment, derived=True)
+    return DerivedExpression(text, environment, derived=True)
 
 
-def _checked(text: str, environment: Environment, *, derived: bool) -> Node:
+def _checked(text: str, environment: DeviceEnvironment, *, derived: bool) -> SyntaxNode:
     try:
         length = len(text.encode())
     except UnicodeEncodeError as error:
-        raise Refusal("the expression is no valid UTF-8", error.start) from None
+        raise CompileFailure("the expression is no valid UTF-8", error.start) from None
     if length > MAX_LENGTH:
-        raise Refusal(f"the expression is longer than {MAX_LENGTH} bytes", None)
+        raise CompileFailure(f"the expression is longer than {MAX_LENGTH} bytes", None)
     root = parse(text)
     check(root, environment)
     check_literals(root)
@@ -173,24 +168,24 @@ def _checked(text: str, environment: Environment, *, derived: bool) -> Node:
         element = found.parameters[0] if found.kind == "list" and lists else found
         if element not in {types.BOOL, types.INT, types.STRING, types.ANY, types.DYN, types.SEMVER}:
             scalars = "a primitive scalar (string, integer, boolean, semver)"
-            raise Refusal(
+            raise CompileFailure(
                 f"must evaluate to {scalars}{' or a list of these scalars' if lists else ''}, not {found}", None
             )
     elif found not in {types.BOOL, environment.attribute_type}:
-        raise Refusal(f"must evaluate to bool or the unknown type, not {found}", None)
+        raise CompileFailure(f"must evaluate to bool or the unknown type, not {found}", None)
     return root
 
 
-def compile_error(text: str, refusal: Refusal) -> CelCompileError:
+def compile_error(text: str, refusal: CompileFailure) -> CelCompileError:
     """Return the public error of a refusal, with its place in the text."""
     if refusal.position is None:
         return CelCompileError(refusal.message)
-    line, column = place_of(text, refusal.position)
+    line, column = line_and_column(text, refusal.position)
     message = f"{line}:{column}: {refusal.message}"
     return CelCompileError(message, line=line, column=column, problem=refusal.message)
 
 
-def place_of(text: str, position: int) -> tuple[int, int]:
+def line_and_column(text: str, position: int) -> tuple[int, int]:
     """Return line and column of a character, both from 1."""
     before = text[:position]
     return before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1

@@ -1,22 +1,19 @@
-"""How large what an expression reads of a device can be, as resource.k8s.io/v1 limits it (Kubernetes 1.37.1)."""
+"""Bounds of costs and sizes, and the size of what an expression reads of a device.
+
+The sizes are the limits of resource.k8s.io/v1 (Kubernetes 1.37.1).
+"""
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
-from dra_kit.cel.cost.bounds import Bounds, exactly
-from dra_kit.cel.environment import (
-    MAX_ATTRIBUTES,
-    MAX_DOMAIN_LENGTH,
-    MAX_DRIVER_LENGTH,
-    MAX_ID_LENGTH,
-    MAX_VALUE_LENGTH,
-)
+from msgspec import Struct
 
 _STEPS: Final = frozenset({"@items", "@values"})
 
 
-class Path:
+class SizePath:
     """How a value is reached from a variable: names, ``@keys``, ``@values``, ``@items``, ``@indices``.
 
     cel-go v0.29.2 appends to slices that share an array: of two paths that go on from the same one, the later one may
@@ -34,7 +31,7 @@ class Path:
         self._length = length
 
     @classmethod
-    def of(cls, name: str) -> Path:
+    def of(cls, name: str) -> SizePath:
         """Return the path of a variable."""
         return cls([name], 1)
 
@@ -43,52 +40,104 @@ class Path:
         """The steps as they are now."""
         return tuple(self._shared[: self._length])
 
-    def below(self, step: str) -> Path:
+    def below(self, step: str) -> SizePath:
         """Return the path that goes one step on."""
         shared = self._shared
         if self._length == len(shared):
             # Go doubles a slice that is full
             shared = [*shared, *[""] * max(self._length, 1)]
         shared[self._length] = step
-        return Path(shared, self._length + 1)
+        return SizePath(shared, self._length + 1)
 
 
-NOWHERE: Final = Path([], 0)
+NOWHERE: Final = SizePath([], 0)
 """The path of a value that is computed."""
 
 
-def size_at(path: tuple[str, ...]) -> Bounds | None:
+def size_at(path: tuple[str, ...]) -> CostBounds | None:
     """Return the size of what is at a path below ``device``; None where it is not known."""
     if not path or path[0] != "device":
         return None
     if len(path) == 1:
-        return exactly(0)  # an object: Kubernetes knows no number of elements for it
+        return exact_bounds(0)  # an object: Kubernetes knows no number of elements for it
     match path[1]:
         case "driver":
-            return Bounds(0, MAX_DRIVER_LENGTH) if len(path) == 2 else None
+            return CostBounds(0, MAX_DRIVER_LENGTH) if len(path) == 2 else None
         case "allowMultipleAllocations":
-            return Bounds(0, 1) if len(path) == 2 else None
+            return CostBounds(0, 1) if len(path) == 2 else None
         case "attributes" | "capacity":
             return _map_size(path[2:], is_attribute=path[1] == "attributes")
         case _:
             return None
 
 
-def _map_size(path: tuple[str, ...], *, is_attribute: bool) -> Bounds | None:
+def _map_size(path: tuple[str, ...], *, is_attribute: bool) -> CostBounds | None:
     if not path:
-        return Bounds(0, MAX_ATTRIBUTES)
+        return CostBounds(0, MAX_ATTRIBUTES)
     if path[0] == "@keys":
-        return Bounds(0, MAX_DOMAIN_LENGTH) if len(path) == 1 else None
+        return CostBounds(0, MAX_DOMAIN_LENGTH) if len(path) == 1 else None
     if path[0] not in _STEPS:
         return None
     match path[1:]:
         case ():
-            return Bounds(0, MAX_ATTRIBUTES)
+            return CostBounds(0, MAX_ATTRIBUTES)
         case ("@keys",):
-            return Bounds(0, MAX_ID_LENGTH)
+            return CostBounds(0, MAX_ID_LENGTH)
         case (step,) if is_attribute:
-            return None if step.startswith("@") and step not in _STEPS else Bounds(0, MAX_VALUE_LENGTH)
+            return None if step.startswith("@") and step not in _STEPS else CostBounds(0, MAX_VALUE_LENGTH)
         case (step,):
-            return exactly(0) if step in _STEPS else None  # a quantity has no number of elements either
+            return exact_bounds(0) if step in _STEPS else None  # a quantity has no number of elements either
         case _:
             return None
+
+
+MAX: Final = 2**64 - 1
+
+
+class CostBounds(Struct, frozen=True):
+    """From the least to the most."""
+
+    low: int
+    high: int
+
+    def plus(self, other: CostBounds) -> CostBounds:
+        """Return the sum."""
+        return CostBounds(min(self.low + other.low, MAX), min(self.high + other.high, MAX))
+
+    def times(self, other: CostBounds) -> CostBounds:
+        """Return the product."""
+        return CostBounds(min(self.low * other.low, MAX), min(self.high * other.high, MAX))
+
+    def scaled(self, factor: float) -> CostBounds:
+        """Return the product with a factor, rounded up; computed with doubles, which shows in large estimates."""
+        return CostBounds(_scale(self.low, factor), _scale(self.high, factor))
+
+    def union(self, other: CostBounds) -> CostBounds:
+        """Return the bounds that contain both."""
+        return CostBounds(min(self.low, other.low), max(self.high, other.high))
+
+
+def exact_bounds(number: int) -> CostBounds:
+    """Return bounds of exactly one number."""
+    return CostBounds(number, number)
+
+
+UNKNOWN: Final = CostBounds(0, MAX)
+NOTHING: Final = CostBounds(0, 0)
+ONE: Final = CostBounds(1, 1)
+
+
+def _scale(number: int, factor: float) -> int:
+    exact = float(number)
+    if exact > 0 and factor > 0 and exact > 18446744073709551615.0 / factor:
+        return MAX
+    result = math.ceil(exact * factor)
+    return MAX if result >= 2**64 else result
+
+
+# ResourceSlice limits of resource.k8s.io/v1 (Kubernetes 1.37), from which worst-case costs are estimated
+MAX_DOMAIN_LENGTH: Final = 63
+MAX_ID_LENGTH: Final = 32
+MAX_DRIVER_LENGTH: Final = 63
+MAX_VALUE_LENGTH: Final = 64
+MAX_ATTRIBUTES: Final = 32

@@ -1,17 +1,17 @@
-"""The syntax tree of an expression, macros already expanded, with the places in the text."""
+"""Syntax trees, and what an expression reads of a device as far as its tree shows."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import ClassVar, Final, NamedTuple
 
 from typing_extensions import override
 
-from dra_kit.cel.types import DYN, Type
+from dra_kit.kubernetes.cel.types import DYN, Type
 
 
-class Node:
+class SyntaxNode:
     """A sub-expression.
 
     Attributes:
@@ -29,7 +29,7 @@ class Node:
         self.place: int = start if place is None else place
         self.type: Type = DYN
 
-    def children(self) -> Iterator[Node]:
+    def children(self) -> Iterator[SyntaxNode]:
         """Yield the sub-expressions directly below, in the order in which they are written."""
         yield from ()
 
@@ -38,7 +38,7 @@ class Node:
         return source[self.start : self.end]
 
 
-class Literal(Node):
+class LiteralNode(SyntaxNode):
     """A constant: None, bool, int, Uint, float, str or bytes."""
 
     __slots__ = ("value",)
@@ -48,7 +48,7 @@ class Literal(Node):
         self.value: object = value
 
 
-class Ident(Node):
+class IdentNode(SyntaxNode):
     """A name; a qualified one once the checker has found that dots belong to it."""
 
     __slots__ = ("name",)
@@ -58,7 +58,7 @@ class Ident(Node):
         self.name: str = name
 
 
-class Select(Node):
+class SelectNode(SyntaxNode):
     """``operand.field``, or ``has(operand.field)`` if it is only a test.
 
     Attributes:
@@ -67,19 +67,21 @@ class Select(Node):
 
     __slots__ = ("field", "operand", "test_only", "variable")
 
-    def __init__(self, operand: Node, field: str, start: int, end: int, *, place: int, test_only: bool = False) -> None:
+    def __init__(
+        self, operand: SyntaxNode, field: str, start: int, end: int, *, place: int, test_only: bool = False
+    ) -> None:
         super().__init__(start, end, place)
-        self.operand: Node = operand
+        self.operand: SyntaxNode = operand
         self.field: str = field
         self.test_only: bool = test_only
         self.variable: str = ""
 
     @override
-    def children(self) -> Iterator[Node]:
+    def children(self) -> Iterator[SyntaxNode]:
         yield self.operand
 
 
-class Call(Node):
+class CallNode(SyntaxNode):
     """A function, method or operator; operators have names like ``_+_``, ``!_`` and ``_?_:_``.
 
     Attributes:
@@ -92,8 +94,8 @@ class Call(Node):
     def __init__(
         self,
         function: str,
-        target: Node | None,
-        arguments: list[Node],
+        target: SyntaxNode | None,
+        arguments: list[SyntaxNode],
         start: int,
         end: int,
         *,
@@ -102,74 +104,76 @@ class Call(Node):
     ) -> None:
         super().__init__(start, end, place)
         self.function: str = function
-        self.target: Node | None = target
-        self.arguments: list[Node] = arguments
+        self.target: SyntaxNode | None = target
+        self.arguments: list[SyntaxNode] = arguments
         self.overloads: tuple[str, ...] = ()
         self.macro: str = macro
 
     @override
-    def children(self) -> Iterator[Node]:
+    def children(self) -> Iterator[SyntaxNode]:
         if self.target is not None:
             yield self.target
         yield from self.arguments
 
     @property
-    def operands(self) -> list[Node]:
+    def operands(self) -> list[SyntaxNode]:
         """The target, if there is one, and the arguments."""
         return self.arguments if self.target is None else [self.target, *self.arguments]
 
 
-class ListNode(Node):
+class ListNode(SyntaxNode):
     """``[a, ?b]``; ``optional`` holds the positions of the elements with a question mark."""
 
     __slots__ = ("elements", "optional")
 
-    def __init__(self, elements: list[Node], optional: frozenset[int], start: int, end: int) -> None:
+    def __init__(self, elements: list[SyntaxNode], optional: frozenset[int], start: int, end: int) -> None:
         super().__init__(start, end)
-        self.elements: list[Node] = elements
+        self.elements: list[SyntaxNode] = elements
         self.optional: frozenset[int] = optional
 
     @override
-    def children(self) -> Iterator[Node]:
+    def children(self) -> Iterator[SyntaxNode]:
         yield from self.elements
 
 
-class MapNode(Node):
+class MapNode(SyntaxNode):
     """``{a: b, ?c: d}``; ``optional`` holds the positions of the entries with a question mark."""
 
     __slots__ = ("entries", "optional")
 
-    def __init__(self, entries: list[tuple[Node, Node]], optional: frozenset[int], start: int, end: int) -> None:
+    def __init__(
+        self, entries: list[tuple[SyntaxNode, SyntaxNode]], optional: frozenset[int], start: int, end: int
+    ) -> None:
         super().__init__(start, end)
-        self.entries: list[tuple[Node, Node]] = entries
+        self.entries: list[tuple[SyntaxNode, SyntaxNode]] = entries
         self.optional: frozenset[int] = optional
 
     @override
-    def children(self) -> Iterator[Node]:
+    def children(self) -> Iterator[SyntaxNode]:
         for entry in self.entries:
             yield from entry
 
 
-class StructNode(Node):
+class StructNode(SyntaxNode):
     """``name{field: value, ?field: value}``; ``optional`` holds the positions of the fields with a question mark."""
 
     __slots__ = ("fields", "name", "optional")
 
     def __init__(
-        self, name: str, fields: list[tuple[str, Node]], optional: frozenset[int], start: int, end: int
+        self, name: str, fields: list[tuple[str, SyntaxNode]], optional: frozenset[int], start: int, end: int
     ) -> None:
         super().__init__(start, end)
         self.name: str = name
-        self.fields: list[tuple[str, Node]] = fields
+        self.fields: list[tuple[str, SyntaxNode]] = fields
         self.optional: frozenset[int] = optional
 
     @override
-    def children(self) -> Iterator[Node]:
+    def children(self) -> Iterator[SyntaxNode]:
         for _, value in self.fields:
             yield value
 
 
-class Comprehension(Node):
+class ComprehensionNode(SyntaxNode):
     """What a macro stands for: a loop over a range with an accumulator.
 
     Attributes:
@@ -185,10 +189,10 @@ class Comprehension(Node):
     def __init__(
         self,
         macro: str,
-        iteration_range: Node,
+        iteration_range: SyntaxNode,
         variables: tuple[str, str | None],
         accumulator: str,
-        parts: tuple[Node, Node, Node, Node],
+        parts: tuple[SyntaxNode, SyntaxNode, SyntaxNode, SyntaxNode],
         *,
         start: int,
         end: int,
@@ -196,19 +200,19 @@ class Comprehension(Node):
     ) -> None:
         super().__init__(start, end, place)
         self.macro: str = macro
-        self.iteration_range: Node = iteration_range
+        self.iteration_range: SyntaxNode = iteration_range
         self.variable: str
         self.variable2: str | None
         self.variable, self.variable2 = variables
         self.accumulator: str = accumulator
-        self.initial: Node
-        self.condition: Node
-        self.step: Node
-        self.result: Node
+        self.initial: SyntaxNode
+        self.condition: SyntaxNode
+        self.step: SyntaxNode
+        self.result: SyntaxNode
         self.initial, self.condition, self.step, self.result = parts
 
     @override
-    def children(self) -> Iterator[Node]:
+    def children(self) -> Iterator[SyntaxNode]:
         yield from (self.iteration_range, self.initial, self.condition, self.step, self.result)
 
     @property
@@ -217,7 +221,7 @@ class Comprehension(Node):
         return self.macro == "bind"
 
 
-def walk(root: Node) -> Iterator[Node]:
+def walk(root: SyntaxNode) -> Iterator[SyntaxNode]:
     """Yield a node and all below it, parents first, without recursion."""
     stack = [root]
     while stack:
@@ -226,13 +230,13 @@ def walk(root: Node) -> Iterator[Node]:
         stack.extend(reversed(list(node.children())))
 
 
-def duplicate(node: Node) -> Node:
+def duplicate(node: SyntaxNode) -> SyntaxNode:
     """Return a copy with copies of everything below it."""
     made = copy.copy(node)
     match made:
-        case Select():
+        case SelectNode():
             made.operand = duplicate(made.operand)
-        case Call():
+        case CallNode():
             made.target = None if made.target is None else duplicate(made.target)
             made.arguments = [duplicate(argument) for argument in made.arguments]
         case ListNode():
@@ -241,10 +245,72 @@ def duplicate(node: Node) -> Node:
             made.entries = [(duplicate(key), duplicate(value)) for key, value in made.entries]
         case StructNode():
             made.fields = [(name, duplicate(value)) for name, value in made.fields]
-        case Comprehension():
+        case ComprehensionNode():
             made.iteration_range = duplicate(made.iteration_range)
             made.initial, made.condition = duplicate(made.initial), duplicate(made.condition)
             made.step, made.result = duplicate(made.step), duplicate(made.result)
         case _:
             pass
     return made
+
+
+_PLAIN: Final = frozenset({"driver", "allowMultipleAllocations"})
+_OF_A_DOMAIN: Final = frozenset({"attributes", "capacity"})
+
+
+class DeviceRead(NamedTuple):
+    """A place of the device.
+
+    Attributes:
+        field: ``driver``, ``attributes``, ``capacity`` or ``allowMultipleAllocations``.
+        domain: of the attribute or capacity.
+        name: of the attribute or capacity in the domain.
+    """
+
+    field: str
+    domain: str = ""
+    name: str = ""
+
+
+def device_reads(root: SyntaxNode) -> tuple[DeviceRead, ...] | None:
+    """Return all reads that can make the value of an expression different for another device.
+
+    Returns:
+        The places, sorted, or None where only an evaluation tells them: ``attributes[device.driver]`` and the like.
+    """
+    found: set[DeviceRead] = set()
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        read = _read(node)
+        if read is not None:
+            found.add(read)
+        elif isinstance(node, IdentNode) and node.name.partition(".")[0] == "device":
+            return None
+        else:
+            stack.extend(node.children())
+    return tuple(sorted(found))
+
+
+def _read(node: SyntaxNode) -> DeviceRead | None:
+    """Return the place at the end of a chain of selections, if all its keys are in the text."""
+    keys: list[str] = []
+    while not isinstance(node, IdentNode):
+        if isinstance(node, SelectNode):
+            keys.append(node.field)
+            node = node.operand
+        elif isinstance(node, CallNode) and node.function == "_[_]":
+            node, key = node.arguments
+            if not isinstance(key, LiteralNode) or not isinstance(key.value, str):
+                return None
+            keys.append(key.value)
+        else:
+            return None
+    if node.name != "device":
+        return None
+    match keys[::-1]:
+        case [field] if field in _PLAIN:
+            return DeviceRead(field)
+        case [field, domain, name] if field in _OF_A_DOMAIN:
+            return DeviceRead(field, domain, name)
+    return None

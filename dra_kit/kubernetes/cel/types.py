@@ -1,19 +1,19 @@
-"""The types of CEL, as the checker sees them and as values have them at run time (cel-go v0.29.2)."""
+"""Types of values, and the declarations of functions with them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final, Literal, TypeAlias
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
-from dra_kit.cel.failure import Refusal
+from msgspec import Struct
+
+from dra_kit.kubernetes.cel.failures import CompileFailure
 
 Kind: TypeAlias = Literal[
     "any", "bool", "bytes", "double", "duration", "dyn", "error", "int", "list", "map", "null", "opaque", "param",
     "string", "struct", "timestamp", "type", "uint",
 ]  # fmt: skip
 """The sorts of types that the rules of assignability distinguish."""
-
-
 # Deeper nesting than any admitted expression has, and still quick to compare.
 _MAX_WEIGHT: Final = 500
 
@@ -42,7 +42,7 @@ class Type:
         # a map whose keys and values are of one type is twice as large as that type
         self._weight: int = 1 + sum(parameter._weight for parameter in parameters)  # noqa: SLF001 - of the same class
         if self._weight > _MAX_WEIGHT:
-            raise Refusal("the types in the expression are nested too deeply", None)
+            raise CompileFailure("the types in the expression are nested too deeply", None)
 
     @property
     def is_dynamic(self) -> bool:
@@ -95,7 +95,6 @@ RESOURCE_CHECK: Final = Type("struct", "kubernetes.authorization.ResourceCheck")
 DECISION: Final = Type("struct", "kubernetes.authorization.Decision")
 IP: Final = Type("opaque", "net.IP")
 CIDR: Final = Type("opaque", "net.CIDR")
-
 _OPTIONAL: Final = "optional_type"
 
 
@@ -167,3 +166,87 @@ def split_types(text: str) -> Iterator[str]:
             start = position + 1
     if text.strip():
         yield text[start:].strip()
+
+
+Implementation: TypeAlias = Callable[..., Any]
+_Computation = TypeVar("_Computation", bound=Implementation)
+
+
+class Overload(Struct, frozen=True):
+    """One signature of a function.
+
+    Attributes:
+        id: its name in cel-go, by which costs are distinguished.
+        function: what it is called in an expression.
+        member: whether it is called on a target, which is then the first argument.
+        arguments: their types; a type variable has one letter.
+        result: the type of what it returns.
+        compute: takes the values and returns the result, or raises Failure; None for what the evaluator does itself.
+        metered: ``compute`` takes the meter first, since its work is not bounded by the cost that is charged for it.
+        variables: names of the type variables.
+    """
+
+    id: str
+    function: str
+    member: bool
+    arguments: tuple[Type, ...]
+    result: Type
+    compute: Implementation | None
+    metered: bool
+    variables: frozenset[str]
+
+
+class Library:
+    """Collects the overloads of a module.
+
+    ``library.function("id", "name(string, int) -> bool")`` and ``library.method("id", "name(string) -> bool")``, where
+    the first argument of a method is its target, decorate the code. The order of the overloads of one function is
+    Kubernetes', for the first one that fits decides what a type that is not known yet stands for. Of several
+    decorators Python applies the last one first.
+    """
+
+    def __init__(self) -> None:
+        self.overloads: list[Overload] = []
+
+    def function(
+        self, identifier: str, signature: str, *, metered: bool = False
+    ) -> Callable[[_Computation], _Computation]:
+        """Declare a global function."""
+        return self._decorator(identifier, signature, member=False, metered=metered)
+
+    def method(
+        self, identifier: str, signature: str, *, metered: bool = False
+    ) -> Callable[[_Computation], _Computation]:
+        """Declare a function that is called on its first argument."""
+        return self._decorator(identifier, signature, member=True, metered=metered)
+
+    def declare(self, identifier: str, signature: str, compute: Implementation | None, *, member: bool = False) -> None:
+        """Declare a function whose code is elsewhere."""
+        self._add(identifier, signature, compute, member=member, metered=False)
+
+    def _decorator(
+        self, identifier: str, signature: str, *, member: bool, metered: bool
+    ) -> Callable[[_Computation], _Computation]:
+        def decorate(compute: _Computation) -> _Computation:
+            self._add(identifier, signature, compute, member=member, metered=metered)
+            return compute
+
+        return decorate
+
+    def _add(
+        self, identifier: str, signature: str, compute: Implementation | None, *, member: bool, metered: bool
+    ) -> None:
+        call, _, result = signature.partition(" -> ")
+        name, _, arguments = call.partition("(")
+        types = tuple(map(parse_type, split_types(arguments[:-1])))
+        returned = parse_type(result)
+        variables = frozenset(_variables((*types, returned)))
+        overload = Overload(identifier, name, member, types, returned, compute, metered, variables)
+        self.overloads.append(overload)
+
+
+def _variables(types: tuple[Type, ...]) -> set[str]:
+    found = {one.name for one in types if one.kind == "param"}
+    for one in types:
+        found |= _variables(one.parameters)
+    return found

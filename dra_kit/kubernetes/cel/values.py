@@ -1,20 +1,19 @@
-"""What expressions compute with.
-
-Most values are Python's own: None, bool, int (64 bits), float, str, bytes, and list, which nothing changes once it is
-made. The others are here, and ``dra_kit.values.quantity.Quantity``.
-"""
+"""Values during an evaluation, messages that expressions can make, and the state with the cost of an evaluation."""
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
+from msgspec import Struct
 from typing_extensions import override
 
-from dra_kit.cel import types
-from dra_kit.cel.failure import Failure, Panic
-from dra_kit.cel.types import Type
-from dra_kit.values.quantity import Quantity
+from dra_kit.kubernetes.cel import types
+from dra_kit.kubernetes.cel.failures import CostLimitExceeded, EvaluationFailure, EvaluatorPanic
+from dra_kit.kubernetes.cel.types import Type
+from dra_kit.kubernetes.values.quantity import Quantity
 
 INT_MAX: Final = 2**63 - 1
 INT_MIN: Final = -(2**63)
@@ -27,7 +26,7 @@ class Uint(int):
     __slots__ = ()
 
 
-class Computed(Quantity):
+class ComputedQuantity(Quantity):
     """What ``add()`` and ``sub()`` return.
 
     Kubernetes 1.37 makes a pointer of it where other quantities are none, so that no quantity is comparable with one
@@ -52,7 +51,7 @@ class TypeValue:
         return hash(self.name)
 
 
-class Optional:
+class OptionalValue:
     """A value that may be absent; ``NONE`` is the absent one."""
 
     __slots__ = ("present", "value")
@@ -62,7 +61,7 @@ class Optional:
         self.present: bool = present
 
 
-NONE: Final = Optional(None, present=False)
+NONE: Final = OptionalValue(None, present=False)
 
 
 class Duration:
@@ -84,7 +83,7 @@ class Timestamp:
         self.offset: int = offset
 
 
-class Map:
+class MapValue:
     """A map of CEL. Numbers that are equal are one key; lists and other objects equal nothing but themselves.
 
     Args:
@@ -103,7 +102,7 @@ class Map:
             Panic: values of this type are never keys.
         """
         try:
-            return self.items[key_of(key)], True
+            return self.items[map_key(key)], True
         except KeyError:
             return None, False
 
@@ -113,7 +112,7 @@ class Map:
         Raises:
             Panic: values of this type are never keys.
         """
-        return key_of(key) in self.items
+        return map_key(key) in self.items
 
     def __iter__(self) -> Iterator[Any]:
         """Yield the keys in the order in which they were inserted."""
@@ -124,7 +123,7 @@ class Map:
         return len(self.items)
 
 
-class StringMap(Map):
+class StringMapValue(MapValue):
     """A map that is none of CEL's own, like ``device`` and what is in it: its keys are strings, nothing else is one."""
 
     __slots__ = ()
@@ -142,7 +141,7 @@ class StringMap(Map):
         return type(key) is str and key in self.items
 
 
-class DomainMap(StringMap):
+class DomainMapValue(StringMapValue):
     """``device.attributes`` or ``device.capacity``: an unknown domain is found, as an empty map."""
 
     __slots__ = ()
@@ -151,10 +150,10 @@ class DomainMap(StringMap):
     def find(self, key: object) -> tuple[Any, bool]:
         """Return the domain's map; an empty one if there is none."""
         found = self.items.get(key) if type(key) is str else None
-        return StringMap(found or {}), True
+        return StringMapValue(found or {}), True
 
 
-class LazyMap(StringMap):
+class LazyMapValue(StringMapValue):
     """A map whose values are computed when they are first looked for.
 
     Args:
@@ -175,11 +174,11 @@ class LazyMap(StringMap):
         if key not in self.items:
             try:
                 self.items[key] = self._computations[key]()
-            except Failure as failure:
+            except EvaluationFailure as failure:
                 self.items[key] = failure
         value = self.items[key]
-        if type(value) is Failure:
-            raise Failure(value.message, value.kind, key=value.key)
+        if type(value) is EvaluationFailure:
+            raise EvaluationFailure(value.message, value.kind, key=value.key)
         return value, True
 
     @override
@@ -196,7 +195,7 @@ class LazyMap(StringMap):
         return len(self._computations)
 
 
-MAPS: Final = frozenset({Map, StringMap, DomainMap, LazyMap})
+MAPS: Final = frozenset({MapValue, StringMapValue, DomainMapValue, LazyMapValue})
 """The classes of maps."""
 
 
@@ -222,7 +221,7 @@ _PLAIN_KEYS: Final = frozenset({str, int, Uint, float, type(None)})
 _NO_KEYS: Final = frozenset({"bytes", "kubernetes.Semver", "kubernetes.NamedFormat"})
 
 
-def key_of(value: Any) -> Any:
+def map_key(value: Any) -> Any:
     """Return the key that stands for a value in ``Map.items``.
 
     Raises:
@@ -234,7 +233,7 @@ def key_of(value: Any) -> Any:
     if kind is bool:
         return _TRUE if value else _FALSE
     if type_name(value) in _NO_KEYS:
-        raise Panic(f"hash of unhashable type {type_name(value)}")
+        raise EvaluatorPanic(f"hash of unhashable type {type_name(value)}")
     if kind is Duration or kind is Timestamp:
         return _WrappedKey(value, (kind, value.nanoseconds))
     return _WrappedKey(value, id(value))
@@ -242,11 +241,11 @@ def key_of(value: Any) -> Any:
 
 RUNTIME_TYPES: Final[dict[type, Type]] = {
     bool: types.BOOL, int: types.INT, Uint: types.UINT, float: types.DOUBLE, str: types.STRING, bytes: types.BYTES,
-    type(None): types.NULL, list: types.list_of(types.DYN), Map: types.map_of(types.DYN, types.DYN),
-    StringMap: types.map_of(types.DYN, types.DYN), DomainMap: types.map_of(types.DYN, types.DYN),
-    LazyMap: types.map_of(types.DYN, types.DYN),
-    TypeValue: types.type_of_type(types.DYN), Optional: types.optional_of(types.DYN), Duration: types.DURATION,
-    Timestamp: types.TIMESTAMP, Quantity: types.QUANTITY, Computed: types.QUANTITY,
+    type(None): types.NULL, list: types.list_of(types.DYN), MapValue: types.map_of(types.DYN, types.DYN),
+    StringMapValue: types.map_of(types.DYN, types.DYN), DomainMapValue: types.map_of(types.DYN, types.DYN),
+    LazyMapValue: types.map_of(types.DYN, types.DYN),
+    TypeValue: types.type_of_type(types.DYN), OptionalValue: types.optional_of(types.DYN), Duration: types.DURATION,
+    Timestamp: types.TIMESTAMP, Quantity: types.QUANTITY, ComputedQuantity: types.QUANTITY,
 }  # fmt: skip
 """The type of a value by its Python class; modules that define more classes of values add theirs."""
 
@@ -261,7 +260,153 @@ def size_of(value: Any) -> int:
     kind = type(value)
     if kind is str or kind is list or kind is bytes or kind in MAPS:
         return len(value)
-    if kind is Optional and value.present:
+    if kind is OptionalValue and value.present:
         return size_of(value.value)
     size = getattr(value, "cost_size", None)
     return 1 if size is None else int(size)
+
+
+RUNTIME_LIMIT: Final = 1_000_000
+"""Kubernetes' limit of the actual cost of one evaluation (CELSelectorExpressionMaxCost, resource.k8s.io/v1)."""
+# Operations that Kubernetes charges too little for, like comparing nested lists, are counted beside the cost: about
+# one second of work.
+_WORK_LIMIT: Final = 3_000_000
+Frame: TypeAlias = list[Any]
+"""State of one evaluation: the cost so far, the work beside it, what is given (a device, or variables by their names),
+then one place for each variable of a macro."""
+Meter: TypeAlias = Callable[[int], None]
+"""Adds up the cost of many evaluations, in units of which an evaluation has up to a million or so."""
+COST: Final = 0
+WORK: Final = 1
+INPUT: Final = 2
+VARIABLES: Final = 3
+
+
+def charge_work(frame: Frame, work: int) -> None:
+    """Count work that the cost does not.
+
+    Raises:
+        Exhausted: there was too much of it.
+    """
+    frame[WORK] += work
+    if frame[WORK] > _WORK_LIMIT:
+        raise CostLimitExceeded
+
+
+def check_cost(frame: Frame) -> None:
+    """Stop an evaluation that has cost more than it may.
+
+    Raises:
+        Exhausted: the limit is exceeded.
+    """
+    if frame[COST] > RUNTIME_LIMIT:
+        raise CostLimitExceeded
+
+
+_SECOND: Final = 1_000_000_000
+_INT32: Final = range(-(2**31), 2**31)
+_UINT32: Final = range(2**32)
+
+
+class MessageField(Struct, frozen=True):
+    """A field of a message.
+
+    Attributes:
+        type: what it is declared as.
+        default: its value where none is given.
+        range: the numbers that fit; None where all of the type do.
+    """
+
+    type: Type
+    default: Any
+    range: range | None = None
+
+    def accept(self, name: str, value: Any) -> Any:
+        """Return the value of the field.
+
+        Raises:
+            Failure: the value is of another type, or does not fit.
+        """
+        if type(value) is not type(self.default):
+            raise EvaluationFailure(
+                f"field type conversion error for {name}: {type_name(value)} is no {self.type}", "conversion"
+            )
+        # Python looks through the whole range for what is not a plain int
+        if self.range is not None and int(value) not in self.range:
+            raise EvaluationFailure(f"field type conversion error for {name}: integer overflow", "conversion")
+        return value
+
+
+class MessageType(Struct, frozen=True):
+    """A type of messages.
+
+    Attributes:
+        type: what an expression sees of them.
+        fields: by their names.
+        build: makes the value from those of the fields, in their order.
+    """
+
+    type: Type
+    fields: Mapping[str, MessageField]
+    build: Callable[..., Any]
+
+    def make(self, given: Mapping[str, Any]) -> Any:
+        """Return the value of a message.
+
+        Args:
+            given: values by the names of fields.
+
+        Raises:
+            Failure: a value does not fit its field.
+        """
+        accepted = {name: self.fields[name].accept(name, value) for name, value in given.items()}
+        return self.build(*(accepted.get(name, field.default) for name, field in self.fields.items()))
+
+
+def _duration(seconds: int, nanos: int) -> Duration:
+    return Duration(min(max(seconds * _SECOND + nanos, INT_MIN), INT_MAX))
+
+
+def _timestamp(seconds: int, nanos: int) -> Timestamp:
+    return Timestamp(seconds * _SECOND + nanos)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _single(value: float) -> float:
+    """Return the number with the precision of 32 bits."""
+    try:
+        (rounded,) = struct.unpack("f", struct.pack("f", value))
+    except OverflowError:
+        return math.copysign(math.inf, value)
+    return float(rounded)
+
+
+def _time(of: Type, build: Callable[[int, int], Any]) -> MessageType:
+    return MessageType(of, {"seconds": MessageField(types.INT, 0), "nanos": MessageField(types.INT, 0, _INT32)}, build)
+
+
+def _wrapper(of: Type, default: Any, fits: range | None = None, build: Callable[[Any], Any] = _same) -> MessageType:
+    return MessageType(Type(of.kind, of.name, nullable=True), {"value": MessageField(of, default, fits)}, build)
+
+
+MESSAGES: Final[Mapping[str, MessageType]] = {
+    "google.protobuf.Duration": _time(types.DURATION, _duration),
+    "google.protobuf.Timestamp": _time(types.TIMESTAMP, _timestamp),
+    "google.protobuf.BoolValue": _wrapper(types.BOOL, default=False),
+    "google.protobuf.BytesValue": _wrapper(types.BYTES, b""),
+    "google.protobuf.DoubleValue": _wrapper(types.DOUBLE, 0.0),
+    "google.protobuf.FloatValue": _wrapper(types.DOUBLE, 0.0, build=_single),
+    "google.protobuf.Int32Value": _wrapper(types.INT, 0, _INT32),
+    "google.protobuf.Int64Value": _wrapper(types.INT, 0),
+    "google.protobuf.StringValue": _wrapper(types.STRING, ""),
+    "google.protobuf.UInt32Value": _wrapper(types.UINT, Uint(0), _UINT32),
+    "google.protobuf.UInt64Value": _wrapper(types.UINT, Uint(0)),
+}
+"""The messages by their names."""
+OTHER_NAMES: Final = frozenset(
+    f"google.protobuf.{name}" for name in ("Any", "Empty", "ListValue", "NullValue.NULL_VALUE", "Struct", "Value")
+)
+"""What Kubernetes knows, too."""

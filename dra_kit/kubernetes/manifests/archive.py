@@ -1,4 +1,4 @@
-"""Archives of ``dra-kit snapshot``: plain files only, names that stay inside, unpacked only as far as the limits go."""
+"""Members of archives that ``dra-kit snapshot`` saved, read within limits."""
 
 from __future__ import annotations
 
@@ -12,15 +12,12 @@ from typing import BinaryIO, Final, Self
 from typing_extensions import override
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.manifests.files import open_file
-from dra_kit.manifests.limits import SNAPSHOTS, size_text
+from dra_kit.kubernetes.manifests.files import SNAPSHOTS, open_file, size_text
 
 ARCHIVES: Final = (".tar.gz", ".tgz")
 """How the names of archives end."""
-
 _EXTENSION: Final = 8 << 10
 """Bytes of a header that extends another one: of a long name, mostly."""
-
 _EXTENSIONS: Final = frozenset(
     {
         tarfile.XHDTYPE,
@@ -45,7 +42,7 @@ class _Refused(Exception):
     """Something in an archive is not read; the text says what, and which limit it breaks."""
 
 
-def members(path: Path) -> Iterator[tuple[str, bytes]]:
+def archive_members(path: Path) -> Iterator[tuple[str, bytes]]:
     """Yield the files of an archive with their content, in order; skip folders.
 
     Args:

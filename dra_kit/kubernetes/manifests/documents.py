@@ -1,22 +1,32 @@
-"""The one reader of objects in files: their values as kubectl reads them, and the places of their fields."""
+"""Objects in files, folders and standard input."""
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, field
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.manifests.limits import MANIFESTS, Limits
-from dra_kit.manifests.text import TextDocument, decoded, documents, items
-from dra_kit.manifests.unreadable import Unreadable
+from dra_kit.kubernetes.manifests.files import (
+    MANIFESTS,
+    STDIN,
+    Limits,
+    UnreadableText,
+    files_in,
+    read_file,
+    read_folder,
+    read_stream,
+)
+from dra_kit.kubernetes.manifests.text import TextDocument, decode_utf8, list_items, parse_documents
 
 if TYPE_CHECKING:
-    from dra_kit.manifests.positions import Place, Positions
+    from dra_kit.kubernetes.manifests.positions import Positions, TextSpan
 
 
 @dataclass(frozen=True)
@@ -44,8 +54,8 @@ class SourceFile:
             ConfigurationError: they are no text in UTF-8.
         """
         try:
-            return cls(name, decoded(content), explicit)
-        except Unreadable as error:
+            return cls(name, decode_utf8(content), explicit)
+        except UnreadableText as error:
             raise ConfigurationError(f"{name} cannot be read: {error.problem}") from None
 
     def line(self, index: int) -> tuple[int, int, int]:
@@ -71,7 +81,7 @@ class SourceFile:
 
 
 @dataclass(frozen=True)
-class Document:
+class ManifestDocument:
     """One object of a file, or an item of a List.
 
     Attributes:
@@ -91,19 +101,19 @@ class Document:
     @cached_property
     def positions(self) -> Positions:
         """The places of its fields."""
-        from dra_kit.manifests.positions import Positions  # of a finding: what is applied has none
+        from dra_kit.kubernetes.manifests.positions import Positions  # of a finding: what is applied has none
 
         return Positions(self.file.text, self.source.root, self.path)
 
     @property
-    def duplicates(self) -> list[tuple[str, Place]]:
+    def duplicates(self) -> list[tuple[str, TextSpan]]:
         """Paths of keys that stand twice in one mapping of the document, with the place of the second one."""
-        from dra_kit.manifests.positions import Place
+        from dra_kit.kubernetes.manifests.positions import TextSpan
 
-        return [(path, Place(node.start, node.end)) for path, node in self.source.repeated()]
+        return [(path, TextSpan(node.start, node.end)) for path, node in self.source.repeated()]
 
 
-class Reading(Struct):
+class ReadResult(Struct):
     """What became of a file.
 
     Attributes:
@@ -113,8 +123,8 @@ class Reading(Struct):
     """
 
     file: SourceFile
-    documents: list[Document] = field(default_factory=list)
-    error: Unreadable | None = None
+    documents: list[ManifestDocument] = field(default_factory=list)
+    error: UnreadableText | None = None
 
     @property
     def problem(self) -> str:
@@ -122,15 +132,15 @@ class Reading(Struct):
         return "" if self.error is None else self.error.problem
 
     @property
-    def place(self) -> Place:
+    def place(self) -> TextSpan:
         """Where the problem is."""
-        from dra_kit.manifests.positions import Place
+        from dra_kit.kubernetes.manifests.positions import TextSpan
 
         start = 0 if self.error is None else min(self.error.start, max(len(self.file.text) - 1, 0))
-        return Place(start, start + 1)
+        return TextSpan(start, start + 1)
 
 
-def read(file: SourceFile, limits: Limits = MANIFESTS, *, places: bool = True) -> Reading:
+def read_documents(file: SourceFile, limits: Limits = MANIFESTS, *, places: bool = True) -> ReadResult:
     """Read the objects of a file of YAML documents, or of one JSON document; skip empty documents.
 
     Args:
@@ -138,17 +148,19 @@ def read(file: SourceFile, limits: Limits = MANIFESTS, *, places: bool = True) -
         limits: of all documents together.
         places: whether anybody will ask for more than their values.
     """
-    reading = Reading(file)
+    reading = ReadResult(file)
     try:
-        for number, source in enumerate(documents(file.text, limits, places=places)):
+        for number, source in enumerate(parse_documents(file.text, limits, places=places)):
             if source.value is not None:
-                reading.documents += [Document(file, body, source, number, path) for path, body in items(source.value)]
-    except Unreadable as error:
+                reading.documents += [
+                    ManifestDocument(file, body, source, number, path) for path, body in list_items(source.value)
+                ]
+    except UnreadableText as error:
         reading.error = error
     return reading
 
 
-def objects(file: SourceFile, limits: Limits = MANIFESTS, *, name: str = "") -> list[tuple[str, dict[str, Any]]]:
+def read_objects(file: SourceFile, limits: Limits = MANIFESTS, *, name: str = "") -> list[tuple[str, dict[str, Any]]]:
     """Return the Kubernetes objects of a file, each with the words that name its place, when nothing else may be in it.
 
     Of a file that was not named explicitly, documents that do not look like Kubernetes objects are passed over.
@@ -162,7 +174,7 @@ def objects(file: SourceFile, limits: Limits = MANIFESTS, *, name: str = "") -> 
         ConfigurationError: naming the file and the place where it is neither YAML nor JSON, or the document that is
             no object.
     """
-    reading = read(file, limits, places=False)
+    reading = read_documents(file, limits, places=False)
     if reading.error is not None:
         raise _unreadable(file, reading.error)
     found: list[tuple[str, dict[str, Any]]] = []
@@ -173,7 +185,7 @@ def objects(file: SourceFile, limits: Limits = MANIFESTS, *, name: str = "") -> 
     return found
 
 
-def given_objects(bodies: Iterable[Any], name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def check_objects(bodies: Iterable[Any], name: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield values as the objects of a file that has each as a document.
 
     Args:
@@ -184,20 +196,20 @@ def given_objects(bodies: Iterable[Any], name: str) -> Iterator[tuple[str, dict[
         ConfigurationError: naming the one that is no object.
     """
     for number, value in enumerate(bodies):
-        for path, body in items(value):
+        for path, body in list_items(value):
             where = _where(name, number, path)
             yield where, _object(body, where)
 
 
-def values(file: SourceFile, limits: Limits = MANIFESTS) -> list[Any]:
+def read_values(file: SourceFile, limits: Limits = MANIFESTS) -> list[Any]:
     """Return the documents of a file of settings and the like, empty ones too.
 
     Raises:
         ConfigurationError: naming the file, the place and what is wrong there.
     """
     try:
-        return [document.value for document in documents(file.text, limits, places=False)]
-    except Unreadable as error:
+        return [document.value for document in parse_documents(file.text, limits, places=False)]
+    except UnreadableText as error:
         raise _unreadable(file, error) from None
 
 
@@ -224,5 +236,36 @@ def _object(body: Any, where: str) -> dict[str, Any]:
     return body
 
 
-def _unreadable(file: SourceFile, error: Unreadable) -> ConfigurationError:
+def _unreadable(file: SourceFile, error: UnreadableText) -> ConfigurationError:
     return ConfigurationError(f"{file.name} cannot be read: {error.within(file.text)}")
+
+
+_DASH: Final = "-"
+
+
+def source_file(path: Path, limits: Limits = MANIFESTS) -> SourceFile:
+    """Return one file.
+
+    Raises:
+        ConfigurationError: it cannot be read, is too large, or no text in UTF-8.
+    """
+    return SourceFile.of(read_file(path, limits), str(path))
+
+
+def source_files(path: Path, *, tree: bool = False) -> Iterator[SourceFile]:
+    """Yield the manifests of a path; those of a folder, by their names, are not named explicitly.
+
+    Args:
+        path: of a file, or of a folder whose YAML and JSON files are taken; ``-`` is standard input.
+        tree: of a folder also what is in folders below, but nothing hidden: the path is that of somebody's sources.
+
+    Raises:
+        ConfigurationError: something cannot be read, is too large, or no text in UTF-8.
+    """
+    if path.is_dir():
+        for file, content in read_folder(files_in(path, recursive=tree, hidden=not tree), path, MANIFESTS):
+            yield SourceFile.of(content, str(file), explicit=False)
+    elif str(path) == _DASH:
+        yield SourceFile.of(read_stream(sys.stdin.buffer, "standard input", MANIFESTS), STDIN)
+    else:
+        yield source_file(path)

@@ -1,4 +1,4 @@
-"""Files that are read: regular ones of a plausible size. Nothing waits, and no link leads elsewhere."""
+"""Files and folders, and how much is read of them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from msgspec import Struct
+
 from dra_kit.errors import ConfigurationError
-from dra_kit.manifests.limits import Limits, size_text
 
 SUFFIXES: Final = frozenset({".json", ".yaml", ".yml"})
 """Of files that are taken from a folder."""
-
 STDIN: Final = "<stdin>"
 """The name of standard input, for which ``-`` stands as a path."""
-
 _KINDS: Final = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a FIFO"),
@@ -157,3 +156,62 @@ def _require_regular(path: Path, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
         kind = next((name for test, name in _KINDS if test(status.st_mode)), "no file")
         raise ConfigurationError(f"{path} is {kind}; only regular files are read: save what is in it as one")
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """What a reader takes; whatever goes beyond is refused with a text that names the limit.
+
+    Attributes:
+        file_bytes: of one file, or of one member of an archive, unpacked; and characters of all texts in it,
+            each alias counted with all that it stands for.
+        total_bytes: of all files of a folder or archive together, unpacked.
+        files: in a folder or archive.
+        depth: levels of lists and mappings in a document.
+        values: in a file, each alias counted with all that it stands for; of YAML keys, too.
+    """
+
+    file_bytes: int = 64 << 20
+    total_bytes: int = 256 << 20
+    files: int = 10_000
+    depth: int = 200
+    values: int = 2_000_000
+
+
+MANIFESTS: Final = Limits(file_bytes=16 << 20, total_bytes=128 << 20, values=300_000)
+"""Files that people write: manifests, stories, settings."""
+SNAPSHOTS: Final = Limits()
+"""What ``dra-kit snapshot`` and ``kubectl get -o yaml`` save of a whole cluster (5,000 nodes of 8 devices: 45 MiB)."""
+REQUESTS: Final = Limits(file_bytes=3 << 20, total_bytes=3 << 20, files=1, values=200_000)
+"""Bodies of requests: the API server's own limit of 3 MiB (kube-apiserver 1.37, MaxRequestBodyBytes)."""
+
+
+def size_text(size: int) -> str:
+    """Return a limit of bytes for people."""
+    return f"{size >> 20} MiB" if size % (1 << 20) == 0 else f"{size} bytes"
+
+
+class UnreadableText(ValueError):
+    """A text has no value, or a monstrous one.
+
+    Args:
+        problem: what is wrong with it and, where it is a limit, which.
+        start: index of the character where it shows.
+
+    Attributes:
+        problem: likewise.
+        start: likewise.
+    """
+
+    def __init__(self, problem: str, start: int = 0) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.start = start
+
+    def within(self, text: str) -> str:
+        """Return the problem and its place in the text: ``line 3, column 5: did not find expected key``.
+
+        Args:
+            text: the text.
+        """
+        before = text[: self.start]
+        return f"line {before.count(chr(10)) + 1}, column {self.start - before.rfind(chr(10))}: {self.problem}"

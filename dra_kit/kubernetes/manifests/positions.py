@@ -1,4 +1,4 @@
-"""Where the fields of a YAML or JSON document stand in its text."""
+"""Positions of the fields of an object in its file."""
 
 from __future__ import annotations
 
@@ -9,32 +9,29 @@ from typing import Final
 
 from msgspec import Struct
 
-from dra_kit.manifests.parsing.nodes import MappingNode, Node, ScalarNode, SequenceNode
-from dra_kit.values.paths import value_at
+from dra_kit.kubernetes.manifests.yaml_reader import MappingNode, Node, ScalarNode, SequenceNode
+from dra_kit.kubernetes.values.json import value_at
 
 _INDEX: Final = re.compile(r"\[([0-9]+)\]")
 _INDEX_DIGITS: Final = 9
 _END: Final = re.compile(r"[.\[]")
 _ENDS: Final = 64
 """Dots and brackets in a path that may end a key; one that has more of them is found only as the last of its path."""
-
 _ESCAPE: Final = re.compile(r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)")
 _JOINT: Final = re.compile(r"\\\r?\n[ \t]*")
-
 _PROPERTIES: Final = re.compile(r"(?:[&!][^\s,\[\]{}]*\s*)+")
-
 _ALIGNED: Final = 1 << 16
 """Characters of a value inside of which places are found: more than any CEL expression may have."""
 
 
-class Place(Struct, frozen=True):
+class TextSpan(Struct, frozen=True):
     """A piece of a text; its end is behind its last character."""
 
     start: int
     end: int
 
 
-class Field(Struct, frozen=True):
+class FieldPosition(Struct, frozen=True):
     """A field that a path led to, or the one above that is there when it is not.
 
     Attributes:
@@ -72,14 +69,14 @@ class Positions:
         self._text = text
         self.root = root
         self._prefix = prefix
-        self._aligned: dict[int, list[Place]] = {}
+        self._aligned: dict[int, list[TextSpan]] = {}
 
-    def find(self, path: str) -> Field:
+    def find(self, path: str) -> FieldPosition:
         """Return the field at ``path``, or the nearest one above it that the document has."""
-        found = _walk(Field(None, self.root, "", exact=True), self._prefix)
-        return _walk(Field(found.key, found.value, "", exact=True, keys=found.keys), path)
+        found = _walk(FieldPosition(None, self.root, "", exact=True), self._prefix)
+        return _walk(FieldPosition(found.key, found.value, "", exact=True, keys=found.keys), path)
 
-    def place(self, path: str) -> Place:
+    def place(self, path: str) -> TextSpan:
         """Return what to underline for a field: a value of one line, else its key, else the item or what is above."""
         field = self.find(path)
         scalar = isinstance(field.value, ScalarNode)
@@ -87,12 +84,12 @@ class Positions:
             return _of(field.value)
         return self._first_line(_of(field.value if field.key is None else field.key))
 
-    def key(self, path: str) -> Place:
+    def key(self, path: str) -> TextSpan:
         """Return what to underline for the name of a field."""
         field = self.find(path)
         return self._first_line(_of(field.value if field.key is None else field.key))
 
-    def inside(self, path: str, start: int, end: int) -> Place:
+    def inside(self, path: str, start: int, end: int) -> TextSpan:
         """Return the place of some characters of a text value, which may be quoted, folded or a block.
 
         Args:
@@ -106,9 +103,9 @@ class Positions:
         places = self._places(field.value)
         first = places[min(start, len(places) - 1)]
         last = places[min(max(end - 1, start), len(places) - 1)]
-        return self._first_line(Place(first.start, max(last.end, first.start + 1)))
+        return self._first_line(TextSpan(first.start, max(last.end, first.start + 1)))
 
-    def exactly(self, node: ScalarNode, start: int, end: int) -> Place | None:
+    def exactly(self, node: ScalarNode, start: int, end: int) -> TextSpan | None:
         """Return the place of some characters of a text value, in as many lines as they have; None if unknown.
 
         Args:
@@ -119,13 +116,13 @@ class Positions:
         if len(node.text) > _ALIGNED:
             return None
         places = self._places(node)
-        return Place(places[start].start, places[end - 1].end if end > start else places[start].start)
+        return TextSpan(places[start].start, places[end - 1].end if end > start else places[start].start)
 
-    def holder(self, field: Field) -> object:
+    def holder(self, field: FieldPosition) -> object:
         """Return the value that a field is in."""
         return value_at(self.root.value, field.keys[:-1])
 
-    def _places(self, node: ScalarNode) -> list[Place]:
+    def _places(self, node: ScalarNode) -> list[TextSpan]:
         places = self._aligned.get(id(node))
         if places is None:
             places = self._aligned[id(node)] = _aligned(self._text, node)
@@ -134,36 +131,36 @@ class Positions:
     def _is_one_line(self, node: Node) -> bool:
         return self._text.find("\n", node.start, node.end) < 0
 
-    def _first_line(self, place: Place) -> Place:
+    def _first_line(self, place: TextSpan) -> TextSpan:
         newline = self._text.find("\n", place.start, place.end)
-        return place if newline < 0 else Place(place.start, max(newline, place.start + 1))
+        return place if newline < 0 else TextSpan(place.start, max(newline, place.start + 1))
 
 
-def _of(node: Node) -> Place:
-    return Place(node.start, max(node.end, node.start + 1))
+def _of(node: Node) -> TextSpan:
+    return TextSpan(node.start, max(node.end, node.start + 1))
 
 
-def _walk(field: Field, path: str) -> Field:
+def _walk(field: FieldPosition, path: str) -> FieldPosition:
     rest = path
     while rest:
         step = _step(field, rest)
         if step is None:
             passed = _passed_over(field, rest)
             if passed is None:
-                return Field(field.key, field.value, field.path, exact=False, keys=field.keys)
+                return FieldPosition(field.key, field.value, field.path, exact=False, keys=field.keys)
             field, rest = passed
             continue
         field, rest = step
     return field
 
 
-def _step(field: Field, rest: str) -> tuple[Field, str] | None:
+def _step(field: FieldPosition, rest: str) -> tuple[FieldPosition, str] | None:
     if isinstance(field.value, SequenceNode):
         match = _INDEX.match(rest)
         if match is None or len(match[1]) > _INDEX_DIGITS or int(match[1]) >= len(field.value.items):
             return None
         item = field.value.items[int(match[1])]
-        return Field(None, item, field.path + match[0], exact=True, keys=(*field.keys, int(match[1]))), rest[
+        return FieldPosition(None, item, field.path + match[0], exact=True, keys=(*field.keys, int(match[1]))), rest[
             match.end() :
         ]
     if not isinstance(field.value, MappingNode):
@@ -171,7 +168,9 @@ def _step(field: Field, rest: str) -> tuple[Field, str] | None:
     for key, written in _keys(rest, first=not field.path):
         found = field.value.index.get(key)
         if found is not None:
-            return Field(*found, field.path + written, exact=True, keys=(*field.keys, key)), rest[len(written) :]
+            return FieldPosition(*found, field.path + written, exact=True, keys=(*field.keys, key)), rest[
+                len(written) :
+            ]
     return None
 
 
@@ -193,7 +192,7 @@ def _keys(rest: str, *, first: bool) -> Iterator[tuple[str, str]]:
             yield written[1:], written
 
 
-def _passed_over(field: Field, rest: str) -> tuple[Field, str] | None:
+def _passed_over(field: FieldPosition, rest: str) -> tuple[FieldPosition, str] | None:
     """Return the level that one version of the API has and another has not."""
     for level in (".exactly", ".basic"):
         if rest.startswith(level) and rest[len(level) : len(level) + 1] in {"", ".", "["}:
@@ -201,7 +200,7 @@ def _passed_over(field: Field, rest: str) -> tuple[Field, str] | None:
     if isinstance(field.value, MappingNode):
         found = field.value.index.get("basic")
         if found is not None and isinstance(found[1], MappingNode):
-            return Field(*found, f"{field.path}.basic", exact=True, keys=(*field.keys, "basic")), rest
+            return FieldPosition(*found, f"{field.path}.basic", exact=True, keys=(*field.keys, "basic")), rest
     return None
 
 
@@ -211,7 +210,7 @@ def content_start(text: str, node: Node) -> int:
     return node.start if found is None else found.end()
 
 
-def _aligned(text: str, node: ScalarNode) -> list[Place]:
+def _aligned(text: str, node: ScalarNode) -> list[TextSpan]:
     """Return the place in the file of each character of a value, and one for its end.
 
     Quoting, folding and indentation change nothing but white space and escapes, so that all other characters follow
@@ -239,9 +238,9 @@ def _aligned(text: str, node: ScalarNode) -> list[Place]:
             if character == "\n":
                 at = _indented(text, at, end)
         unit = min(unit, last)
-        places.append(Place(unit, max(min(at, end), unit + 1)))
+        places.append(TextSpan(unit, max(min(at, end), unit + 1)))
     at = min(at, last if quoted else end)
-    places.append(Place(at, at + 1))
+    places.append(TextSpan(at, at + 1))
     return places
 
 

@@ -1,17 +1,15 @@
-"""Texts of YAML or JSON: their documents, with values as kubectl reads them and the places of the fields."""
+"""Documents in a text of YAML or JSON, by kubectl's rules."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import Any, Final
 
-from dra_kit.manifests.limits import MANIFESTS, Limits
-from dra_kit.manifests.parsing.composer import compose
-from dra_kit.manifests.parsing.json_text import check_json, json_document
-from dra_kit.manifests.parsing.nodes import Node, ScalarNode, SequenceNode
-from dra_kit.manifests.unreadable import Unreadable
-from dra_kit.values.json import DuplicateKeysObject
+from dra_kit.kubernetes.manifests.files import MANIFESTS, Limits, UnreadableText
+from dra_kit.kubernetes.manifests.yaml_reader import InvalidScalar, Node, ScalarNode, SequenceNode, compose, json_value
+from dra_kit.kubernetes.values.json import DuplicateKeysObject, decode_with, make_decoder
 
 _SPACE: Final = " \t\r\n"
 _SURROGATE: Final = re.compile(r"(?<=\\)u[dD][89a-fA-F][0-9a-fA-F]{2}")
@@ -47,7 +45,7 @@ class TextDocument:
             text = _SURROGATE.sub("u0020", self._text.replace("\t", " "))
             try:
                 self._root = next(compose(text, self._limits))
-            except (Unreadable, StopIteration):
+            except (UnreadableText, StopIteration):
                 self._root = ScalarNode(0, min(1, len(text)), "", "", None)
         return self._root
 
@@ -83,7 +81,7 @@ class TextDocument:
                     waiting.append((where, value))
 
 
-def documents(text: str, limits: Limits = MANIFESTS, *, places: bool = True) -> Iterator[TextDocument]:
+def parse_documents(text: str, limits: Limits = MANIFESTS, *, places: bool = True) -> Iterator[TextDocument]:
     """Yield the documents of a text, those before a problem too: one of JSON, or any number of YAML.
 
     Args:
@@ -98,7 +96,7 @@ def documents(text: str, limits: Limits = MANIFESTS, *, places: bool = True) -> 
         check_json(text.encode(errors="replace"), limits)
         try:
             yield TextDocument(json_document(text), None, text, limits)
-        except Unreadable:
+        except UnreadableText:
             raise
         except ValueError:
             pass  # a mapping or list of YAML, maybe; kubectl tries both, too
@@ -108,7 +106,7 @@ def documents(text: str, limits: Limits = MANIFESTS, *, places: bool = True) -> 
         yield TextDocument(root.value, root, text, limits)
 
 
-def decoded(content: bytes) -> str:
+def decode_utf8(content: bytes) -> str:
     """Decode a text, without a byte order mark.
 
     Raises:
@@ -117,10 +115,12 @@ def decoded(content: bytes) -> str:
     try:
         return content.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
-        raise Unreadable(f"byte {error.start} is none of a text in UTF-8 ({error.reason}); save it as UTF-8") from None
+        raise UnreadableText(
+            f"byte {error.start} is none of a text in UTF-8 ({error.reason}); save it as UTF-8"
+        ) from None
 
 
-def items(value: Any) -> Iterator[tuple[str, Any]]:
+def list_items(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the objects of a List, with their paths in it; what is no List itself, with an empty path.
 
     Args:
@@ -134,7 +134,7 @@ def items(value: Any) -> Iterator[tuple[str, Any]]:
     # a list of one kind leaves it out of its items
     implied = {"apiVersion": value.get("apiVersion"), "kind": kind} if kind else {}
     for index, item in enumerate(value["items"]):
-        for path, found in items({**implied, **item} if isinstance(item, dict) else item):
+        for path, found in list_items({**implied, **item} if isinstance(item, dict) else item):
             yield f"items[{index}]{'.' if path else ''}{path}", found
 
 
@@ -149,3 +149,70 @@ def _repeats(value: Any, passed_over: str | None) -> bool:
         elif isinstance(found, list):
             waiting += found
     return False
+
+
+_OTHERS: Final = bytes(set(range(256)) - set(b'[]{},"\\'))
+_STEPS: Final = [0] * 256
+for _bracket in b"[{":
+    _STEPS[_bracket] = 1
+for _bracket in b"]}":
+    _STEPS[_bracket] = -1
+_DIGITS: Final = 400
+
+
+def check_json(content: bytes, limits: Limits) -> None:
+    """Refuse JSON whose nesting or number of values is beyond the limits; what is no JSON may pass.
+
+    Args:
+        content: in UTF-8.
+        limits: of the document.
+
+    Raises:
+        Unreadable: with the limit.
+    """
+    structure = _structure(content)
+    # a list or object of n values has n - 1 commas and an opening bracket: there are no more values than this
+    values = structure.count(b",") + structure.count(b"[") + structure.count(b"{")
+    if values > limits.values:
+        raise UnreadableText(f"it has more than {limits.values} values; split it")
+    depths = accumulate(map(_STEPS.__getitem__, structure.replace(b",", b"")))
+    if structure.count(b"[") + structure.count(b"{") > limits.depth and max(depths) > limits.depth:
+        raise UnreadableText(f"it is nested more than {limits.depth} levels deep, and no object of Kubernetes is")
+
+
+def _structure(content: bytes) -> bytes:
+    """Return the brackets and commas that are in no string."""
+    if b"\\" in content:  # which only strings have
+        content = content.replace(b"\\\\", b"").replace(b'\\"', b"")
+    content = content.translate(None, _OTHERS)
+    if b'"' not in content:
+        return content
+    # of most strings nothing is left but the quotes
+    return b"".join(content.replace(b'""', b"").split(b'"')[::2])
+
+
+def json_document(text: str) -> Any:
+    """Return the value of a JSON text as kubectl reads it, an object with repeated keys as a DuplicateKeysObject.
+
+    Args:
+        text: one document, which ``check_json`` has let pass.
+
+    Raises:
+        ValueError: it is no JSON.
+        Unreadable: it has a number that nothing can hold.
+    """
+    return decode_with(text, _decode)
+
+
+def _integer(digits: str) -> Any:
+    return int(digits) if len(digits) < 19 else _float(digits)
+
+
+def _float(digits: str) -> Any:
+    try:
+        return json_value(int(digits) if len(digits) <= _DIGITS and digits.lstrip("-").isdigit() else float(digits))
+    except InvalidScalar:
+        raise UnreadableText("a number is larger than a float of 64 bits can be; write it in quotes") from None
+
+
+_decode = make_decoder(parse_int=_integer, parse_float=_float)

@@ -1,9 +1,15 @@
-"""YAML to nodes and values, one event after the other: no depth, no alias and no number exhausts it."""
+"""YAML as kubectl reads it: nodes with their positions, scalars, and remedies for frequent mistakes."""
 
 from __future__ import annotations
 
+import base64
+import binascii
+import math
+import re
+import struct
 from collections.abc import Iterator
-from typing import Any, Final
+from decimal import Decimal
+from typing import Any, Final, TypeAlias
 
 import yaml
 from yaml.events import (
@@ -19,15 +25,10 @@ from yaml.events import (
     StreamStartEvent,
 )
 
-from dra_kit.manifests.limits import Limits
-from dra_kit.manifests.parsing.nodes import MappingNode, Node, ScalarNode, SequenceNode
-from dra_kit.manifests.parsing.remedies import with_remedy
-from dra_kit.manifests.parsing.scalars import NoValue, is_merge, json_value, key_text, resolve
-from dra_kit.manifests.unreadable import Unreadable
+from dra_kit.kubernetes.manifests.files import Limits, UnreadableText
 
 _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _IGNORED: Final = frozenset({StreamStartEvent, DocumentStartEvent})
-
 _DIRECTIVES: Final = 20
 """Lines that begin with ``%``: kubectl takes none, and libyaml compares each ``%TAG`` with all before it."""
 
@@ -45,7 +46,7 @@ def compose(text: str, limits: Limits, *, inner: bool = True) -> Iterator[Node]:
     """
     directives = text.count("\n%") + text.startswith("%")
     if directives > _DIRECTIVES:
-        raise Unreadable(
+        raise UnreadableText(
             f"{directives} lines begin with %, as directives do, and at most {_DIRECTIVES} may: indent them, or leave "
             "them out"
         )
@@ -56,11 +57,11 @@ def compose(text: str, limits: Limits, *, inner: bool = True) -> Iterator[Node]:
         while (root := composer.document()) is not None:
             yield root
     except yaml.reader.ReaderError as error:
-        raise Unreadable(str(error.reason), _index(text, error)) from None
+        raise UnreadableText(str(error.reason), _index(text, error)) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = " ".join(part for part in (error.context, error.problem) if part)
-        raise Unreadable(with_remedy(problem), mark.index if mark is not None else 0) from None
+        raise UnreadableText(with_remedy(problem), mark.index if mark is not None else 0) from None
     finally:
         if loader is not None:
             loader.dispose()
@@ -142,8 +143,8 @@ class _Composer:
                 return
             value = resolve(text, event.tag, plain=plain)
             value = key_text(value) if key else json_value(value)
-        except NoValue as error:
-            raise Unreadable(str(error), start) from None
+        except InvalidScalar as error:
+            raise UnreadableText(str(error), start) from None
         node = ScalarNode(start, event.end_mark.index, text, event.style, value)
         anchor = self._anchor(event)
         if anchor is not None:
@@ -153,11 +154,11 @@ class _Composer:
 
     def _begin(self, node: SequenceNode | MappingNode, event: Any) -> None:
         if len(self._open) == self._limits.depth:
-            raise Unreadable(
+            raise UnreadableText(
                 f"it is nested more than {self._limits.depth} levels deep, and no object of Kubernetes is", node.start
             )
         if self._is_key():
-            raise Unreadable("a list or mapping is no key", node.start)
+            raise UnreadableText("a list or mapping is no key", node.start)
         self._open.append(_Open(node, self._anchor(event), self._values, self._characters))
         self._count(1, 0, node.start)
 
@@ -175,10 +176,10 @@ class _Composer:
         start = event.start_mark.index
         anchor = self._anchors.get(event.anchor)
         if anchor is None:
-            raise Unreadable(f"there is no anchor {event.anchor} before its alias in the document", start)
+            raise UnreadableText(f"there is no anchor {event.anchor} before its alias in the document", start)
         node = anchor.node
         if node is None:
-            raise Unreadable("an alias stands inside of what it repeats", start)
+            raise UnreadableText("an alias stands inside of what it repeats", start)
         self._count(anchor.values, anchor.characters, start)
         self._add(node, start)
 
@@ -192,13 +193,13 @@ class _Composer:
         self._values += values
         self._characters += characters
         if self._values > self._limits.values:
-            raise Unreadable(
+            raise UnreadableText(
                 f"it has more than {self._limits.values} values once its aliases are replaced, keys among them; split "
                 "it, or save it as JSON, whose keys do not count",
                 start,
             )
         if self._characters > self._limits.file_bytes:
-            raise Unreadable(
+            raise UnreadableText(
                 f"its texts have more than {self._limits.file_bytes} characters once its aliases are replaced; "
                 "split it",
                 start,
@@ -235,17 +236,277 @@ class _Composer:
 
     def _key(self, node: Node, start: int) -> tuple[str, ScalarNode]:
         if not isinstance(node, ScalarNode):
-            raise Unreadable("a list or mapping is no key", start)
+            raise UnreadableText("a list or mapping is no key", start)
         try:
             # of an alias: the value is not that of a key
             return key_text(node.value), node
-        except NoValue as error:
-            raise Unreadable(str(error), start) from None
+        except InvalidScalar as error:
+            raise UnreadableText(str(error), start) from None
 
     def _merge(self, into: dict[str, Any], node: Node) -> None:
         """Merge mappings; kubectl lets them win over what stands before, and the first of a list over the others."""
         merged = reversed(node.value) if isinstance(node, SequenceNode) else [node.value]
         for mapping in merged:
             if not isinstance(mapping, dict):
-                raise Unreadable("<< merges a mapping or a list of mappings, and nothing else", node.start)
+                raise UnreadableText("<< merges a mapping or a list of mappings, and nothing else", node.start)
             into.update(mapping)
+
+
+Scalar: TypeAlias = str | int | float | bool | None
+_STANDARD: Final = "tag:yaml.org,2002:"
+_MERGE: Final = "<<"
+_MERGE_TAG: Final = f"{_STANDARD}merge"
+_INT: Final = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO]?[0-7]+|0|[1-9][0-9]*)")
+_OCTAL: Final = re.compile(r"([-+]?)0([0-7]+)")
+_FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_FRACTION: Final = re.compile(r"\.[0-9](?:_?[0-9])*(?:[eE][-+]?[0-9](?:_?[0-9])*)?")
+_NUMERIC: Final = frozenset("+-0123456789")
+_DIGITS: Final = 400
+"""Characters of a number; a longer one is beyond all numbers of 64 bits, and takes Python long to read."""
+_INT64: Final = range(-(1 << 63), 1 << 63)
+_UINT64_MAX: Final = (1 << 64) - 1
+_EXACT: Final = 1 << 53
+"""Every integer up to this one is a float, too."""
+_WHOLE: Final = 1e21
+"""Go's JSON writes larger numbers with an exponent."""
+_SHORTEST: Final = 6
+"""Digits from which on Go writes the key of a mapping with an exponent (``strconv.FormatFloat``, 'g', -1)."""
+_CONSTANTS: Final[dict[str, bool | float | None]] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON", "y", "Y"), True),
+    **dict.fromkeys(("false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF", "n", "N"), False),
+    **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"), math.inf),
+    **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), -math.inf),
+    **dict.fromkeys((".nan", ".NaN", ".NAN"), math.nan),
+}
+
+
+class InvalidScalar(ValueError):
+    """A scalar that kubectl refuses; the text says why."""
+
+
+def is_merge(text: str, tag: str | None, *, plain: bool) -> bool:
+    """Return whether a key stands for the merging of other mappings; arguments are those of ``resolve``."""
+    return text == _MERGE and (tag == _MERGE_TAG or (tag is None and plain))
+
+
+def resolve(text: str, tag: str | None, *, plain: bool) -> Scalar:
+    """Return what a scalar stands for, before it becomes JSON: a float stays one, even if it is whole or infinite.
+
+    Args:
+        text: its content.
+        tag: in its long form; None if there is none.
+        plain: whether it stands without quotes.
+
+    Raises:
+        NoValue: it is nothing that its tag allows.
+    """
+    if tag is None:
+        return _implicit(text) if plain else text
+    kind = tag.removeprefix(_STANDARD) if tag.startswith(_STANDARD) else ""
+    if kind == "binary":
+        return _binary(text)
+    if kind not in {"int", "float", "bool", "null", "timestamp"}:
+        return text  # of tags that it does not know kubectl takes the text
+    value = _implicit(text)
+    if kind == "timestamp" and isinstance(value, str) and text[:1].isdigit():
+        return text
+    if kind == "float" and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if (kind == "int" and type(value) is int) or (kind == "bool" and type(value) is bool):
+        return value
+    if kind == "null" and value is None:
+        return None
+    raise InvalidScalar(f"it is tagged as !!{kind}, and is none")
+
+
+def json_value(value: Scalar) -> Scalar:
+    """Return a scalar as it arrives by way of JSON: whole numbers are integers, and those beyond 64 bits lose digits.
+
+    Args:
+        value: as ``resolve`` gives it.
+
+    Raises:
+        NoValue: JSON has no such value.
+    """
+    if type(value) is int and value not in _INT64:
+        value = float(value)
+    if type(value) is not float:
+        return value
+    if not math.isfinite(value):
+        raise InvalidScalar("JSON has neither infinite numbers nor NaN; write it in quotes if it is a text")
+    if not value.is_integer() or abs(value) >= _WHOLE:
+        return value
+    return int(value) if abs(value) <= _EXACT else int(Decimal(repr(value)))
+
+
+def key_text(value: Scalar) -> str:
+    """Return a scalar as the key of a JSON object.
+
+    Args:
+        value: as ``resolve`` gives it.
+
+    Raises:
+        NoValue: kubectl takes no such key.
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return _short(value)
+    if value is None or value not in _INT64:
+        raise InvalidScalar(f"{'null' if value is None else value} is no key; write it in quotes if it is a text")
+    return str(value)
+
+
+def _implicit(text: str) -> Scalar:
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    first = text[0]
+    if first == ".":
+        return _float(text.replace("_", "")) if _FRACTION.fullmatch(text) else text
+    if first not in _NUMERIC:
+        return text
+    digits = text.replace("_", "")
+    value: Scalar = _integer(digits) if len(digits) <= _DIGITS and _INT.fullmatch(digits) else None
+    if value is None and _FLOAT.fullmatch(digits):
+        value = _float(digits)
+    return text if value is None or isinstance(value, str) else value
+
+
+def _integer(digits: str) -> int | None:
+    """Return an integer; None beyond 64 bits."""
+    number = int(_OCTAL.sub(r"\g<1>0o\2", digits) if _OCTAL.fullmatch(digits) else digits, 0)
+    return number if _INT64.start <= number <= _UINT64_MAX else None
+
+
+def _float(text: str) -> float | str:
+    """Return a float; the text itself beyond the range of floats."""
+    number = float(text)
+    return number if math.isfinite(number) else text
+
+
+def _binary(text: str) -> str:
+    try:
+        return base64.b64decode(text.replace("\n", "").replace("\r", ""), validate=True).decode(errors="replace")
+    except (binascii.Error, ValueError):
+        raise InvalidScalar("it is tagged as !!binary, and is no base64") from None
+
+
+def _short(value: float) -> str:
+    """Return a float in the fewest digits that distinguish it from other floats of 32 bits, as Go writes it."""
+    if not math.isfinite(value):
+        return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
+    try:
+        wanted = struct.pack("f", value)
+        (value,) = struct.unpack("f", wanted)
+    except OverflowError:
+        return ".inf" if value > 0 else "-.inf"
+    # nine digits tell any two of them apart
+    precision = next(n for n in range(9) if struct.pack("f", float(f"{value:.{n}e}")) == wanted)
+    mantissa, _, exponent = f"{value:.{precision}e}".partition("e")
+    if -4 <= int(exponent) < _SHORTEST:
+        return f"{value:.{max(precision - int(exponent), 0)}f}"
+    return f"{mantissa}e{exponent}"
+
+
+class ScalarNode:
+    """A text, a number, a truth value or nothing.
+
+    Attributes:
+        start: index of its first character in the text.
+        end: index behind its last one.
+        text: its content.
+        style: the quote that it stands in, ``|`` or ``>``; empty for a plain one.
+        value: what kubectl takes it for.
+    """
+
+    __slots__ = ("end", "start", "style", "text", "value")
+
+    def __init__(self, start: int, end: int, text: str, style: str, value: Any) -> None:
+        self.start: int = start
+        self.end: int = end
+        self.text: str = text
+        self.style: str = style
+        self.value: Any = value
+
+
+class SequenceNode:
+    """A list.
+
+    Attributes:
+        start: index of its first character in the text.
+        end: index behind its last one.
+        items: its items.
+        value: what they are.
+    """
+
+    __slots__ = ("end", "items", "start", "value")
+
+    def __init__(self, start: int) -> None:
+        self.start: int = start
+        self.end: int = start
+        self.items: list[Node] = []
+        self.value: list[Any] = []
+
+
+class MappingNode:
+    """A mapping.
+
+    Attributes:
+        start: index of its first character in the text.
+        end: index behind its last one.
+        entries: the key as a text, its node and that of the value, in the order of the text; of an entry that merges
+            other mappings the key is None.
+        value: what it is with what is merged into it; the last of several entries with the same key counts.
+    """
+
+    __slots__ = ("_index", "end", "entries", "start", "value")
+
+    def __init__(self, start: int) -> None:
+        self.start: int = start
+        self.end: int = start
+        self.entries: list[tuple[str | None, ScalarNode, Node]] = []
+        self.value: dict[str, Any] = {}
+        self._index: dict[str, tuple[ScalarNode, Node]] | None = None
+
+    @property
+    def index(self) -> dict[str, tuple[ScalarNode, Node]]:
+        """The nodes of key and value by the key, those that are merged in among them; its own count most."""
+        if self._index is None:
+            found: dict[str, tuple[ScalarNode, Node]] = {}
+            for key, key_node, value in self.entries:
+                if key is not None:
+                    found.setdefault(key, (key_node, value))
+            for key, _, value in self.entries:
+                if key is None:
+                    for mapping in value.items if isinstance(value, SequenceNode) else [value]:
+                        if isinstance(mapping, MappingNode):
+                            for name, nodes in mapping.index.items():
+                                found.setdefault(name, nodes)
+            self._index = found
+        return self._index
+
+
+Node: TypeAlias = ScalarNode | SequenceNode | MappingNode
+_REMEDIES: Final = (
+    (
+        "mapping values are not allowed",
+        "indent the line as its neighbours are, or put a text with ': ' in it in quotes",
+    ),
+    ("did not find expected key", "indent the line as the other keys of its mapping are"),
+    ("did not find expected '-' indicator", "begin each item of a list with '- ', all in one column"),
+    ("block sequence entries are not allowed", "begin a list on a line of its own"),
+    ("could not find expected ':'", "write 'key: value', with a blank after the colon"),
+    ("cannot start any token", "indent with blanks, not tabs, and put a text that begins with @, ` or % in quotes"),
+    ("did not find expected ',' or", "close the bracket, or put a comma between the items"),
+    ("while scanning a quoted scalar", "close the quote"),
+)
+"""By the words of a problem what helps; the first that fits."""
+
+
+def with_remedy(problem: str) -> str:
+    """Return a problem in libyaml's words, and what to do about it, if that is known."""
+    remedy = next((text for words, text in _REMEDIES if words in problem), "")
+    return f"{problem}; {remedy}" if remedy else problem

@@ -1,4 +1,4 @@
-"""What every API model shares: camelCase on the wire, unknown fields preserved, absent stays absent."""
+"""Base of the models of API objects: snake_case attributes, camelCase JSON, unknown fields preserved."""
 
 from __future__ import annotations
 
@@ -19,14 +19,10 @@ from pydantic.alias_generators import to_camel
 
 Int64 = Annotated[int, Field(strict=True, ge=-(2**63), le=2**63 - 1)]
 """An integer as the API server decodes it: neither a string, nor a fraction, nor beyond 64 bits."""
-
 Bool = Annotated[bool, Strict()]
 """``true`` or ``false``; ``"true"`` and ``1`` are refused, as the API server does."""
-
 Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$")]
 """``metav1.Time``: RFC 3339; the API server cuts fractions of a second and answers in UTC."""
-
-
 _camel = cache(to_camel)
 
 

@@ -1,4 +1,4 @@
-"""Which configuration of an allocation applies to which of its results.
+"""Which configuration of an allocation applies to which of its results, and the names of requests.
 
 The rules are those of ``resourceclaim.ConfigForResult`` in k8s.io/dynamic-resource-allocation v0.37.1: the class's
 entries come first, the claim's after them, and of the entries that match the last one is the strongest.
@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from dra_kit.resource.v1 import DeviceAllocationConfiguration
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.v1 import DeviceAllocationConfiguration
 
 CONFIG_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "ResourceClaim": ("spec", "devices", "config"),
@@ -58,3 +59,12 @@ def configs_for_driver(
         driver: name of the driver.
     """
     return [e for e in configs_for_result(entries, request) if e.opaque is not None and e.opaque.driver == driver]
+
+
+def request_names(requests: Iterable[v1.DeviceRequest]) -> frozenset[str]:
+    """Return the names for constraints, configuration and results: ``request`` and ``request/subrequest``."""
+    found = set()
+    for request in requests:
+        found.add(request.name)
+        found |= {f"{request.name}/{alternative.name}" for alternative in request.first_available}
+    return frozenset(found)

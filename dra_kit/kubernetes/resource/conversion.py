@@ -1,7 +1,4 @@
-"""The older versions of resource.k8s.io as v1, and back; the objects are JSON.
-
-Source: Kubernetes 1.37.1 ``pkg/apis/resource/v1beta1/conversion.go``; v1beta2 and v1alpha3 have the shape of v1.
-"""
+"""Conversion between v1 and the beta versions of resource.k8s.io."""
 
 from __future__ import annotations
 
@@ -10,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from dra_kit.resource import v1
-from dra_kit.resource.fielderror import FieldError, GoStruct, in_order
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.field_errors import FieldError, GoStruct, declarative_last
+from dra_kit.kubernetes.values.json import Object
 
 V1: Final = "resource.k8s.io/v1"
 V1BETA1: Final = "resource.k8s.io/v1beta1"
@@ -38,12 +35,12 @@ def from_v1(obj: Object, kind: str, api_version: str) -> Object:
     return _FROM_V1[kind](obj) if api_version == V1BETA1 and kind in _FROM_V1 else obj
 
 
-def errors_in(errors: Iterable[FieldError], api_version: str) -> list[FieldError]:
+def errors_in_version(errors: Iterable[FieldError], api_version: str) -> list[FieldError]:
     """Return errors of a v1 object as the API server answers them to somebody who sent another version.
 
     Hand-written rules come first.
     """
-    return in_order(error_in(error, api_version) for error in errors)
+    return declarative_last(error_in(error, api_version) for error in errors)
 
 
 def error_in(error: FieldError, api_version: str) -> FieldError:

@@ -1,21 +1,22 @@
-"""What the API server fills in where a field is absent, by rules that the schema table's defaults cannot have.
-
-Source: Kubernetes 1.37.1 ``pkg/apis/resource/v1*/defaults.go`` and ``pkg/apis/core/v1/defaults.go``.
-"""
+"""Defaults that the API server sets in objects of resource.k8s.io and in pods."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib import resources
 from typing import Any, Final
 
-from dra_kit.resource.conversion import V1BETA1
-from dra_kit.resource.defaulting.pod_defaults import fill_in_pod_defaults
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.resource.conversion import V1BETA1
+from dra_kit.kubernetes.resource.schema.decode import decode
+from dra_kit.kubernetes.resource.schema.table import LIST, MAP, item_type, struct
+from dra_kit.kubernetes.values.json import Object
 
 _POOL_LIMIT: Final = 100
 
 
-def fill_in_defaults(obj: Object, kind: str, api_version: str, now: str) -> None:
+def set_defaults(obj: Object, kind: str, api_version: str, now: str) -> None:
     """Fill in the defaults of an object, in place.
 
     Args:
@@ -42,7 +43,7 @@ def fill_in_defaults(obj: Object, kind: str, api_version: str, now: str) -> None
         case "ResourcePoolStatusRequest":
             _fill(spec, "limit", _POOL_LIMIT)
         case "Pod":
-            fill_in_pod_defaults(obj)
+            set_pod_defaults(obj)
         case "Node":
             _allocatable(obj.get("status") or {})
 
@@ -81,3 +82,82 @@ def _results(status: Object) -> Iterable[Object]:
 def _fill(obj: Object, name: str, value: Any) -> None:
     if obj.get(name) is None:
         obj[name] = value
+
+
+@cache
+def _table() -> dict[str, dict[str, Any]]:
+    table: dict[str, dict[str, Any]] = json.loads(
+        resources.files("dra_kit.kubernetes.resource.schema").joinpath("defaults.json").read_text()
+    )
+    return table
+
+
+@cache
+def _has_defaults(type_name: str) -> bool:
+    """Return whether a type, or one that it reaches, has defaults."""
+    waiting, seen = [type_name], set[str]()
+    while waiting:
+        name = waiting.pop().removeprefix(LIST).removeprefix(MAP)
+        if name in _table():
+            return True
+        known = None if name in seen else struct(name)
+        seen.add(name)
+        waiting += [entry.type for entry in known.fields.values()] if known else ()
+    return False
+
+
+def apply_defaults(value: Any, type_name: str) -> None:
+    """Fill in the defaults of a decoded value, in place and at every depth."""
+    if not _has_defaults(type_name):
+        return
+    if type_name.startswith((LIST, MAP)):
+        below = item_type(type_name)
+        for item in value.values() if isinstance(value, dict) else value:
+            apply_defaults(item, below)
+        return
+    known = struct(type_name)
+    if known is None:
+        return
+    for name, default in _table().get(type_name, {}).items():
+        # the zero value of a field that is no pointer cannot be told from absence
+        if value.get(name) is None or (known.fields[name].presence != "pointer" and value[name] in ("", 0)):
+            value[name] = decode(default, known.fields[name].type)
+    for name, entry in known.fields.items():
+        if (item := value.get(name)) is not None:
+            apply_defaults(item, entry.type)
+
+
+def set_pod_defaults(pod: Object) -> None:
+    """Fill in pull policies, requests from limits, empty volumes, and the ports of the node that a pod shares.
+
+    Args:
+        pod: the pod, or a template of pods; changed in place.
+    """
+    spec = pod.get("spec")
+    if spec is None:
+        return
+    spec.setdefault("enableServiceLinks", True)
+    for volume in spec.get("volumes") or ():
+        if not any(value is not None for name, value in volume.items() if name != "name"):
+            volume["emptyDir"] = {}
+    set_pull_policies(pod)
+    for container in _containers(pod):
+        resources = container.get("resources") or {}
+        if limits := resources.get("limits"):
+            resources["requests"] = {**limits, **(resources.get("requests") or {})}
+        for port in (container.get("ports") or ()) if spec.get("hostNetwork") else ():
+            port["hostPort"] = port.get("hostPort") or port.get("containerPort")
+
+
+def set_pull_policies(pod: Object) -> None:
+    """Fill in ``imagePullPolicy`` of a pod's or a template's containers, by the image's tag."""
+    for container in _containers(pod):
+        if not container.get("imagePullPolicy"):
+            tag = container.get("image", "").rpartition("/")[2]
+            latest = (":" not in tag and "@" not in tag) or tag.endswith(":latest")
+            container["imagePullPolicy"] = "Always" if latest else "IfNotPresent"
+
+
+def _containers(pod: Object) -> Iterator[Object]:
+    for field in ("initContainers", "containers"):
+        yield from pod["spec"].get(field) or ()

@@ -1,15 +1,12 @@
-"""Fields of features that are off: the API server removes them from what is written, before it validates.
-
-Source: Kubernetes 1.37.1, ``pkg/registry/resource/*/strategy.go``.
-"""
+"""Fields that the API server drops because a feature gate is off."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from dra_kit.resource.gates import FeatureGates
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.values.json import Object
 
 _EACH: Final = "*"
 _DEVICES: Final = "spec.devices.*"
@@ -29,7 +26,7 @@ def _of_claims(*paths: str) -> tuple[str, ...]:
     return tuple(f"{spec}.{path}" for spec in ("spec", "spec.spec") for path in paths)
 
 
-_FIELDS: Final[Sequence[tuple[tuple[str, ...], tuple[str, ...]]]] = (
+GATED_FIELDS: Final[Sequence[tuple[tuple[str, ...], tuple[str, ...]]]] = (
     (("DRADeviceTaints",), (f"{_DEVICES}.taints", *_of_requests("tolerations"))),
     (("DRAPartitionableDevices",), (
         "spec.sharedCounters", "spec.perDeviceNodeSelection",
@@ -72,7 +69,7 @@ def drop_disabled_fields(obj: Object, old: Object | None, gates: FeatureGates) -
         old: what it replaces, as it is stored: without empty lists and maps.
         gates: of the API server.
     """
-    for needed, paths in _FIELDS:
+    for needed, paths in GATED_FIELDS:
         if all(gate in gates for gate in needed):
             continue
         ways = [path.split(".") for path in paths]

@@ -1,4 +1,4 @@
-"""One error about one field of an API object, worded as the API server words it.
+"""One error about one field of an API object, in the API server's words.
 
 Source of kinds and wording: k8s.io/apimachinery 0.37 ``util/validation/field``.
 """
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from dra_kit.values.quantity import Quantity
+from dra_kit.kubernetes.values.quantity import Quantity
 
 NOT_NEGATIVE: Final = "must be greater than or equal to 0"
 
@@ -99,7 +99,7 @@ def invalid(path: str, value: Any, detail: str) -> FieldError:
 
 def unsupported(path: str, value: str, supported: tuple[str, ...], *, in_order: bool = False) -> FieldError:
     """Return the error of a value outside a closed list, which is shown sorted, or ``in_order`` as it is."""
-    detail = "supported values: " + ", ".join(map(quote, supported if in_order else sorted(supported)))
+    detail = "supported values: " + ", ".join(map(go_quote, supported if in_order else sorted(supported)))
     return FieldError(path, ErrorKind.UNSUPPORTED, value, detail, supported=supported)
 
 
@@ -128,17 +128,17 @@ def too_many(path: str, count: int, limit: int) -> FieldError:
     return FieldError(path, ErrorKind.TOO_MANY, count, f"must have at most {limit} item{'' if limit == 1 else 's'}")
 
 
-def declarative(errors: Iterable[FieldError]) -> list[FieldError]:
+def mark_declarative(errors: Iterable[FieldError]) -> list[FieldError]:
     """Return the same errors, marked as found by declarative rules."""
     return [replace(error, declarative=True) for error in errors]
 
 
-def in_order(errors: Iterable[FieldError]) -> list[FieldError]:
+def declarative_last(errors: Iterable[FieldError]) -> list[FieldError]:
     """Return the errors of one object in the order of the API server: the declarative ones last."""
     return sorted(errors, key=lambda error: error.declarative)
 
 
-def quote(text: str) -> str:
+def go_quote(text: str) -> str:
     """Return ``text`` in double quotes with everything unprintable escaped, as Go's ``%q`` prints it."""
     escaped = "".join(_ESCAPES.get(char) or (char if char.isprintable() else _escape(char)) for char in text)
     return f'"{escaped}"'
@@ -156,7 +156,7 @@ def _escape(char: str) -> str:
 
 def _render(value: Any) -> str:
     if isinstance(value, str | Quantity):
-        return quote(str(value))
+        return go_quote(str(value))
     return json.dumps(_plain(value), separators=(",", ":"), ensure_ascii=False)
 
 
@@ -171,3 +171,23 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return str(value) if isinstance(value, Quantity) else value
+
+
+_GO_NAMES: Final = {"cel": "CEL", "uid": "UID", "api_group": "APIGroup"}
+
+
+def go_struct(model: BaseModel) -> GoStruct:
+    """Return a model as a Go struct; empty lists and maps are null, as they are after decoding."""
+    named = {name: field.alias or name for name, field in type(model).model_fields.items()}
+    return GoStruct({
+        _GO_NAMES.get(name) or alias[:1].upper() + alias[1:]: _go_value(getattr(model, name))
+        for name, alias in named.items()
+    })  # fmt: skip
+
+
+def _go_value(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return go_struct(value)
+    if isinstance(value, tuple):
+        return [_go_value(item) for item in value] or None
+    return None if value == {} else value

@@ -1,4 +1,4 @@
-"""Nodes, and which of them a node selector means."""
+"""What selects what: label selectors, node selectors, taints and tolerations."""
 
 from __future__ import annotations
 
@@ -6,11 +6,17 @@ import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from dra_kit.resource.names import label_key, label_value
-from dra_kit.resource.v1 import NodeSelector, NodeSelectorRequirement
-from dra_kit.values.amount import INT64_MAX, INT64_MIN
+from msgspec import Struct
+
+from dra_kit.kubernetes.resource.names import label_key, label_value
+from dra_kit.kubernetes.resource.v1 import NodeSelector, NodeSelectorRequirement
+from dra_kit.kubernetes.values.amount import INT64_MAX, INT64_MIN
+
+if TYPE_CHECKING:
+    from dra_kit.kubernetes.resource.v1 import DeviceTaint, DeviceTaintSelector, DeviceToleration
+
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 
@@ -53,10 +59,10 @@ def node_matches(node: Node, name: str | None, all_nodes: bool | None, selector:
         return node.name == name
     if all_nodes:
         return True
-    return selector is not None and selects(selector, node)
+    return selector is not None and node_selector_matches(selector, node)
 
 
-def selects(selector: NodeSelector, node: Node) -> bool:
+def node_selector_matches(selector: NodeSelector, node: Node) -> bool:
     """Whether any term of a selector means ``node``; a term without requirements means none.
 
     Raises:
@@ -75,7 +81,7 @@ def selects(selector: NodeSelector, node: Node) -> bool:
     )
 
 
-def merge_selectors(selectors: Sequence[NodeSelector]) -> NodeSelector | None:
+def merge_node_selectors(selectors: Sequence[NodeSelector]) -> NodeSelector | None:
     """One selector that demands what all of them demand, without repeating a requirement; None if nothing is.
 
     Args:
@@ -173,3 +179,91 @@ def _integer(text: str) -> int | None:
         return None
     number = int(text)
     return number if INT64_MIN <= number <= INT64_MAX else None
+
+
+class LabelRequirement(Struct, frozen=True):
+    """One condition on one label; ``operator`` is one of In, NotIn, Exists, DoesNotExist, Gt, Lt."""
+
+    key: str
+    operator: str
+    values: frozenset[str] = frozenset()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Return whether labels match; NotIn matches where the label is missing."""
+        value = labels.get(self.key)
+        match self.operator:
+            case "Exists":
+                return value is not None
+            case "DoesNotExist":
+                return value is None
+            case "In":
+                return value is not None and value in self.values
+            case "NotIn":
+                return value is None or value not in self.values
+        if value is None or not re.fullmatch(r"-?\d+", value):
+            return False
+        bound = int(next(iter(self.values)))
+        return int(value) > bound if self.operator == "Gt" else int(value) < bound
+
+
+class LabelSelector(Struct, frozen=True):
+    """Conditions that must all hold; without any it chooses everything."""
+
+    requirements: tuple[LabelRequirement, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.requirements)
+
+    def matches(self, obj: Mapping[str, Any]) -> bool:
+        """Return whether the labels of an object match all conditions."""
+        labels = obj["metadata"].get("labels") or {}
+        return all(requirement.matches(labels) for requirement in self.requirements)
+
+
+def parse_label_selector(selector: Mapping[str, Any] | None) -> LabelSelector:
+    """Return a ``metav1.LabelSelector``; an empty one selects everything."""
+    selector = selector or {}
+    requirements = [
+        LabelRequirement(key, "In", frozenset({value})) for key, value in selector.get("matchLabels", {}).items()
+    ]
+    requirements += [
+        LabelRequirement(item["key"], item["operator"], frozenset(item.get("values") or ()))
+        for item in selector.get("matchExpressions") or ()
+    ]
+    return LabelSelector(tuple(requirements))
+
+
+def taint_rule_covers(selector: DeviceTaintSelector | None, device: tuple[str, str, str]) -> bool:
+    """Whether a DeviceTaintRule with this selector taints a device; one without a selector taints none (KEP-5055).
+
+    Args:
+        selector: ``spec.deviceSelector`` of the rule.
+        device: driver, pool and name.
+    """
+    return selector is not None and all(
+        wanted in {None, found}
+        for wanted, found in zip((selector.driver, selector.pool, selector.device), device, strict=True)
+    )
+
+
+def taint_rule_may_cover(selector: DeviceTaintSelector | None, driver: str, pool: str) -> bool:
+    """Whether a DeviceTaintRule with this selector may taint some device of a pool."""
+    return selector is not None and selector.driver in {None, driver} and selector.pool in {None, pool}
+
+
+def all_tolerated(taints: Sequence[DeviceTaint], tolerations: Sequence[DeviceToleration]) -> bool:
+    """Whether each taint, all of which block, is tolerated by some toleration."""
+    return all(any(tolerates(toleration, taint) for toleration in tolerations) for taint in taints)
+
+
+def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
+    """Whether a toleration covers a taint; an empty key or effect covers every key or effect (KEP-5055)."""
+    if toleration.effect not in {"", taint.effect} or toleration.key not in {"", taint.key}:
+        return False
+    match toleration.operator:
+        case "" | "Equal":
+            return toleration.value == taint.value
+        case "Exists":
+            return True
+        case _:
+            return False

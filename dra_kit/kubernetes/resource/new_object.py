@@ -1,37 +1,176 @@
-"""What the API server makes of a new object: its defaults, what it drops of it, and why it refuses it.
-
-Nothing of a cluster is known here: what admission says, of namespaces, accounts or priority classes, is left out.
-"""
+"""What an API server does with a new object: complete it, drop fields, validate it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from msgspec import Struct
 
-from dra_kit.manifests.kinds import KnownKind
-from dra_kit.resource.conversion import to_v1
-from dra_kit.resource.defaulting.defaults import fill_in_defaults
-from dra_kit.resource.defaulting.dropping import drop_disabled_fields
-from dra_kit.resource.defaulting.pod_defaults import default_pull_policies
-from dra_kit.resource.fielderror import FieldError
-from dra_kit.resource.gates import FeatureGates
-from dra_kit.resource.schema.defaults import apply_defaults
-from dra_kit.resource.validation.fields.metadata import subdomain_problems, validate_object_meta
-from dra_kit.resource.validation.new_objects import validate_new
-from dra_kit.values.json import Object
-from dra_kit.values.paths import value_at
+from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.api_model import APIModel
+from dra_kit.kubernetes.resource.conversion import to_v1
+from dra_kit.kubernetes.resource.defaulting import apply_defaults, set_defaults, set_pull_policies
+from dra_kit.kubernetes.resource.dropping import drop_disabled_fields
+from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden
+from dra_kit.kubernetes.resource.v1 import ResourcePoolStatusRequest
+from dra_kit.kubernetes.resource.validation.claims import validate_claim_spec, validate_class, validate_template
+from dra_kit.kubernetes.resource.validation.fields import subdomain_problems, validate_object_meta
+from dra_kit.kubernetes.resource.validation.pods import validate_node_taints, validate_pod_spec
+from dra_kit.kubernetes.resource.validation.slices import (
+    validate_pool_status_request,
+    validate_slice,
+    validate_taint_rule,
+)
+from dra_kit.kubernetes.values.json import Object, value_at
 
+POD_SPECS: Final[Mapping[str, tuple[str, ...]]] = {
+    "Pod": ("spec",),
+    "PodTemplate": ("template", "spec"),
+    **dict.fromkeys(
+        ("DaemonSet", "Deployment", "Job", "ReplicaSet", "ReplicationController", "StatefulSet"),
+        ("spec", "template", "spec"),
+    ),
+    "CronJob": ("spec", "jobTemplate", "spec", "template", "spec"),
+}
+"""Where the spec of a pod is, by kind."""
+
+
+def validate_new_object(obj: Object, kind: str, gates: FeatureGates) -> list[FieldError]:
+    """Check all rules of the API server (Kubernetes 1.37) for a new object, except metadata and admission.
+
+    Args:
+        obj: values of the right types, with defaults; an object of resource.k8s.io is in v1, and fields of gates that
+            are off have been dropped from it.
+        kind: its kind, of resource.k8s.io, Node, or one of ``POD_SPECS``; of others there are no rules.
+        gates: of the API server.
+    """
+    whole = {**obj, "spec": obj.get("spec") or {}}
+    match kind:
+        case "DeviceClass":
+            return validate_class(v1.DeviceClass.model_validate(whole), gates=gates)
+        case "DeviceTaintRule":
+            return validate_taint_rule(v1.DeviceTaintRule.model_validate(whole))
+        case "ResourceClaim":
+            return validate_claim_spec(v1.ResourceClaimSpec.model_validate(whole["spec"]), gates)
+        case "ResourceClaimTemplate":
+            return validate_template(v1.ResourceClaimTemplate.model_validate(whole), gates)
+        case "ResourcePoolStatusRequest":
+            from dra_kit.kubernetes.resource.v1 import (
+                ResourcePoolStatusRequest,  # an alpha kind, which hardly any cluster serves
+            )
+
+            return validate_pool_status_request(ResourcePoolStatusRequest.model_validate(whole))
+        case "ResourceSlice":
+            fractional = "DRAFractionalCapacityRange" in gates
+            return validate_slice(v1.ResourceSlice.model_validate(whole), fractional_ranges=fractional)
+        case "Node":
+            return validate_node_taints(whole["spec"].get("taints") or ())
+        case "Pod":
+            return _pod(whole["spec"])
+        case _ if kind in POD_SPECS:
+            path = POD_SPECS[kind]
+            return validate_pod_spec(value_at(obj, path) or {}, ".".join(path))
+        case _:
+            return []
+
+
+def _pod(spec: Object) -> list[FieldError]:
+    """Check its containers and claims, and that a pod with scheduling gates has no node yet."""
+    errors = validate_pod_spec(spec)
+    if spec.get("schedulingGates") and spec.get("nodeName"):
+        errors.append(forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared"))
+    return errors
+
+
+GROUP: Final = "resource.k8s.io"
+
+
+class ManifestKind(Struct, frozen=True):
+    """A kind.
+
+    Attributes:
+        name: the kind.
+        types: by ``apiVersion`` the type of the part that is known, in the schema table; the newest version first.
+        namespaced: whether its objects live in namespaces.
+        status: whether its status is written by others than whoever creates it.
+        generation: whether the API server counts the changes of its spec.
+        part: where the part is whose fields are known; empty for all of the object.
+        model: of resource.k8s.io, of its newest version.
+    """
+
+    name: str
+    types: Mapping[str, str]
+    namespaced: bool = False
+    status: bool = False
+    generation: bool = False
+    part: tuple[str, ...] = ()
+    model: type[APIModel] | None = None
+
+    @property
+    def pod(self) -> tuple[str, ...]:
+        """Where the spec of a pod is; empty if it has none."""
+        return POD_SPECS.get(self.name, ())
+
+
+def _resource(
+    model: type[APIModel],
+    *served: str,
+    namespaced: bool = False,
+    status: bool = False,
+    generation: bool = False,
+) -> tuple[str, ManifestKind]:
+    name = model.__name__
+    types = {f"{GROUP}/{version}": f"resource/{version}.{name}" for version in served or ("v1", "v1beta2", "v1beta1")}
+    return name, ManifestKind(name, types, namespaced, status, generation, model=model)
+
+
+RESOURCE_KINDS: Final[Mapping[str, ManifestKind]] = dict(
+    (
+        _resource(v1.DeviceClass, generation=True),
+        _resource(v1.DeviceTaintRule, "v1", "v1beta2", "v1alpha3", status=True, generation=True),
+        _resource(v1.ResourceClaim, namespaced=True, status=True),
+        _resource(v1.ResourceClaimTemplate, namespaced=True),
+        _resource(ResourcePoolStatusRequest, "v1alpha3", status=True),
+        _resource(v1.ResourceSlice, generation=True),
+    )
+)
+"""The kinds of resource.k8s.io."""
+_TEMPLATE: Final = "core/v1.PodTemplateSpec"
+
+
+def _template(name: str, api_version: str) -> ManifestKind:
+    """Return a kind of which only the pods are known that it creates."""
+    return ManifestKind(name, {api_version: _TEMPLATE}, namespaced=True, part=POD_SPECS[name][:-1])
+
+
+KINDS: Final[Mapping[str, ManifestKind]] = {
+    **RESOURCE_KINDS,
+    "Pod": ManifestKind("Pod", {"v1": "core/v1.Pod"}, namespaced=True, status=True, generation=True),
+    "Node": ManifestKind("Node", {"v1": "core/v1.Node"}),
+    "Event": ManifestKind("Event", {"events.k8s.io/v1": "events/v1.Event", "v1": "core/v1.Event"}, namespaced=True),
+    **{
+        name: ManifestKind(name, {"apps/v1": f"apps/v1.{name}"}, namespaced=True, status=True, generation=True)
+        for name in ("DaemonSet", "Deployment", "ReplicaSet", "StatefulSet")
+    },
+    **{
+        name: _template(name, api_version)
+        for name, api_version in (
+            ("CronJob", "batch/v1"), ("Job", "batch/v1"), ("PodTemplate", "v1"), ("ReplicationController", "v1"),
+        )
+    },
+}  # fmt: skip
+"""All of them."""
 NO_TIME: Final = "1970-01-01T00:00:00Z"
 """When something was made that is not in a cluster; no rule looks at it."""
-
 _ASSIGNED: Final = (
     "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields",
 )  # fmt: skip
 """What the API server alone sets in metadata, and clients may send."""
 
 
-class Answer(Struct, frozen=True):
+class NewObjectResult(Struct, frozen=True):
     """What an API server says to a new object.
 
     Attributes:
@@ -43,11 +182,11 @@ class Answer(Struct, frozen=True):
     errors: tuple[FieldError, ...]
 
 
-def with_defaults(obj: Object, kind: KnownKind, *, namespace: str = "default") -> Object:
+def complete_new_object(obj: Object, kind: ManifestKind, *, namespace: str = "default") -> Object:
     """Return a new object as the API server completes it: with its defaults; one of resource.k8s.io in v1.
 
     Args:
-        obj: values of the right types, as :func:`dra_kit.resource.schema.decode.decode` gives them; changed in place.
+        obj: values of the right types, as :func:`dra_kit.kubernetes.resource.schema.decode.decode` gives them; changed in place.
         kind: that it is of; ``apiVersion`` is one of its versions.
         namespace: of a namespaced object that names none.
     """
@@ -64,17 +203,17 @@ def with_defaults(obj: Object, kind: KnownKind, *, namespace: str = "default") -
     if kind.status:
         obj.pop("status", None)
     apply_defaults(value_at(obj, kind.part), kind.types[api_version])
-    fill_in_defaults(obj, kind.name, api_version, NO_TIME)
+    set_defaults(obj, kind.name, api_version, NO_TIME)
     if len(kind.pod) > 1 and value_at(obj, kind.pod) is not None:  # a template
-        default_pull_policies(value_at(obj, kind.pod[:-1]))
+        set_pull_policies(value_at(obj, kind.pod[:-1]))
     return to_v1(obj, kind.name, api_version)
 
 
-def answer(obj: Object, kind: KnownKind, gates: FeatureGates) -> Answer:
+def check_new_object(obj: Object, kind: ManifestKind, gates: FeatureGates) -> NewObjectResult:
     """Return the answer of an API server with these gates to a new object.
 
     Args:
-        obj: as :func:`with_defaults` gives it; not changed.
+        obj: as :func:`complete_new_object` gives it; not changed.
         kind: that it is of.
         gates: of the API server.
     """
@@ -84,7 +223,7 @@ def answer(obj: Object, kind: KnownKind, gates: FeatureGates) -> Answer:
     errors = validate_object_meta(
         stored["metadata"], namespaced=kind.namespaced, name_problems=own_rule, prefix_problems=subdomain_problems
     )
-    return Answer(stored, (*errors, *validate_new(stored, kind.name, gates)))
+    return NewObjectResult(stored, (*errors, *validate_new_object(stored, kind.name, gates)))
 
 
 def _no_problems(name: str) -> list[str]:

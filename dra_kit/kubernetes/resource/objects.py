@@ -1,13 +1,15 @@
-"""Facts about a pod object as the API server sends it: pure."""
+"""Facts about pods, claims and other objects as JSON. No I/O."""
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from msgspec import Struct
 
-from dra_kit.values.json import ObjectView
+from dra_kit.kubernetes.values.json import ObjectView
 
 DEFAULT_GRACE_SECONDS = 30
 
@@ -23,7 +25,7 @@ class PodReference(Struct, frozen=True):
         return f"{self.namespace}/{self.name}"
 
 
-def reference(pod: ObjectView) -> PodReference:
+def pod_reference(pod: ObjectView) -> PodReference:
     """Return the pod by name and identity."""
     metadata = pod["metadata"]
     return PodReference(metadata.get("namespace", ""), metadata["name"], metadata["uid"])
@@ -44,7 +46,7 @@ def is_sidecar(init_container: ObjectView) -> bool:
     return init_container.get("restartPolicy") == "Always"
 
 
-def restarts(pod: ObjectView, container: ObjectView, exit_code: int) -> bool:
+def should_restart(pod: ObjectView, container: ObjectView, exit_code: int) -> bool:
     """Return whether an ended container is started again, by its own policy (KEP-5307) or the pod's.
 
     An init container that is no sidecar treats ``Always`` as ``OnFailure``: it is done once it has succeeded.
@@ -143,3 +145,69 @@ def claim_uses(pod: ObjectView, container: ObjectView) -> Iterator[ClaimUse]:
     for mapping in extended.get("requestMappings") or ():
         if mapping.get("containerName") == container["name"]:
             yield ClaimUse("", extended["resourceClaimName"], mapping["requestName"])
+
+
+ObjectKey: TypeAlias = tuple[str, str]
+"""Namespace (empty for a cluster-scoped object) and name."""
+
+
+def object_key(obj: ObjectView) -> ObjectKey:
+    """Where an informer keeps the object."""
+    metadata = obj["metadata"]
+    return metadata.get("namespace", ""), metadata["name"]
+
+
+def object_name(obj: ObjectView) -> str:
+    """``namespace/name``, as Kubernetes' texts have it."""
+    namespace, name = object_key(obj)
+    return f"{namespace}/{name}"
+
+
+def is_terminal(pod: ObjectView) -> bool:
+    """Whether the pod's containers have ended for good."""
+    return pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}
+
+
+def is_done(pod: ObjectView) -> bool:
+    """Whether the pod needs its claims no more: it ended, or was deleted before it had a node."""
+    return is_terminal(pod) or ("deletionTimestamp" in pod["metadata"] and not pod["spec"].get("nodeName"))
+
+
+def owns(pod: ObjectView, obj: ObjectView) -> bool:
+    """Whether the pod is the controlling owner of an object."""
+    owners = obj["metadata"].get("ownerReferences", [])
+    return any(item.get("controller") and item.get("uid") == pod["metadata"]["uid"] for item in owners)
+
+
+def is_reserved_for(claim: ObjectView, pod: ObjectView) -> bool:
+    """Whether the pod is among the claim's consumers."""
+    consumers = claim.get("status", {}).get("reservedFor", [])
+    return any(item.get("uid") == pod["metadata"]["uid"] for item in consumers)
+
+
+def finalizer_note(obj: ObjectView) -> str:
+    """Return what keeps a deleted object, as words to follow its name; empty for nothing that is known."""
+    finalizers = obj["metadata"].get("finalizers", []) if "deletionTimestamp" in obj["metadata"] else []
+    return f" (waits for whoever removes the finalizer {', '.join(finalizers)})" if finalizers else ""
+
+
+def format_time(moment: dt.datetime | None = None) -> str:
+    """Return a time (default: now) as ``metav1.Time`` has it: RFC 3339, whole seconds, UTC."""
+    return (moment or dt.datetime.now(dt.UTC)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def seconds_since(text: str) -> float:
+    """How long ago a time was, as ``metav1.Time`` has it."""
+    return (dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(text)).total_seconds()
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimReference:
+    """A claim by name and identity; all that is left of it when it is released."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"

@@ -1,14 +1,223 @@
-"""``ResourceClaim``: what was asked for, what was allocated, who uses it."""
+"""Models of resource.k8s.io/v1: snake_case attributes, camelCase JSON, unknown fields preserved.
+
+ResourcePoolStatusRequest is here too; it is served as v1alpha3.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from pydantic import Field
+from typing_extensions import override
 
-from dra_kit.resource.v1.base import APIModel, Bool, Int64, ObjectMeta
-from dra_kit.resource.v1.nodes import NodeSelector
-from dra_kit.values.quantity import Quantity
+from dra_kit.kubernetes.resource.api_model import APIModel, Bool, Int64, ObjectMeta, Time
+from dra_kit.kubernetes.values.quantity import Quantity
+
+
+class NodeSelectorRequirement(APIModel, frozen=True):
+    """``key operator values`` over a node's labels or fields.
+
+    ``operator`` is In, NotIn, Exists, DoesNotExist, Gt or Lt.
+    """
+
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+
+class NodeSelectorTerm(APIModel, frozen=True):
+    """All requirements together."""
+
+    match_expressions: tuple[NodeSelectorRequirement, ...] = ()
+    match_fields: tuple[NodeSelectorRequirement, ...] = ()
+
+
+class NodeSelector(APIModel, frozen=True):
+    """Any of the terms. ResourceSlices and devices may have exactly one term."""
+
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
+
+
+class DeviceAttribute(APIModel, frozen=True):
+    """The value of one attribute: exactly one field is set. List values are alpha (DRAListTypeAttributes)."""
+
+    int_: Int64 | None = Field(default=None, alias="int")
+    bool_: Bool | None = Field(default=None, alias="bool")
+    string: str | None = None
+    version: str | None = None
+    ints: tuple[Int64, ...] | None = None
+    bools: tuple[Bool, ...] | None = None
+    strings: tuple[str, ...] | None = None
+    versions: tuple[str, ...] | None = None
+
+    @override
+    def to_json(self) -> dict[str, Any]:
+        """See :meth:`APIModel.to_json`; without the cost of it for the usual attribute, since there are so many."""
+        usual = (("string", self.string), ("int", self.int_), ("bool", self.bool_), ("version", self.version))
+        found: dict[str, Any] = {field: value for field, value in usual if value is not None}
+        return found if len(found) == len(self.model_fields_set) == 1 else super().to_json()
+
+
+class CapacityRequestPolicyRange(APIModel, frozen=True):
+    """A request may be anything from ``min`` to ``max``, in multiples of ``step`` above ``min``."""
+
+    min: Quantity | None = None
+    max: Quantity | None = None
+    step: Quantity | None = None
+
+
+class CapacityRequestPolicy(APIModel, frozen=True):
+    """How much of a capacity one claim may take from a device that several claims share (KEP-5075)."""
+
+    default: Quantity | None = None
+    valid_values: tuple[Quantity, ...] = ()
+    valid_range: CapacityRequestPolicyRange | None = None
+
+
+class DeviceCapacity(APIModel, frozen=True):
+    """How much of something a device has."""
+
+    value: Quantity = Quantity(0)
+    request_policy: CapacityRequestPolicy | None = None
+
+
+class Counter(APIModel, frozen=True):
+    """An amount that several devices draw on."""
+
+    value: Quantity = Quantity(0)
+
+
+class CounterSet(APIModel, frozen=True):
+    """Named amounts that several devices of one pool share (KEP-4815)."""
+
+    name: str = ""
+    counters: dict[str, Counter] = {}
+
+
+class DeviceCounterConsumption(APIModel, frozen=True):
+    """What a device takes from a counter set when it is allocated.
+
+    ``compatibility_groups`` (KEP-5963, alpha in 1.37): devices that draw on one set must have a group in common.
+    """
+
+    counter_set: str = ""
+    counters: dict[str, Counter] = {}
+    compatibility_groups: tuple[str, ...] = ()
+
+
+class DeviceTaint(APIModel, frozen=True):
+    """Keeps claims away that do not tolerate it (KEP-5055); ``effect`` is None, NoSchedule or NoExecute."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+    time_added: Time | None = None
+
+
+class NodeAllocatableResourceMapping(APIModel, frozen=True):
+    """How much of a node resource a device stands for: by consumed capacity or by device."""
+
+    capacity_key: str | None = None
+    capacity_multiplier: Quantity | None = None
+    device_multiplier: Quantity | None = None
+
+
+class NodeAllocatableResourceOverhead(APIModel, frozen=True):
+    """What a pod, and each container of it that refers to the claim, needs besides."""
+
+    per_pod: Quantity | None = None
+    per_container: Quantity | None = None
+
+
+class NodeAllocatableResource(APIModel, frozen=True):
+    """How a device counts against cpu, memory or hugepages of its node (KEP-5517, alpha in 1.37)."""
+
+    mapping: NodeAllocatableResourceMapping | None = None
+    overhead: NodeAllocatableResourceOverhead | None = None
+
+
+class Device(APIModel, frozen=True):
+    """One device of a ResourceSlice."""
+
+    name: str = ""
+    attributes: dict[str, DeviceAttribute] = {}
+    capacity: dict[str, DeviceCapacity] = {}
+    consumes_counters: tuple[DeviceCounterConsumption, ...] = ()
+    node_name: str | None = None
+    node_selector: NodeSelector | None = None
+    all_nodes: Bool | None = None
+    taints: tuple[DeviceTaint, ...] = ()
+    binds_to_node: Bool | None = None
+    binding_conditions: tuple[str, ...] = ()
+    binding_failure_conditions: tuple[str, ...] = ()
+    allow_multiple_allocations: Bool | None = None
+    node_allocatable_resources: dict[str, NodeAllocatableResource] = {}
+
+
+class ResourcePool(APIModel, frozen=True):
+    """The pool that a slice belongs to; all slices of a pool carry the same values.
+
+    ``generation`` rises whenever the set of slices changes; readers ignore all but the highest.
+    """
+
+    name: str = ""
+    generation: Int64 = 0
+    resource_slice_count: Int64 = 0
+
+
+class ResourceSliceSpec(APIModel, frozen=True):
+    """Exactly one of ``node_name``, ``node_selector``, ``all_nodes`` and ``per_device_node_selection`` is set."""
+
+    driver: str = ""
+    pool: ResourcePool = Field(default_factory=ResourcePool)
+    node_name: str | None = None
+    node_selector: NodeSelector | None = None
+    all_nodes: Bool | None = None
+    per_device_node_selection: Bool | None = None
+    devices: tuple[Device, ...] = ()
+    shared_counters: tuple[CounterSet, ...] = ()
+    partition_type_attribute: str | None = None
+    skip_node_operations: tuple[str, ...] = ()
+
+
+class ResourceSlice(APIModel, frozen=True):
+    """Part of a pool of devices."""
+
+    api_version: str = "resource.k8s.io/v1"
+    kind: str = "ResourceSlice"
+    metadata: ObjectMeta = Field(default_factory=ObjectMeta)
+    spec: ResourceSliceSpec = Field(default_factory=ResourceSliceSpec)
+
+
+class Condition(APIModel, frozen=True):
+    """``metav1.Condition``; ``status`` is True, False or Unknown."""
+
+    type: str = ""
+    status: str = ""
+    observed_generation: Int64 | None = None
+    last_transition_time: Time | None = None
+    reason: str = ""
+    message: str = ""
+
+
+class NetworkDeviceData(APIModel, frozen=True):
+    """A network device as the pod sees it; ``ips`` are interface addresses in CIDR form."""
+
+    interface_name: str = ""
+    ips: tuple[str, ...] = ()
+    hardware_address: str = ""
+
+
+class AllocatedDeviceStatus(APIModel, frozen=True):
+    """The driver's word on one allocated device; ``data`` is a JSON object in the driver's own format."""
+
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    share_id: str | None = Field(default=None, alias="shareID")
+    conditions: tuple[Condition, ...] = ()
+    data: Any = None
+    network_data: NetworkDeviceData | None = None
 
 
 class OpaqueDeviceConfiguration(APIModel, frozen=True):
@@ -183,3 +392,84 @@ class ResourceClaim(APIModel, frozen=True):
     # to make the defaults builds both models, once: all processes read claims, and a first call is not to wait for that
     spec: ResourceClaimSpec = ResourceClaimSpec()
     status: ResourceClaimStatus = ResourceClaimStatus()
+
+
+class ResourceClaimTemplateSpec(APIModel, frozen=True):
+    """The claims: labels and annotations from ``metadata``, and their spec."""
+
+    metadata: ObjectMeta = Field(default_factory=ObjectMeta)
+    spec: ResourceClaimSpec = Field(default_factory=ResourceClaimSpec)
+
+
+class ResourceClaimTemplate(APIModel, frozen=True):
+    """A template in the namespace of the pods that name it."""
+
+    api_version: str = "resource.k8s.io/v1"
+    kind: str = "ResourceClaimTemplate"
+    metadata: ObjectMeta = Field(default_factory=ObjectMeta)
+    spec: ResourceClaimTemplateSpec = Field(default_factory=ResourceClaimTemplateSpec)
+
+
+class DeviceClassConfiguration(APIModel, frozen=True):
+    """Configuration that every claim of the class gets."""
+
+    opaque: OpaqueDeviceConfiguration | None = None
+
+
+class DeviceClassSpec(APIModel, frozen=True):
+    """A device belongs to the class if all selectors match it."""
+
+    selectors: tuple[DeviceSelector, ...] = ()
+    config: tuple[DeviceClassConfiguration, ...] = ()
+    extended_resource_name: str | None = None
+
+
+class DeviceClass(APIModel, frozen=True):
+    """What requests refer to by name."""
+
+    api_version: str = "resource.k8s.io/v1"
+    kind: str = "DeviceClass"
+    metadata: ObjectMeta = Field(default_factory=ObjectMeta)
+    spec: DeviceClassSpec = Field(default_factory=DeviceClassSpec)
+
+
+class DeviceTaintSelector(APIModel, frozen=True):
+    """The devices of a rule: those that agree in all fields that are set."""
+
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+
+
+class DeviceTaintRuleSpec(APIModel, frozen=True):
+    """Without ``device_selector`` a rule taints nothing, with an empty one every device."""
+
+    device_selector: DeviceTaintSelector | None = None
+    taint: DeviceTaint = Field(default_factory=DeviceTaint)
+
+
+class DeviceTaintRule(APIModel, frozen=True):
+    """One taint for several devices."""
+
+    api_version: str = "resource.k8s.io/v1"
+    kind: str = "DeviceTaintRule"
+    metadata: ObjectMeta = Field(default_factory=ObjectMeta)
+    spec: DeviceTaintRuleSpec = Field(default_factory=DeviceTaintRuleSpec)
+
+
+class ResourcePoolStatusRequestSpec(APIModel, frozen=True):
+    """Which pools are asked about: those of ``driver``, or one by name; of at most ``limit`` pools."""
+
+    driver: str = ""
+    pool_name: str | None = None
+    limit: Int64 | None = None
+    default_partition_type_attribute: str | None = None
+
+
+class ResourcePoolStatusRequest(APIModel, frozen=True):
+    """A question about the use of pools, which a controller answers once in the status (KEP-5677)."""
+
+    api_version: str = "resource.k8s.io/v1alpha3"
+    kind: str = "ResourcePoolStatusRequest"
+    metadata: ObjectMeta = Field(default_factory=ObjectMeta)
+    spec: ResourcePoolStatusRequestSpec = Field(default_factory=ResourcePoolStatusRequestSpec)

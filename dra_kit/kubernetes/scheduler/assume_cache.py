@@ -1,8 +1,4 @@
-"""ResourceClaims as the scheduler knows them, and who holds which devices.
-
-The two memories of kube-scheduler 1.37 (``dynamicresources/dra_manager.go``): allocations in flight, from the decision
-until they are written, and what was written, until the informer has it.
-"""
+"""Claims and pods as the scheduler assumes them until the API server confirms them."""
 
 from __future__ import annotations
 
@@ -11,12 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 
 from msgspec import Struct
 
-from dra_kit.resource.pods import pod_claims
-from dra_kit.scheduler.claims.extended import made_for
-from dra_kit.scheduler.claims.prefilter import NotReady
-from dra_kit.scheduler.cycle.cycle import Placement
-from dra_kit.scheduler.pods import Key, key_of
-from dra_kit.values.json import ObjectView
+from dra_kit.kubernetes.resource.objects import ObjectKey, object_key, pod_claims
+from dra_kit.kubernetes.scheduler.claims import NotReady, extended_claim_owner
+from dra_kit.kubernetes.scheduler.cycle import Placement
+from dra_kit.kubernetes.values.json import ObjectView
 
 
 class _InFlight(Struct, frozen=True):
@@ -29,7 +23,7 @@ class _InFlight(Struct, frozen=True):
     """
 
     pod: str
-    key: Key | None
+    key: ObjectKey | None
     allocation: ObjectView
 
 
@@ -43,11 +37,13 @@ class ClaimTracker:
         hold: notified of the allocation that a holder has from now on; None: nothing.
     """
 
-    def __init__(self, claims: Mapping[Key, ObjectView], hold: Callable[[str, ObjectView | None], None]) -> None:
+    def __init__(self, claims: Mapping[ObjectKey, ObjectView], hold: Callable[[str, ObjectView | None], None]) -> None:
         self._claims = claims
         self._hold = hold
         self._in_flight: dict[str, _InFlight] = {}  # by holder
-        self._written: dict[Key, ObjectView] = {}  # the server's answers that are newer than what the informer has
+        self._written: dict[
+            ObjectKey, ObjectView
+        ] = {}  # the server's answers that are newer than what the informer has
         self._under_way: set[str] = set()  # UIDs of pods
         self._gone: set[str] = set()  # UIDs of claims that were deleted while placements were under way
         self._changed = asyncio.Event()
@@ -60,17 +56,17 @@ class ClaimTracker:
         self._under_way.add(pod)
         for claim, allocation in placement.allocations:
             if "uid" in claim["metadata"]:
-                self._take(claim["metadata"]["uid"], _InFlight(pod, key_of(claim), allocation))
+                self._take(claim["metadata"]["uid"], _InFlight(pod, object_key(claim), allocation))
             else:
                 self._take(pod, _InFlight(pod, None, allocation))
         for claim in placement.reserve:
-            self._take(claim["metadata"]["uid"], _InFlight(pod, key_of(claim), claim["status"]["allocation"]))
+            self._take(claim["metadata"]["uid"], _InFlight(pod, object_key(claim), claim["status"]["allocation"]))
 
     def made(self, pod: ObjectView, claim: ObjectView) -> None:
         """Record that the claim for the extended resources of a pod exists, without its allocation yet."""
         entry = self._in_flight.pop(pod["metadata"]["uid"])
         self._hold(entry.pod, None)
-        self._take(claim["metadata"]["uid"], _InFlight(entry.pod, key_of(claim), entry.allocation))
+        self._take(claim["metadata"]["uid"], _InFlight(entry.pod, object_key(claim), entry.allocation))
 
     def written(self, pod: ObjectView, claim: ObjectView) -> None:
         """Record that the server has what the placement of a pod wrote to a claim.
@@ -79,7 +75,7 @@ class ClaimTracker:
             pod: that is placed.
             claim: the server's answer.
         """
-        uid, key = claim["metadata"]["uid"], key_of(claim)
+        uid, key = claim["metadata"]["uid"], object_key(claim)
         entry = self._in_flight.get(uid)
         if entry is not None and entry.pod == pod["metadata"]["uid"]:
             del self._in_flight[uid]
@@ -104,7 +100,7 @@ class ClaimTracker:
     def seen(self, claim: ObjectView, *, deleted: bool) -> None:
         """Record that the informer has a new state of a claim."""
         self._changed.set()
-        uid, key = claim["metadata"]["uid"], key_of(claim)
+        uid, key = claim["metadata"]["uid"], object_key(claim)
         if deleted and self._under_way:
             self._gone.add(uid)
         written = self._written.get(key)
@@ -119,17 +115,17 @@ class ClaimTracker:
 
     # --- what is known
 
-    def claim(self, key: Key) -> ObjectView | None:
+    def claim(self, key: ObjectKey) -> ObjectView | None:
         """Return the newest known state of a claim; None if none is known."""
         return self._written.get(key) or self._claims.get(key)
 
-    def named_by(self, pod: ObjectView) -> dict[Key, ObjectView]:
+    def named_by(self, pod: ObjectView) -> dict[ObjectKey, ObjectView]:
         """Those of the claims that a pod names which exist."""
         namespace = pod["metadata"]["namespace"]
         keys = [(namespace, entry.claim or "") for entry in pod_claims(pod)]
         return {key: claim for key in keys if (claim := self.claim(key)) is not None}
 
-    def needed_by(self, pod: ObjectView) -> dict[Key, ObjectView]:
+    def needed_by(self, pod: ObjectView) -> dict[ObjectKey, ObjectView]:
         """Return the pod's claims, with one that was made for its extended resources in an earlier attempt.
 
         Raises:
@@ -139,9 +135,9 @@ class ClaimTracker:
         for key, claim in found.items():
             if claim["metadata"]["uid"] in self._in_flight:
                 raise NotReady(f"resource claim {'/'.join(key)} is in the process of being allocated")
-        return found | {key: claim for key, claim in self._all() if made_for(claim) == uid}
+        return found | {key: claim for key, claim in self._all() if extended_claim_owner(claim) == uid}
 
-    def _all(self) -> Iterator[tuple[Key, ObjectView]]:
+    def _all(self) -> Iterator[tuple[ObjectKey, ObjectView]]:
         yield from self._written.items()
         yield from ((key, claim) for key, claim in self._claims.items() if key not in self._written)
 
@@ -151,7 +147,7 @@ class ClaimTracker:
         self._in_flight[holder] = entry
         self._hold(holder, entry.allocation)
 
-    def _update(self, holder: str, key: Key | None) -> None:
+    def _update(self, holder: str, key: ObjectKey | None) -> None:
         """Let a holder have what is in flight for it, or else what is known of it."""
         entry = self._in_flight.get(holder)
         claim = self.claim(key) if key else None
@@ -166,3 +162,34 @@ class ClaimTracker:
 def _is_as_new(one: ObjectView, other: ObjectView) -> bool:
     """Whether one state is as new as another one; all of a server's versions are counted together."""
     return int(one["metadata"]["resourceVersion"]) >= int(other["metadata"]["resourceVersion"])
+
+
+class AssumedPods:
+    """Nodes that pods are about to get, laid over what the informer has.
+
+    Args:
+        pods: of an informer.
+    """
+
+    def __init__(self, pods: Mapping[ObjectKey, ObjectView]) -> None:
+        self._pods = pods
+        self._nodes: dict[str, str] = {}  # by pod UID
+
+    def assume(self, pod: ObjectView, node: str) -> None:
+        """Take it for true that a pod has a node, before that is written."""
+        self._nodes[pod["metadata"]["uid"]] = node
+
+    def forget(self, pod: ObjectView) -> None:
+        """Forget a pod: it did not get its node, or the informer has it, or it is gone."""
+        self._nodes.pop(pod["metadata"]["uid"], None)
+
+    def is_placed(self, pod: ObjectView) -> bool:
+        """Whether a placement of the pod is under way."""
+        return pod["metadata"]["uid"] in self._nodes
+
+    def placed(self) -> Iterator[tuple[str, ObjectView]]:
+        """Every pod that has a node, or will have, with the node's name."""
+        for pod in self._pods.values():
+            node = self._nodes.get(pod["metadata"]["uid"]) or pod["spec"].get("nodeName")
+            if node:
+                yield node, pod

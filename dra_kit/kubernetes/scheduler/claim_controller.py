@@ -1,20 +1,20 @@
-"""Reservations: who may still use a claim, and what becomes of a claim nobody uses. Pure."""
+"""What kube-controller-manager's ResourceClaim controller (1.37) does: claims from templates, and their release."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from msgspec import Struct
 
-from dra_kit.resource.pods import pod_claims
-from dra_kit.scheduler.pods import is_done, is_reserved_for
-from dra_kit.values.json import ObjectView
+from dra_kit.kubernetes.resource.objects import PodClaim, is_done, is_reserved_for, owns, pod_claims
+from dra_kit.kubernetes.values.json import ObjectView
 
 DELETE_PROTECTION: Final = "resource.kubernetes.io/delete-protection"
 
 
-class ClaimStep(Struct, frozen=True):
+class ClaimUpdate(Struct, frozen=True):
     """What is to be written to a claim, in this order.
 
     Attributes:
@@ -40,7 +40,7 @@ def finalizers_patch(claim: ObjectView, finalizers: list[str]) -> dict[str, Any]
     return {"metadata": {**kept, "finalizers": finalizers}}
 
 
-def next_step(claim: ObjectView, pods: Mapping[tuple[str, str], ObjectView]) -> ClaimStep:
+def claim_update(claim: ObjectView, pods: Mapping[tuple[str, str], ObjectView]) -> ClaimUpdate:
     """Return what kube-controller-manager's ResourceClaim controller (1.37) does with a claim.
 
     Entries of pods that ended go; with the last one goes the allocation, then the finalizer that kept the claim from
@@ -59,7 +59,7 @@ def next_step(claim: ObjectView, pods: Mapping[tuple[str, str], ObjectView]) -> 
     # the scheduler sets the finalizer before the allocation: seeing both missing is no reason to take it away
     unprotect = DELETE_PROTECTION in finalizers and not valid and (bool(consumers) or deleted)
     allocated = "allocation" in status
-    return ClaimStep(
+    return ClaimUpdate(
         status=_released(status, valid, deallocate=unprotect)
         if len(valid) < len(consumers) or (unprotect and allocated)
         else None,
@@ -68,7 +68,7 @@ def next_step(claim: ObjectView, pods: Mapping[tuple[str, str], ObjectView]) -> 
     )
 
 
-def to_reserve(pod: ObjectView, claims: Mapping[tuple[str, str], ObjectView]) -> list[ObjectView]:
+def claims_to_reserve(pod: ObjectView, claims: Mapping[tuple[str, str], ObjectView]) -> list[ObjectView]:
     """Allocated claims that a pod with a node uses without being among their consumers.
 
     The scheduler reserves what it schedules; this is for pods whose node somebody else chose.
@@ -110,3 +110,57 @@ def _owner_is_done(claim: ObjectView, pods: Mapping[tuple[str, str], ObjectView]
             # a pod that is gone leaves its claims to the garbage collector
             return pod is not None and (pod["metadata"]["uid"] != owner["uid"] or is_done(pod))
     return False
+
+
+POD_CLAIM_ANNOTATION: Final = "resource.kubernetes.io/pod-claim-name"
+# a generated name has 63 characters at most, five of them random
+_GENERATE_NAME_LENGTH: Final = 57
+
+
+def missing_claims(pod: ObjectView) -> list[PodClaim]:
+    """Return the entries of the pod for which its status names no claim yet.
+
+    A claim that was named and is gone is not made again, and none is made once the pod is being deleted.
+    """
+    if "deletionTimestamp" in pod["metadata"]:
+        return []
+    return [entry for entry in pod_claims(pod) if entry.claim is None]
+
+
+def generated_claim(pod: ObjectView, entry: str, claims: Iterable[ObjectView]) -> ObjectView | None:
+    """Return the claim that was generated for an entry of the pod earlier, whatever is in the pod's status."""
+    for claim in claims:
+        annotations = claim["metadata"].get("annotations", {})
+        if annotations.get(POD_CLAIM_ANNOTATION) == entry and owns(pod, claim):
+            return claim
+    return None
+
+
+def claim_from_template(pod: ObjectView, entry: str, template: ObjectView) -> dict[str, Any]:
+    """Return the ResourceClaim to create for an entry of the pod."""
+    spec = copy.deepcopy(template["spec"])
+    metadata = spec.get("metadata", {})
+    body = {
+        "generateName": generate_name(pod["metadata"]["name"], entry),
+        "namespace": pod["metadata"]["namespace"],
+        "annotations": {**metadata.get("annotations", {}), POD_CLAIM_ANNOTATION: entry},
+        "ownerReferences": [pod_owner(pod)],
+    }
+    if metadata.get("labels"):
+        body["labels"] = metadata["labels"]
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": body, "spec": spec["spec"]}
+
+
+def pod_owner(pod: ObjectView) -> dict[str, Any]:
+    """Return the ownerReference by which a pod controls a claim made for it."""
+    metadata = pod["metadata"]
+    return {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"], "controller": True}
+
+
+def generate_name(pod: str, entry: str) -> str:
+    """``<pod>-<entry>-``; where that is too long, both are cut in proportion and the last dash is left out."""
+    name = f"{pod}-{entry}-"
+    if len(name) <= _GENERATE_NAME_LENGTH:
+        return name
+    pod_part, entry_part = (part[: len(part) * _GENERATE_NAME_LENGTH // len(name)] for part in (pod, entry))
+    return f"{pod_part}-{entry_part}"

@@ -1,17 +1,26 @@
-"""Extended resources that DeviceClasses provide (KEP-5004): the claim the scheduler makes of them. Pure."""
+"""Claims of a pod before and after a node is selected; the claim of its extended resources."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from msgspec import Struct
 
-from dra_kit.resource.pods import containers, init_containers, is_sidecar
-from dra_kit.scheduler.claims.generation import pod_owner
-from dra_kit.scheduler.nodes.resources import pod_requests
-from dra_kit.values.json import ObjectView
-from dra_kit.values.quantity import Quantity
+from dra_kit.kubernetes.resource.objects import (
+    ObjectKey,
+    containers,
+    init_containers,
+    is_reserved_for,
+    is_sidecar,
+    object_name,
+    owns,
+    pod_claims,
+)
+from dra_kit.kubernetes.scheduler.claim_controller import pod_owner
+from dra_kit.kubernetes.scheduler.nodes import pod_requests
+from dra_kit.kubernetes.values.json import ObjectView
+from dra_kit.kubernetes.values.quantity import Quantity
 
 EXTENDED_CLAIM_ANNOTATION: Final = "resource.kubernetes.io/extended-resource-claim"
 _IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
@@ -138,7 +147,7 @@ def _mapping(container: ObjectView, resource: str, request: ObjectView) -> dict[
     return {"containerName": container["name"], "resourceName": resource, "requestName": request["name"]}
 
 
-def made_for(claim: ObjectView) -> str | None:
+def extended_claim_owner(claim: ObjectView) -> str | None:
     """UID of the pod for whose extended resources the claim was made; None where it is an ordinary claim."""
     metadata = claim["metadata"]
     if EXTENDED_CLAIM_ANNOTATION not in metadata.get("annotations", {}):
@@ -156,3 +165,118 @@ def _providers(classes: Iterable[ObjectView]) -> dict[str, str]:
         if explicit := item["spec"].get("extendedResourceName"):
             found[explicit] = name
     return found
+
+
+class NotReady(Exception):
+    """A claim does not exist yet, or is on its way out; the text is kube-scheduler's.
+
+    A pod that comes to the queue waits, and nothing is written about it.
+    """
+
+
+class UnschedulableAndUnresolvable(Exception):
+    """No node can take the pod because of its claims; the text is kube-scheduler's."""
+
+
+class PodClaims(Struct, frozen=True):
+    """The claims of a pod.
+
+    Attributes:
+        allocated: those that have devices already.
+        pending: those that need devices, in the order of the pod's spec.
+    """
+
+    allocated: tuple[ObjectView, ...] = ()
+    pending: tuple[ObjectView, ...] = ()
+
+    def to_reserve(self, pod: ObjectView) -> tuple[ObjectView, ...]:
+        """Return the allocated claims that do not name the pod as their consumer yet."""
+        return tuple(claim for claim in self.allocated if not is_reserved_for(claim, pod))
+
+
+def pod_claims_state(
+    pod: ObjectView, claims: Mapping[ObjectKey, ObjectView], classes: Mapping[ObjectKey, ObjectView]
+) -> PodClaims:
+    """Return the pod's claims, sorted by what is to be done with them.
+
+    Args:
+        pod: to be scheduled.
+        claims: all ResourceClaims, as the scheduler assumes them to be.
+        classes: all DeviceClasses.
+
+    Raises:
+        NotReady: the pod has to wait for somebody else.
+        Hopeless: no node will do.
+    """
+    namespace = pod["metadata"]["namespace"]
+    allocated, pending = [], []
+    for entry in pod_claims(pod):
+        if not entry.name:
+            continue  # of an earlier attempt with extended resources
+        claim = claims.get((namespace, entry.claim)) if entry.claim else None
+        if claim is None:
+            raise NotReady(_missing(pod, entry.claim))
+        if "deletionTimestamp" in claim["metadata"]:
+            raise NotReady(f'resourceclaim "{entry.claim}" is being deleted')
+        if entry.generated and not owns(pod, claim):
+            raise NotReady(
+                f"ResourceClaim {object_name(claim)} was not created for Pod {object_name(pod)} (Pod is not owner)"
+            )
+        if claim.get("status", {}).get("allocation"):
+            allocated.append(claim)
+            continue
+        for request, device_class in _classes(claim):
+            if ("", device_class) not in classes:
+                raise UnschedulableAndUnresolvable(f"request {request}: device class {device_class} does not exist")
+        pending.append(claim)
+    return PodClaims(tuple(allocated), tuple(pending))
+
+
+def _missing(pod: ObjectView, claim: str | None) -> str:
+    if claim is None:
+        return f'pod "{object_name(pod)}": ResourceClaim not created yet'
+    return f'could not find ResourceClaim "{pod["metadata"]["namespace"]}/{claim}"'
+
+
+def _classes(claim: ObjectView) -> Iterator[tuple[str, str]]:
+    """Each request and sub-request of a claim with the name of its DeviceClass."""
+    for request in claim["spec"].get("devices", {}).get("requests", []):
+        if "exactly" in request:
+            yield request["name"], request["exactly"].get("deviceClassName", "")
+        for item in request.get("firstAvailable", []):
+            yield f"{request['name']}/{item['name']}", item.get("deviceClassName", "")
+
+
+class BindingFailed(Exception):
+    """A driver reports that a device will not become ready; the text is kube-scheduler's."""
+
+
+def results_with_binding_conditions(claim: ObjectView) -> list[Any]:
+    """Return the results of a claim's allocation whose devices have binding conditions."""
+    results = claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", [])
+    return [item for item in results if item.get("bindingConditions")]
+
+
+def is_ready(claim: ObjectView) -> bool:
+    """Whether all binding conditions of a claim's devices are true.
+
+    Raises:
+        BindingFailed: one of its devices has failed.
+    """
+    ready = True
+    for result in results_with_binding_conditions(claim):
+        conditions = _conditions(claim, result)
+        for kind in result.get("bindingFailureConditions", []):
+            if conditions.get(kind, {}).get("status") == "True":
+                reason, message = conditions[kind].get("reason", ""), conditions[kind].get("message", "")
+                name = claim["metadata"]["name"]
+                raise BindingFailed(f'device binding failed: claim={name}, reason={reason}, message="{message}"')
+        ready &= all(conditions.get(kind, {}).get("status") == "True" for kind in result["bindingConditions"])
+    return ready
+
+
+def _conditions(claim: ObjectView, result: ObjectView) -> dict[str, Any]:
+    for device in claim.get("status", {}).get("devices", []):
+        if all(device.get(name) == result.get(name) for name in ("driver", "pool", "device", "shareID")):
+            return {item["type"]: item for item in device.get("conditions", [])}
+    return {}

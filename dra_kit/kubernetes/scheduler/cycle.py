@@ -1,4 +1,4 @@
-"""One scheduling cycle: which node and which devices a pod gets, or why it gets none. Pure."""
+"""The scheduling cycle: the node for a pod, with its claims, or why there is none."""
 
 from __future__ import annotations
 
@@ -7,25 +7,32 @@ from typing import Any, Final, Protocol
 
 from msgspec import Struct, field
 
-from dra_kit.allocator.cluster.nodes import Node, selects
-from dra_kit.allocator.search.result import Allocations
 from dra_kit.errors import AllocationError, Unsupported
-from dra_kit.resource.v1 import NodeSelector
-from dra_kit.scheduler.claims.extended import ExtendedClaim, extended_resources, made_for
-from dra_kit.scheduler.claims.prefilter import Hopeless, PodNeeds, pod_needs
-from dra_kit.scheduler.claims.readiness import BindingFailed, is_ready
-from dra_kit.scheduler.cycle.remedies import Remedy, remedy_for
-from dra_kit.scheduler.nodes.filters import (
+from dra_kit.kubernetes.allocator.allocation import Allocations
+from dra_kit.kubernetes.resource.matching import Node, node_selector_matches
+from dra_kit.kubernetes.resource.objects import ObjectKey
+from dra_kit.kubernetes.resource.v1 import NodeSelector
+from dra_kit.kubernetes.scheduler.claims import (
+    BindingFailed,
+    ExtendedClaim,
+    PodClaims,
+    UnschedulableAndUnresolvable,
+    extended_claim_owner,
+    extended_resources,
+    is_ready,
+    pod_claims_state,
+)
+from dra_kit.kubernetes.scheduler.device_choice import DeviceChoice
+from dra_kit.kubernetes.scheduler.nodes import (
     DYNAMIC_RESOURCES,
     NodeLoad,
     Rejection,
     fit_message,
     node_rejection,
+    pod_requests,
     prefilter_message,
 )
-from dra_kit.scheduler.nodes.resources import pod_requests
-from dra_kit.scheduler.pods import Key
-from dra_kit.values.json import ObjectView
+from dra_kit.kubernetes.values.json import ObjectView
 
 _FEASIBLE_NODES: Final = 100  # minFeasibleNodesToFind
 _FILTER: Final = 'running "DynamicResources" filter plugin: {}'
@@ -53,7 +60,7 @@ class Unschedulable(Exception):
         reason: str = "Unschedulable",
         rejections: Mapping[str, Rejection] | None = None,
         plugins: Iterable[str] = (),
-        remedy: Remedy | None = None,
+        remedy: PostFilterAction | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -68,7 +75,7 @@ class Unschedulable(Exception):
 
 
 class NodeAttempt(Protocol):
-    """The attempt to allocate a pod's claims, see :class:`dra_kit.allocator.Attempt`."""
+    """The attempt to allocate a pod's claims, see :class:`dra_kit.kubernetes.allocator.allocation.AllocationAttempt`."""
 
     def on(self, node: Node) -> Allocations | None:
         """Return an allocation for each claim, made when it is read; None when the devices here do not suffice."""
@@ -103,11 +110,11 @@ class Placement(Struct, frozen=True):
     rejections: Mapping[str, Rejection] = field(default_factory=dict)
 
 
-def place(
+def schedule_pod(
     pod: ObjectView,
     loads: Mapping[str, NodeLoad],
-    claims: Mapping[Key, ObjectView],
-    classes: Mapping[Key, ObjectView],
+    claims: Mapping[ObjectKey, ObjectView],
+    classes: Mapping[ObjectKey, ObjectView],
     allocator: DeviceAllocator,
     *,
     is_overdue: Callable[[ObjectView], bool] = lambda _: False,
@@ -131,12 +138,14 @@ def place(
         Unschedulable: no node takes the pod.
     """
     try:
-        needs = pod_needs(pod, claims, classes)
-    except Hopeless as error:
+        needs = pod_claims_state(pod, claims, classes)
+    except UnschedulableAndUnresolvable as error:
         raise Unschedulable(prefilter_message(str(error), loads), plugins=[DYNAMIC_RESOURCES]) from None
     cycle = _Cycle(pod, needs, classes, allocator, is_overdue)
     if cycle.extended is not None:
-        cycle.stale = next((claim for claim in claims.values() if made_for(claim) == pod["metadata"]["uid"]), None)
+        cycle.stale = next(
+            (claim for claim in claims.values() if extended_claim_owner(claim) == pod["metadata"]["uid"]), None
+        )
     rejections: dict[str, Rejection] = {}
     best: tuple[int, str, _Found, Mapping[str, Rejection]] | None = None
     feasible = 0
@@ -153,7 +162,7 @@ def place(
     if best is not None:
         _, name, found, before = best
         return Placement(pod, name, found.allocations(), needs.to_reserve(pod), found.extended, before)
-    remedy = remedy_for(pod, cycle.unavailable, cycle.stale)
+    remedy = post_filter(pod, cycle.unavailable, cycle.stale)
     raise Unschedulable(fit_message(rejections), rejections=rejections, remedy=remedy)
 
 
@@ -192,8 +201,8 @@ class _Cycle:
     def __init__(
         self,
         pod: ObjectView,
-        needs: PodNeeds,
-        classes: Mapping[Key, ObjectView],
+        needs: PodClaims,
+        classes: Mapping[ObjectKey, ObjectView],
         allocator: DeviceAllocator,
         is_overdue: Callable[[ObjectView], bool],
     ) -> None:
@@ -248,10 +257,10 @@ def _can_become_ready(claim: ObjectView, is_overdue: Callable[[ObjectView], bool
         return False
 
 
-def _allocated_elsewhere(needs: PodNeeds, load: NodeLoad) -> Iterator[ObjectView]:
+def _allocated_elsewhere(needs: PodClaims, load: NodeLoad) -> Iterator[ObjectView]:
     for claim in needs.allocated:
         selector = claim["status"]["allocation"].get("nodeSelector")
-        if selector is not None and not selects(NodeSelector.model_validate(selector), load.node):
+        if selector is not None and not node_selector_matches(NodeSelector.model_validate(selector), load.node):
             yield claim
 
 
@@ -265,3 +274,53 @@ def _allocate(attempt: NodeAttempt, load: NodeLoad) -> Allocations | Rejection:
     except Unsupported as error:
         raise Unschedulable(_FILTER.format(error.message), reason="SchedulerError") from None
     return Rejection(("cannot allocate all claims",), "devices") if results is None else results
+
+
+class PostFilterAction(Struct, frozen=True):
+    """What to do with one claim.
+
+    Attributes:
+        claim: the claim.
+        delete: it goes, rather than lose its devices.
+    """
+
+    claim: ObjectView
+    delete: bool = False
+
+    @property
+    def text(self) -> str:
+        """What kube-scheduler reports when it is done."""
+        return f"{'deletion' if self.delete else 'deallocation'} of ResourceClaim completed"
+
+
+def post_filter(
+    pod: ObjectView, unavailable: Iterable[ObjectView], stale: ObjectView | None
+) -> PostFilterAction | None:
+    """Return what may help the pod; None if nothing may.
+
+    Args:
+        pod: that no node takes.
+        unavailable: its claims that have devices which it cannot use on some node that would take it otherwise.
+        stale: a claim that was made for its extended resources in an earlier attempt.
+    """
+    for claim in unavailable:
+        consumers = claim.get("status", {}).get("reservedFor", [])
+        if all(item.get("uid") == pod["metadata"]["uid"] for item in consumers):
+            return PostFilterAction(claim)
+    return PostFilterAction(stale, delete=True) if stale is not None else None
+
+
+class SchedulingDecision(Struct, frozen=True):
+    """One decision; exactly one of ``placement`` and ``refusal`` is there.
+
+    Attributes:
+        pod: it is about.
+        placement: where the pod goes.
+        choices: claim and choice for each device it gets.
+        refusal: why it goes nowhere.
+    """
+
+    pod: ObjectView
+    placement: Placement | None = None
+    choices: tuple[tuple[ObjectView, DeviceChoice], ...] = ()
+    refusal: Unschedulable | None = None

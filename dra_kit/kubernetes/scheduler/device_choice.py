@@ -1,4 +1,4 @@
-"""Why the scheduler took this device and no other: what there was to choose from on the node. Pure."""
+"""Why an attempt selected its devices: how many others were free, in use, tainted or excluded."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from dra_kit.allocator import Gates, Node, Snapshot
-from dra_kit.allocator.cluster.devices import AdvertisedDevice
-from dra_kit.allocator.cluster.taints import tolerated
-from dra_kit.allocator.requests.constraints import Constraint, constraints_of
-from dra_kit.allocator.requests.requests import Choice, choices_of
-from dra_kit.allocator.search.holding import Holding
-from dra_kit.allocator.selectors.selection import Selection
 from dra_kit.errors import AllocationError
-from dra_kit.resource.v1 import ResourceClaim
-from dra_kit.values.json import ObjectView
+from dra_kit.kubernetes.allocator.constraints import Constraint, constraints_of
+from dra_kit.kubernetes.allocator.devices import AdvertisedDevice
+from dra_kit.kubernetes.allocator.requests import RequestAlternative, request_alternatives
+from dra_kit.kubernetes.allocator.reservations import DeviceReservations
+from dra_kit.kubernetes.allocator.rules import AllocatorRules
+from dra_kit.kubernetes.allocator.selectors import DeviceMatcher
+from dra_kit.kubernetes.allocator.state import AllocatorState
+from dra_kit.kubernetes.resource.matching import Node, all_tolerated
+from dra_kit.kubernetes.resource.v1 import ResourceClaim
+from dra_kit.kubernetes.values.json import ObjectView
 
 _FREE, _TAKEN, _TAINTED, _COUNTERS, _CONSTRAINTS = "free", "taken", "tainted", "counters", "constraints"
 
@@ -69,9 +70,9 @@ class DeviceChoice(Struct, frozen=True):
 
 
 def explain_choices(
-    snapshot: Snapshot,
-    gates: Gates,
-    selection: Selection,
+    snapshot: AllocatorState,
+    gates: AllocatorRules,
+    selection: DeviceMatcher,
     node: Node,
     allocations: Sequence[tuple[ObjectView, ObjectView]],
 ) -> Iterator[tuple[ObjectView, DeviceChoice]]:
@@ -89,7 +90,9 @@ def explain_choices(
     """
     pools = snapshot.pools(node, gates)
     by_name = {(device.id.driver, device.id.pool, device.id.device): device for device in pools.devices}
-    counter = _Counter(snapshot, gates, selection, Holding(node, gates, snapshot.usage, pools.ordered), pools.devices)
+    counter = _Counter(
+        snapshot, gates, selection, DeviceReservations(node, gates, snapshot.usage, pools.ordered), pools.devices
+    )
     for number, (claim, allocation) in enumerate(allocations):
         model = ResourceClaim.model_validate(claim)
         choices = {choice.name: choice for choice in _choices(snapshot, gates, model)}
@@ -104,10 +107,10 @@ class _Counter:
 
     def __init__(
         self,
-        snapshot: Snapshot,
-        gates: Gates,
-        selection: Selection,
-        holding: Holding,
+        snapshot: AllocatorState,
+        gates: AllocatorRules,
+        selection: DeviceMatcher,
+        holding: DeviceReservations,
         devices: Sequence[AdvertisedDevice],
     ) -> None:
         self._usage = snapshot.usage
@@ -117,7 +120,7 @@ class _Counter:
         self._devices = devices
 
     def count(
-        self, choice: Choice, device_taken: AdvertisedDevice, claim: int, constraints: Sequence[Constraint]
+        self, choice: RequestAlternative, device_taken: AdvertisedDevice, claim: int, constraints: Sequence[Constraint]
     ) -> DeviceChoice:
         found: Mapping[str, list[str]] = {state: [] for state in (_FREE, _TAKEN, _TAINTED, _COUNTERS, _CONSTRAINTS)}
         for device in self._devices:
@@ -138,35 +141,37 @@ class _Counter:
             others=len(self._devices) - sum(map(len, found.values())),
         )
 
-    def _state(self, choice: Choice, device: AdvertisedDevice, claim: int, constraints: Sequence[Constraint]) -> str:
+    def _state(
+        self, choice: RequestAlternative, device: AdvertisedDevice, claim: int, constraints: Sequence[Constraint]
+    ) -> str:
         """Return what stands against a device that fits; several things may, and the first is reported."""
         if self._is_to_be_had(choice, device, claim, constraints):
             return _FREE
         taints = (*device.taints, *device.rule_taints) if self._gates.device_taint_rules else device.taints
-        if self._gates.device_taints and not tolerated(taints, choice.tolerations):
+        if self._gates.device_taints and not all_tolerated(taints, choice.tolerations):
             return _TAINTED
         if not self._holding.is_free(choice, device, claim) or self._holding.is_shareable(device):
             return _TAKEN
         return _CONSTRAINTS if self._is_to_be_had(choice, device, claim, ()) else _COUNTERS
 
     def _is_to_be_had(
-        self, choice: Choice, device: AdvertisedDevice, claim: int, constraints: Sequence[Constraint]
+        self, choice: RequestAlternative, device: AdvertisedDevice, claim: int, constraints: Sequence[Constraint]
     ) -> bool:
         taken = self._holding.take(choice, device, claim, constraints, must=False)
         if taken is not None:
             taken[1]()  # undone
         return taken is not None
 
-    def _fits(self, choice: Choice, device: AdvertisedDevice) -> bool:
+    def _fits(self, choice: RequestAlternative, device: AdvertisedDevice) -> bool:
         try:
             return self._selection.matches(choice, device) and self._holding.could_ever_serve(choice, device)
         except AllocationError:
             return False  # the allocator did not come as far as this device
 
 
-def _choices(snapshot: Snapshot, gates: Gates, claim: ResourceClaim) -> Iterator[Choice]:
+def _choices(snapshot: AllocatorState, gates: AllocatorRules, claim: ResourceClaim) -> Iterator[RequestAlternative]:
     for request in claim.spec.devices.requests:
-        for choice in choices_of(claim, request, snapshot.classes, gates):
+        for choice in request_alternatives(claim, request, snapshot.classes, gates):
             if not isinstance(choice, AllocationError):
                 yield choice
 

@@ -1,4 +1,4 @@
-"""Which pods a NoExecute taint drives out, and when: the device taint eviction controller's rules (1.37). Pure."""
+"""What the device taint eviction controller does: evictions, and the condition of a DeviceTaintRule."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
-from dra_kit.allocator.cluster.taints import covers, tolerates
-from dra_kit.resource.pods import pod_claims
-from dra_kit.resource.v1 import DeviceTaint, DeviceToleration
-from dra_kit.scheduler.pods import Key, is_terminal
-from dra_kit.values.json import ObjectView
+from dra_kit.kubernetes.resource.matching import taint_rule_covers, tolerates
+from dra_kit.kubernetes.resource.objects import ObjectKey, is_terminal, pod_claims
+from dra_kit.kubernetes.resource.v1 import DeviceTaint, DeviceToleration
+from dra_kit.kubernetes.values.json import ObjectView
 
 NO_EXECUTE: Final = "NoExecute"
 
@@ -54,7 +53,7 @@ class TaintedDevices(Struct, frozen=True):
         for taint in self.published.get(device_id, ()):
             yield None, taint
         for name, rule in self.rules.items():
-            if selects(rule, device_id):
+            if rule_covers_device(rule, device_id):
                 yield name, rule["spec"]["taint"]
 
     @property
@@ -79,21 +78,21 @@ def published_devices(slices: Iterable[ObjectView]) -> Iterator[tuple[tuple[str,
                 yield (driver, pool_name, device["name"]), device
 
 
-def selects(rule: ObjectView, device_id: tuple[str, str, str]) -> bool:
+def rule_covers_device(rule: ObjectView, device_id: tuple[str, str, str]) -> bool:
     """Whether a DeviceTaintRule is about a device; without a selector it is about none."""
-    from dra_kit.resource.v1 import DeviceTaintSelector  # few clusters have a rule
+    from dra_kit.kubernetes.resource.v1 import DeviceTaintSelector  # few clusters have a rule
 
     selector = rule["spec"].get("deviceSelector")
-    return selector is not None and covers(DeviceTaintSelector.model_validate(selector), device_id)
+    return selector is not None and taint_rule_covers(DeviceTaintSelector.model_validate(selector), device_id)
 
 
 def evictions(
     tainted: TaintedDevices,
     claims: Iterable[ObjectView],
-    pods: Mapping[Key, ObjectView],
+    pods: Mapping[ObjectKey, ObjectView],
     *,
     time_scale: float = 1.0,
-) -> dict[Key, Eviction]:
+) -> dict[ObjectKey, Eviction]:
     """Every pod that has to go, now or later, by namespace and name; with those that are going already.
 
     Args:
@@ -102,7 +101,7 @@ def evictions(
         pods: all pods.
         time_scale: ``tolerationSeconds`` are divided by this.
     """
-    found: dict[Key, Eviction] = {}
+    found: dict[ObjectKey, Eviction] = {}
     for claim in claims:
         due = _claim_eviction(tainted, claim, time_scale)
         if due is None:
@@ -146,12 +145,12 @@ def _eviction_time(taint: ObjectView, tolerations: Iterable[ObjectView], time_sc
 
 def rule_condition(
     rule: ObjectView,
-    due: Mapping[Key, Eviction],
+    due: Mapping[ObjectKey, Eviction],
     evicted: int,
     *,
     slices: Iterable[ObjectView] = (),
     claims: Iterable[ObjectView] = (),
-    pods: Mapping[Key, ObjectView] | None = None,
+    pods: Mapping[ObjectKey, ObjectView] | None = None,
 ) -> dict[str, Any]:
     """Return the condition ``EvictionInProgress`` of a DeviceTaintRule, without its time.
 
@@ -182,12 +181,12 @@ def _what_if(
     rule: ObjectView,
     slices: Iterable[ObjectView],
     claims: Iterable[ObjectView],
-    pods: Mapping[Key, ObjectView],
+    pods: Mapping[ObjectKey, ObjectView],
 ) -> str:
-    published = sum(selects(rule, device_id) for device_id, _ in published_devices(slices))
-    allocated, users = 0, set[Key]()
+    published = sum(rule_covers_device(rule, device_id) for device_id, _ in published_devices(slices))
+    allocated, users = 0, set[ObjectKey]()
     for claim in claims:
-        hits = sum(selects(rule, _device_id(result)) for result in _results(claim))
+        hits = sum(rule_covers_device(rule, _device_id(result)) for result in _results(claim))
         allocated += hits
         if hits:
             users.update(key for key in _users(claim, pods) if "deletionTimestamp" not in pods[key]["metadata"])
@@ -202,12 +201,12 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _namespaces(keys: Iterable[Key]) -> str:
+def _namespaces(keys: Iterable[ObjectKey]) -> str:
     number = len({namespace for namespace, _ in keys})
     return "1 namespace" if number == 1 else f"{number} different namespaces"
 
 
-def _users(claim: ObjectView, pods: Mapping[Key, ObjectView]) -> Iterator[Key]:
+def _users(claim: ObjectView, pods: Mapping[ObjectKey, ObjectView]) -> Iterator[ObjectKey]:
     """Yield the pods with a node that use a claim; extended resources do not count (Kubernetes 1.37)."""
     namespace, name = claim["metadata"].get("namespace", ""), claim["metadata"]["name"]
     for item in claim.get("status", {}).get("reservedFor", []):

@@ -1,33 +1,30 @@
-"""Whether a change may help a pod that found no node: the queueing hints of kube-scheduler's plugins (1.37). Pure.
-
-A pod is looked at again only when a plugin that rejected it for some node hints that the change may help; all others
-wait on, and what is reported of them stays as it is. A change is an object's state before, None for a new one, and its
-state after, None for one that is deleted.
-"""
+"""Queueing hints: which changes of objects can make an unschedulable pod schedulable."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
-from dra_kit.resource.pods import pod_claims
-from dra_kit.scheduler.claims.extended import extended_resources
-from dra_kit.scheduler.nodes.filters import (
+from dra_kit.kubernetes.resource.objects import pod_claims
+from dra_kit.kubernetes.scheduler.claims import extended_resources
+from dra_kit.kubernetes.scheduler.evictions import published_devices, rule_covers_device
+from dra_kit.kubernetes.scheduler.nodes import (
     DYNAMIC_RESOURCES,
     NODE_AFFINITY,
     NODE_RESOURCES_FIT,
     NODE_UNSCHEDULABLE,
     TAINT_TOLERATION,
+    allocatable,
     is_affine,
     is_cordoned,
     is_tainted,
+    pod_requests,
+    shortages,
 )
-from dra_kit.scheduler.nodes.resources import allocatable, pod_requests, shortages
-from dra_kit.scheduler.nodes.taints import published_devices, selects
-from dra_kit.values.json import ObjectView
+from dra_kit.kubernetes.values.json import ObjectView
 
 
-def node_helps(
+def node_hint(
     pod: ObjectView,
     plugins: Collection[str],
     before: ObjectView | None,
@@ -50,7 +47,7 @@ def node_helps(
     return any(plugin in _NODE_HINTS and _NODE_HINTS[plugin](pod, before, after) for plugin in plugins)
 
 
-def claim_helps(pod: ObjectView, plugins: Iterable[str], before: ObjectView | None, after: ObjectView | None) -> bool:
+def claim_hint(pod: ObjectView, plugins: Iterable[str], before: ObjectView | None, after: ObjectView | None) -> bool:
     """Whether a change of a ResourceClaim may help: it gave devices back, or is one of the pod's."""
     if DYNAMIC_RESOURCES not in plugins:
         return False
@@ -61,12 +58,12 @@ def claim_helps(pod: ObjectView, plugins: Iterable[str], before: ObjectView | No
     return before is None or before.get("status") != after.get("status")
 
 
-def pod_end_helps(plugins: Iterable[str]) -> bool:
+def pod_end_hint(plugins: Iterable[str]) -> bool:
     """Whether the end of a pod that had a node may help; devices come back with its claims."""
     return NODE_RESOURCES_FIT in plugins
 
 
-def failed_binding_helps(plugins: Collection[str]) -> bool:
+def failed_binding_hint(plugins: Collection[str]) -> bool:
     """Whether a placement that failed may help others, which could not have what it was to have.
 
     Kubernetes lets those that waited for its devices wait until something else happens, five minutes at most.
@@ -74,7 +71,7 @@ def failed_binding_helps(plugins: Collection[str]) -> bool:
     return NODE_RESOURCES_FIT in plugins or DYNAMIC_RESOURCES in plugins
 
 
-def class_helps(pod: ObjectView, plugins: Iterable[str], before: ObjectView | None, after: ObjectView | None) -> bool:
+def class_hint(pod: ObjectView, plugins: Iterable[str], before: ObjectView | None, after: ObjectView | None) -> bool:
     """Whether a change of a DeviceClass may help."""
     if after is None:
         return False
@@ -83,12 +80,12 @@ def class_helps(pod: ObjectView, plugins: Iterable[str], before: ObjectView | No
     return DYNAMIC_RESOURCES in plugins or (NODE_RESOURCES_FIT in plugins and provides)
 
 
-def slice_helps(plugins: Iterable[str], after: ObjectView | None) -> bool:
+def slice_hint(plugins: Iterable[str], after: ObjectView | None) -> bool:
     """Whether a change of a ResourceSlice may help."""
     return after is not None and DYNAMIC_RESOURCES in plugins
 
 
-def rule_helps(
+def taint_rule_hint(
     plugins: Iterable[str],
     before: ObjectView | None,
     after: ObjectView | None,
@@ -104,7 +101,7 @@ def rule_helps(
     """
     states = [item for item in (before, after) if item is not None]
     return DYNAMIC_RESOURCES in plugins and any(
-        selects(rule, device_id) for device_id, _ in published_devices(slices) for rule in states
+        rule_covers_device(rule, device_id) for device_id, _ in published_devices(slices) for rule in states
     )
 
 

@@ -1,10 +1,4 @@
-"""The number inside a quantity, in the two internal forms whose limits show in Kubernetes' answers.
-
-Kubernetes' ``resource.Quantity`` (k8s.io/apimachinery, here v0.37.1) holds an int64 with a power of ten as long as
-it can, and an arbitrary decimal otherwise. Which form a number has depends on how it was written, not only on its
-size, and decides what ``Value()``, ``MilliValue()`` and ``AsInt64()`` answer beyond int64: they wrap around or give
-zero. Schedulers and validation compute with those answers, so they are reproduced exactly.
-"""
+"""Exact amounts with the integer arithmetic of Kubernetes' quantities."""
 
 from __future__ import annotations
 
@@ -15,10 +9,8 @@ INT64_MAX: Final = 2**63 - 1
 INT64_MIN: Final = -(2**63)
 NANO: Final = -9
 MILLI: Final = -3
-
 # Beyond this many digits neither Python's str() of an int (4,300) nor the cost of the arithmetic is safe.
 MAX_DIGITS: Final = 4000
-
 # Scaling by one of these powers is a single multiplication in Go, whose overflow wraps; others count as overflow.
 _SINGLE_MULTIPLICATION: Final = frozenset({1, 2, 3, 6, 9})
 

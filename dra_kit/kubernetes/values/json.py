@@ -1,27 +1,32 @@
-"""JSON as the API server sends it, duplicate keys included."""
+"""JSON beyond the standard library: duplicate keys, the text of opaque objects, sizes, values at a path.
+
+Source of opaque JSON: k8s.io/apimachinery 0.37 ``pkg/runtime`` RawExtension; measured on kube-apiserver 1.37.1.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
+
+from typing_extensions import override
+
+if TYPE_CHECKING:
+    from pydantic_core import CoreSchema
+
 
 JSONValue: TypeAlias = "dict[str, JSONValue] | list[JSONValue] | str | int | float | bool | None"
 """What ``loads`` returns, for type checkers."""
-
 Object: TypeAlias = dict[str, Any]
 """An object of JSON whose fields are known to be of the types that the API gives them."""
-
 ObjectView: TypeAlias = Mapping[str, Any]
 """Likewise, and whoever has it does not change it."""
-
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 _ESCAPE: Final = re.compile(
     r"(?P<pair>\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}|\\.",
     re.DOTALL,
 )
-
 _MAX_DIGITS: Final = 400
 """More digits than a double can hold."""
 
@@ -64,10 +69,10 @@ def loads(text: str | bytes) -> Any:
     Raises:
         ValueError: the text is no JSON.
     """
-    return decoded(text, _decode)
+    return decode_with(text, _decode)
 
 
-def decoder(
+def make_decoder(
     parse_int: Callable[[str], Any] | None = None, parse_float: Callable[[str], Any] | None = None
 ) -> Callable[[str], Any]:
     """Return a decoder that works as ``loads``, but reads numbers in its own way.
@@ -81,7 +86,7 @@ def decoder(
     ).decode
 
 
-def decoded(text: str | bytes, decode: Callable[[str], Any]) -> Any:
+def decode_with(text: str | bytes, decode: Callable[[str], Any]) -> Any:
     """Return the value of a text by a decoder of ``decoder``; arguments and errors are those of ``loads``."""
     if not isinstance(text, str):
         text = text.decode()
@@ -94,7 +99,7 @@ def decoded(text: str | bytes, decode: Callable[[str], Any]) -> Any:
     except ValueError:  # Python refuses to convert integers of more than 4,300 digits
         if decode is not _decode:
             raise
-        return decoded(text, _decode_long)
+        return decode_with(text, _decode_long)
     except RecursionError:
         raise ValueError("the JSON is nested too deeply to be read") from None
 
@@ -117,5 +122,87 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON value")
 
 
-_decode = decoder()
-_decode_long = decoder(parse_int=_integer)
+_decode = make_decoder()
+_decode_long = make_decoder(parse_int=_integer)
+
+
+def byte_length(text: str) -> int:
+    """Return how many bytes ``text`` has for the API server, also with half a surrogate pair from JSON in it."""
+    return len(text.encode(errors="surrogatepass"))
+
+
+RAW_OBJECT_MAX_LENGTH: Final = 10 * 1024
+"""Bytes of ``opaque.parameters`` and of ``status.devices[].data`` (resource.k8s.io/v1)."""
+
+
+class RawObject(dict[str, Any]):
+    """A JSON object that remembers its text; two are equal when their texts are.
+
+    Args:
+        value: the object.
+        text: as it was sent. The limits of the API are for the bytes of this text.
+    """
+
+    __slots__ = ("text",)
+    __hash__ = None
+
+    def __init__(self, value: Mapping[str, Any], text: str) -> None:
+        super().__init__(value)
+        self.text: str = text
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        return self.text == other.text if isinstance(other, RawObject) else super().__eq__(other)
+
+    @override
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __copy__(self) -> RawObject:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> RawObject:
+        return self  # values are replaced, never changed
+
+
+def json_size(value: Any) -> int:
+    """Return the bytes of opaque JSON: of the text that was read, white space included, else of compact JSON."""
+    if isinstance(value, RawObject):
+        return byte_length(value.text)
+    return byte_length(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
+
+
+def value_at(value: Any, keys: Iterable[str | int]) -> Any:
+    """Return the value at a path; None where the path leads nowhere, whatever stands in its way.
+
+    Args:
+        value: any JSON value.
+        keys: of objects, and indexes of lists from 0. No key is the value itself.
+    """
+    for key in keys:
+        if isinstance(value, (dict, Mapping)):  # dict: asked first, because it costs little
+            value = value.get(key)
+        elif isinstance(value, list) and isinstance(key, int) and 0 <= key < len(value):
+            value = value[key]
+        else:
+            return None
+    return value
+
+
+def text_schema(validate: Callable[[Any], Any], *, accepts_numbers: bool = False) -> CoreSchema:
+    """Return the pydantic schema of a value that is a string in JSON.
+
+    Args:
+        validate: makes the value out of what a model is given; raises ValueError.
+        accepts_numbers: JSON numbers are documented as accepted, too.
+    """
+    from pydantic_core import core_schema
+
+    accepted: CoreSchema = core_schema.str_schema()
+    if accepts_numbers:
+        accepted = core_schema.union_schema([accepted, core_schema.float_schema()])
+    return core_schema.no_info_plain_validator_function(
+        validate,
+        json_schema_input_schema=accepted,
+        serialization=core_schema.to_string_ser_schema(when_used="always"),
+    )

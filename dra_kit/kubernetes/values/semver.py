@@ -1,14 +1,15 @@
-"""Semantic versions, as in version attributes of devices."""
+"""Semantic versions (semver 2.0.0) as attributes hold them."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from dra_kit.values.schema import text_schema
+from dra_kit.kubernetes.values.json import text_schema
 
 if TYPE_CHECKING:
     from pydantic_core import CoreSchema
+
 
 _SYNTAX: Final = re.compile(
     r"(?P<major>0|[1-9][0-9]*)\.(?P<minor>0|[1-9][0-9]*)\.(?P<patch>0|[1-9][0-9]*)"

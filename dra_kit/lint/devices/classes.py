@@ -7,19 +7,19 @@ from itertools import takewhile
 
 from msgspec import Struct
 
-from dra_kit import cel
-from dra_kit.errors import CelCompileError
+from dra_kit.diagnosis.selector_mistakes.catalogue import driver_of
+from dra_kit.diagnosis.selector_mistakes.device_rules import KnownDevice
+from dra_kit.diagnosis.selector_mistakes.expression import Expression, Mistake, compiled
+from dra_kit.errors import CelCompileError, CelRuntimeError
+from dra_kit.kubernetes.cel.environment import STORED
+from dra_kit.kubernetes.cel.program import Selector, compile_selector
+from dra_kit.kubernetes.resource import v1
 from dra_kit.lint.devices.matching import Chain, evaluated, foreign_devices, is_about, passes
 from dra_kit.lint.fixes.remedy import Rewrite
 from dra_kit.lint.structure.fields import Problem
 from dra_kit.lint.structure.manifest import Manifest
 from dra_kit.lint.surroundings import Surroundings
-from dra_kit.resource import v1
-from dra_kit.resource.mistakes.advertised import KnownDevice
-from dra_kit.resource.mistakes.catalogue import driver_of
-from dra_kit.resource.mistakes.expression import Expression, compiled
-from dra_kit.resource.mistakes.mistake import Mistake
-from dra_kit.values.nearest import did_you_mean, one_slip
+from dra_kit.text import did_you_mean, unambiguous_correction
 
 
 class WrittenChoice(Struct, frozen=True):
@@ -58,7 +58,7 @@ def class_problems(
             wish = wish or (f"there are {', '.join(sorted(classes))}" if classes else "")
             text = f"no DeviceClass {body.asked.device_class_name} is known"
             # a cluster of which nothing is known may have that very class
-            intended = one_slip(body.asked.device_class_name, classes) if surroundings.complete else ""
+            intended = unambiguous_correction(body.asked.device_class_name, classes) if surroundings.complete else ""
             sure = (Rewrite(f"{body.path}.deviceClassName", intended),) if intended else ()
             yield Problem(f"{body.path}.deviceClassName", "unknown-class", text, wish, remedies=sure)
 
@@ -104,7 +104,7 @@ def drivers_intended(
     for body in written_choices(manifest):
         device_class = classes.get(body.asked.device_class_name)
         for selector in device_class.spec.selectors if device_class is not None else ():
-            named = driver_of(compiled(selector.cel.expression, cel.STORED)) if selector.cel is not None else ""
+            named = driver_of(compiled(selector.cel.expression, STORED)) if selector.cel is not None else ""
             for path in (f"{body.path}.selectors", _flat(body.path).removesuffix("[")):
                 found.get(path, set()).add(named)
     named_once = {path: drivers - {""} for path, drivers in found.items()}
@@ -121,10 +121,10 @@ def _flat(path: str) -> str:
 
 
 def _evaluated(
-    before: tuple[cel.Selector, ...], own: Sequence[Expression], surroundings: Surroundings
+    before: tuple[Selector, ...], own: Sequence[Expression], surroundings: Surroundings
 ) -> Iterator[tuple[Expression, Mistake]]:
     compiled = list(takewhile(lambda expression: expression.program is not None, own))
-    programs = [expression.program for expression in compiled if isinstance(expression.program, cel.Selector)]
+    programs = [expression.program for expression in compiled if isinstance(expression.program, Selector)]
     if not programs:
         return
     chain = Chain((*before, *programs), tuple(compiled))
@@ -135,7 +135,7 @@ def _evaluated(
         yield from evaluated(chain, surroundings.advertised, foreign_reported=bool(foreign))
 
 
-def _leaves_any(programs: Sequence[cel.Selector], surroundings: Surroundings) -> bool:
+def _leaves_any(programs: Sequence[Selector], surroundings: Surroundings) -> bool:
     """Return whether a class leaves any known device: what is wrong with the class is reported of the class."""
     advertised = surroundings.advertised
     if advertised is None or not advertised.total:
@@ -144,19 +144,19 @@ def _leaves_any(programs: Sequence[cel.Selector], surroundings: Surroundings) ->
         try:
             if all(program.matches(device.view) for program in programs):
                 return True
-        except cel.CelRuntimeError:
+        except CelRuntimeError:
             return False
     return False
 
 
-def selectors_of(selectors: Sequence[v1.DeviceSelector]) -> tuple[cel.Selector, ...] | None:
+def selectors_of(selectors: Sequence[v1.DeviceSelector]) -> tuple[Selector, ...] | None:
     """Return the selectors of a class or request, compiled; None if one of them cannot be."""
     made = []
     for selector in selectors:
         if selector.cel is None:
             return None
         try:
-            made.append(cel.compile_selector(selector.cel.expression))
+            made.append(compile_selector(selector.cel.expression))
         except CelCompileError:
             return None
     return tuple(made)

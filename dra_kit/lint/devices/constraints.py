@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised
 from dra_kit.lint.fixes.remedy import Rewrite
 from dra_kit.lint.structure.fields import Problem
 from dra_kit.lint.structure.manifest import Manifest
-from dra_kit.resource.mistakes.advertised import Advertised
-from dra_kit.values.nearest import did_you_mean, one_slip
+from dra_kit.text import did_you_mean, unambiguous_correction
 
 
 def constraint_problems(manifest: Manifest, advertised: Advertised) -> Iterator[Problem]:
@@ -47,7 +47,7 @@ def _attribute(path: str, name: str, advertised: Advertised) -> Iterator[Problem
     wish = did_you_mean(name, likely).removeprefix("; ")
     if wish or advertised.speaks_for(domain):
         text = f"no device has an attribute {name}, so that none meets the constraint"
-        intended = one_slip(name, everywhere)
+        intended = unambiguous_correction(name, everywhere)
         sure = (Rewrite(path, intended),) if intended else ()
         wish = wish or f"they have {', '.join(sorted(everywhere)[:8])}"
         yield Problem(path, "unknown-attribute", text, wish, remedies=sure)

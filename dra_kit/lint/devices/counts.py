@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from dra_kit.kubernetes.resource import v1
 from dra_kit.lint.devices.classes import known_matching, selectors_for, written_choices
 from dra_kit.lint.structure.fields import Problem
 from dra_kit.lint.structure.manifest import Manifest
 from dra_kit.lint.surroundings import Surroundings
-from dra_kit.resource import v1
-from dra_kit.values.nearest import did_you_mean
+from dra_kit.text import did_you_mean
 
 
 def count_problems(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from dra_kit.diagnosis.selector_mistakes.expression import Expression, Role, compiled
+from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.resource.validation.claims import environment
 from dra_kit.lint.structure.manifest import Manifest
-from dra_kit.resource.gates import FeatureGates
-from dra_kit.resource.mistakes.expression import Expression, Role, compiled
-from dra_kit.resource.validation.fields.expressions import environment
 
 
 def expressions(manifest: Manifest, gates: FeatureGates) -> Iterator[Expression]:

@@ -7,17 +7,26 @@ from typing import Final
 
 from msgspec import Struct
 
-from dra_kit import cel
-from dra_kit.cel.syntax.tree import Literal, walk
+from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised, KnownDevice
+from dra_kit.diagnosis.selector_mistakes.expression import (
+    Expression,
+    Mistake,
+    Read,
+    ask_first,
+    begin_with_driver,
+    blamed,
+    guarded,
+    plain_reads,
+    reads,
+)
 from dra_kit.errors import CelRuntimeError
-from dra_kit.resource.mistakes.absence import ask_first, begin_with_driver, blamed, guarded, plain_reads
-from dra_kit.resource.mistakes.advertised import Advertised, KnownDevice
-from dra_kit.resource.mistakes.expression import Expression
-from dra_kit.resource.mistakes.mistake import Mistake
-from dra_kit.resource.mistakes.reads import Read, reads
-from dra_kit.values.nearest import did_you_mean
+from dra_kit.kubernetes.cel.device import Device
+from dra_kit.kubernetes.cel.explanation import explain
+from dra_kit.kubernetes.cel.program import Selector
+from dra_kit.kubernetes.cel.tree import LiteralNode, walk
+from dra_kit.text import did_you_mean
 
-FOREIGN: Final = cel.Device(driver="another-driver.invalid")
+FOREIGN: Final = Device(driver="another-driver.invalid")
 """A device of a driver that no selector is about."""
 
 _EXPLAINED: Final = 500
@@ -32,11 +41,11 @@ class Chain(Struct, frozen=True):
         expressions: the last ones of them, which findings are about.
     """
 
-    programs: tuple[cel.Selector, ...]
+    programs: tuple[Selector, ...]
     expressions: tuple[Expression, ...]
 
     @property
-    def before(self) -> tuple[cel.Selector, ...]:
+    def before(self) -> tuple[Selector, ...]:
         """The selectors that come first, and are written elsewhere."""
         return self.programs[: len(self.programs) - len(self.expressions)]
 
@@ -110,9 +119,9 @@ def _unmatched(chain: Chain, advertised: Advertised) -> tuple[Expression, Mistak
     many = f"none of the {advertised.total} known devices"
     for expression in chain.expressions:
         program = expression.program
-        if not isinstance(program, cel.Selector):
+        if not isinstance(program, Selector):
             continue
-        explained = [cel.explain(program, device.view).conjuncts for device in devices]
+        explained = [explain(program, device.view).conjuncts for device in devices]
         for number, conjunct in enumerate(explained[0] if explained else ()):
             if not any(conjuncts[number].result for conjuncts in explained):
                 start = _index(expression.text, conjunct.line, conjunct.column)
@@ -135,7 +144,7 @@ def _values(expression: Expression, start: int, end: int, advertised: Advertised
     nodes = (
         [node for node in walk(expression.root) if start <= node.start and node.end <= end] if expression.root else []
     )
-    written = [node.value for node in nodes if isinstance(node, Literal) and isinstance(node.value, str)]
+    written = [node.value for node in nodes if isinstance(node, LiteralNode) and isinstance(node.value, str)]
     for read in reads(expression.root) if expression.root else ():
         if start <= read.node.start and read.node.end <= end and read.domain and read.name:
             trait = advertised.names(read.kind, read.domain).get(read.name)
@@ -145,7 +154,7 @@ def _values(expression: Expression, start: int, end: int, advertised: Advertised
     return "; ".join(dict.fromkeys(texts))
 
 
-def passes(programs: Sequence[cel.Selector], device: cel.Device) -> bool:
+def passes(programs: Sequence[Selector], device: Device) -> bool:
     """Return whether a device passes all selectors; one that fails for it keeps it out, too."""
     try:
         return all(program.matches(device) for program in programs)
@@ -153,7 +162,7 @@ def passes(programs: Sequence[cel.Selector], device: cel.Device) -> bool:
         return False
 
 
-def _failure(chain: Chain, device: cel.Device) -> tuple[Expression, CelRuntimeError] | None:
+def _failure(chain: Chain, device: Device) -> tuple[Expression, CelRuntimeError] | None:
     """Return the first expression of its own that fails for a device, unless one before is false."""
     if not passes(chain.before, device):
         return None
@@ -170,13 +179,13 @@ def _named(read: Read | None) -> str:
     return f"{read.kind}/{read.domain}/{read.name}" if read is not None else ""
 
 
-def is_about(programs: Sequence[cel.Selector], advertised: Advertised) -> bool:
+def is_about(programs: Sequence[Selector], advertised: Advertised) -> bool:
     """Return whether devices that match must be among the known ones."""
     if advertised.complete:
         return True
     for program in programs:
         for node in walk(program.root):
-            if isinstance(node, Literal) and node.value in advertised.drivers:
+            if isinstance(node, LiteralNode) and node.value in advertised.drivers:
                 return True
     return False
 

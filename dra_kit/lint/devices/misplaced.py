@@ -9,14 +9,14 @@ from msgspec import Struct
 
 from dra_kit.author.config.for_devices import described, is_for
 from dra_kit.author.config.opaque import OpaqueConfig
+from dra_kit.diagnosis.selector_mistakes.device_rules import KnownDevice
 from dra_kit.errors import InvalidConfig
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.config import base_request
 from dra_kit.lint.devices.classes import WrittenChoice, known_matching, selectors_for, written_choices
 from dra_kit.lint.structure.fields import Problem
 from dra_kit.lint.structure.manifest import Manifest
 from dra_kit.lint.surroundings import Surroundings
-from dra_kit.resource import v1
-from dra_kit.resource.config import base_request
-from dra_kit.resource.mistakes.advertised import KnownDevice
 
 
 def misplaced_configs(

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from dra_kit.author.config.problems import KeyProblem
+from dra_kit.diagnosis.selector_mistakes.device_rules import unknown_driver
 from dra_kit.errors import InvalidConfig
+from dra_kit.kubernetes.resource.config import CONFIG_FIELDS
+from dra_kit.kubernetes.values.json import value_at
 from dra_kit.lint.fixes.remedy import Rewrite
 from dra_kit.lint.structure.fields import Problem
 from dra_kit.lint.structure.manifest import Manifest
 from dra_kit.lint.surroundings import Surroundings
-from dra_kit.resource.config import CONFIG_FIELDS
-from dra_kit.resource.mistakes.devices import unknown_driver
-from dra_kit.values.nearest import one_slip
-from dra_kit.values.paths import value_at
+from dra_kit.text import unambiguous_correction
 
 
 def opaque_problems(manifest: Manifest, surroundings: Surroundings) -> Iterator[Problem]:
@@ -45,7 +45,7 @@ def opaque_problems(manifest: Manifest, surroundings: Surroundings) -> Iterator[
         elif decoder is None and surroundings.advertised is not None:
             wish = unknown_driver(driver, surroundings.advertised)
             if wish is not None:
-                intended = one_slip(driver, surroundings.advertised.drivers)
+                intended = unambiguous_correction(driver, surroundings.advertised.drivers)
                 sure = (Rewrite(f"{path}.driver", intended),) if intended else ()
                 text = f'no device is of a driver "{driver}"'
                 yield Problem(f"{path}.driver", "unknown-driver", text, wish, remedies=sure)

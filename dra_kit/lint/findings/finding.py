@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from dra_kit.kubernetes.manifests.documents import SourceFile
+from dra_kit.kubernetes.manifests.positions import TextSpan
 from dra_kit.lint.findings.rules import RULES, Level
 from dra_kit.lint.fixes.fix import Fix
-from dra_kit.manifests.documents import SourceFile
-from dra_kit.manifests.positions import Place
 
 _AROUND: Final = 500
 """Characters before and behind a place that a finding keeps of its line."""
@@ -51,7 +51,14 @@ class Finding:
 
 
 def finding(
-    rule: str, file: SourceFile, place: Place, message: str, *, help_: str = "", path: str = "", fix: Fix | None = None
+    rule: str,
+    file: SourceFile,
+    place: TextSpan,
+    message: str,
+    *,
+    help_: str = "",
+    path: str = "",
+    fix: Fix | None = None,
 ) -> Finding:
     """Return a finding at a place of a file."""
     line, begin, end = file.line(place.start)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from dra_kit.lint.findings.finding import Finding
-from dra_kit.values.printable import printable
+from dra_kit.text import escape_unprintable
 
 _RED: Final = "\x1b[1;31m"
 _YELLOW: Final = "\x1b[1;33m"
@@ -48,14 +48,15 @@ def summary(findings: Sequence[Finding], *, files: int, objects: int) -> str:
 def fixed_as_text(fixed: Sequence[Finding]) -> list[str]:
     """Return one line for each finding that is mended; its place is the one that it had."""
     return [
-        f"{printable(one.file)}:{one.line}:{one.column}: fixed: {printable(one.message)} [{one.rule}]" for one in fixed
+        f"{escape_unprintable(one.file)}:{one.line}:{one.column}: fixed: {escape_unprintable(one.message)} [{one.rule}]"
+        for one in fixed
     ]
 
 
 def _lines(found: Finding, *, colour: bool) -> Iterator[str]:
     level = _painted(found.level, _RED if found.level == "error" else _YELLOW, colour)
-    where = _painted(f"{printable(found.file)}:{found.line}:{found.column}:", _BOLD, colour)
-    yield f"{where} {level}: {printable(found.message)} [{found.rule}]"
+    where = _painted(f"{escape_unprintable(found.file)}:{found.line}:{found.column}:", _BOLD, colour)
+    yield f"{where} {level}: {escape_unprintable(found.message)} [{found.rule}]"
     number = str(found.line)
     gutter = " " * len(number)
     source, column = _window(found)
@@ -67,7 +68,7 @@ def _lines(found: Finding, *, colour: bool) -> Iterator[str]:
         yield f"  {_painted(number, _BLUE, colour)} {bar} {source}"
         yield f"  {gutter} {bar} {indent}{_painted(mark, _RED if found.level == 'error' else _YELLOW, colour)}"
     if found.help:
-        yield f"  {gutter} {_painted('help:', _BLUE, colour)} {printable(found.help)}"
+        yield f"  {gutter} {_painted('help:', _BLUE, colour)} {escape_unprintable(found.help)}"
     yield ""
 
 
@@ -104,7 +105,7 @@ def as_github(findings: Sequence[Finding]) -> str:
 
 
 def _data(text: str) -> str:
-    return printable(text, keep="\r\n").replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return escape_unprintable(text, keep="\r\n").replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:

@@ -7,8 +7,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from dra_kit.manifests.parsing.nodes import MappingNode, Node, ScalarNode, SequenceNode
-from dra_kit.manifests.positions import content_start
+from dra_kit.kubernetes.manifests.positions import content_start
+from dra_kit.kubernetes.manifests.yaml_reader import MappingNode, Node, ScalarNode, SequenceNode
 
 _BEFORE: Final = re.compile(r"[ -]*")
 MERGE: Final = "<<"

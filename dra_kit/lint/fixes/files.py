@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.manifests.documents import SourceFile
-from dra_kit.manifests.files import STDIN
+from dra_kit.kubernetes.manifests.documents import SourceFile
+from dra_kit.kubernetes.manifests.files import STDIN
 
 _WRITABLE: Final = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 _LINE: Final = re.compile(r"[^\n]*\n|[^\n]+")

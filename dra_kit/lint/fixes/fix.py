@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from dra_kit.values.paths import value_at
+from dra_kit.kubernetes.values.json import value_at
 
 Keys: TypeAlias = tuple[str | int, ...]
 """The keys and indices that lead to a value of a document."""

@@ -8,9 +8,9 @@ from typing import Final
 
 from msgspec import Struct
 
+from dra_kit.kubernetes.manifests.positions import content_start
+from dra_kit.kubernetes.manifests.yaml_reader import MappingNode, Node
 from dra_kit.lint.fixes.blocks import MERGE
-from dra_kit.manifests.parsing.nodes import MappingNode, Node
-from dra_kit.manifests.positions import content_start
 
 _BETWEEN: Final = re.compile(r"\s*,\s*")
 _AROUND: Final = re.compile(r"\s*,?\s*")

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from dra_kit.kubernetes.manifests.documents import ManifestDocument
+from dra_kit.kubernetes.manifests.positions import FieldPosition, content_start
+from dra_kit.kubernetes.manifests.yaml_reader import ScalarNode
 from dra_kit.lint.fixes.fix import Change, Edit, Fix
 from dra_kit.lint.fixes.moves import enclosed, enlisted, unwrapped
 from dra_kit.lint.fixes.remedy import Enclose, Enlist, Remedy, Rename, Replace, Rewrite, Unwrap
 from dra_kit.lint.fixes.scalars import quoted, replaced, rewritten
-from dra_kit.manifests.documents import Document
-from dra_kit.manifests.parsing.nodes import ScalarNode
-from dra_kit.manifests.positions import Field, content_start
 
 
-def fix_of(document: Document, remedies: Iterable[Remedy]) -> Fix | None:
+def fix_of(document: ManifestDocument, remedies: Iterable[Remedy]) -> Fix | None:
     """Return the fix that carries out remedies; None without any, and when one of them is not certain."""
     edits: list[Edit] = []
     changes: list[Change] = []
@@ -27,7 +27,7 @@ def fix_of(document: Document, remedies: Iterable[Remedy]) -> Fix | None:
     return Fix(document.number, tuple(edits), tuple(changes)) if edits else None
 
 
-def _made(document: Document, remedy: Remedy) -> tuple[Edit, Change] | None:
+def _made(document: ManifestDocument, remedy: Remedy) -> tuple[Edit, Change] | None:
     field = document.positions.find(remedy.path)
     if not field.exact:
         return None
@@ -50,7 +50,7 @@ def _made(document: Document, remedy: Remedy) -> tuple[Edit, Change] | None:
             return None if found is None else (found, Change(field.keys, [field.value.value]))
 
 
-def _renamed(document: Document, field: Field, name: str) -> tuple[Edit, Change] | None:
+def _renamed(document: ManifestDocument, field: FieldPosition, name: str) -> tuple[Edit, Change] | None:
     holder = document.positions.holder(field)
     if not isinstance(field.key, ScalarNode) or not isinstance(holder, Mapping) or name in holder:
         return None
@@ -60,7 +60,9 @@ def _renamed(document: Document, field: Field, name: str) -> tuple[Edit, Change]
     return edit, Change(field.keys[:-1], value)
 
 
-def _rewritten(document: Document, field: Field, value: str | int | bool | None) -> tuple[Edit, Change] | None:
+def _rewritten(
+    document: ManifestDocument, field: FieldPosition, value: str | int | bool | None
+) -> tuple[Edit, Change] | None:
     if not isinstance(field.value, ScalarNode):
         return None
     edit = rewritten(document.file.text, field.value, value)
@@ -69,7 +71,9 @@ def _rewritten(document: Document, field: Field, value: str | int | bool | None)
     return edit, Change(field.keys, field.value.text if value is None else value)
 
 
-def _enclosed(document: Document, field: Field, keys: tuple[str, ...], under: str) -> tuple[Edit, Change] | None:
+def _enclosed(
+    document: ManifestDocument, field: FieldPosition, keys: tuple[str, ...], under: str
+) -> tuple[Edit, Change] | None:
     value: Any = field.value.value
     if not isinstance(value, Mapping) or not set(keys) <= value.keys():
         return None
@@ -84,7 +88,7 @@ def _enclosed(document: Document, field: Field, keys: tuple[str, ...], under: st
     return edit, Change(field.keys, {**rest, under: moved})
 
 
-def _unwrapped(document: Document, field: Field, key: str) -> tuple[Edit, Change] | None:
+def _unwrapped(document: ManifestDocument, field: FieldPosition, key: str) -> tuple[Edit, Change] | None:
     value: Any = field.value.value
     inner = value.get(key) if isinstance(value, Mapping) else None
     if not isinstance(inner, Mapping) or not inner or not (value.keys() - {key}).isdisjoint(inner):

@@ -8,14 +8,13 @@ from typing import Any, Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from dra_kit.kubernetes.manifests.documents import SourceFile
+from dra_kit.kubernetes.manifests.files import MANIFESTS, UnreadableText
+from dra_kit.kubernetes.manifests.text import parse_documents
 from dra_kit.lint.check import Outcome, check
 from dra_kit.lint.findings.finding import Finding
 from dra_kit.lint.fixes.fix import Fix, become, same, written
 from dra_kit.lint.surroundings import Surroundings
-from dra_kit.manifests.documents import SourceFile
-from dra_kit.manifests.limits import MANIFESTS
-from dra_kit.manifests.text import documents
-from dra_kit.manifests.unreadable import Unreadable
 
 _PASSES: Final = 50
 """Far more than fixes wait for each other: no rule undoes what another one writes."""
@@ -104,6 +103,6 @@ def _is_as_intended(text: str, values: Sequence[Any], fixes: Sequence[Fix]) -> b
 
 def _values(text: str) -> list[Any] | None:
     try:
-        return [document.value for document in documents(text, MANIFESTS, places=False)]
-    except Unreadable:
+        return [document.value for document in parse_documents(text, MANIFESTS, places=False)]
+    except UnreadableText:
         return None

@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from dra_kit.kubernetes.manifests.yaml_reader import MappingNode, Node, ScalarNode
 from dra_kit.lint.fixes.blocks import Block, Entry, block, is_block, shifted, step
 from dra_kit.lint.fixes.fix import Edit
 from dra_kit.lint.fixes.flows import Flow, flow
-from dra_kit.manifests.parsing.nodes import MappingNode, Node, ScalarNode
 
 _ITEM: Final = len("- ")
 _COMMENT: Final = re.compile(r":[ \t]*(#[^\r\n]*)?\r?")

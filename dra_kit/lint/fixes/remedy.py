@@ -1,6 +1,6 @@
 """What is to be written instead, in terms of fields and values; where that is in a file is found out later.
 
-Paths are those of :class:`~dra_kit.manifests.positions.Positions`. A rule gives a remedy only where one thing alone can
+Paths are those of :class:`~dra_kit.kubernetes.manifests.positions.Positions`. A rule gives a remedy only where one thing alone can
 be intended; all remedies of a finding are carried out together, or none.
 """
 

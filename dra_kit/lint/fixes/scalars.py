@@ -6,9 +6,9 @@ import json
 import re
 from typing import Final
 
+from dra_kit.kubernetes.manifests.positions import Positions, content_start
+from dra_kit.kubernetes.manifests.yaml_reader import ScalarNode
 from dra_kit.lint.fixes.fix import Edit
-from dra_kit.manifests.parsing.nodes import ScalarNode
-from dra_kit.manifests.positions import Positions, content_start
 
 _PLAIN: Final = re.compile(r"[A-Za-z][\w./-]*")
 _WORDS: Final = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})

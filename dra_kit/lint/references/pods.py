@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from dra_kit.kubernetes.resource import v1
 from dra_kit.lint.fixes.remedy import Rename, Rewrite
 from dra_kit.lint.references.whole_claims import difference
 from dra_kit.lint.structure.fields import Problem, misspelt
 from dra_kit.lint.structure.manifest import Manifest
-from dra_kit.resource import v1
-from dra_kit.values.nearest import did_you_mean, one_slip
+from dra_kit.text import did_you_mean, unambiguous_correction
 
 _CONTAINERS: Final = ("initContainers", "containers")
 _REFERS: Final = {"resourceClaimName": "ResourceClaim", "resourceClaimTemplateName": "ResourceClaimTemplate"}
@@ -125,7 +125,7 @@ def _unknown_claims(entries: Sequence[_Entry], uses: Sequence[_Use]) -> Iterator
             wish = did_you_mean(use.claim, names).removeprefix("; ")
             wish = wish or (f"it has {', '.join(names)}" if names else "add it to resourceClaims of the pod")
             text = f"the pod has no claim {use.claim} in resourceClaims"
-            intended = one_slip(use.claim, names)
+            intended = unambiguous_correction(use.claim, names)
             sure = (Rewrite(f"{use.path}.name", intended),) if intended else ()
             yield Problem(f"{use.path}.name", "unknown-claim", text, wish, remedies=sure)
 
@@ -178,7 +178,7 @@ def _requests(claim: Manifest, uses: Sequence[_Use]) -> Iterator[Problem]:
     for use in uses:
         if use.request and use.request not in names:
             wish = did_you_mean(use.request, names).removeprefix("; ") or f"it has {', '.join(sorted(names))}"
-            intended = one_slip(use.request, names)
+            intended = unambiguous_correction(use.request, names)
             if use.request.partition("/")[0] in names:
                 intended = use.request.partition("/")[0]
                 wish = f"write {use.request.partition('/')[0]}: a container names the request, whichever way is taken"

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from dra_kit.resource import v1
-from dra_kit.resource.config import base_request, configs_for_driver
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.config import base_request, configs_for_driver
 
 
 class Difference(Struct, frozen=True):

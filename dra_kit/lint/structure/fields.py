@@ -9,11 +9,10 @@ from typing import Any, Final
 import msgspec
 
 from dra_kit.author.config.problems import short
+from dra_kit.kubernetes.resource.schema.decode import READERS, TypeMismatch, zero
+from dra_kit.kubernetes.resource.schema.table import LIST, MAP, SchemaType, item_type, struct
 from dra_kit.lint.fixes.remedy import Enclose, Enlist, Remedy, Rename, Rewrite, Unwrap
-from dra_kit.resource.schema.decode import zero
-from dra_kit.resource.schema.scalars import READERS, WrongType
-from dra_kit.resource.schema.table import LIST, MAP, Struct, item_type, struct
-from dra_kit.values.nearest import did_you_mean, one_slip
+from dra_kit.text import did_you_mean, unambiguous_correction
 
 _STATUS: Final = "status"
 """Written by schedulers, controllers and drivers, never by manifests."""
@@ -69,7 +68,7 @@ def check_structure(value: Any, type_name: str, path: str = "") -> tuple[Any, li
 
     Args:
         value: of the object, or of a part of it; a status is left out.
-        type_name: as in :mod:`dra_kit.resource.schema.table`.
+        type_name: as in :mod:`dra_kit.kubernetes.resource.schema.table`.
         path: of the part.
     """
     problems: list[Problem] = []
@@ -121,7 +120,7 @@ def _item(value: Any, type_name: str, path: str, problems: list[Problem]) -> Any
     return zero(type_name) if cleaned is None else cleaned
 
 
-def _fields(value: Mapping[str, Any], known: Struct, path: str, problems: list[Problem]) -> dict[str, Any]:
+def _fields(value: Mapping[str, Any], known: SchemaType, path: str, problems: list[Problem]) -> dict[str, Any]:
     made = {}
     for key, item in value.items():
         where = f"{path}.{key}" if path else key
@@ -139,7 +138,7 @@ def _fields(value: Mapping[str, Any], known: Struct, path: str, problems: list[P
 def _misfit(value: Any, type_name: str, path: str) -> Problem | None:
     try:
         READERS[type_name](value)
-    except WrongType as error:
+    except TypeMismatch as error:
         wanted = _WANTED[type_name]
         if isinstance(value, str) and type_name in _WRITTEN:
             return Problem(path, "wrong-type", str(error))
@@ -175,7 +174,7 @@ def _may_be(value: Any, type_name: str) -> bool:
     return all(problem.remedies for problem in problems)
 
 
-def _unknown(key: str, path: str, known: Struct, holder: Mapping[str, Any]) -> Problem:
+def _unknown(key: str, path: str, known: SchemaType, holder: Mapping[str, Any]) -> Problem:
     parent = path.removesuffix(key)
     # a level too high is a likelier mistake than a word that merely looks alike
     below = _below(key, known)
@@ -185,7 +184,7 @@ def _unknown(key: str, path: str, known: Struct, holder: Mapping[str, Any]) -> P
         sure = _enclosed(parent.removesuffix("."), below[0], known, holder)
     elif near := did_you_mean(key, known.fields):
         wish, instead = near.removeprefix("; "), parent + near.partition('"')[2].partition('"')[0]
-        name = one_slip(key, known.fields)
+        name = unambiguous_correction(key, known.fields)
         if name and name not in holder and not _is_of_wrong_type(holder[key], known.fields[name].type):
             sure = (Rename(path, name),)
     else:
@@ -195,16 +194,16 @@ def _unknown(key: str, path: str, known: Struct, holder: Mapping[str, Any]) -> P
     return Problem(path, "unknown-field", f"unknown field {key}", wish, key=True, instead=instead, remedies=sure)
 
 
-def _below(key: str, known: Struct) -> list[str]:
+def _below(key: str, known: SchemaType) -> list[str]:
     """Return the fields with a field of that name inside."""
     inner = {name: struct(entry.type) for name, entry in known.fields.items() if name != _STATUS}
     return [name for name, found in inner.items() if found is not None and key in found.fields]
 
 
-def _enclosed(path: str, under: str, known: Struct, holder: Mapping[str, Any]) -> tuple[Remedy, ...]:
+def _enclosed(path: str, under: str, known: SchemaType, holder: Mapping[str, Any]) -> tuple[Remedy, ...]:
     """Return what moves all fields down that belong into one of them, if they are what it takes."""
     moved = [key for key in holder if key not in known.fields and _below(key, known) == [under]]
-    if any(one_slip(key, known.fields) == under for key in holder):
+    if any(unambiguous_correction(key, known.fields) == under for key in holder):
         return ()  # once it has its name
     whole = holder.get(under)
     inner = whole if isinstance(whole, Mapping) else {}

@@ -7,19 +7,24 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
+from dra_kit.kubernetes.manifests.documents import ManifestDocument, looks_like_object
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.api_model import APIModel
+from dra_kit.kubernetes.resource.conversion import to_v1
+from dra_kit.kubernetes.resource.new_object import (
+    GROUP,
+    KINDS,
+    POD_SPECS,
+    RESOURCE_KINDS,
+    ManifestKind,
+    complete_new_object,
+)
+from dra_kit.kubernetes.resource.schema.decode import decode
+from dra_kit.kubernetes.values.json import value_at
 from dra_kit.lint.fixes.remedy import Rewrite
 from dra_kit.lint.structure.fields import Problem, check_structure
 from dra_kit.lint.structure.old_versions import classic_claim, in_v1, requests_of_v1, withdrawn
-from dra_kit.manifests.creation import with_defaults
-from dra_kit.manifests.documents import Document, looks_like_object
-from dra_kit.manifests.kinds import GROUP, KINDS, RESOURCE_KINDS, KnownKind
-from dra_kit.resource import v1
-from dra_kit.resource.conversion import to_v1
-from dra_kit.resource.schema.decode import decode
-from dra_kit.resource.v1 import APIModel
-from dra_kit.resource.validation.new_objects import POD_SPECS
-from dra_kit.values.nearest import did_you_mean, one_slip
-from dra_kit.values.paths import value_at
+from dra_kit.text import did_you_mean, unambiguous_correction
 
 _METADATA: Final = "meta/v1.ObjectMeta"
 
@@ -38,10 +43,10 @@ class Manifest(Struct):
         problems: what is wrong with its structure.
     """
 
-    document: Document
+    document: ManifestDocument
     kind: str
     api_version: str
-    known: KnownKind | None = None
+    known: ManifestKind | None = None
     content: dict[str, Any] = field(default_factory=dict)
     obj: APIModel | None = None
     pod_spec: tuple[str, Mapping[str, Any]] | None = None
@@ -74,7 +79,7 @@ def _text(value: Any, *keys: str) -> str:
     return found if isinstance(found, str) else ""
 
 
-def manifest(document: Document) -> Manifest:
+def manifest(document: ManifestDocument) -> Manifest:
     """Return what a document is."""
     body = document.body
     if not document.file.explicit and not looks_like_object(body):
@@ -109,7 +114,7 @@ def _unknown_kind(made: Manifest) -> Iterator[Problem]:
         # a kind of that name may also be a custom resource of somebody's
         if group == "" or did_you_mean(group, [GROUP]):
             right = f"{GROUP}/{version}"
-            certain = (not group or one_slip(group, [GROUP])) and right in known.types
+            certain = (not group or unambiguous_correction(group, [GROUP])) and right in known.types
             sure = (Rewrite("apiVersion", right),) if certain else ()
             text = f"{made.api_version} has no kind {made.kind}"
             yield Problem("apiVersion", "unknown-kind", text, wish, remedies=sure)
@@ -119,7 +124,7 @@ def _unknown_kind(made: Manifest) -> Iterator[Problem]:
         wish = (
             did_you_mean(made.kind, RESOURCE_KINDS).removeprefix("; ") or f"it has {', '.join(sorted(RESOURCE_KINDS))}"
         )
-        intended = one_slip(made.kind, RESOURCE_KINDS)
+        intended = unambiguous_correction(made.kind, RESOURCE_KINDS)
         sure = (Rewrite("kind", intended),) if intended else ()
         yield Problem("kind", "unknown-kind", f"{GROUP} has no kind {made.kind}", wish, remedies=sure)
     elif known is not None and made.api_version not in known.types:
@@ -139,7 +144,7 @@ def _near(kind: str) -> Iterator[str]:
     return (name for name in RESOURCE_KINDS if f'"{name}"' in did_you_mean(kind, RESOURCE_KINDS))
 
 
-def _decode(made: Manifest, body: Mapping[str, Any], known: KnownKind) -> None:
+def _decode(made: Manifest, body: Mapping[str, Any], known: ManifestKind) -> None:
     newest = next(iter(known.types))
     version = made.api_version.rpartition("/")[2]
     type_name = known.types[made.api_version]
@@ -158,12 +163,12 @@ def _decode(made: Manifest, body: Mapping[str, Any], known: KnownKind) -> None:
         made.problems.append(Problem("apiVersion", "deprecated-version", text, wish, remedies=sure))
     made.problems += problems
     made.known = known
-    made.content = with_defaults(decode(cleaned, type_name), known)
+    made.content = complete_new_object(decode(cleaned, type_name), known)
     assert known.model is not None  # noqa: S101 - kinds of resource.k8s.io have one
     made.obj = known.model.model_validate(made.content)
 
 
-def _decode_pod(made: Manifest, known: KnownKind) -> None:
+def _decode_pod(made: Manifest, known: ManifestKind) -> None:
     body = made.document.body
     metadata: Any = {}
     if known.part:
@@ -186,4 +191,4 @@ def _decode_pod(made: Manifest, known: KnownKind) -> None:
     head = {"apiVersion": made.api_version, "kind": made.kind}
     if known.part:
         head["metadata"] = decode(metadata or {}, _METADATA)
-    made.content = with_defaults({**content, **head}, known)
+    made.content = complete_new_object({**content, **head}, known)

@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from dra_kit.kubernetes.resource.conversion import OUTSIDE_EXACTLY, V1, V1BETA1, to_v1
+from dra_kit.kubernetes.values.json import value_at
 from dra_kit.lint.fixes.remedy import Enclose, Remedy, Rewrite, Unwrap
 from dra_kit.lint.structure.fields import check_structure
-from dra_kit.resource.conversion import OUTSIDE_EXACTLY, V1, V1BETA1, to_v1
-from dra_kit.values.paths import value_at
 
 _LONGEST: Final = 300
 """Characters of a text of v1 that a remedy shows."""

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.resource.field_errors import ErrorKind, FieldError
+from dra_kit.kubernetes.resource.new_object import check_new_object
 from dra_kit.lint.fixes.remedy import Remedy, Rewrite
 from dra_kit.lint.structure.fields import Problem, misspelt
 from dra_kit.lint.structure.manifest import Manifest
-from dra_kit.manifests.creation import answer
-from dra_kit.resource.fielderror import ErrorKind, FieldError
-from dra_kit.resource.gates import FeatureGates
-from dra_kit.values.nearest import one_slip
+from dra_kit.text import unambiguous_correction
 
 _EXPRESSION: Final = re.compile(r"\.expression$")
 _ENTRY: Final = re.compile(r"\.resourceClaims\[\d+\]$")
@@ -27,7 +27,7 @@ def validate(manifest: Manifest, gates: FeatureGates) -> Iterator[Problem]:
     """
     if manifest.known is None:
         return
-    answered = answer(manifest.content, manifest.known, gates)
+    answered = check_new_object(manifest.content, manifest.known, gates)
     dropped = sorted(set(_leaves(manifest.content)) - set(_leaves(answered.stored))) if manifest.obj is not None else []
     for path in _topmost(dropped):
         if manifest.document.positions.find(path).exact:
@@ -55,7 +55,7 @@ def _problems(manifest: Manifest, errors: Iterable[FieldError]) -> Iterator[Prob
 
 def _remedies(error: FieldError) -> tuple[Remedy, ...]:
     """Return the word of a closed list that must be intended by another one."""
-    intended = one_slip(error.value, error.supported)
+    intended = unambiguous_correction(error.value, error.supported)
     return (Rewrite(error.path, intended),) if intended else ()
 
 

@@ -7,8 +7,7 @@ from typing import Final
 
 from dra_kit.errors import DraKitError, InternalError, InvalidConfig, PrepareError
 from dra_kit.process.tracebacks import from_author, place_of
-from dra_kit.values.cutting import cut
-from dra_kit.values.printable import without_paths
+from dra_kit.text import shorten, without_paths
 
 MESSAGE_BYTES: Final = 4096
 """Bytes that are stored of an error; its readers may get less."""
@@ -39,8 +38,8 @@ def log_failure(error: Exception, message: str, *, module: str, logger: logging.
     bug = not isinstance(error, DraKitError) or isinstance(error, InternalError)
     trace = error if bug else cause if not isinstance(cause, DraKitError | None) else None
     problem = error if isinstance(error, DraKitError) else InternalError(f"{type(error).__name__}: {error}")
-    problem.message = cut(problem.message, MESSAGE_BYTES)
-    problem.public = cut(public_text(problem), MESSAGE_BYTES)
+    problem.message = shorten(problem.message, MESSAGE_BYTES)
+    problem.public = shorten(public_text(problem), MESSAGE_BYTES)
     problem.args = (problem.message,)
     fields: dict[str, object] = {"error": str(problem), "code": problem.code}
     if isinstance(error, InvalidConfig) and error.problems:  # not the text: what it quotes may be a secret

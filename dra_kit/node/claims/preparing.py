@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from dra_kit.author.preparing.prepared import Prepared
 from dra_kit.errors import DraKitError, NotYet
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.calls.concurrency import Turns
 from dra_kit.node.calls.failures import log_failure
 from dra_kit.node.claims.author.preparation import Preparation
@@ -25,7 +26,6 @@ from dra_kit.node.locks.named import Locks
 from dra_kit.node.state.records import UNKNOWN_BOOT, ClaimRecord
 from dra_kit.node.steps import Step, reached
 from dra_kit.process.logging import log_context
-from dra_kit.resource.reference import ClaimReference
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -14,12 +14,12 @@ from dra_kit.author.preparing.claim import Claim, ConsumerReference, Effects
 from dra_kit.errors import InternalError, KubeError, NotFound, PermanentError, PrepareError, TransientError, Unavailable
 from dra_kit.kube.http.status import Answer
 from dra_kit.kube.resources import RESOURCE_CLAIMS, Resource
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.config import configs_for_driver
+from dra_kit.kubernetes.resource.names import dns_label
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.calls.bursts import Bursts
 from dra_kit.process.tracing import span
-from dra_kit.resource import v1
-from dra_kit.resource.config import configs_for_driver
-from dra_kit.resource.names import dns_label
-from dra_kit.resource.reference import ClaimReference
 
 POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 

@@ -6,6 +6,7 @@ import logging
 from contextlib import suppress
 
 from dra_kit.errors import DraKitError
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.calls.concurrency import Turns
 from dra_kit.node.calls.deadlines import to_its_end
 from dra_kit.node.claims.author.preparation import Preparation
@@ -14,7 +15,6 @@ from dra_kit.node.claims.reports.news import ClaimNews
 from dra_kit.node.state.records import ClaimRecord
 from dra_kit.node.steps import Step, reached
 from dra_kit.node.waiting import in_thread
-from dra_kit.resource.reference import ClaimReference
 
 logger: logging.Logger = logging.getLogger(__name__)
 

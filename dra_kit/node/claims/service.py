@@ -12,6 +12,7 @@ import logging
 from collections.abc import Sequence
 
 from dra_kit.errors import DraKitError
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.calls.concurrency import Turns
 from dra_kit.node.calls.deadlines import Calls
 from dra_kit.node.calls.failures import log_failure
@@ -32,7 +33,6 @@ from dra_kit.node.state.store import Store
 from dra_kit.plugin.service import PreparedDevice
 from dra_kit.process.logging import log_context
 from dra_kit.process.tracing import span
-from dra_kit.resource.reference import ClaimReference
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.calls.deadlines import Calls
 from dra_kit.node.calls.failures import log_failure
 from dra_kit.node.claims.author.preparation import Preparation
@@ -16,7 +17,6 @@ from dra_kit.node.claims.reports.news import ClaimNews
 from dra_kit.node.locks.named import Locks
 from dra_kit.node.state.records import UNKNOWN_BOOT, ClaimRecord
 from dra_kit.process.logging import log_context
-from dra_kit.resource.reference import ClaimReference
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -11,6 +11,7 @@ from dra_kit.author.calling import call
 from dra_kit.author.context import EffectInForce
 from dra_kit.author.effects.effect import Effect
 from dra_kit.errors import DraKitError, NotYet, PermanentError
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.effects.understanding import (
     EffectClasses,
     keys_of,
@@ -28,7 +29,6 @@ from dra_kit.node.state.records import EffectRecord
 from dra_kit.node.state.store import Store
 from dra_kit.node.steps import Step, reached
 from dra_kit.process.tracing import span
-from dra_kit.resource.reference import ClaimReference
 
 ResultT = TypeVar("ResultT")
 Replaced = Callable[[Effect[Any, Any], Sequence[ClaimReference]], None]

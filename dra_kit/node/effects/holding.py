@@ -11,6 +11,7 @@ from typing import Any, Final
 from dra_kit.author.calling import call
 from dra_kit.author.effects.effect import Effect
 from dra_kit.errors import DraKitError, NotYet
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.calls.deadlines import try_until
 from dra_kit.node.effects.engine import EffectEngine
 from dra_kit.node.effects.scope import FIRST_PAUSE, LAST_PAUSE
@@ -21,7 +22,6 @@ from dra_kit.node.state.records import ClaimRecord, EffectRecord
 from dra_kit.node.state.store import Store
 from dra_kit.node.steps import Step, reached
 from dra_kit.process.tracebacks import from_author, raised
-from dra_kit.resource.reference import ClaimReference
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ from typing import Any, ClassVar, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.state.records import UNKNOWN_BOOT, EffectRecord
-from dra_kit.resource.reference import ClaimReference
 
 
 class Mark(BaseModel):

@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 from dra_kit.author.effects.effect import Effect
 from dra_kit.errors import ConfigurationError, NotYet
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.calls.deadlines import try_until
 from dra_kit.node.effects.engine import EffectEngine
-from dra_kit.resource.reference import ClaimReference
 
 ResultT = TypeVar("ResultT")
 

@@ -11,10 +11,9 @@ from pydantic_core import from_json, to_json
 
 from dra_kit.author.effects.effect import Effect
 from dra_kit.errors import ConfigurationError, DraKitError, TransientError
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.state.records import EffectRecord
-from dra_kit.resource.reference import ClaimReference
-from dra_kit.values.cutting import cut
-from dra_kit.values.printable import without_paths
+from dra_kit.text import shorten, without_paths
 
 ResultT = TypeVar("ResultT")
 
@@ -276,7 +275,7 @@ def title_of(effect: Effect[Any, Any]) -> str:
     with suppress(Exception):  # of the author's code; it must not stand in the way of what is reported with it
         title = effect.title()
     text = " ".join(title.split()) if isinstance(title, str) else ""
-    return cut(text or Effect.title(effect), _TITLE_BYTES)
+    return shorten(text or Effect.title(effect), _TITLE_BYTES)
 
 
 def public_title(effect: Effect[Any, Any]) -> str:
@@ -326,4 +325,4 @@ def _problems(error: ValidationError) -> str:
 
 
 def _stored_title(record: EffectRecord) -> str:
-    return cut(f"{record.effect} {record.spec}", _TITLE_BYTES)
+    return shorten(f"{record.effect} {record.spec}", _TITLE_BYTES)

@@ -7,6 +7,7 @@ from collections.abc import Collection
 
 from dra_kit.author.calling import call
 from dra_kit.errors import DraKitError, TransientError
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.calls.deadlines import to_its_end
 from dra_kit.node.calls.failures import public_text
 from dra_kit.node.effects.understanding import EffectClasses, public_title
@@ -16,7 +17,6 @@ from dra_kit.node.state.records import EffectRecord
 from dra_kit.node.state.store import Store
 from dra_kit.node.steps import Step, reached
 from dra_kit.process.tracebacks import from_author, located
-from dra_kit.resource.reference import ClaimReference
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from dra_kit.cdi import spec as cdi
 from dra_kit.cdi.names import QualifiedName, claim_device_name, claim_kind
 from dra_kit.cdi.validation import validate
 from dra_kit.errors import PermanentError
-from dra_kit.resource import v1
-from dra_kit.resource.config import base_request
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.config import base_request
 
 Result = v1.DeviceRequestAllocationResult
 

@@ -18,11 +18,11 @@ from urllib.parse import quote, unquote
 from dra_kit.author.devices.device import attributes_v1
 from dra_kit.author.preparing.prepared import DeviceMetadata, Mount, Prepared
 from dra_kit.errors import PermanentError, StoreError
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.config import base_request
+from dra_kit.kubernetes.resource.names import dns_label, dns_subdomain
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.state.records import ClaimRecord
-from dra_kit.resource import v1
-from dra_kit.resource.config import base_request
-from dra_kit.resource.names import dns_label, dns_subdomain
-from dra_kit.resource.reference import ClaimReference
 
 API_VERSION: Final = "metadata.resource.k8s.io/v1beta1"
 _PREFIX: Final = "claim-"

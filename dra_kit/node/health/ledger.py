@@ -15,7 +15,7 @@ from dra_kit.errors import ConfigurationError
 from dra_kit.node.health.conditions import Conditions, Moment, Problem, Status
 from dra_kit.node.health.identity import Identity, Key
 from dra_kit.publishing.identity import differs
-from dra_kit.values.nearest import did_you_mean
+from dra_kit.text import did_you_mean
 
 _ABSENT_MAX: Final = 1024
 """Devices that are gone and whose health is stored, should they come back."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from dra_kit.errors import DraKitError
-from dra_kit.resource.reference import ClaimReference
+from dra_kit.kubernetes.resource.objects import ClaimReference
 
 _KEPT: Final = 32
 

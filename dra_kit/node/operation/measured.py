@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from dra_kit.errors import DraKitError
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.plugin.service import NodeService, PreparedDevice
 from dra_kit.process.metrics.measures import CALL_SECONDS, Durations, Words
 from dra_kit.process.tracing import span
-from dra_kit.resource.reference import ClaimReference
 
 if TYPE_CHECKING:
     from dra_kit.process.metrics.families import Reading

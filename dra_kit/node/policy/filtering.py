@@ -15,10 +15,10 @@ from dra_kit.author.devices.inventory import Inventory, Pool
 from dra_kit.author.devices.policy import DevicePolicy
 from dra_kit.author.devices.unserved import Serving
 from dra_kit.errors import InvalidDevice
+from dra_kit.kubernetes.resource.validation.devices import TAINTS_MAX
 from dra_kit.node.policy.watched import Watched
 from dra_kit.process.tracebacks import from_author, named, place_of
 from dra_kit.publishing.inventory import CurrentInventory, valid_device
-from dra_kit.resource.validation.slices.devices import TAINTS_MAX
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -19,12 +19,12 @@ from dra_kit.author.driver import Driver
 from dra_kit.author.preparing.prepared import DeviceMetadata, DeviceStatus
 from dra_kit.author.stopping import Stopping
 from dra_kit.errors import ConfigurationError
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.hardware import Hardware
 from dra_kit.process.tracebacks import raised
 from dra_kit.publishing.discovery import Discovery
 from dra_kit.publishing.inventory import CurrentInventory
 from dra_kit.publishing.scope import node_source
-from dra_kit.resource.reference import ClaimReference
 
 NODE: Final = "this-node"
 """What the machine is called, which is no node."""

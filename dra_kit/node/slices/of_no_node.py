@@ -16,9 +16,9 @@ from dra_kit.author.driver import Driver
 from dra_kit.errors import InvalidDevice, KubeError, TransientError
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import RESOURCE_SLICES
+from dra_kit.kubernetes.resource import v1
 from dra_kit.node.server_facts import ServerFacts
 from dra_kit.publishing.identity import Identity, identity
-from dra_kit.resource import v1
 
 
 class DevicesOfNoNode:

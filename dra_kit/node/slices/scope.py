@@ -11,12 +11,12 @@ from dra_kit.author.devices.device import Device
 from dra_kit.author.devices.inventory import Pool
 from dra_kit.errors import ConfigurationError, StoreError
 from dra_kit.kube.versions import ServerFeatures
+from dra_kit.kubernetes.resource.api_model import OwnerReference
 from dra_kit.node.locks.processes import Processes
 from dra_kit.node.server_facts import ServerFacts
 from dra_kit.node.steps import Step, reached
 from dra_kit.publishing.scope import SliceScope, Write
-from dra_kit.resource import v1
-from dra_kit.resource.slices.desired import DesiredPool
+from dra_kit.slices.planning import DesiredPool
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class NodeScope(SliceScope):
         return await self._facts.features()
 
     @override
-    async def owner(self) -> v1.OwnerReference | None:
+    async def owner(self) -> OwnerReference | None:
         return await self._facts.owner()
 
     @override

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from dra_kit.errors import InternalError, StoreError
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.state.damage import Damages
 from dra_kit.node.state.records import UNKNOWN_BOOT, ClaimRecord, EffectRecord
 from dra_kit.node.state.rows import (
@@ -23,7 +24,6 @@ from dra_kit.node.state.rows import (
     put_effect,
 )
 from dra_kit.node.state.sqlite.database import Database
-from dra_kit.resource.reference import ClaimReference
 
 
 class EffectStore:

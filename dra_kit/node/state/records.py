@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Final, Literal
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from dra_kit.cdi.spec import Spec
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.plugin.service import PreparedDevice
-from dra_kit.resource.reference import ClaimReference
 
 
 class DeviceRecord(BaseModel):

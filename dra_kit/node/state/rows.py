@@ -14,10 +14,10 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from dra_kit.errors import StoreError
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.state.checksums import checksum
 from dra_kit.node.state.records import ClaimRecord, DeviceRecord, EffectRecord
 from dra_kit.node.state.sqlite.schema import CHECKED
-from dra_kit.resource.reference import ClaimReference
 
 CLAIM: Final = ", ".join((*CHECKED["claims"], "checksum"))
 EFFECT: Final = ", ".join((*CHECKED["effects"], "checksum", "defaults", "undo"))

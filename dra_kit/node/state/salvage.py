@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from dra_kit.errors import StoreError
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.state.rows import need_row
 from dra_kit.node.state.sqlite.place import copy, logs, sync
 from dra_kit.node.state.sqlite.schema import CARRIED, columns_of, has_form
 from dra_kit.node.steps import Step, reached
-from dra_kit.resource.reference import ClaimReference
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from dra_kit.errors import StoreError, TransientError
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.state.damage import Damages
 from dra_kit.node.state.effects import EffectStore
 from dra_kit.node.state.records import ClaimRecord
@@ -25,7 +26,6 @@ from dra_kit.node.state.sqlite.database import Database
 from dra_kit.node.state.sqlite.place import logs
 from dra_kit.node.steps import Step, reached
 from dra_kit.process.metrics.measures import Durations
-from dra_kit.resource.reference import ClaimReference
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from dra_kit.author.preparing.claim import AllocatedDevice, Claim, PreparedDevic
 from dra_kit.author.preparing.prepared import Prepared
 from dra_kit.author.preparing.preparer import Preparer
 from dra_kit.errors import PermanentError, TransientError
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.undertaking.effects import REMEDY
-from dra_kit.resource.reference import ClaimReference
 
 logger: logging.Logger = logging.getLogger(__name__)
 

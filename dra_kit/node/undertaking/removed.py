@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.undertaking.confirmation import Confirmation
 from dra_kit.node.undertaking.service import removed_error
@@ -25,7 +26,6 @@ from dra_kit.process.metrics.registry import Metrics
 from dra_kit.process.probes import Probes, parts_not_ready
 from dra_kit.process.supervisor import Supervisor
 from dra_kit.process.watchdog import Watchdog
-from dra_kit.resource.reference import ClaimReference
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct
 
 from dra_kit.errors import PermanentError, StoreError
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.state.records import EffectRecord
 from dra_kit.node.state.store import Store
 from dra_kit.plugin.service import NodeService, PreparedDevice
-from dra_kit.resource.reference import ClaimReference
 
 
 def removed_error(claim: ClaimReference, driver: str) -> PermanentError:

@@ -16,13 +16,13 @@ from collections.abc import Callable
 
 from dra_kit.errors import DraKitError, NotFound
 from dra_kit.kube.resources import RESOURCE_CLAIMS
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.claims.reader import Getter, is_over, still_holds
 from dra_kit.node.claims.unasked import Unasked
 from dra_kit.node.state.records import ClaimRecord
 from dra_kit.node.state.store import Store
 from dra_kit.plugin.kubelet_checkpoint import KubeletCheckpoint
 from dra_kit.process.logging import log_context
-from dra_kit.resource.reference import ClaimReference
 
 logger: logging.Logger = logging.getLogger(__name__)
 

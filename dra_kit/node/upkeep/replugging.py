@@ -9,12 +9,12 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from dra_kit.errors import DraKitError, PrepareError
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.claims.author.preparation import Preparation
 from dra_kit.node.locks.named import Locks
 from dra_kit.node.state.records import ClaimRecord
 from dra_kit.node.state.store import Store
 from dra_kit.plugin.service import PreparedDevice
-from dra_kit.resource.reference import ClaimReference
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from dra_kit.values.printable import printable
+from dra_kit.text import escape_unprintable
 
 Verdict = Literal["ok", "warn", "FAIL"]
 
@@ -29,7 +29,7 @@ class Finding(Struct, frozen=True):
 
     def __str__(self) -> str:
         remedy = f"; {self.remedy}" if self.remedy else ""
-        return printable(f"{self.verdict:<4} {self.what}: {self.text}{remedy}")
+        return escape_unprintable(f"{self.verdict:<4} {self.what}: {self.text}{remedy}")
 
 
 def ok(what: str, text: str) -> Finding:

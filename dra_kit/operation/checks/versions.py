@@ -9,8 +9,8 @@ from typing import Any
 from dra_kit.errors import ConfigurationError, KubeError
 from dra_kit.kube.client import Client
 from dra_kit.kube.versions import ServerFeatures, discover
+from dra_kit.kubernetes.release import NEWEST, OLDEST
 from dra_kit.operation.checks.finding import Finding, fail, ok, warn
-from dra_kit.resource.releases import NEWEST, OLDEST
 
 
 async def check_server(client: Client) -> Finding:

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from textwrap import indent
 from typing import Any
 
+from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.operation.status.problems import listed, problems, process, slice_differences
 from dra_kit.operation.table import table
 from dra_kit.operation.who.device_use import DeviceUse
-from dra_kit.values.json import ObjectView
-from dra_kit.values.printable import printable
+from dra_kit.text import escape_unprintable
 
 
 def status_text(document: ObjectView) -> str:
@@ -20,10 +20,10 @@ def status_text(document: ObjectView) -> str:
 
 def _lines(document: ObjectView) -> Iterator[str]:
     driver, node = document.get("driver"), document.get("node")
-    yield printable(f"{driver} on {node}: dra-kit {document.get('release')}, since {document.get('started')}")
+    yield escape_unprintable(f"{driver} on {node}: dra-kit {document.get('release')}, since {document.get('started')}")
     found = problems(document)
     for line in found:
-        yield printable(f"  ! {line}")
+        yield escape_unprintable(f"  ! {line}")
     if not found:
         yield "  all is well"
     yield from _section("Kubelet", [_registration(document.get("registration") or {})])
@@ -56,7 +56,7 @@ def _section(title: str, lines: Sequence[str]) -> Iterator[str]:
 
 def _registration(registration: Mapping[str, Any]) -> str:
     text = f": {registration['text']}" if registration.get("text") else ""
-    return printable(f"{registration.get('state', 'not known')}{text}")
+    return escape_unprintable(f"{registration.get('state', 'not known')}{text}")
 
 
 def _processes(documents: Sequence[ObjectView]) -> str:
@@ -84,7 +84,7 @@ def _slices(document: ObjectView) -> Iterator[str]:
     different = {line.split()[1] for line in slice_differences(document)}
     for pool in slices.get("published") or ():
         fit = "not as wanted" if pool["pool"] in different else "as wanted"
-        yield printable(
+        yield escape_unprintable(
             f"pool {pool['pool']}: generation {pool['generation']}, {_count(len(pool['devices']), 'device')} in "
             f"{_count(pool['slices'], 'slice')}, {fit}"
         )
@@ -123,4 +123,6 @@ def _effects(effects: Sequence[Mapping[str, Any]]) -> str:
 def _failures(failures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for item in failures:
         times = f", {item['times']} times" if item["times"] > 1 else ""
-        yield printable(f"{item['at']} {item['namespace']}/{item['claim']} [{item['code']}]{times}: {item['message']}")
+        yield escape_unprintable(
+            f"{item['at']} {item['namespace']}/{item['claim']} [{item['code']}]{times}: {item['message']}"
+        )

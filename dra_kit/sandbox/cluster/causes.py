@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from dra_kit.allocator import Gates
 from dra_kit.errors import DraKitError
 from dra_kit.explain.claims.explainer import Explainer
 from dra_kit.explain.cluster.cluster import Cluster
@@ -25,9 +24,10 @@ from dra_kit.kube.resources import (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
 )
-from dra_kit.resource.gates import FeatureGates
+from dra_kit.kubernetes.allocator.rules import AllocatorRules
+from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.cluster.informers import Informers
-from dra_kit.values.json import ObjectView
 
 _FOLLOWED = (
     DEVICE_CLASSES,
@@ -71,7 +71,7 @@ async def pod_causes(
     documents = {resource.kind: list(informers.objects(resource).values()) for resource in _FOLLOWED}
     documents[EVENTS.kind] = list((await client.list(EVENTS)).items)
     try:
-        explainer = Explainer(Cluster(documents, gates=Gates.matching(gates)))
+        explainer = Explainer(Cluster(documents, gates=AllocatorRules.matching(gates)))
         return {pod["metadata"]["uid"]: list(_causes(explain_pod(explainer, pod))) for pod in pods}
     except DraKitError:  # what stands in the way of an explanation is told by dra-kit explain
         return {}

@@ -10,7 +10,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from dra_kit.allocator import Gates
 from dra_kit.apiserver.controllers import NAMESPACE_SECONDS
 from dra_kit.apiserver.http.door import Door
 from dra_kit.apiserver.server import BACKLOG, ApiServer
@@ -28,14 +27,14 @@ from dra_kit.kube.resources import (
     RESOURCE_SLICES,
     Resource,
 )
-from dra_kit.resource.gates import FeatureGates
-from dra_kit.resource.releases import NEWEST
+from dra_kit.kubernetes.allocator.rules import AllocatorRules
+from dra_kit.kubernetes.release import NEWEST, FeatureGates
+from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
 from dra_kit.sandbox.cluster.controllers.manager import ControllerManager
 from dra_kit.sandbox.cluster.controllers.workloads.controller import FOLLOWED as WORKLOADS
 from dra_kit.sandbox.cluster.informers import Informers
 from dra_kit.sandbox.cluster.scheduler.devices import Devices
 from dra_kit.sandbox.cluster.scheduler.scheduler import Scheduler
-from dra_kit.scheduler.cycle.decision import Decision
 
 VERSION: Final = str(NEWEST)
 """Release of Kubernetes that all parts take as their model."""
@@ -71,7 +70,7 @@ class ControlPlane:
         gates: FeatureGates | None = None,
         time_scale: float = 1.0,
         port: int = 0,
-        observe: Callable[[Decision], None] = lambda _: None,
+        observe: Callable[[SchedulingDecision], None] = lambda _: None,
     ) -> None:
         self._gates = gates or FeatureGates.default()
         self._time_scale = time_scale
@@ -119,7 +118,7 @@ class ControlPlane:
             scheduler = Scheduler(
                 await self.connect("kube-scheduler"),
                 informers,
-                Devices(Gates.matching(self._gates)),
+                Devices(AllocatorRules.matching(self._gates)),
                 observe=self._observe,
                 time_scale=self._time_scale,
             )

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
-from dra_kit.resource.reference import ClaimReference
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.sandbox.cluster.kubelet.activity import ClaimsPrepared, ClaimsReleased, PluginCalled
 
 PATIENCE: Final = 3.0

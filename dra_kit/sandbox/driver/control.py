@@ -19,7 +19,7 @@ from dra_kit.sandbox.driver.node_driver import NodeDriver
 from dra_kit.sandbox.driver.release import Release
 from dra_kit.sandbox.driver.roles.operators import Operators
 from dra_kit.sandbox.driver.settings.edited_files import read_files, redirected, replace_files
-from dra_kit.values.nearest import did_you_mean
+from dra_kit.text import did_you_mean
 
 
 class MakeOperators(Protocol):

@@ -21,7 +21,7 @@ from dra_kit.sandbox.driver.node import SandboxNode
 from dra_kit.sandbox.driver.roles.journal import DriverLog
 from dra_kit.sandbox.driver.roles.operators import Operators
 from dra_kit.sandbox.driver.settings.named_settings import by_driver
-from dra_kit.values.nearest import did_you_mean
+from dra_kit.text import did_you_mean
 
 PUBLISH_SECONDS: Final = 60.0
 """A driver that has published nothing by then has a problem; one takes tens of seconds on a busy machine. What it waits

@@ -11,8 +11,9 @@ from typing_extensions import override
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.kube.resources import PODS, REPLICA_SETS
-from dra_kit.resource.gates import FeatureGates
-from dra_kit.resource.pods import pod_claims, reference
+from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.resource.objects import object_key, object_name, pod_claims, pod_reference
+from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.cluster.controllers.workloads.controller import FOLLOWED as WORKLOADS
 from dra_kit.sandbox.cluster.slow_calls import PATIENCE
 from dra_kit.sandbox.run.observer import RunObserver, Shown
@@ -25,8 +26,6 @@ from dra_kit.sandbox.stories.result import Failure
 from dra_kit.sandbox.stories.stage import Made
 from dra_kit.sandbox.stories.story import Step, Story
 from dra_kit.sandbox.timeline.records import PodExplained
-from dra_kit.scheduler.pods import key_of, shown
-from dra_kit.values.json import ObjectView
 
 
 class Files(RunObserver):
@@ -139,7 +138,7 @@ class Files(RunObserver):
         ]
         for uid, lines in (await self._causes(silent)).items():
             pod = next(pod for pod in silent if pod["metadata"]["uid"] == uid)
-            self._view.entry(f"Pod {self._view.name(shown(pod))} has to wait", fg="yellow")
+            self._view.entry(f"Pod {self._view.name(object_name(pod))} has to wait", fg="yellow")
             self._view.details(lines)
 
     def _show_tried_again(self, pods: Sequence[ObjectView]) -> None:
@@ -147,7 +146,7 @@ class Files(RunObserver):
         for pod in pods:
             uid, unprepared = pod["metadata"]["uid"], self._shown.problems.unprepared
             if uid in unprepared and uid not in self._refused(pods):
-                title = f"Pod {self._view.name(shown(pod))} still waits"
+                title = f"Pod {self._view.name(object_name(pod))} still waits"
                 self._view.entry(
                     f"{title}: the kubelet tries again, up to {self._timeout:g} s in all (--timeout)", fg="yellow"
                 )
@@ -156,7 +155,7 @@ class Files(RunObserver):
         causes = {uid: list(map(str, found)) for uid, found in (await self._sandbox.causes(pods)).items() if found}
         for pod in pods:
             if lines := causes.get(pod["metadata"]["uid"]):
-                self._shown.timeline.append(PodExplained(pod=reference(pod), causes=tuple(lines)))
+                self._shown.timeline.append(PodExplained(pod=pod_reference(pod), causes=tuple(lines)))
         return causes
 
     def _pods(self, made: Sequence[Made]) -> list[ObjectView]:
@@ -178,11 +177,11 @@ class Files(RunObserver):
             for pod in pods
             if pod["metadata"]["uid"] in self._shown.problems.unprepared
             and pod.get("status", {}).get("phase") == "Pending"
-            and any(item.claim and self._sandbox.refusal(key_of(pod)[0], item.claim) for item in pod_claims(pod))
+            and any(item.claim and self._sandbox.refusal(object_key(pod)[0], item.claim) for item in pod_claims(pod))
         }
 
     def _explain_command(self, pod: ObjectView) -> str:
-        namespace, name = key_of(pod)
+        namespace, name = object_key(pod)
         alpha = ["--alpha"] if self._gates == FeatureGates.alpha() else []
         kubeconfig = str(self._sandbox.kubeconfig.absolute())
         words = ["dra-kit", "explain", "pod", name, "-n", namespace, "--kubeconfig", kubeconfig, *alpha]

@@ -9,8 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.manifests.documents import SourceFile, given_objects, objects
-from dra_kit.manifests.sources import source_file, source_files
+from dra_kit.kubernetes.manifests.documents import SourceFile, check_objects, read_objects, source_file, source_files
 
 
 class Manifest(Struct, frozen=True):
@@ -44,7 +43,7 @@ def load_manifests(path: Path) -> tuple[Manifest, ...]:
     Raises:
         ConfigurationError: naming the file, the document and what is wrong with it.
     """
-    return tuple(_manifest(path.name, *found) for found in objects(source_file(path), name=f"manifest {path}"))
+    return tuple(_manifest(path.name, *found) for found in read_objects(source_file(path), name=f"manifest {path}"))
 
 
 def parse_manifests(source: str | Iterable[Any], name: str) -> tuple[Manifest, ...]:
@@ -58,7 +57,7 @@ def parse_manifests(source: str | Iterable[Any], name: str) -> tuple[Manifest, .
         ConfigurationError: naming the source, the document and what is wrong with it.
     """
     named = f"manifest {name}"
-    found = objects(SourceFile(named, source)) if isinstance(source, str) else given_objects(source, named)
+    found = read_objects(SourceFile(named, source)) if isinstance(source, str) else check_objects(source, named)
     return tuple(_manifest(name, *one) for one in found)
 
 
@@ -71,7 +70,7 @@ def read_manifests(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
         ConfigurationError: naming the file, the document and what is wrong with it.
     """
     for file in source_files(path):
-        yield from objects(file, name=f"manifest {file.name}")
+        yield from read_objects(file, name=f"manifest {file.name}")
 
 
 def _manifest(file: str, where: str, document: Mapping[str, Any]) -> Manifest:

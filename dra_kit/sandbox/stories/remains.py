@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from dra_kit.errors import NotFound
 from dra_kit.kube.resources import NAMESPACES, RESOURCE_CLAIMS
+from dra_kit.kubernetes.resource.objects import finalizer_note, object_key
+from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.stories.published import device_texts
-from dra_kit.scheduler.pods import held, key_of
-from dra_kit.values.json import ObjectView
 
 if TYPE_CHECKING:
     from dra_kit.sandbox.stories.expectations.facts import Cluster
@@ -46,7 +46,9 @@ class Remains:
             own: namespaces and names of those that are left out.
         """
         new = (item for item in await self._all_claims() if item["metadata"].get("uid") not in self._claims)
-        return [f"{self.title('ResourceClaim', item)}{held(item)}" for item in new if key_of(item) not in own]
+        return [
+            f"{self.title('ResourceClaim', item)}{finalizer_note(item)}" for item in new if object_key(item) not in own
+        ]
 
     async def namespaces(self) -> list[str]:
         """Return the namespace while it is there, with what holds it."""
@@ -56,7 +58,7 @@ class Remains:
             stored = await self.cluster.client.get(NAMESPACES, self.namespace)
         except NotFound:
             return []
-        return [f"Namespace/{self.namespace}{held(stored)}"]
+        return [f"Namespace/{self.namespace}{finalizer_note(stored)}"]
 
     async def node(self) -> list[str]:
         """Return what the nodes keep for claims and did not keep before."""
@@ -72,7 +74,7 @@ class Remains:
     def title(self, kind: str, item: ObjectView) -> str:
         """Return how an object is named: ``<kind>/<name>`` as a story does, else with its namespace."""
         if self.namespace is None:
-            return f"{kind} {'/'.join(filter(None, key_of(item)))}"
+            return f"{kind} {'/'.join(filter(None, object_key(item)))}"
         return f"{kind}/{item['metadata']['name']}"
 
     async def _all_claims(self) -> Iterable[ObjectView]:

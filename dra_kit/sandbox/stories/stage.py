@@ -16,6 +16,8 @@ from msgspec.structs import replace
 
 from dra_kit.errors import Conflict, Forbidden, KubeError, NotFound, Unavailable
 from dra_kit.kube.resources import NAMESPACES, PODS, REPLICA_SETS, RESOURCE_CLAIMS, SERVICE_ACCOUNTS, Resource
+from dra_kit.kubernetes.resource.objects import finalizer_note
+from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.cluster.controllers.workloads.controller import FOLLOWED as WORKLOADS
 from dra_kit.sandbox.cluster.served_kinds import ServedKinds
 from dra_kit.sandbox.cluster.slow_calls import PATIENCE
@@ -24,8 +26,6 @@ from dra_kit.sandbox.stories.expectations.rollout import pods_of
 from dra_kit.sandbox.stories.manifests import Manifest
 from dra_kit.sandbox.stories.objects import apply_object, in_namespace
 from dra_kit.sandbox.stories.remains import Remains
-from dra_kit.scheduler.pods import held
-from dra_kit.values.json import ObjectView
 
 if TYPE_CHECKING:
     from dra_kit.sandbox.stories.expectations.facts import Cluster, DriverControl, Facts, PublishedDevice
@@ -337,7 +337,7 @@ class Stage:
         for item in objects:
             groups.setdefault((item.resource, item.namespace), []).append(item.name)
         return [
-            f"{self._remains.title(resource.kind, stored)}{held(stored)}"
+            f"{self._remains.title(resource.kind, stored)}{finalizer_note(stored)}"
             for (resource, namespace), names in groups.items()
             for stored in await self._stored(resource, namespace, names)
         ]
@@ -368,7 +368,9 @@ class Stage:
         if not uids:
             return []
         found = await self._list(PODS, self.namespace if self._own else None)
-        return [f"{self._remains.title('Pod', pod)}{held(pod)}" for pod in found if pod["metadata"]["uid"] in uids]
+        return [
+            f"{self._remains.title('Pod', pod)}{finalizer_note(pod)}" for pod in found if pod["metadata"]["uid"] in uids
+        ]
 
     async def _list(self, resource: Resource, namespace: str | None) -> Sequence[dict[str, Any]]:
         return (await self._client.list(resource, namespace)).items

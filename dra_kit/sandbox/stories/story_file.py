@@ -14,15 +14,13 @@ from typing import Any, Final, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.manifests.documents import values
-from dra_kit.manifests.files import read_file
-from dra_kit.manifests.limits import MANIFESTS
-from dra_kit.manifests.sources import source_file
+from dra_kit.kubernetes.manifests.documents import read_values, source_file
+from dra_kit.kubernetes.manifests.files import MANIFESTS, read_file
 from dra_kit.process.target import GLOB_SUFFIXES
 from dra_kit.sandbox.stories.manifests import load_manifests
 from dra_kit.sandbox.stories.story import Step, Story
 from dra_kit.sandbox.stories.story_model import DriverActions, Expectation, StepFile, StoryFile, Upgrade
-from dra_kit.values.nearest import did_you_mean
+from dra_kit.text import did_you_mean
 
 EXPECT_FILE: Final = "expect.yaml"
 P = TypeVar("P", bound=BaseModel)
@@ -108,7 +106,7 @@ def _applied(directory: Path, steps: Sequence[StepFile], targets: Sequence[str])
 
 
 def _read(path: Path) -> StoryFile:
-    found = values(source_file(path))
+    found = read_values(source_file(path))
     if len(found) > 1:
         raise ConfigurationError(f"{path}: it has {len(found)} documents, and a story is one; remove the others")
     try:

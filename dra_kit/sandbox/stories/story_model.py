@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from dra_kit.node.steps import Step as NodeStep
-from dra_kit.values.nearest import did_you_mean
+from dra_kit.text import did_you_mean
 
 
 def _regular_expression(text: str) -> str:

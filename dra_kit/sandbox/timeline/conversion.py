@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from dra_kit.resource.pods import reference
+from dra_kit.kubernetes.resource.objects import pod_reference
+from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
 from dra_kit.sandbox.cluster.kubelet import activity as kubelet
 from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerExit
 from dra_kit.sandbox.timeline.records import (
@@ -29,14 +30,13 @@ from dra_kit.sandbox.timeline.records import (
     Record,
     SlicesWiped,
 )
-from dra_kit.scheduler.cycle.decision import Decision
 
 _UNKNOWN: Final = Exit(255, "Unknown")
 
 
-def of_decision(decision: Decision) -> Record:
+def of_decision(decision: SchedulingDecision) -> Record:
     """Return the record of a decision about a pod."""
-    pod = reference(decision.pod)
+    pod = pod_reference(decision.pod)
     if decision.placement is None:
         reason, message = (decision.refusal.reason, decision.refusal.message) if decision.refusal else ("", "")
         return PodUnschedulable(pod=pod, reason=reason, message=message)

@@ -11,7 +11,8 @@ from typing import Any, Final
 from dra_kit.apiserver.documents.discovery import VERSION
 from dra_kit.kube.informer import Change
 from dra_kit.kube.resources import PODS, Resource
-from dra_kit.resource.reference import ClaimReference
+from dra_kit.kubernetes.resource.objects import ClaimReference
+from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
 from dra_kit.sandbox.cluster.kubelet import activity as kubelet
 from dra_kit.sandbox.cluster.slow_calls import PATIENCE, SlowCalls
 from dra_kit.sandbox.sandbox import Sandbox, SandboxObserver
@@ -29,7 +30,6 @@ from dra_kit.sandbox.timeline.records import (
     ObjectChanged,
 )
 from dra_kit.sandbox.timeline.timeline import Timeline
-from dra_kit.scheduler.cycle.decision import Decision
 
 FILE: Final = "timeline.jsonl"
 """Name of the timeline's file in the directory of a sandbox."""
@@ -77,7 +77,7 @@ class TimelineFeed(SandboxObserver):
             sandbox.log.listen(DriverLines(self._only_driver(), self._timeline.append).logged)
         self._polling = asyncio.create_task(self._poll(), name="output of containers")
 
-    def decided(self, decision: Decision) -> None:
+    def decided(self, decision: SchedulingDecision) -> None:
         """Record a decision of the scheduler about a pod."""
         self._timeline.append(of_decision(decision))
 

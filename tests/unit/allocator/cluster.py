@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
-from dra_kit.allocator import Allocator, Gates, Node, Snapshot
-from dra_kit.resource.v1 import AllocationResult
+from dra_kit.kubernetes.allocator.allocation import Allocator
+from dra_kit.kubernetes.allocator.rules import AllocatorRules
+from dra_kit.kubernetes.allocator.state import AllocatorState
+from dra_kit.kubernetes.resource.matching import Node
+from dra_kit.kubernetes.resource.v1 import AllocationResult
 
 Document: TypeAlias = dict[str, Any]
 
 DRIVER = "gpu.example.com"
 NODE = Node("node-1", {"kubernetes.io/hostname": "node-1"})
-ALL = Gates.alpha()
+ALL = AllocatorRules.alpha()
 
 
 def device(name: str, **fields: Any) -> Document:
@@ -62,11 +65,13 @@ def result(name: str, pool: str = "pool-a", **fields: Any) -> Document:
     return {"request": "r", "driver": DRIVER, "pool": pool, "device": name, **fields}
 
 
-def snapshot(*slices: Document, classes: Sequence[Document] | None = None, **more: Any) -> Snapshot:
-    return Snapshot(slices=slices, classes=[device_class()] if classes is None else classes, **more)
+def snapshot(*slices: Document, classes: Sequence[Document] | None = None, **more: Any) -> AllocatorState:
+    return AllocatorState(slices=slices, classes=[device_class()] if classes is None else classes, **more)
 
 
-def allocate(world: Snapshot, *claims: Document, gates: Gates = ALL, **options: Any) -> list[AllocationResult] | None:
+def allocate(
+    world: AllocatorState, *claims: Document, gates: AllocatorRules = ALL, **options: Any
+) -> list[AllocationResult] | None:
     return Allocator(world, gates, **options).allocate(NODE, claims)
 
 

@@ -6,8 +6,10 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from dra_kit.allocator import Gates, Node, Snapshot
-from dra_kit.resource.slices.reading import SliceReader
+from dra_kit.kubernetes.allocator.rules import AllocatorRules
+from dra_kit.kubernetes.allocator.state import AllocatorState
+from dra_kit.kubernetes.resource.matching import Node
+from dra_kit.kubernetes.resource.slice_reader import SliceReader
 from tests.unit.allocator.cluster import (
     ALL,
     DRIVER,
@@ -60,10 +62,10 @@ class Case(NamedTuple):
 
     parts: Sequence[str]
     halves: tuple[Half, Half]
-    gates: Gates
+    gates: AllocatorRules
     shared: Sequence[Document]
     rules: Sequence[Document]
-    between: Callable[[Snapshot], None] | None
+    between: Callable[[AllocatorState], None] | None
     lazy: bool = False
 
 
@@ -71,10 +73,10 @@ def case(
     *parts: str,
     first: Document | None = None,
     second: Document | None = None,
-    gates: Gates = ALL,
+    gates: AllocatorRules = ALL,
     shared: Sequence[Document] = (),
     rules: Sequence[Document] = (),
-    between: Callable[[Snapshot], None] | None = None,
+    between: Callable[[AllocatorState], None] | None = None,
     lazy: bool = False,
     **both: Any,
 ) -> Case:
@@ -163,7 +165,7 @@ _SCOPES: Final = {"nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelectio
 CLASSES: Final = [device_class(), device_class("none", "false"), device_class("slotted", f"{THE_SLOT} == 0")]
 
 
-def world_of(case: Case) -> tuple[Snapshot, list[Node]]:
+def world_of(case: Case) -> tuple[AllocatorState, list[Node]]:
     """The cluster of a case, and its two nodes."""
     slices = _pool("all", {"allNodes": True}, case.shared)
     holders: list[Document] = []
@@ -175,7 +177,7 @@ def world_of(case: Case) -> tuple[Snapshot, list[Node]]:
         labels = {key: value.replace("@", name) for key, value in half.labels.items()}
         places.append(Node(name, labels, frozenset(half.features)))
     read: Sequence[Any] = list(map(SliceReader().read, slices)) if case.lazy else slices
-    return Snapshot(slices=read, classes=CLASSES, taint_rules=case.rules, claims=holders), places
+    return AllocatorState(slices=read, classes=CLASSES, taint_rules=case.rules, claims=holders), places
 
 
 def _pool(name: str, scope: Document, slices: Sequence[Document], announced: int = 0) -> list[Document]:

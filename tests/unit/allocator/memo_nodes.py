@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dra_kit.allocator import Gates
-from dra_kit.allocator.search.holding import OPTIONAL_NODE_OPERATIONS
+from dra_kit.kubernetes.allocator.rules import OPTIONAL_NODE_OPERATIONS, AllocatorRules
 from tests.unit.allocator.cluster import DRIVER, claim, device, request
 from tests.unit.allocator.memo_case import (
     ANY_SLOT,
@@ -209,7 +208,7 @@ OF_NODES: Final = [
     ),
     case(
         "_traits: bool(device.device.binding_conditions)",
-        gates=Gates.of("1.34"),
+        gates=AllocatorRules.of("1.34"),
         second={"devices": [device("d0", bindingConditions=["ready"], bindingFailureConditions=["failed"])]},
     ),
     case("_traits: bool(device.spec.skip_node_operations)", second={"spec": {"skipNodeOperations": ["Prepare"]}}),

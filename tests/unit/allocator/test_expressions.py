@@ -9,10 +9,11 @@ from unittest.mock import patch
 
 import pytest
 
-from dra_kit import cel
-from dra_kit.allocator import Allocator
-from dra_kit.allocator.selectors.expressions import CelEvaluator
 from dra_kit.errors import AllocationError
+from dra_kit.kubernetes.allocator.allocation import Allocator
+from dra_kit.kubernetes.allocator.selectors import CelEvaluator
+from dra_kit.kubernetes.cel.device import Device
+from dra_kit.kubernetes.cel.program import Selector
 from tests.unit.allocator.cluster import ALL, NODE, allocate, claim, device, names, request, slice_of, snapshot
 
 MODEL = 'device.attributes["gpu.example.com"].model == "big"'
@@ -23,13 +24,13 @@ DEVICES = [device(f"d{number}", attributes={"model": {"string": "small"}}) for n
 def evaluations() -> Iterator[list[str]]:
     """The expressions that are evaluated, once for each time."""
     found: list[str] = []
-    matches = cel.Selector.matches
+    matches = Selector.matches
 
-    def counting(self: cel.Selector, seen: cel.Device, *rest: Any) -> bool:
+    def counting(self: Selector, seen: Device, *rest: Any) -> bool:
         found.append(self.text)
         return matches(self, seen, *rest)
 
-    with patch.object(cel.Selector, "matches", counting):
+    with patch.object(Selector, "matches", counting):
         yield found
 
 

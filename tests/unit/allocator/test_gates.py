@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from dra_kit.allocator import Gates
-from dra_kit.resource.gates import FeatureGates
+from dra_kit.kubernetes.allocator.rules import AllocatorRules
+from dra_kit.kubernetes.release import FeatureGates
 
 
 @pytest.mark.parametrize(
@@ -25,43 +25,48 @@ from dra_kit.resource.gates import FeatureGates
     ],
 )
 def test_the_defaults_of_a_release(version: str, on: set[str]) -> None:
-    assert Gates.of(version) == Gates(**dict.fromkeys(on, True))
+    assert AllocatorRules.of(version) == AllocatorRules(**dict.fromkeys(on, True))
 
 
 def test_1_37_applies_taint_rules() -> None:
-    assert Gates.of("1.37").device_taint_rules
-    assert not Gates.of("1.36").device_taint_rules
+    assert AllocatorRules.of("1.37").device_taint_rules
+    assert not AllocatorRules.of("1.36").device_taint_rules
 
 
 def test_fractional_ranges_need_the_whole_cluster_to_be_new() -> None:
-    assert not Gates.of("1.37").fractional_capacity_range
-    assert Gates.of("1.37", minimum_compatibility="1.37").fractional_capacity_range
-    assert Gates.of("1.38").fractional_capacity_range
+    assert not AllocatorRules.of("1.37").fractional_capacity_range
+    assert AllocatorRules.of("1.37", minimum_compatibility="1.37").fractional_capacity_range
+    assert AllocatorRules.of("1.38").fractional_capacity_range
 
 
 @pytest.mark.parametrize("version", ["", "1", "1.33", "2.1", "1.x", "latest"])
 def test_a_version_without_this_api_is_refused(version: str) -> None:
     with pytest.raises(ValueError, match=r"1\.37"):
-        Gates.of(version)
+        AllocatorRules.of(version)
 
 
 @pytest.mark.parametrize(
     ("gates", "variant"),
     [
-        (Gates(), "stable"),
-        (Gates.of("1.34"), "stable"),
-        (Gates(device_taint_rules=True), "stable"),
-        (Gates.of("1.36"), "incubating"),
-        (Gates.of("1.37"), "incubating"),
-        (Gates(derived_attributes=True), "experimental"),
-        (Gates.alpha(), "experimental"),
+        (AllocatorRules(), "stable"),
+        (AllocatorRules.of("1.34"), "stable"),
+        (AllocatorRules(device_taint_rules=True), "stable"),
+        (AllocatorRules.of("1.36"), "incubating"),
+        (AllocatorRules.of("1.37"), "incubating"),
+        (AllocatorRules(derived_attributes=True), "experimental"),
+        (AllocatorRules.alpha(), "experimental"),
     ],
 )
-def test_the_gates_choose_the_allocator(gates: Gates, variant: str) -> None:
+def test_the_gates_choose_the_allocator(gates: AllocatorRules, variant: str) -> None:
     assert gates.variant.name == variant
 
 
 def test_the_gates_of_a_cluster_are_those_of_its_scheduler() -> None:
-    assert Gates.matching(FeatureGates.default()) == Gates.of("1.37")
-    assert Gates.matching(FeatureGates.alpha().switched("DRAFractionalCapacityRange=true")) == Gates.alpha()
-    assert not Gates.matching(FeatureGates.default().switched("DRAConsumableCapacity=false")).consumable_capacity
+    assert AllocatorRules.matching(FeatureGates.default()) == AllocatorRules.of("1.37")
+    assert (
+        AllocatorRules.matching(FeatureGates.alpha().switched("DRAFractionalCapacityRange=true"))
+        == AllocatorRules.alpha()
+    )
+    assert not AllocatorRules.matching(
+        FeatureGates.default().switched("DRAConsumableCapacity=false")
+    ).consumable_capacity

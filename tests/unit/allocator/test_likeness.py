@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.allocator.cluster.devices import AdvertisedDevice
-from dra_kit.allocator.selectors.expressions import CelEvaluator
 from dra_kit.errors import CelCompileError, CelRuntimeError
-from dra_kit.resource.slices.reading import SliceReader
+from dra_kit.kubernetes.allocator.devices import AdvertisedDevice
+from dra_kit.kubernetes.allocator.selectors import CelEvaluator
+from dra_kit.kubernetes.resource.slice_reader import SliceReader
 from tests.unit.allocator.cluster import DRIVER, device, slice_of
 from tests.unit.cel.expressions import ANYTHING, CONDITIONS
 

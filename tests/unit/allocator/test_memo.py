@@ -11,21 +11,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dra_kit.allocator import Allocator, Gates, Node, Snapshot
-from dra_kit.allocator.cluster.nodes import only_node
-from dra_kit.allocator.memo import memo
-from dra_kit.allocator.search.search import Search
 from dra_kit.errors import AllocationError, Unsupported
-from dra_kit.resource.v1 import AllocationResult
+from dra_kit.kubernetes.allocator import memo
+from dra_kit.kubernetes.allocator.allocation import Allocator
+from dra_kit.kubernetes.allocator.rules import AllocatorRules
+from dra_kit.kubernetes.allocator.search import DeviceSearch
+from dra_kit.kubernetes.allocator.state import AllocatorState
+from dra_kit.kubernetes.resource.matching import Node, only_node
+from dra_kit.kubernetes.resource.v1 import AllocationResult
 from tests.unit.allocator.cluster import DRIVER, Document, claim, device, device_class, holder, request, result, way
 
 NODES: Final = ("node-1", "node-2", "node-3")
 GATES = [
-    Gates.alpha(),
-    Gates.alpha(),
-    Gates.of("1.37"),
-    Gates.of("1.34"),
-    Gates(partitionable_devices=True, device_taints=True, admin_access=True, prioritized_list=True),
+    AllocatorRules.alpha(),
+    AllocatorRules.alpha(),
+    AllocatorRules.of("1.37"),
+    AllocatorRules.of("1.34"),
+    AllocatorRules(partitionable_devices=True, device_taints=True, admin_access=True, prioritized_list=True),
 ]
 
 
@@ -375,7 +377,7 @@ def rule(**selector: str) -> Document:
 
 
 CLASSES = [device_class("some"), device_class("some", "false"), device_class("some", f"{SLOT} == 0")]
-CHANGES: list[Callable[[Snapshot], None]] = [
+CHANGES: list[Callable[[AllocatorState], None]] = [
     lambda world: world.taint([]),
     lambda world: world.taint([rule(pool="node-1-exact", device="d0")]),
     lambda world: world.taint([rule(driver="other.example.com")]),
@@ -401,8 +403,8 @@ class Game(NamedTuple):
 
     family: Family
     nodes: list[tuple[Node, list[str], list[Document]]]
-    pods: list[tuple[list[Document], Callable[[Snapshot], None] | None]]
-    gates: Gates
+    pods: list[tuple[list[Document], Callable[[AllocatorState], None] | None]]
+    gates: AllocatorRules
 
 
 def outcome(allocator: Allocator, node: Node, pod: Sequence[Document]) -> tuple[object, list[AllocationResult]]:
@@ -444,7 +446,7 @@ def check(game: Game) -> None:
         slices += mine
         holders += [holder(result(item["device"], **item | {"pool": f"{name}-{item['pool']}"})) for item in taken]
         places.append(Node(name, node.labels, node.declared_features))
-    world = Snapshot(slices=slices, classes=[device_class(), CLASSES[0]], claims=holders)
+    world = AllocatorState(slices=slices, classes=[device_class(), CLASSES[0]], claims=holders)
     knowing = Allocator(world, game.gates)
 
     for pod, change in game.pods:
@@ -457,7 +459,7 @@ def check(game: Game) -> None:
 
 
 def compared(
-    world: Snapshot, knowing: Allocator, places: Sequence[Node], pod: Sequence[Document], gates: Gates
+    world: AllocatorState, knowing: Allocator, places: Sequence[Node], pod: Sequence[Document], gates: AllocatorRules
 ) -> list[AllocationResult]:
     """What a pod gets on the first node that has it."""
     first: list[AllocationResult] = []
@@ -472,7 +474,7 @@ def compared(
 # --- what is remembered, and what is not
 
 
-def same(count: int, **fields: Any) -> tuple[Snapshot, list[Node]]:
+def same(count: int, **fields: Any) -> tuple[AllocatorState, list[Node]]:
     """Nodes with two devices each, which differ in an attribute that no pod of these tests reads."""
     slices = [
         slice_(
@@ -485,20 +487,20 @@ def same(count: int, **fields: Any) -> tuple[Snapshot, list[Node]]:
         )
         for number in range(count)
     ]
-    return Snapshot(slices=slices, classes=[device_class()]), [Node(f"n{number}") for number in range(count)]
+    return AllocatorState(slices=slices, classes=[device_class()]), [Node(f"n{number}") for number in range(count)]
 
 
 @pytest.fixture
 def searches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Gets an entry for each search."""
     begun: list[int] = []
-    run = Search.run
+    run = DeviceSearch.run
 
-    def counted(search: Search) -> bool:
+    def counted(search: DeviceSearch) -> bool:
         begun.append(1)
         return run(search)
 
-    monkeypatch.setattr(Search, "run", counted)
+    monkeypatch.setattr(DeviceSearch, "run", counted)
     return begun
 
 

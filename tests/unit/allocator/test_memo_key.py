@@ -12,52 +12,64 @@ from typing import Any, Final
 
 import pytest
 
-from dra_kit.allocator import Allocator, Node
-from dra_kit.allocator.allocation import Attempt
-from dra_kit.allocator.cluster.usage import Usage
-from dra_kit.allocator.memo import memo, reading
-from dra_kit.allocator.selectors.likeness import SliceLikeness
 from dra_kit.errors import AllocationError
+from dra_kit.kubernetes.allocator import memo
+from dra_kit.kubernetes.allocator.allocation import AllocationAttempt, Allocator
+from dra_kit.kubernetes.allocator.memo import (
+    AttributeReads,
+    _choice,
+    _exact,
+    _policy,
+    _reads,
+    _taints,
+    _traits,
+    _value,
+    pod_shape,
+    traits_of,
+)
+from dra_kit.kubernetes.allocator.selectors import SliceLikeness
+from dra_kit.kubernetes.allocator.state import DeviceUsage
+from dra_kit.kubernetes.resource.matching import Node
 from tests.unit.allocator.memo_case import Case, world_of
 from tests.unit.allocator.memo_nodes import OF_NODES
 from tests.unit.allocator.memo_pods import OF_PODS
 from tests.unit.allocator.mutants import with_text, without_each_item
 
 OF_KEYS: Final[list[Callable[..., Any]]] = [
-    memo.Question.key,
-    memo._Stocks.number,
-    Usage.held,
-    reading.question_of,
-    reading._choice,
-    reading.traits_of,
-    reading._traits,
-    reading._taints,
-    reading._policy,
-    reading._exact,
-    reading.Reading._of_device,
-    reading._reads,
-    reading._value,
+    memo.PodShape.key,
+    memo._PoolUsages.number,
+    DeviceUsage.held,
+    pod_shape,
+    _choice,
+    traits_of,
+    _traits,
+    _taints,
+    _policy,
+    _exact,
+    AttributeReads._of_device,
+    _reads,
+    _value,
 ]
 """What makes keys."""
 
 NOT_COUNTED: Final = "self._changes[device.driver, device.pool] += 1", ""
 
 MORE: Final[dict[str, tuple[Callable[..., Any], str, str]]] = {
-    "reach of an invalid selector": (memo.Question.key, "pools.reach is None", "False"),
-    "each pool": (memo.Question.key, "pools.ordered", "pools.ordered[:1]"),
-    "changes of what is held": (memo._Stocks.number, "stock.changes != changes", "stock.changes < 0"),
-    "a device is taken": (Usage.add, *NOT_COUNTED),
-    "a device is given back": (Usage.remove, *NOT_COUNTED),
-    "held as a whole": (Usage.held, "device in self._exclusive", "False"),
-    "held in shares": (Usage.held, "device in self._shares", "False"),
-    "unknown reads": (reading._reads, "return None", "continue"),
-    "driver that an expression reads": (reading.Reading._of_device, "return (likeness", "return (likeness[1:]"),
+    "reach of an invalid selector": (memo.PodShape.key, "pools.reach is None", "False"),
+    "each pool": (memo.PodShape.key, "pools.ordered", "pools.ordered[:1]"),
+    "changes of what is held": (memo._PoolUsages.number, "stock.changes != changes", "stock.changes < 0"),
+    "a device is taken": (DeviceUsage.add, *NOT_COUNTED),
+    "a device is given back": (DeviceUsage.remove, *NOT_COUNTED),
+    "held as a whole": (DeviceUsage.held, "device in self._exclusive", "False"),
+    "held in shares": (DeviceUsage.held, "device in self._shares", "False"),
+    "unknown reads": (_reads, "return None", "continue"),
+    "driver that an expression reads": (AttributeReads._of_device, "return (likeness", "return (likeness[1:]"),
     "attributes that any expression stumbles over": (
-        reading.Reading._of_device,
+        AttributeReads._of_device,
         "device.has_plain_attributes",
         "True",
     ),
-    "usual devices by their forms": (reading.traits_of, "slice_.forms", "len(slice_)"),
+    "usual devices by their forms": (traits_of, "slice_.forms", "len(slice_)"),
     "driver of usual devices": (SliceLikeness.of, "repeat(driver)", "repeat(None)"),
     "attribute of usual devices": (SliceLikeness.of, "self.names(driver)", "()"),
     "attribute of usual devices that must match": (
@@ -65,8 +77,8 @@ MORE: Final[dict[str, tuple[Callable[..., Any], str, str]]] = {
         "for attribute in attributes",
         "for attribute in ()",
     ),
-    "attribute that must match": (reading.Reading.__init__, "item.match_attribute or", ""),
-    "attribute that must differ": (reading.Reading.__init__, "or item.distinct_attribute", ""),
+    "attribute that must match": (AttributeReads.__init__, "item.match_attribute or", ""),
+    "attribute that must differ": (AttributeReads.__init__, "or item.distinct_attribute", ""),
 }  # fmt: skip
 """What else can be taken from them: a text of the source, and what it becomes."""
 
@@ -78,7 +90,7 @@ MUTANTS: Final[dict[str, tuple[Callable[..., Any], CodeType]]] = {
 CASES: Final = [*OF_NODES, *OF_PODS]
 
 
-def outcome(attempt: Attempt, node: Node) -> object:
+def outcome(attempt: AllocationAttempt, node: Node) -> object:
     """What came of an attempt, with share ids left out; an error must be met by the attempt itself."""
     try:
         found = attempt.on(node)

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from dra_kit.allocator import Allocator, Node
 from dra_kit.errors import AllocationError
+from dra_kit.kubernetes.allocator.allocation import Allocator
+from dra_kit.kubernetes.resource.matching import Node
 from tests.unit.allocator.cluster import ALL, allocate, claim, device, names, request, slice_of, snapshot
 
 

@@ -7,9 +7,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.allocator import Gates, Snapshot
-from dra_kit.resource.v1 import AllocationResult
-from dra_kit.values.quantity import Quantity
+from dra_kit.kubernetes.allocator.rules import AllocatorRules
+from dra_kit.kubernetes.allocator.state import AllocatorState
+from dra_kit.kubernetes.resource.v1 import AllocationResult
+from dra_kit.kubernetes.values.quantity import Quantity
 from tests.unit.allocator.cluster import DRIVER, Document, allocate, claim, device, holder, names, request, slice_of
 
 SLOT = f"{DRIVER}/slot"
@@ -55,8 +56,8 @@ def claims(draw: st.DrawFn, name: str = "claim") -> Document:
     return claim(*asked, name=name, constraints=draw(kinds))
 
 
-def world_of(inventory: list[Document], *held: AllocationResult) -> Snapshot:
-    return Snapshot(
+def world_of(inventory: list[Document], *held: AllocationResult) -> AllocatorState:
+    return AllocatorState(
         slices=slices_of(inventory),
         classes=[{"metadata": {"name": "any"}}],
         claims=[holder(*allocation.to_json()["devices"].get("results", [])) for allocation in held],
@@ -190,10 +191,14 @@ def test_a_snapshot_that_is_kept_up_to_date_is_as_good_as_a_new_one(
     st.tuples(st.integers(1, 3), st.integers(1, 3)),
     st.tuples(st.sampled_from(SELECTORS), st.sampled_from(SELECTORS)),
     st.booleans(),
-    st.sampled_from([Gates.of("1.37"), Gates.alpha()]),
+    st.sampled_from([AllocatorRules.of("1.37"), AllocatorRules.alpha()]),
 )
 def test_a_solution_is_found_if_there_is_one(
-    described: list[tuple[int, int]], counts: tuple[int, int], selectors: tuple[str, str], distinct: bool, gates: Gates
+    described: list[tuple[int, int]],
+    counts: tuple[int, int],
+    selectors: tuple[str, str],
+    distinct: bool,
+    gates: AllocatorRules,
 ) -> None:
     """Two requests over exclusive devices with counters, and a constraint: against trying all sets of devices."""
     slots, draws = [slot for slot, _ in described], [amount for _, amount in described]
@@ -240,7 +245,7 @@ def test_the_first_solution_is_found_whatever_is_left_out_on_the_way(
     apart: int,
 ) -> None:
     """Against trying all sets of devices in order, before and after KEP-5491 for attributes that are lists."""
-    gates = Gates.alpha() if lists else Gates.of("1.37")
+    gates = AllocatorRules.alpha() if lists else AllocatorRules.of("1.37")
     inventory = [
         device(f"d{number}", attributes={"slot": {"int": int(number != apart)}} | ({"numa": one} if one else {}))
         for number, one in enumerate(published)
@@ -276,6 +281,6 @@ def test_the_first_solution_is_found_whatever_is_left_out_on_the_way(
         None,
     )
 
-    world = Snapshot(slices=[slice_of(devices=inventory)], classes=[{"metadata": {"name": "any"}}])
+    world = AllocatorState(slices=[slice_of(devices=inventory)], classes=[{"metadata": {"name": "any"}}])
     found = names(allocate(world, claim(*asked, constraints=[{kind: NUMA, "requests": covered}]), gates=gates))
     assert found == (None if expected is None else [expected])

@@ -8,9 +8,9 @@ from unittest.mock import patch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dra_kit.allocator.search.prospects import Prospects
-from dra_kit.allocator.search.search import Search
 from dra_kit.errors import AllocationError
+from dra_kit.kubernetes.allocator.pruning import FeasibilityCheck
+from dra_kit.kubernetes.allocator.search import DeviceSearch
 from tests.unit.allocator.cluster import (
     DRIVER,
     Document,
@@ -89,7 +89,7 @@ def verdict(inventory: list[Document], pod: list[Document]) -> object:
 def test_the_verdict_is_that_of_the_full_search(inventory: tuple[Document, ...], pod: tuple[Document, ...]) -> None:
     found = verdict(list(inventory), list(pod))
     with (
-        patch.object(Prospects, "is_dead_end", lambda self, claim, request: False),
-        patch.object(Search, "_left", lambda self, choice, start: 1_000),
+        patch.object(FeasibilityCheck, "is_dead_end", lambda self, claim, request: False),
+        patch.object(DeviceSearch, "_left", lambda self, choice, start: 1_000),
     ):
         assert verdict(list(inventory), list(pod)) == found

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from dra_kit.allocator import Allocator, Gates
 from dra_kit.errors import AllocationError
+from dra_kit.kubernetes.allocator.allocation import Allocator
+from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from tests.unit.allocator.cluster import (
     ALL,
     NODE,
@@ -147,7 +148,7 @@ def test_a_device_without_the_attribute_is_not_like_one_with_a_list() -> None:
         request("a"), request("b"), constraints=[{"requests": ["b"], "matchAttribute": "gpu.example.com/numa"}]
     )
 
-    assert names(allocate(world, wanted, gates=Gates.of("1.37"))) == [["none", "list"]]
+    assert names(allocate(world, wanted, gates=AllocatorRules.of("1.37"))) == [["none", "list"]]
 
 
 def test_where_only_the_first_device_may_have_a_list_another_one_with_a_list_is_tried() -> None:
@@ -163,4 +164,4 @@ def test_where_only_the_first_device_may_have_a_list_another_one_with_a_list_is_
         constraints=[{"requests": ["s"], "distinctAttribute": "gpu.example.com/numa"}],
     )
 
-    assert names(allocate(world, wanted, gates=Gates.of("1.37"))) == [["c", "a", "b"]]
+    assert names(allocate(world, wanted, gates=AllocatorRules.of("1.37"))) == [["c", "a", "b"]]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dra_kit.allocator import Gates
+from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from tests.unit.allocator.cluster import (
     allocate,
     claim,
@@ -153,5 +153,5 @@ def test_taint_rules_are_replaced_as_a_whole() -> None:
 def test_taint_rules_need_their_gate() -> None:
     world = snapshot(slice_of(device("a")), taint_rules=[rule({})])
 
-    assert names(allocate(world, claim(request()), gates=Gates.of("1.36"))) == [["a"]]
-    assert allocate(world, claim(request()), gates=Gates.of("1.37")) is None
+    assert names(allocate(world, claim(request()), gates=AllocatorRules.of("1.36"))) == [["a"]]
+    assert allocate(world, claim(request()), gates=AllocatorRules.of("1.37")) is None

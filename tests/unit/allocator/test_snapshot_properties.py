@@ -7,8 +7,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.allocator import Allocator, Gates, Node, Snapshot
 from dra_kit.errors import AllocationError
+from dra_kit.kubernetes.allocator.allocation import Allocator
+from dra_kit.kubernetes.allocator.rules import AllocatorRules
+from dra_kit.kubernetes.allocator.state import AllocatorState
+from dra_kit.kubernetes.resource.matching import Node
 from tests.unit.allocator.cluster import Document, claim, device, device_class, names, request, slice_of
 
 NODES = [Node("node-1"), Node("node-2", {"zone": "a"}), Node("node-2", {"zone": "b"})]
@@ -44,7 +47,7 @@ def slices(draw: st.DrawFn) -> Document:
     return slice_of(name=draw(st.sampled_from(["slice-1", "slice-2", "slice-3"])), pool=pool, **content, **scope)
 
 
-def answers(world: Snapshot, gates: Gates) -> list[object]:
+def answers(world: AllocatorState, gates: AllocatorRules) -> list[object]:
     """What each pod would get on each node, or the error it would meet."""
     found: list[object] = []
     allocator = Allocator(world, gates)
@@ -59,15 +62,15 @@ def answers(world: Snapshot, gates: Gates) -> list[object]:
 
 @given(
     st.lists(st.tuples(st.lists(slices(), max_size=2), st.sets(st.sampled_from(["slice-1", "slice-2"]))), max_size=5),
-    st.sampled_from([Gates.of("1.34"), Gates(partitionable_devices=True), Gates.of("1.37")]),
+    st.sampled_from([AllocatorRules.of("1.34"), AllocatorRules(partitionable_devices=True), AllocatorRules.of("1.37")]),
 )
-def test_after_any_publications(publications: list[tuple[list[Document], set[str]]], gates: Gates) -> None:
+def test_after_any_publications(publications: list[tuple[list[Document], set[str]]], gates: AllocatorRules) -> None:
     classes = [device_class()]
-    kept = Snapshot(classes=classes)
+    kept = AllocatorState(classes=classes)
     listed: list[Document] = []
     for new, removed in publications:
         gone = removed | {one["metadata"]["name"] for one in new}
         listed = [one for one in listed if one["metadata"]["name"] not in gone] + new
         kept.publish(new, remove=removed)
 
-        assert answers(kept, gates) == answers(Snapshot(slices=listed, classes=classes), gates)
+        assert answers(kept, gates) == answers(AllocatorState(slices=listed, classes=classes), gates)

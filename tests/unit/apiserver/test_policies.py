@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dra_kit.apiserver.admission.policies import plugin
-from dra_kit.cel.admission.policy import Policy, compile_policy
+from dra_kit.kubernetes.cel.admission import CompiledPolicy, compile_policy
 from tests.golden import api
 from tests.golden.files import cases, read
 from tests.golden.pins import pinned
@@ -31,7 +31,7 @@ async def policy(http: Http, *validations: dict[str, Any], resource: str = "conf
 async def test_a_policy_is_compiled_once_and_again_when_it_changes(http: Http, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[Any] = []
 
-    def compile_and_count(spec: dict[str, Any]) -> Policy:
+    def compile_and_count(spec: dict[str, Any]) -> CompiledPolicy:
         compiled.append(spec)
         return compile_policy(spec)
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dra_kit.apiserver.server import ApiServer
-from dra_kit.resource.opaque import RawObject
-from dra_kit.resource.schema.raw import texts
+from dra_kit.kubernetes.resource.schema.decode import raw_object_texts
+from dra_kit.kubernetes.values.json import RawObject
 
 PATH = "/apis/resource.k8s.io/v1/deviceclasses"
 BODY = '{"metadata":{"name":"c"},"spec":{"config":[{"opaque":{"driver":"d","parameters":%s}}]}}'
@@ -39,7 +39,7 @@ def objects(value: Any, path: str = "") -> list[tuple[str, Any]]:
 @given(st.dictionaries(st.sampled_from("abc"), values, max_size=3), st.sampled_from([None, 1]), st.booleans())
 @settings(deadline=None)
 def test_the_text_of_each_object_is_found(value: dict[str, Any], indent: int | None, ascii_only: bool) -> None:
-    found = texts(json.dumps(value, indent=indent, ensure_ascii=ascii_only))
+    found = raw_object_texts(json.dumps(value, indent=indent, ensure_ascii=ascii_only))
 
     expected = dict(objects(value))  # keys with dots and brackets may make two paths the same
     assert found.keys() == expected.keys()

@@ -9,11 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dra_kit.apiserver.kinds.builtin import KINDS
-from dra_kit.resource.schema import protobuf
-from dra_kit.resource.schema.decode import Strictness, decode, prune, zero_written
-from dra_kit.resource.schema.scalars import READERS, WrongType
-from dra_kit.resource.schema.table import LIST, MAP, item_type, struct, types
-from dra_kit.values.json import loads
+from dra_kit.kubernetes.resource.schema import protobuf
+from dra_kit.kubernetes.resource.schema.decode import READERS, StrictDecoding, TypeMismatch, decode, prune, written_zero
+from dra_kit.kubernetes.resource.schema.table import LIST, MAP, item_type, struct, types
+from dra_kit.kubernetes.values.json import loads
 
 TYPES = sorted({type_name for kind in KINDS for type_name in (*kind.types.values(), kind.stored_type)})
 PLAIN: dict[str, st.SearchStrategy[Any]] = {
@@ -54,7 +53,7 @@ def values(draw: st.DrawFn, type_name: str, depth: int = 3) -> Any:
 @given(st.sampled_from(TYPES).flatmap(lambda name: st.tuples(st.just(name), values(name))))
 def test_what_is_written_is_read_and_written_again_unchanged(case: tuple[str, Any]) -> None:
     type_name, value = case
-    strictness = Strictness()
+    strictness = StrictDecoding()
 
     written = prune(decode(value, type_name, strictness), type_name)
 
@@ -73,7 +72,7 @@ def test_every_type_that_a_kind_reaches_is_in_the_table(type_name: str) -> None:
             known = struct(name)
             assert known is not None or name in READERS or name.startswith("apiextensions/")
             waiting += [entry.type for entry in known.fields.values()] if known else []
-    zero_written(type_name)
+    written_zero(type_name)
 
 
 @pytest.mark.parametrize("package", ["core/v1", "resource/v1", "resource/v1beta1", "apps/v1"])
@@ -85,7 +84,7 @@ def test_protobuf_numbers_are_unique_in_each_message(package: str) -> None:
 
 
 def test_unknown_and_duplicate_fields_are_noted_as_they_come() -> None:
-    strictness = Strictness()
+    strictness = StrictDecoding()
     text = '{"top": 1, "spec": {"nodeName": "a", "nodeName": "b", "inner": 1}}'
 
     decode(loads(text), "core/v1.Pod", strictness)
@@ -114,7 +113,7 @@ def test_unknown_and_duplicate_fields_are_noted_as_they_come() -> None:
     ],
 )
 def test_what_does_not_fit_its_type_is_refused(type_name: str, value: Any) -> None:
-    with pytest.raises(WrongType):
+    with pytest.raises(TypeMismatch):
         decode(value, type_name)
 
 
@@ -160,13 +159,13 @@ def test_protobuf_says_the_same_as_json(name: str, generation: int, labels: dict
 
     assert (api_version, kind) == ("v1", "Pod")
     expected = {"name": name, "generation": generation} | ({"labels": labels} if labels else {})
-    assert protobuf.decode(message, "core/v1.Pod") == {"metadata": expected}
+    assert protobuf.decode_message(message, "core/v1.Pod") == {"metadata": expected}
 
 
 @given(st.binary(max_size=40))
 @settings(deadline=None)
 def test_other_bytes_are_malformed_or_an_object(body: bytes) -> None:
     try:
-        assert isinstance(protobuf.decode(body, "core/v1.Pod"), dict)
-    except protobuf.Malformed:
+        assert isinstance(protobuf.decode_message(body, "core/v1.Pod"), dict)
+    except protobuf.MalformedProtobuf:
         pass

@@ -14,7 +14,7 @@ from dra_kit.apiserver.server import ApiServer, run_in_thread
 from dra_kit.kube.client import Client
 from dra_kit.kube.connection.credentials import load_credentials
 from dra_kit.kube.resources import NAMESPACES, PODS
-from dra_kit.resource.gates import FeatureGates
+from dra_kit.kubernetes.release import FeatureGates
 from tests.unit.apiserver.conftest import Http, pod
 
 

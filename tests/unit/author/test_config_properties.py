@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 
 import dra_kit as dra
 from dra_kit.author.config.decoding import ConfigDecoder
-from dra_kit.values.json import loads
+from dra_kit.kubernetes.values.json import loads
 
 
 class Inner(BaseModel):

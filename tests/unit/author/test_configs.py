@@ -12,7 +12,7 @@ from pydantic import AliasChoices, BaseModel, Field, ValidationError, Validation
 
 import dra_kit as dra
 from dra_kit.author.config.decoding import ConfigDecoder
-from dra_kit.values.json import loads
+from dra_kit.kubernetes.values.json import loads
 
 
 class Shelf(dra.OpaqueConfig, api_version="kitchen.example/v1"):

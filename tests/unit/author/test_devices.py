@@ -80,7 +80,7 @@ def test_the_rule_of_a_name_is_told_in_words() -> None:
 
 
 def test_every_argument_is_the_snake_case_of_a_field_of_v1() -> None:
-    from dra_kit.resource import v1
+    from dra_kit.kubernetes.resource import v1
 
     assert set(dra.Device.model_fields) == set(v1.Device.model_fields)
 

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 import dra_kit as dra
 from dra_kit.author.config.decoding import ConfigDecoder
-from dra_kit.values.json import loads
+from dra_kit.kubernetes.values.json import loads
 
 
 class Free(dra.OpaqueConfig, api_version="property.example/v1"):

@@ -10,8 +10,8 @@ import pytest
 
 import dra_kit as dra
 from dra_kit.cdi import spec as cdi
+from dra_kit.kubernetes.resource import v1
 from dra_kit.node.files.edits import claim_spec
-from dra_kit.resource import v1
 
 # as `nvidia-ctk cdi generate` writes it, with less of everything
 GPUS: dict[str, Any] = {

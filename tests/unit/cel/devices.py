@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dra_kit import cel
+from dra_kit.kubernetes.cel.device import Device
+from dra_kit.kubernetes.cel.environment import STORED, DeviceEnvironment
+from dra_kit.kubernetes.cel.program import Selector, compile_selector
 
-GPU = cel.Device(
+GPU = Device(
     driver="gpu.example.com",
     attributes={
         "model": "H200",
@@ -24,19 +26,19 @@ GPU = cel.Device(
     capacity={"memory": "80Gi", "fraction": "1500m", "other.example.com/slots": 8},
     allow_multiple_allocations=True,
 )
-BARE = cel.Device(driver="bare.example.com")
+BARE = Device(driver="bare.example.com")
 
 ATTRIBUTES = 'device.attributes["gpu.example.com"]'
 CAPACITY = 'device.capacity["gpu.example.com"]'
 
 
-def evaluate(expression: str, device: cel.Device = GPU) -> bool:
+def evaluate(expression: str, device: Device = GPU) -> bool:
     """The verdict; ``a.x`` stands for an attribute and ``c.x`` for a capacity of the GPU."""
     return selector(expression).matches(device)
 
 
-def selector(expression: str, environment: cel.Environment = cel.STORED) -> cel.Selector:
-    return cel.compile_selector(spelled(expression), environment=environment)
+def selector(expression: str, environment: DeviceEnvironment = STORED) -> Selector:
+    return compile_selector(spelled(expression), environment=environment)
 
 
 def spelled(expression: str) -> str:

@@ -6,25 +6,34 @@ from typing import Any
 
 import pytest
 
-from dra_kit.cel.admission import policy as policies
-from dra_kit.cel.admission.environment import AdmissionEnvironment
-from dra_kit.cel.admission.expressions import compile_admission
-from dra_kit.cel.admission.json_values import json_value
-from dra_kit.cel.admission.policy import Denial, Request, compile_policy
-from dra_kit.cel.functions.authorization import Authorizer, Question, ResourceCheck, Ruling
-from dra_kit.cel.values import StringMap
 from dra_kit.errors import CelCompileError
+from dra_kit.kubernetes.cel import admission as policies
+from dra_kit.kubernetes.cel.admission import (
+    AdmissionEnvironment,
+    Denial,
+    PolicyRequest,
+    compile_admission,
+    compile_policy,
+    to_cel_value,
+)
+from dra_kit.kubernetes.cel.functions.authorization import (
+    AccessDecision,
+    AccessQuestion,
+    AuthorizerValue,
+    ResourceCheck,
+)
+from dra_kit.kubernetes.cel.values import StringMapValue
 
 
 class Asked:
     """Lets everybody get things, and remembers what it was asked."""
 
     def __init__(self) -> None:
-        self.questions: list[Question] = []
+        self.questions: list[AccessQuestion] = []
 
-    def ask(self, question: Question) -> Ruling:
+    def ask(self, question: AccessQuestion) -> AccessDecision:
         self.questions.append(question)
-        return Ruling(question.verb == "get", "because")
+        return AccessDecision(question.verb == "get", "because")
 
     def service_account(self, namespace: str, name: str) -> Asked:
         if not name:
@@ -35,7 +44,7 @@ class Asked:
 def denials(spec: dict[str, Any], obj: Any = None, **more: Any) -> list[Denial]:
     compiled = compile_policy(spec)
     assert compiled.problems == []
-    return compiled.denials(Request(json_value({}), json_value(obj or {}), None, **more))
+    return compiled.denials(PolicyRequest(to_cel_value({}), to_cel_value(obj or {}), None, **more))
 
 
 def one(expression: str, **more: Any) -> dict[str, Any]:
@@ -58,10 +67,10 @@ def test_what_devices_have_and_policies_do_not(expression: str) -> None:
 
 
 def test_the_authorizer_is_no_function_of_selectors() -> None:
-    from dra_kit import cel
+    from dra_kit.kubernetes.cel.program import compile_selector
 
     with pytest.raises(CelCompileError, match="undeclared reference to 'authorizer'"):
-        cel.compile_selector("authorizer.path('/x').check('get').allowed()")
+        compile_selector("authorizer.path('/x').check('get').allowed()")
 
 
 def test_an_error_shows_the_line_and_the_place() -> None:
@@ -83,7 +92,7 @@ def test_a_variable_is_evaluated_once_and_only_if_it_is_used() -> None:
         "validations": [{"expression": "variables.used"}, {"expression": "variables.used && variables.used"}],
     }
 
-    assert denials(spec, authorizer=Authorizer(asked)) == []
+    assert denials(spec, authorizer=AuthorizerValue(asked)) == []
     assert [question.resource for question in asked.questions] == ["pods"]
 
 
@@ -93,17 +102,17 @@ def test_a_service_account_may_be_asked_about() -> None:
         "authorizer.serviceAccount('a', 'b').group('g').resource('r').subresource('s').namespace('n').name('x')"
     )
 
-    assert denials(one(f"{expression}.check('get').allowed()"), authorizer=Authorizer(asked)) == []
-    assert asked.questions == [Question("get", "g", "r", "s", "n", "x")]
+    assert denials(one(f"{expression}.check('get').allowed()"), authorizer=AuthorizerValue(asked)) == []
+    assert asked.questions == [AccessQuestion("get", "g", "r", "s", "n", "x")]
     wrong = "authorizer.serviceAccount('a', '').group('g').resource('r').check('get').allowed()"
-    assert [denial.message for denial in denials(one(wrong), authorizer=Authorizer(asked))] == [
+    assert [denial.message for denial in denials(one(wrong), authorizer=AuthorizerValue(asked))] == [
         f"expression '{wrong}' resulted in error: invalid service account name: it is empty"
     ]
 
 
 def test_more_than_two_questions_cost_too_much() -> None:
     check = "authorizer.requestResource.check('get').allowed()"
-    given = {"authorizer": Authorizer(Asked()), "resource": ResourceCheck(Asked())}
+    given = {"authorizer": AuthorizerValue(Asked()), "resource": ResourceCheck(Asked())}
 
     assert denials(one(f"{check} && {check}"), **given) == []
     (denial,) = denials(one(f"{check} && {check} && {check}"), **given)
@@ -129,9 +138,9 @@ def test_numbers_beyond_64_bits_are_doubles(value: int) -> None:
 
 
 def test_json_keeps_its_kinds() -> None:
-    value = json_value({"a": [1, 1.0, True, None, "x", {}]})
+    value = to_cel_value({"a": [1, 1.0, True, None, "x", {}]})
 
-    assert isinstance(value, StringMap)
+    assert isinstance(value, StringMapValue)
     assert [type(item).__name__ for item in value.items["a"]] == [
         "int",
         "float",

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dra_kit import cel
+from dra_kit.errors import CelRuntimeError
 from tests.unit.cel.devices import GPU, evaluate, selector
 
 UNBOUNDED = 2**64 - 1
@@ -61,14 +61,14 @@ def test_an_evaluation_stops_where_kubernetes_stops_it(count: int, stops: bool) 
     expression = f"lists.range({count}).all(x, x >= 0)"
 
     if stops:
-        with pytest.raises(cel.CelRuntimeError, match="actual cost limit exceeded"):
+        with pytest.raises(CelRuntimeError, match="actual cost limit exceeded"):
             evaluate(expression)
     else:
         assert evaluate(expression)
 
 
 def test_nothing_absorbs_the_limit() -> None:
-    with pytest.raises(cel.CelRuntimeError, match="actual cost limit exceeded"):
+    with pytest.raises(CelRuntimeError, match="actual cost limit exceeded"):
         evaluate("lists.range(1000).all(x, lists.range(1000).all(y, true)) || true")
 
 
@@ -103,7 +103,7 @@ def test_no_expression_stalls_the_process(expression: str) -> None:
     kind = "cost"
     try:
         evaluate(expression)
-    except cel.CelRuntimeError as error:
+    except CelRuntimeError as error:
         kind = error.kind
 
     assert kind in {"cost", "value"}

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from dra_kit import cel
-from dra_kit.cel.declarations import Overload, all_functions, all_overloads, functions, overloads
+from dra_kit.errors import CelRuntimeError
+from dra_kit.kubernetes.cel.libraries import admission_overloads, all_functions, functions, overloads
+from dra_kit.kubernetes.cel.types import Overload
 from tests.unit.cel.devices import evaluate
 
 RECORDED = Path(__file__).parents[2] / "data/cel/overloads.jsonl"
@@ -38,12 +39,12 @@ def test_the_overloads_of_each_function_are_those_of_kubernetes_and_in_their_ord
 
 def test_each_function_is_found_in_the_libraries_that_declare_it() -> None:
     assert {name: overloads(name) for name in functions()} == functions()
-    assert {name: all_overloads(name) for name in all_functions()} == all_functions()
+    assert {name: admission_overloads(name) for name in all_functions()} == all_functions()
 
 
 # the first overload that fits binds the unknown type, so that the other one does not fit any more
 @pytest.mark.parametrize("method", ["add", "sub"])
 @pytest.mark.parametrize("element", ["first", "last"])
 def test_the_first_overload_decides_about_an_unknown_type(method: str, element: str) -> None:
-    with pytest.raises(cel.CelRuntimeError, match="no such overload"):
+    with pytest.raises(CelRuntimeError, match="no such overload"):
         evaluate(f"$c.memory.{method}($a.ports.{element}().value()).isLessThan($c.memory)")

@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from dra_kit import cel
-from dra_kit.values.semver import Version
+from dra_kit.errors import CelCompileError, CelRuntimeError
+from dra_kit.kubernetes.cel.environment import STORED, DeviceEnvironment, new
+from dra_kit.kubernetes.cel.program import MAX_COST, compile_derived
+from dra_kit.kubernetes.values.semver import Version
 from tests.unit.cel.devices import GPU, spelled
 
 
-def derive(expression: str, environment: cel.Environment = cel.STORED) -> object:
-    return cel.compile_derived(spelled(expression), environment=environment).value(GPU)
+def derive(expression: str, environment: DeviceEnvironment = STORED) -> object:
+    return compile_derived(spelled(expression), environment=environment).value(GPU)
 
 
 @pytest.mark.parametrize(
@@ -46,24 +48,24 @@ def test_the_value_has_the_type_of_an_attribute(expression: str, value: object) 
     ],
 )
 def test_what_no_attribute_can_be_fails(expression: str) -> None:
-    with pytest.raises(cel.CelRuntimeError):
+    with pytest.raises(CelRuntimeError):
         derive(expression)
 
 
 @pytest.mark.parametrize("expression", ["1.5", "$c.memory", "device", "{'a': 1}", "[[1]]", "null"])
 def test_types_that_no_attribute_has_do_not_compile(expression: str) -> None:
-    with pytest.raises(cel.CelCompileError, match="must evaluate to a primitive scalar"):
+    with pytest.raises(CelCompileError, match="must evaluate to a primitive scalar"):
         derive(expression)
 
 
 def test_lists_are_for_new_expressions_with_the_gate_only() -> None:
     assert derive("[1]") == [1]
-    assert derive("[1]", cel.new(list_type_attributes=True)) == [1]
-    with pytest.raises(cel.CelCompileError, match="primitive scalar"):
-        derive("[1]", cel.new())
+    assert derive("[1]", new(list_type_attributes=True)) == [1]
+    with pytest.raises(CelCompileError, match="primitive scalar"):
+        derive("[1]", new())
 
 
 def test_the_costs_of_several_can_be_added_up() -> None:
-    programs = [cel.compile_derived(spelled("$a.labels.sort().join()")) for _ in range(2)]
+    programs = [compile_derived(spelled("$a.labels.sort().join()")) for _ in range(2)]
 
-    assert 0 < sum(program.cost for program in programs) <= cel.MAX_COST
+    assert 0 < sum(program.cost for program in programs) <= MAX_COST

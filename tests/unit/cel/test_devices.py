@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from dra_kit import cel
-from dra_kit.values.quantity import Quantity
-from dra_kit.values.semver import Version
+from dra_kit.kubernetes.cel.device import AttributeValue, Device
+from dra_kit.kubernetes.cel.program import compile_selector
+from dra_kit.kubernetes.values.quantity import Quantity
+from dra_kit.kubernetes.values.semver import Version
 
 
-def holds(device: cel.Device, expression: str) -> bool:
-    return cel.compile_selector(expression).matches(device)
+def holds(device: Device, expression: str) -> bool:
+    return compile_selector(expression).matches(device)
 
 
 @pytest.mark.parametrize(
@@ -30,8 +31,8 @@ def holds(device: cel.Device, expression: str) -> bool:
         ({"versions": ["1.2.3"]}, 'x[0] == semver("1.2.3")'),
     ],
 )
-def test_an_attribute_is_a_value_or_an_object_of_the_api(value: cel.AttributeValue, expression: str) -> None:
-    device = cel.Device(driver="d", attributes={"x": value})
+def test_an_attribute_is_a_value_or_an_object_of_the_api(value: AttributeValue, expression: str) -> None:
+    device = Device(driver="d", attributes={"x": value})
 
     assert holds(device, f'cel.bind(x, device.attributes["d"].x, {expression})')
 
@@ -41,33 +42,33 @@ def test_an_attribute_is_a_value_or_an_object_of_the_api(value: cel.AttributeVal
 )
 def test_what_no_attribute_can_be_is_refused(value: object) -> None:
     with pytest.raises(ValueError, match=r"attribute x|semantic version"):
-        cel.Device(driver="d", attributes={"x": value})  # type: ignore[dict-item]
+        Device(driver="d", attributes={"x": value})  # type: ignore[dict-item]
 
 
 def test_a_version_whose_numbers_are_too_large_is_refused() -> None:
     with pytest.raises(ValueError, match="attribute v: a number of the version is out of range"):
-        cel.Device(driver="d", attributes={"v": {"version": f"{2**64}.0.0"}})
+        Device(driver="d", attributes={"v": {"version": f"{2**64}.0.0"}})
 
 
 @pytest.mark.parametrize("amount", ["8Gi", Quantity("8Gi"), 8 * 2**30])
 def test_a_capacity_is_a_quantity_however_it_is_given(amount: str | int | Quantity) -> None:
-    device = cel.Device(driver="d", capacity={"memory": amount})
+    device = Device(driver="d", capacity={"memory": amount})
 
     assert holds(device, 'device.capacity["d"].memory == quantity("8192Mi")')
 
 
 def test_names_without_a_domain_belong_to_the_driver() -> None:
-    device = cel.Device(driver="d", attributes={"x": 1, "other.example.com/x": 2}, capacity={"other.example.com/c": 3})
+    device = Device(driver="d", attributes={"x": 1, "other.example.com/x": 2}, capacity={"other.example.com/c": 3})
 
     assert holds(device, 'device.attributes["d"].x == 1 && device.attributes["other.example.com"].x == 2')
     assert holds(device, 'device.capacity["other.example.com"].c.asInteger() == 3')
 
 
 def test_a_device_is_not_shared_unless_it_says_so() -> None:
-    assert not holds(cel.Device(driver="d"), "device.allowMultipleAllocations")
-    assert holds(cel.Device(driver="d", allow_multiple_allocations=True), "device.allowMultipleAllocations")
+    assert not holds(Device(driver="d"), "device.allowMultipleAllocations")
+    assert holds(Device(driver="d", allow_multiple_allocations=True), "device.allowMultipleAllocations")
 
 
 def test_half_of_a_character_is_refused() -> None:
     with pytest.raises(ValueError, match="attribute x"):
-        cel.Device(driver="d", attributes={"x": chr(0xD800)})
+        Device(driver="d", attributes={"x": chr(0xD800)})

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_kit.cel.declarations import functions
+from dra_kit.kubernetes.cel.libraries import functions
 from tests.unit.cel.devices import evaluate
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "cel.md").read_text(encoding="utf-8")

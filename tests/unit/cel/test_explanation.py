@@ -1,11 +1,14 @@
 from __future__ import annotations
 
-from dra_kit import cel
+from dra_kit.kubernetes.cel.device import Device
+from dra_kit.kubernetes.cel.explanation import Explanation
+from dra_kit.kubernetes.cel.explanation import explain as explain_selector
+from dra_kit.kubernetes.cel.program import compile_selector
 from tests.unit.cel.devices import BARE, GPU, selector
 
 
-def explain(expression: str, device: cel.Device = GPU) -> cel.Explanation:
-    return cel.explain(selector(expression), device)
+def explain(expression: str, device: Device = GPU) -> Explanation:
+    return explain_selector(selector(expression), device)
 
 
 def test_the_condition_that_fails_is_told_with_the_actual_values() -> None:
@@ -36,9 +39,9 @@ def test_conditions_inside_of_parentheses_and_bindings_are_told_one_by_one() -> 
 
 
 def test_a_condition_tells_where_it_begins() -> None:
-    program = cel.compile_selector('true &&\n  device.driver == "x"')
+    program = compile_selector('true &&\n  device.driver == "x"')
 
-    [_, conjunct] = cel.explain(program, GPU).conjuncts
+    [_, conjunct] = explain_selector(program, GPU).conjuncts
 
     assert (conjunct.line, conjunct.column) == (2, 3)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dra_kit import cel
+from dra_kit.errors import CelCompileError, CelRuntimeError
 from tests.unit.cel.devices import evaluate
 
 TRUE = {
@@ -177,7 +177,7 @@ def test_true(expression: str) -> None:
     ],
 )
 def test_failures(expression: str, text: str | None) -> None:
-    with pytest.raises(cel.CelCompileError if text is None or "xff" in expression else cel.CelRuntimeError) as caught:
+    with pytest.raises(CelCompileError if text is None or "xff" in expression else CelRuntimeError) as caught:
         evaluate(expression)
 
     assert (text or "") in caught.value.message

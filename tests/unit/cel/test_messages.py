@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit import cel
+from dra_kit.errors import CelRuntimeError
+from dra_kit.kubernetes.cel.program import compile_selector
 from tests.unit.cel.devices import GPU, evaluate
 
 NAMES = st.sampled_from(["google.protobuf.Int32Value", "google.protobuf.Int64Value"])
@@ -48,7 +49,7 @@ def test_a_message_is_the_value_that_it_stands_for(expression: str, verdict: boo
     ],
 )
 def test_what_does_not_fit_a_field_fails(expression: str) -> None:
-    with pytest.raises(cel.CelRuntimeError, match="field type conversion error") as caught:
+    with pytest.raises(CelRuntimeError, match="field type conversion error") as caught:
         evaluate(expression)
 
     assert caught.value.kind == "conversion"
@@ -56,10 +57,10 @@ def test_what_does_not_fit_a_field_fails(expression: str) -> None:
 
 @given(NAMES, st.integers(-(2**31), 2**31 - 1))
 def test_a_wrapper_is_equal_to_what_it_wraps(name: str, number: int) -> None:
-    assert cel.compile_selector(f"{name}{{value: {number}}} == {number}").matches(GPU)
+    assert compile_selector(f"{name}{{value: {number}}} == {number}").matches(GPU)
 
 
 def test_making_a_message_costs_as_in_kubernetes() -> None:
-    program = cel.compile_selector("google.protobuf.Duration{seconds: 1} == duration('1s')")
+    program = compile_selector("google.protobuf.Duration{seconds: 1} == duration('1s')")
 
     assert program.evaluate(GPU) == (True, 41)

@@ -3,28 +3,40 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dra_kit import cel
-from dra_kit.cel.failure import Refusal
-from dra_kit.cel.syntax.parser import parse
-from dra_kit.cel.syntax.tree import Call, Comprehension, Ident, ListNode, Literal, MapNode, Node, Select, walk
+from dra_kit.errors import CelCompileError, CelRuntimeError
+from dra_kit.kubernetes.cel.explanation import explain
+from dra_kit.kubernetes.cel.failures import CompileFailure
+from dra_kit.kubernetes.cel.parser import parse
+from dra_kit.kubernetes.cel.program import MAX_COST, compile_derived, compile_selector
+from dra_kit.kubernetes.cel.tree import (
+    CallNode,
+    ComprehensionNode,
+    IdentNode,
+    ListNode,
+    LiteralNode,
+    MapNode,
+    SelectNode,
+    SyntaxNode,
+    walk,
+)
 from tests.unit.cel.devices import BARE, GPU
 from tests.unit.cel.expressions import ANYTHING, CONDITIONS, LISTS, NUMBERS, TEXTS
 
 
-def shape(node: Node) -> object:
+def shape(node: SyntaxNode) -> object:
     """What is written, without the places."""
     match node:
-        case Literal():
+        case LiteralNode():
             own: tuple[object, ...] = (type(node.value), repr(node.value))
-        case Ident():
+        case IdentNode():
             own = (node.name,)
-        case Select():
+        case SelectNode():
             own = (node.field, node.test_only)
-        case Call():
+        case CallNode():
             own = (node.function, node.target is None)
         case ListNode() | MapNode():
             own = (node.optional,)
-        case Comprehension():
+        case ComprehensionNode():
             own = (node.macro, node.variable, node.variable2)
         case _:
             own = ()
@@ -36,11 +48,11 @@ def shape(node: Node) -> object:
 def test_the_text_of_each_part_of_an_expression_is_that_part(expression: str) -> None:
     for node in walk(parse(expression)):
         text = node.text(expression)
-        if isinstance(node, Call) and node.macro not in {"", "chain"}:
+        if isinstance(node, CallNode) and node.macro not in {"", "chain"}:
             continue  # what a macro is expanded to has the place of the macro
-        if isinstance(node, (Ident, Literal)) and text not in {getattr(node, "name", ""), "true", "false"}:
+        if isinstance(node, (IdentNode, LiteralNode)) and text not in {getattr(node, "name", ""), "true", "false"}:
             continue
-        if not isinstance(node, (ListNode, Comprehension)):
+        if not isinstance(node, (ListNode, ComprehensionNode)):
             assert shape(parse(text)) == shape(node)
 
 
@@ -59,18 +71,18 @@ def test_space_between_tokens_means_nothing(expression: str, space: str) -> None
 def test_any_text_parses_or_is_refused(text: str) -> None:
     try:
         parse(text)
-    except Refusal:
+    except CompileFailure:
         pass
 
 
 @settings(deadline=None)
 @given(CONDITIONS)
 def test_the_estimate_is_never_under_the_cost(expression: str) -> None:
-    program = cel.compile_selector(expression)
+    program = compile_selector(expression)
     for device in (GPU, BARE):
         try:
             _, cost = program.evaluate(device)
-        except cel.CelRuntimeError:
+        except CelRuntimeError:
             continue
         assert cost <= program.cost
 
@@ -79,26 +91,26 @@ def test_the_estimate_is_never_under_the_cost(expression: str) -> None:
 @given(ANYTHING)
 def test_an_evaluation_ends_with_a_value_or_an_error_of_cel(expression: str) -> None:
     try:
-        program = cel.compile_derived(expression)
-    except cel.CelCompileError:
+        program = compile_derived(expression)
+    except CelCompileError:
         return
     for device in (GPU, BARE):
         try:
             _, cost = program.evaluate(device)
-        except cel.CelRuntimeError:
+        except CelRuntimeError:
             continue
-        assert 0 <= cost <= cel.MAX_COST
+        assert 0 <= cost <= MAX_COST
 
 
 @settings(deadline=None)
 @given(CONDITIONS)
 def test_an_explanation_agrees_with_the_verdict(expression: str) -> None:
-    program = cel.compile_selector(expression)
-    explanation = cel.explain(program, GPU)
+    program = compile_selector(expression)
+    explanation = explain(program, GPU)
     verdict, message = None, ""
     try:
         verdict = program.matches(GPU)
-    except cel.CelRuntimeError as error:
+    except CelRuntimeError as error:
         message = error.message
 
     assert (explanation.result, explanation.error) == (verdict, message)
@@ -108,8 +120,8 @@ def test_an_explanation_agrees_with_the_verdict(expression: str) -> None:
 @settings(deadline=None)
 @given(LISTS, NUMBERS)
 def test_all_is_the_opposite_of_exists_not(values: str, number: str) -> None:
-    every = cel.compile_selector(f"{values}.all(x, x < {number})")
-    none = cel.compile_selector(f"!{values}.exists(x, !(x < {number}))")
+    every = compile_selector(f"{values}.all(x, x < {number})")
+    none = compile_selector(f"!{values}.exists(x, !(x < {number}))")
 
     assert every.matches(GPU) is none.matches(GPU)
 
@@ -117,4 +129,4 @@ def test_all_is_the_opposite_of_exists_not(values: str, number: str) -> None:
 @settings(deadline=None)
 @given(TEXTS, TEXTS)
 def test_joining_what_was_split_gives_the_text(text: str, separator: str) -> None:
-    assert cel.compile_selector(f"{text}.split({separator}).join({separator}) == {text}").matches(GPU)
+    assert compile_selector(f"{text}.split({separator}).join({separator}) == {text}").matches(GPU)

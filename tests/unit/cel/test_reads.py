@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from dra_kit import cel
-from dra_kit.cel.syntax.reads import Read
+from dra_kit.kubernetes.cel.program import compile_derived
+from dra_kit.kubernetes.cel.tree import DeviceRead
 from tests.unit.cel.devices import selector
 
-MODEL = Read("attributes", "gpu.example.com", "model")
-MEMORY = Read("capacity", "gpu.example.com", "memory")
-DRIVER = Read("driver")
+MODEL = DeviceRead("attributes", "gpu.example.com", "model")
+MEMORY = DeviceRead("capacity", "gpu.example.com", "memory")
+DRIVER = DeviceRead("driver")
 
 
 @pytest.mark.parametrize(
@@ -24,10 +24,10 @@ DRIVER = Read("driver")
         ("$a.model.startsWith('H') && $c.memory.compareTo(quantity('1')) > 0", (MODEL, MEMORY)),
         ("[1].all(x, $a.model == 'H200' || x == 1)", (MODEL,)),
         ("cel.bind(m, $a.model, m == m)", (MODEL,)),
-        ("device.allowMultipleAllocations", (Read("allowMultipleAllocations"),)),
+        ("device.allowMultipleAllocations", (DeviceRead("allowMultipleAllocations"),)),
     ],
 )
-def test_what_stands_in_the_text(expression: str, reads: tuple[Read, ...]) -> None:
+def test_what_stands_in_the_text(expression: str, reads: tuple[DeviceRead, ...]) -> None:
     assert selector(expression).reads == reads
 
 
@@ -46,4 +46,4 @@ def test_what_only_an_evaluation_tells(expression: str) -> None:
 
 
 def test_a_derived_attribute_tells_it_too() -> None:
-    assert cel.compile_derived("device.driver").reads == (DRIVER,)
+    assert compile_derived("device.driver").reads == (DRIVER,)

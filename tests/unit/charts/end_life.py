@@ -14,9 +14,9 @@ from dra_kit.errors import KubeletError
 from dra_kit.kube.client import Client
 from dra_kit.kube.connection.credentials import load_credentials
 from dra_kit.kube.resources import DEVICE_CLASSES, NAMESPACES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.undertaker import undertaker
 from dra_kit.node.undertaking.confirmation import Confirmation, PodName
-from dra_kit.resource.reference import ClaimReference
 from dra_kit.sandbox.cluster.kubeconfig import written
 from dra_kit.sandbox.driver.accounts import RoleAccounts, install
 from dra_kit.sandbox.driver.drivers import SandboxDriver

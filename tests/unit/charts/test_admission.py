@@ -14,7 +14,7 @@ from dra_kit.kube.client import Client
 from dra_kit.kube.connection.connection import Connection
 from dra_kit.kube.connection.credentials import Credentials
 from dra_kit.kube.resources import NODES, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
-from dra_kit.resource.gates import FeatureGates
+from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.sandbox.driver.accounts import install
 from tests.unit.charts.life import accounts
 from tests.unit.charts.rendering import DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm

@@ -7,7 +7,7 @@ from typing import Any
 from dra_kit.controller.claims.announcements import Announcement, announcements, node_of
 from dra_kit.controller.claims.lifecycle import transitions
 from dra_kit.kube.events import ObjectReference
-from dra_kit.resource.v1 import ResourceClaim
+from dra_kit.kubernetes.resource.v1 import ResourceClaim
 from tests.unit.controller.claims import DRIVER, claim
 
 LUNCH = ObjectReference("resource.k8s.io/v1", "ResourceClaim", "lunch-claim-1", "claim-1", "default")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dra_kit.controller.claims.backlog import Backlog
 from dra_kit.controller.claims.lifecycle import Change, Transition
 from dra_kit.controller.claims.progress import ANNOUNCED, MARGIN, UNKNOWN, FollowedVersions, Progress, announced_of
-from dra_kit.resource.v1 import ResourceClaim
+from dra_kit.kubernetes.resource.v1 import ResourceClaim
 from tests.unit.controller.claims import claim
 
 CLAIM = ResourceClaim.model_validate(claim("lunch"))

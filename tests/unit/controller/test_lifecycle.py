@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dra_kit.controller.claims.lifecycle import Change, transitions
-from dra_kit.resource.v1 import ResourceClaim
+from dra_kit.kubernetes.resource.v1 import ResourceClaim
 from tests.unit.controller.claims import DRIVER, claim
 
 

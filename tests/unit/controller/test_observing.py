@@ -19,7 +19,7 @@ from dra_kit.controller.claims.lifecycle import Change, Transition, transitions
 from dra_kit.controller.claims.observing import HELD_SECONDS, Observing, catching_up
 from dra_kit.controller.claims.progress import MARGIN, UNKNOWN, FollowedVersions, Progress
 from dra_kit.kube.client import Client
-from dra_kit.resource.v1 import ResourceClaim
+from dra_kit.kubernetes.resource.v1 import ResourceClaim
 from tests.unit.controller.claims import DRIVER, claim
 from tests.unit.controller.cluster_api import eventually
 

@@ -19,8 +19,8 @@ from dra_kit.controller.taint_rules.served import served
 from dra_kit.errors import ConfigurationError, InvalidDevice, NotFound
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import CLUSTER_ROLES, DEVICE_TAINT_RULES
+from dra_kit.kubernetes.resource import v1
 from dra_kit.process.metrics.registry import Metrics
-from dra_kit.resource import v1
 from tests.support.api import eventually
 from tests.unit.controller.cluster import DRIVER, connected, running
 

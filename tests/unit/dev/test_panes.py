@@ -11,8 +11,7 @@ from dra_kit.cdi.spec import ContainerEdits, DeviceNode, Mount
 from dra_kit.dev.screen.calls import Calls
 from dra_kit.dev.screen.layout import Focus, Headline, layout
 from dra_kit.dev.screen.panes import Pane, Row, calls_pane, claims_pane, devices_pane, log_pane, pods_pane
-from dra_kit.resource.pods import PodReference
-from dra_kit.resource.reference import ClaimReference
+from dra_kit.kubernetes.resource.objects import ClaimReference, PodReference
 from dra_kit.sandbox.timeline.records import PREPARE, UNPREPARE, CallEnded, CallStarted, PreparedDevice
 
 LUNCH = ClaimReference(namespace="default", name="lunch", uid="u-1")

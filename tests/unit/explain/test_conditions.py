@@ -6,12 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit import cel
 from dra_kit.explain.devices.conditions import compared, reason_of, shorten
 from dra_kit.explain.reasons import Check, Reason
+from dra_kit.kubernetes.cel.device import Device
+from dra_kit.kubernetes.cel.explanation import SelectorExplainer, explain
+from dra_kit.kubernetes.cel.program import compile_selector
 
 A = 'device.attributes["d"]'
-DEVICE = cel.Device(
+DEVICE = Device(
     driver="d",
     attributes={"cheese": "cheddar", "index": 3, "ecc": True, "version": {"version": "1.0.0"}},
     capacity={"memory": "40Gi"},
@@ -19,7 +21,7 @@ DEVICE = cel.Device(
 
 
 def why(condition: str, check: Check = Check.SELECTOR) -> Reason:
-    [unmet] = cel.Explainer(cel.compile_selector(condition)).unmet(DEVICE)
+    [unmet] = SelectorExplainer(compile_selector(condition)).unmet(DEVICE)
     return reason_of(unmet, check, "class any" if check is Check.CLASS else "request r")
 
 
@@ -99,9 +101,9 @@ def test_the_sign_between_what_is_found_and_wanted_is_true(
 ) -> None:
     value = f"{A}.index"
     text = f"{constant} {sign} {value}" if mirrored else f"{value} {sign} {constant}"
-    explainer = cel.Explainer(cel.compile_selector(text))
+    explainer = SelectorExplainer(compile_selector(text))
 
-    for unmet in explainer.unmet(cel.Device(driver="d", attributes={"index": found})):
+    for unmet in explainer.unmet(Device(driver="d", attributes={"index": found})):
         reason = reason_of(unmet, Check.SELECTOR, "request r")
         said, _, wanted = reason.wanted.partition(" ")
         assert SIGNS[said](int(reason.found), int(wanted))
@@ -115,7 +117,7 @@ def test_any_text_can_be_shortened(text: str) -> None:
 
 @given(st.integers(0, 5), st.booleans(), st.integers(0, 5))
 def test_the_conditions_that_are_not_met_are_those_of_the_whole_explanation(index: int, ecc: bool, bound: int) -> None:
-    program = cel.compile_selector(f"{A}.index > {bound} && {A}.ecc && {A}.missing == 1 && !{A}.ecc")
-    device = cel.Device(driver="d", attributes={"index": index, "ecc": ecc})
+    program = compile_selector(f"{A}.index > {bound} && {A}.ecc && {A}.missing == 1 && !{A}.ecc")
+    device = Device(driver="d", attributes={"index": index, "ecc": ecc})
 
-    assert cel.Explainer(program).unmet(device) == cel.explain(program, device).unmet
+    assert SelectorExplainer(program).unmet(device) == explain(program, device).unmet

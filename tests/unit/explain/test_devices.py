@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dra_kit.allocator import Gates
-from dra_kit.allocator.search.holding import OPTIONAL_NODE_OPERATIONS
+from dra_kit.kubernetes.allocator.rules import OPTIONAL_NODE_OPERATIONS, AllocatorRules
 from tests.unit.explain.world import (
     PIZZA,
     Document,
@@ -27,8 +26,8 @@ from tests.unit.explain.world import (
     verdicts,
 )
 
-WITHOUT_SHARING = Gates.of("1.35")
-SKIPPING = replace(Gates.of("1.37"), optional_node_operations=True)
+WITHOUT_SHARING = AllocatorRules.of("1.35")
+SKIPPING = replace(AllocatorRules.of("1.37"), optional_node_operations=True)
 
 
 def test_a_device_that_fits_has_nothing_against_it() -> None:

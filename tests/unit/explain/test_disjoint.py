@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.allocator import Gates
+from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from tests.unit.explain.world import (
     PIZZA,
     Document,
@@ -101,7 +101,7 @@ def test_a_value_that_a_claim_derives_is_not_judged_by_what_is_published() -> No
     )
     slices, nodes = kitchens(n1="a", n2="b")
 
-    told = explain(cluster(*slices, nodes=nodes, gates=Gates.alpha()), wanted).blockers
+    told = explain(cluster(*slices, nodes=nodes, gates=AllocatorRules.alpha()), wanted).blockers
 
     assert told == ("no node has devices for all requests: a fits only on n1, b only on n2",)
 

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from dra_kit.allocator import Allocator, Snapshot
 from dra_kit.errors import AllocationError
 from dra_kit.explain.claims.explainer import Explainer
 from dra_kit.explain.cluster.cluster import Cluster, model_of_claim
 from dra_kit.explain.verdicts import JudgedChoice
+from dra_kit.kubernetes.allocator.allocation import Allocator
+from dra_kit.kubernetes.allocator.state import AllocatorState
 from tests.golden.allocator import gates_of, node_of
 from tests.golden.files import read
 from tests.golden.kind import Line
@@ -90,7 +91,7 @@ def can_choose(line: Line, claim: Line, judged: JudgedChoice, wanted: tuple[str,
     classes = copy.deepcopy(scenario["deviceClasses"])
     for each in classes:
         each["spec"]["selectors"] = [only, *each["spec"].get("selectors", ())]
-    snapshot = Snapshot(
+    snapshot = AllocatorState(
         slices=list(marked(scenario["resourceSlices"])),
         classes=classes,
         claims=[{"metadata": {}, "status": allocation(scenario["allocated"])}],

@@ -7,11 +7,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.allocator import Allocator
 from dra_kit.errors import AllocationError
 from dra_kit.explain.claims.explainer import Explainer
 from dra_kit.explain.cluster.cluster import Cluster, model_of_claim
 from dra_kit.explain.verdicts import NodeOutcome
+from dra_kit.kubernetes.allocator.allocation import Allocator
 from tests.unit.explain.world import PIZZA, claim, cluster, device, held, node, request, slice_of, verdicts
 
 Document = dict[str, Any]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
-from dra_kit.allocator import Gates
 from dra_kit.explain.claims.explainer import Explainer
 from dra_kit.explain.cluster.cluster import Cluster, Gap, model_of_claim
 from dra_kit.explain.verdicts import ClaimExplanation, DeviceVerdict
+from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from tests.unit.allocator.cluster import claim, device, device_class, request, result, slice_of
 
 Document: TypeAlias = dict[str, Any]
@@ -58,7 +58,7 @@ def cluster(
     claims: Iterable[Document] = (),
     nodes: Iterable[Document] | None = None,
     rules: Iterable[Document] = (),
-    gates: Gates | None = None,
+    gates: AllocatorRules | None = None,
     gaps: Iterable[Gap] = (),
     **more: Iterable[Document],
 ) -> Cluster:
@@ -70,7 +70,7 @@ def cluster(
         "Node": [node()] if nodes is None else list(nodes),
         **{kind: list(found) for kind, found in more.items()},
     }
-    return Cluster(documents, gates=gates or Gates.of("1.37", minimum_compatibility="1.37"), gaps=gaps)
+    return Cluster(documents, gates=gates or AllocatorRules.of("1.37", minimum_compatibility="1.37"), gaps=gaps)
 
 
 def explain(where: Cluster, wanted: Document) -> ClaimExplanation:

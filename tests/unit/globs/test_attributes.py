@@ -10,7 +10,7 @@ import pytest
 from dra_kit.globs.attributes import NoValueError, Value, value_of
 from dra_kit.globs.matching import DeviceFile
 from dra_kit.globs.model import AttributeSource
-from dra_kit.values.semver import Version
+from dra_kit.kubernetes.values.semver import Version
 from tests.unit.globs.machine import Machine
 
 TTY = DeviceFile("/dev/ttyUSB0", "/dev/ttyUSB0", "c", os.makedev(188, 0))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.globs.naming import device_names
-from dra_kit.resource.validation.fields.formats import device_name
+from dra_kit.kubernetes.resource.names import device_name
 
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=200)
 paths = st.dictionaries(st.builds(lambda text: f"/dev/{text}", texts), texts, max_size=30)

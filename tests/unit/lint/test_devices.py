@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised
+from dra_kit.kubernetes.manifests.documents import SourceFile
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.slice_reader import LazySlice
 from dra_kit.lint.check import check
 from dra_kit.lint.surroundings import Surroundings
-from dra_kit.manifests.documents import SourceFile
-from dra_kit.resource import v1
-from dra_kit.resource.mistakes.advertised import Advertised
-from dra_kit.resource.slices.lazy import LazySlice
 from tests.unit.lint.texts import DRIVER, GPUS, GUARD, advertised, claim, device_class, found, rules, underlined
 
 A = f'device.attributes["{DRIVER}"]'

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from dra_kit.cli.project.lint import command
+from dra_kit.kubernetes.manifests.documents import SourceFile
+from dra_kit.kubernetes.resource.new_object import RESOURCE_KINDS
 from dra_kit.lint.findings.report import as_text, fixed_as_text
 from dra_kit.lint.findings.rules import GROUPS, RULES
 from dra_kit.lint.fixes.mending import mend
 from dra_kit.lint.structure.old_versions import WITHDRAWN
-from dra_kit.manifests.documents import SourceFile
-from dra_kit.manifests.kinds import RESOURCE_KINDS
 from tests.unit.lint.texts import claim, device_class, found, pod
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"

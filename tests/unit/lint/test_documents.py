@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dra_kit.kubernetes.manifests.documents import SourceFile, read_documents
 from dra_kit.lint.check import Outcome, check
-from dra_kit.manifests.documents import SourceFile, read
 from tests.unit.lint.texts import found, rules, underlined
 
 
 def value(text: str) -> object:
-    (document,) = read(SourceFile("f.yaml", f"key: {text}\n")).documents
+    (document,) = read_documents(SourceFile("f.yaml", f"key: {text}\n")).documents
     return document.body["key"]
 
 
@@ -34,19 +34,19 @@ def test_scalars_are_those_of_kubectl(written: str, expected: object) -> None:
 
 
 def test_anchors_and_merges_are_followed() -> None:
-    (document,) = read(SourceFile("f.yaml", "a: &a {x: 1, z: 2}\nb: {<<: *a, z: 3}\nc: *a\n")).documents
+    (document,) = read_documents(SourceFile("f.yaml", "a: &a {x: 1, z: 2}\nb: {<<: *a, z: 3}\nc: *a\n")).documents
     assert document.body == {"a": {"x": 1, "z": 2}, "b": {"x": 1, "z": 3}, "c": {"x": 1, "z": 2}}
 
 
 def test_several_documents_and_lists_are_objects_one_by_one() -> None:
     text = "kind: A\n---\n# nothing\n---\nkind: DeviceClassList\napiVersion: g/v1\nitems: [{x: 1}, {x: 2}]\n"
-    bodies = [document.body for document in read(SourceFile("f.yaml", text)).documents]
+    bodies = [document.body for document in read_documents(SourceFile("f.yaml", text)).documents]
     item = {"apiVersion": "g/v1", "kind": "DeviceClass"}
     assert bodies == [{"kind": "A"}, {**item, "x": 1}, {**item, "x": 2}]
 
 
 def test_json_may_be_indented_with_tabs_and_start_with_a_mark() -> None:
-    (document,) = read(SourceFile("f.json", '\ufeff{\n\t"kind": "\\ud83c\\udf55"}')).documents
+    (document,) = read_documents(SourceFile("f.json", '\ufeff{\n\t"kind": "\\ud83c\\udf55"}')).documents
     assert document.body == {"kind": "🍕"}
 
 
@@ -122,5 +122,5 @@ def test_only_a_file_that_was_named_must_hold_objects() -> None:
 
 @given(st.text())
 def test_no_text_is_too_strange(text: str) -> None:
-    reading = read(SourceFile("f.yaml", text))
+    reading = read_documents(SourceFile("f.yaml", text))
     assert 0 <= reading.place.start < reading.place.end

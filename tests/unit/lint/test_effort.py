@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from dra_kit.kubernetes.manifests.documents import SourceFile
 from dra_kit.lint.check import check
 from dra_kit.lint.findings.report import as_text
-from dra_kit.manifests.documents import SourceFile
 
 
 def file(mistakes: int, separator: str) -> SourceFile:

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from dra_kit.kubernetes.manifests.documents import SourceFile
+from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.lint.check import check
 from dra_kit.lint.findings.finding import Finding
 from dra_kit.lint.findings.rules import GROUPS
 from dra_kit.lint.surroundings import Surroundings
-from dra_kit.manifests.documents import SourceFile
-from dra_kit.resource.gates import FeatureGates
 from tests.golden.api_client import expand
 from tests.golden.files import read
 

@@ -7,12 +7,13 @@ import textwrap
 
 import pytest
 
-from dra_kit import cel
+from dra_kit.diagnosis.selector_mistakes.catalogue import mistakes
+from dra_kit.diagnosis.selector_mistakes.expression import compiled
+from dra_kit.kubernetes.cel.environment import new
+from dra_kit.kubernetes.cel.program import compile_selector
+from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.resource.validation.claims import environment
 from dra_kit.lint.findings.rules import GROUPS
-from dra_kit.resource.gates import FeatureGates
-from dra_kit.resource.mistakes.catalogue import mistakes
-from dra_kit.resource.mistakes.expression import compiled
-from dra_kit.resource.validation.fields.expressions import environment
 from tests.unit.lint.texts import GUARD, claim, device_class, found, underlined
 
 A = 'device.attributes["gpu.example.com"]'
@@ -67,7 +68,7 @@ def test_a_mistake_is_found_at_its_place_and_its_remedy_is_none(rule: str, wrong
     assert {finding.rule for finding in findings} == {rule}
     assert underlined(findings[0]).startswith(where)
     assert ids(right) == set()
-    cel.compile_selector(right, environment=cel.new())
+    compile_selector(right, environment=new())
 
 
 @pytest.mark.parametrize(

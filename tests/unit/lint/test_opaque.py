@@ -7,10 +7,10 @@ from msgspec.structs import replace
 
 from dra_kit.author.config.decoding import ConfigDecoder
 from dra_kit.author.config.opaque import OpaqueConfig
+from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.slice_reader import LazySlice
 from dra_kit.lint.surroundings import Surroundings
-from dra_kit.resource import v1
-from dra_kit.resource.mistakes.advertised import Advertised
-from dra_kit.resource.slices.lazy import LazySlice
 from tests.unit.lint.texts import DRIVER, GPUS, GUARD, advertised, claim, device_class, found, rules, underlined
 
 

@@ -8,11 +8,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dra_kit.kubernetes.manifests.documents import SourceFile
 from dra_kit.lint.check import check
 from dra_kit.lint.findings.report import as_text
 from dra_kit.lint.findings.rules import RULES
 from dra_kit.lint.surroundings import Surroundings
-from dra_kit.manifests.documents import SourceFile
 from tests.unit.lint.texts import GPUS, advertised, claim
 
 SCALARS = (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from dra_kit.kubernetes.manifests.documents import SourceFile
+from dra_kit.kubernetes.resource import v1
 from dra_kit.lint.check import check
 from dra_kit.lint.surroundings import Surroundings
-from dra_kit.manifests.documents import SourceFile
-from dra_kit.resource import v1
 from tests.unit.lint.texts import claim, device_class, found, pod, rules, underlined
 
 TWO_REQUESTS = claim() + "    - name: nic\n      exactly: {deviceClassName: nic}\n"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.lint.surroundings import Surroundings
-from dra_kit.resource.gates import FeatureGates
 from tests.unit.lint.texts import GUARD, claim, device_class, found, rules, underlined
 
 ALPHA = Surroundings(gates=FeatureGates.alpha())

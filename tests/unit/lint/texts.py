@@ -5,13 +5,13 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
+from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised
+from dra_kit.kubernetes.manifests.documents import SourceFile
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.slice_reader import LazySlice
 from dra_kit.lint.check import check
 from dra_kit.lint.findings.finding import Finding
 from dra_kit.lint.surroundings import Surroundings
-from dra_kit.manifests.documents import SourceFile
-from dra_kit.resource import v1
-from dra_kit.resource.mistakes.advertised import Advertised
-from dra_kit.resource.slices.lazy import LazySlice
 
 DRIVER = "gpu.example.com"
 GUARD = f'device.driver == "{DRIVER}"'

@@ -9,12 +9,16 @@ from typing import Any
 
 import pytest
 
-from dra_kit.manifests.creation import NO_TIME, Answer, answer, with_defaults
-from dra_kit.manifests.kinds import KINDS
-from dra_kit.resource.conversion import errors_in, from_v1
-from dra_kit.resource.gates import FeatureGates
-from dra_kit.resource.schema.decode import Strictness, decode, prune
-from dra_kit.resource.schema.scalars import WrongType
+from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.resource.conversion import errors_in_version, from_v1
+from dra_kit.kubernetes.resource.new_object import (
+    KINDS,
+    NO_TIME,
+    NewObjectResult,
+    check_new_object,
+    complete_new_object,
+)
+from dra_kit.kubernetes.resource.schema.decode import StrictDecoding, TypeMismatch, decode, prune
 from tests.unit.resource.golden_api import sequences
 
 _FILES = {
@@ -36,14 +40,14 @@ def creations(name: str) -> Iterator[tuple[str, str, dict[str, Any], dict[str, A
                 yield line["id"], line.get("gates", "default"), step["body"], step
 
 
-def answered(body: dict[str, Any], gates: str) -> Answer | None:
+def answered(body: dict[str, Any], gates: str) -> NewObjectResult | None:
     """None of what is not decoded."""
     kind = KINDS[body["kind"]]
     try:
-        decoded = decode(deepcopy(body), kind.types[body["apiVersion"]], Strictness())
-    except WrongType:
+        decoded = decode(deepcopy(body), kind.types[body["apiVersion"]], StrictDecoding())
+    except TypeMismatch:
         return None
-    return answer(with_defaults(decoded, kind), kind, _gates(gates))
+    return check_new_object(complete_new_object(decoded, kind), kind, _gates(gates))
 
 
 def _gates(name: str) -> FeatureGates:
@@ -75,7 +79,7 @@ def test_an_object_is_refused_in_the_words_of_the_api_server(name: str, number: 
             continue  # it knows of namespaces
         made = answered(body, gates)
         assert made is not None, line
-        errors = errors_in(made.errors, body["apiVersion"])
+        errors = errors_in_version(made.errors, body["apiVersion"])
         ours = {(error.path, error.kind.value, _short(error.body)) for error in errors}
         compared += 1
         if ours != theirs:

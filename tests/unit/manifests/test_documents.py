@@ -13,8 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.manifests.documents import SourceFile, given_objects, objects, read, values
-from dra_kit.manifests.sources import source_files
+from dra_kit.kubernetes.manifests.documents import (
+    SourceFile,
+    check_objects,
+    read_documents,
+    read_objects,
+    read_values,
+    source_files,
+)
 
 _NAMES = st.text("ab\n: é", min_size=1, max_size=4)
 _OBJECTS = st.builds(
@@ -32,16 +38,16 @@ _DOCUMENTS = st.lists(_OBJECTS | _LISTS, max_size=4)
 @given(_DOCUMENTS)
 def test_what_is_read_is_the_same_with_places_and_without(documents: list[Any]) -> None:
     file = SourceFile("f.yaml", "\n---\n".join(map(json.dumps, documents)) if documents else "")
-    found = objects(file)
-    assert [body for _, body in found] == [one.body for one in read(file).documents]
-    assert found == list(given_objects(documents, "f.yaml"))
-    assert values(file) == documents
+    found = read_objects(file)
+    assert [body for _, body in found] == [one.body for one in read_documents(file).documents]
+    assert found == list(check_objects(documents, "f.yaml"))
+    assert read_values(file) == documents
 
 
 @given(_DOCUMENTS)
 def test_each_object_is_where_its_words_say(documents: list[Any]) -> None:
     text = "\n---\n".join(map(json.dumps, documents)) if documents else ""
-    for one in read(SourceFile("f.yaml", text)).documents:
+    for one in read_documents(SourceFile("f.yaml", text)).documents:
         field = one.positions.find("metadata.name")
         assert field.exact
         assert field.value.value == one.body["metadata"]["name"]
@@ -59,12 +65,12 @@ def test_a_folder_has_more_than_manifests(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
 
     def kinds(*, tree: bool) -> list[str]:
-        return sorted(body["kind"] for file in source_files(tmp_path, tree=tree) for _, body in objects(file))
+        return sorted(body["kind"] for file in source_files(tmp_path, tree=tree) for _, body in read_objects(file))
 
     assert kinds(tree=False) == ["A", "H"]
     assert kinds(tree=True) == ["A", "D"]
     with pytest.raises(ConfigurationError, match=r"b\.json, document 1 has no apiVersion, which must be a text"):
-        [objects(file) for file in source_files(tmp_path / "b.json")]
+        [read_objects(file) for file in source_files(tmp_path / "b.json")]
 
 
 def test_a_dash_is_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.manifests import archive
-from dra_kit.manifests.files import files_in, read_file, read_folder, read_stream
-from dra_kit.manifests.limits import Limits
+from dra_kit.kubernetes.manifests import archive
+from dra_kit.kubernetes.manifests.files import Limits, files_in, read_file, read_folder, read_stream
 
 SMALL = Limits(file_bytes=10, total_bytes=15, files=2)
 
@@ -77,5 +76,5 @@ def test_an_archive_of_plain_files_is_read(tmp_path: Path) -> None:
             made.add(
                 tmp_path / "in", "in" if form != tarfile.USTAR_FORMAT else "x", recursive=form != tarfile.USTAR_FORMAT
             )
-        found = list(archive.members(tmp_path / "a.tgz"))
+        found = list(archive.archive_members(tmp_path / "a.tgz"))
         assert [content for _, content in found] == ([b"content"] if form != tarfile.USTAR_FORMAT else [])

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from dra_kit.manifests.text import documents
-from dra_kit.manifests.unreadable import Unreadable
+from dra_kit.kubernetes.manifests.files import UnreadableText
+from dra_kit.kubernetes.manifests.text import parse_documents
 from tests.unit.manifests.record import HEAD, texts
 
 RECORDED = [
@@ -19,9 +19,9 @@ RECORDED = [
 
 def observed(text: str) -> Any:
     try:
-        first, *_ = documents(HEAD + text)
+        first, *_ = parse_documents(HEAD + text)
         return first.value.get("value")
-    except Unreadable as error:
+    except UnreadableText as error:
         return error
 
 
@@ -34,6 +34,6 @@ def test_the_record_is_of_all_texts() -> None:
 def test_values_are_those_of_kubectl(line: dict[str, Any]) -> None:
     value = observed(line["text"])
     if "error" in line:
-        assert isinstance(value, Unreadable), (value, line["error"])
+        assert isinstance(value, UnreadableText), (value, line["error"])
     else:
         assert json.dumps(value, sort_keys=True) == json.dumps(line["value"], sort_keys=True)

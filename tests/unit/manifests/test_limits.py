@@ -10,10 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.manifests.limits import MANIFESTS, Limits
-from dra_kit.manifests.parsing.json_text import check_json
-from dra_kit.manifests.text import documents
-from dra_kit.manifests.unreadable import Unreadable
+from dra_kit.kubernetes.manifests.files import MANIFESTS, Limits, UnreadableText
+from dra_kit.kubernetes.manifests.text import check_json, parse_documents
 
 SMALL = Limits(file_bytes=1_000, depth=5, values=20)
 
@@ -38,8 +36,8 @@ def size(value: Any) -> int:
 
 
 def refusal(text: str, limits: Limits = MANIFESTS) -> str:
-    with pytest.raises(Unreadable) as caught:
-        list(documents(text, limits))
+    with pytest.raises(UnreadableText) as caught:
+        list(parse_documents(text, limits))
     return caught.value.within(text)
 
 
@@ -48,15 +46,15 @@ def test_json_is_refused_exactly_beyond_its_depth(value: Any) -> None:
     content = json.dumps([value]).encode()
     levels = depth([value])
     check_json(content, Limits(depth=levels))
-    with pytest.raises(Unreadable, match=f"more than {levels - 1} levels deep"):
+    with pytest.raises(UnreadableText, match=f"more than {levels - 1} levels deep"):
         check_json(content, Limits(depth=levels - 1))
 
 
 @given(VALUES)
 def test_json_and_yaml_have_the_same_values_within_the_same_limits(value: Any) -> None:
     text = json.dumps({"a": value})
-    (as_json,) = documents(text)
-    (as_yaml,) = documents(f"---\n{text}\n")
+    (as_json,) = parse_documents(text)
+    (as_yaml,) = parse_documents(f"---\n{text}\n")
     assert as_json.value == as_yaml.value == {"a": value}
 
 
@@ -65,7 +63,7 @@ def test_a_document_within_the_number_of_values_is_read(value: Any) -> None:
     text = json.dumps({"a": value})
     # brackets and keys count, too
     for form in (text, f"---\n{text}\n"):
-        (document,) = documents(form, Limits(values=2 * size({"a": value})))
+        (document,) = parse_documents(form, Limits(values=2 * size({"a": value})))
         assert document.value == {"a": value}
 
 
@@ -110,21 +108,21 @@ def test_what_has_no_value_is_told_with_its_place(text: str, problem: str) -> No
 
 
 def test_halves_of_characters_become_whole_ones() -> None:
-    (document,) = documents('{"a": ["\\ud83d\\ude00", "\\ud800", "\\\\ud800"]}')
+    (document,) = parse_documents('{"a": ["\\ud83d\\ude00", "\\ud800", "\\\\ud800"]}')
     assert document.value == {"a": ["😀", "\ufffd", "\\ud800"]}
     json.dumps(document.value).encode()
 
 
 def test_long_numbers_are_no_work() -> None:
-    (document,) = documents(f"a: {'9' * 100_000}\nb: 0x{'f' * 100_000}\n")
+    (document,) = parse_documents(f"a: {'9' * 100_000}\nb: 0x{'f' * 100_000}\n")
     assert document.value == {"a": "9" * 100_000, "b": "0x" + "f" * 100_000}
-    (document,) = documents(f'{{"a": {"9" * 300}}}')
+    (document,) = parse_documents(f'{{"a": {"9" * 300}}}')
     assert document.value == {"a": 1e300}
 
 
 @given(st.text())
 def test_no_text_is_too_strange(text: str) -> None:
-    with contextlib.suppress(Unreadable):
-        for document in documents(text):
+    with contextlib.suppress(UnreadableText):
+        for document in parse_documents(text):
             json.dumps(document.value)
             assert document.root.start <= document.root.end

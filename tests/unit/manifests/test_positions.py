@@ -9,20 +9,20 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.manifests.documents import SourceFile, read
-from dra_kit.manifests.positions import Place, Positions
+from dra_kit.kubernetes.manifests.documents import SourceFile, read_documents
+from dra_kit.kubernetes.manifests.positions import Positions, TextSpan
 
 # what a manifest's author types
 WORDS = st.text(st.sampled_from("abz019 \"'\\&|=.[]()#:-\n\té🍕"), min_size=1, max_size=60)
 
 
 def positions(text: str) -> Positions:
-    reading = read(SourceFile("f.yaml", text))
+    reading = read_documents(SourceFile("f.yaml", text))
     assert reading.problem == ""
     return reading.documents[0].positions
 
 
-def cut(text: str, place: Place) -> str:
+def cut(text: str, place: TextSpan) -> str:
     return text[place.start : place.end]
 
 
@@ -76,7 +76,7 @@ def test_levels_of_other_versions_and_aliases_are_followed(text: str, path: str)
 
 def test_the_items_of_a_list_object_have_places_of_their_own() -> None:
     text = "kind: List\nitems:\n- kind: A\n- kind: B\n"
-    documents = read(SourceFile("f.yaml", text)).documents
+    documents = read_documents(SourceFile("f.yaml", text)).documents
     assert [cut(text, document.positions.place("kind")) for document in documents] == ["A", "B"]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.manifests.documents import SourceFile, objects
+from dra_kit.kubernetes.manifests.documents import SourceFile, read_objects
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from dra_kit.manifests.documents import SourceFile, objects
 )
 def test_an_error_of_indentation_has_its_place_and_what_to_do(text: str, place: str, remedy: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        objects(SourceFile("order.yaml", text))
+        read_objects(SourceFile("order.yaml", text))
 
     assert str(caught.value).startswith(f"order.yaml cannot be read: {place}: ")
     assert f"; {remedy}" in str(caught.value)

@@ -15,10 +15,10 @@ from typing import Any, Self
 import dra_kit as dra
 from dra_kit.errors import KubeletError
 from dra_kit.kube.connection.credentials import load_credentials
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.agent import Agent
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.state.dump import dump_state
-from dra_kit.resource.reference import ClaimReference
 from dra_kit.sandbox.cluster.kubelet.dra.kubelet import Kubelet
 from dra_kit.sandbox.cluster.kubelet.dra.plugin import Device
 from tests.support.api import Api, eventually

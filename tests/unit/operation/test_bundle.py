@@ -32,7 +32,7 @@ from dra_kit.kube.resources import (
 )
 from dra_kit.operation.bundle.contents import gather
 from dra_kit.operation.bundle.redaction import REMOVED, HiddenWords, hidden_words, is_secret, safe_object
-from dra_kit.values.cutting import cut
+from dra_kit.text import shorten
 
 DRIVER = "dra.pizza"
 PLANTED = {
@@ -250,7 +250,7 @@ def told(secret: str) -> dict[str, str]:
     """How texts that dra-kit makes quote a value of opaque configuration."""
     problem = f"{SAYS[0]}{short(secret)}{SAYS[1]}"
     long = f"{SAYS[0]}{secret}{SAYS[1]}"
-    event = cut(f"{SAYS[2]}{long}", 1024)
+    event = shorten(f"{SAYS[2]}{long}", 1024)
     return {
         "as it is": long,
         "problem": problem,
@@ -258,7 +258,7 @@ def told(secret: str) -> dict[str, str]:
         "cut repr": f"{SAYS[0]}{secret!r:.100}...",
         "cut by pydantic": f"input_value={secret!r:.25}...{repr(secret)[-24:]}, input_type=str",
         "Event": event,
-        "status": json.dumps({"failures": [{"error": problem}, {"error": cut(long, 4096)}]}),
+        "status": json.dumps({"failures": [{"error": problem}, {"error": shorten(long, 4096)}]}),
         "log line of JSON": json.dumps({"time": SAYS[3], "error": event}),
         "log line": f"{SAYS[3]}claim not prepared error={json.dumps(event)} code=invalid-config",
         "cut at the end": long[: len(SAYS[0]) + 70],

@@ -20,6 +20,7 @@ from dra_kit.cli.app import cli
 from dra_kit.kube.client import Client
 from dra_kit.kube.connection.credentials import load_credentials
 from dra_kit.kube.resources import RESOURCE_SLICES
+from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.operation.checks.driver import driver_findings
 from dra_kit.operation.checks.finding import Finding
 from dra_kit.operation.checks.gates import check_gates
@@ -31,7 +32,6 @@ from dra_kit.operation.checks.role_process import RoleProcess, role_process
 from dra_kit.operation.checks.runtime import containerd_findings, runtime_findings
 from dra_kit.operation.checks.versions import check_server
 from dra_kit.operation.checks.versions import kubelet_findings as kubelet_versions
-from dra_kit.resource.gates import FeatureGates
 from tests.unit.operation.parts import whole
 
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.errors import InternalError, PermanentError, TransientError
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.plugin import answers
 from dra_kit.plugin.service import PreparedDevice
-from dra_kit.resource.reference import ClaimReference
 
 Prepared = Mapping[str, Sequence[PreparedDevice] | Exception]
 Unprepared = Mapping[str, Exception | None]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.plugin.kubelet_checkpoint import FILE_NAME, claims_of_kubelet, pods_of_kubelet
-from dra_kit.resource.reference import ClaimReference
 
 
 def written(directory: Path, data: object) -> Path:

@@ -11,13 +11,13 @@ import grpc
 import pytest
 
 from dra_kit.errors import ConfigurationError
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.plugin.registration import RegistrationServer, RegistrationStatus
 from dra_kit.plugin.server import PluginServer
 from dra_kit.plugin.service import PreparedDevice
 from dra_kit.proto import dra_v1_pb2, dra_v1_pb2_grpc
 from dra_kit.proto import pluginregistration_v1_pb2 as pb
 from dra_kit.proto import pluginregistration_v1_pb2_grpc as pb_grpc
-from dra_kit.resource.reference import ClaimReference
 from tests.unit.plugin.wire import Service, until
 
 ENDPOINT = Path("/var/lib/kubelet/plugins/dra.pizza/dra.sock")

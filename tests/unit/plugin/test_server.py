@@ -16,9 +16,9 @@ import grpc.aio
 import pytest
 
 from dra_kit.errors import ConfigurationError, PermanentError
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.plugin.server import PluginServer
 from dra_kit.plugin.service import PreparedDevice
-from dra_kit.resource.reference import ClaimReference
 from tests.unit.plugin.wire import Service, connect, until
 
 OVEN = ClaimReference("default", "oven", "uid-1")

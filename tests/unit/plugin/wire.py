@@ -11,9 +11,9 @@ from typing import Any
 
 import grpc.aio
 
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.plugin.service import PreparedDevice
 from dra_kit.proto import dra_v1_pb2, dra_v1_pb2_grpc, dra_v1beta1_pb2, dra_v1beta1_pb2_grpc
-from dra_kit.resource.reference import ClaimReference
 
 MESSAGES: Mapping[str, ModuleType] = {"v1": dra_v1_pb2, "v1beta1": dra_v1beta1_pb2}
 STUBS: Mapping[str, ModuleType] = {"v1": dra_v1_pb2_grpc, "v1beta1": dra_v1beta1_pb2_grpc}

@@ -9,11 +9,10 @@ from typing import Any
 
 import dra_kit as dra
 from dra_kit.author.driver import Driver
-from dra_kit.cel.admission.json_values import json_value
-from dra_kit.cel.admission.policy import Policy, Request, compile_policy
+from dra_kit.kubernetes.cel.admission import CompiledPolicy, PolicyRequest, compile_policy, to_cel_value
+from dra_kit.kubernetes.values.json import loads
 from dra_kit.policy.objects import policy_objects
 from dra_kit.policy.reading import Note
-from dra_kit.values.json import loads
 from dra_kit.webhook.review import refusal
 from tests.unit.webhook.pizzeria import carrying, config
 
@@ -35,24 +34,26 @@ def webhook_accepts(driver: AnyDriver, parameters: Any, kind: str = "ResourceCla
     return refusal(loads(json.dumps(obj)), None, "CREATE", driver) is None
 
 
-def compiled(driver: AnyDriver) -> Policy:
+def compiled(driver: AnyDriver) -> CompiledPolicy:
     """The policy of a driver, ready to be asked."""
     policy = compile_policy(policy_objects(driver).policy["spec"])
     assert not policy.problems
     return policy
 
 
-def denials(policy: Policy, obj: dict[str, Any], old: dict[str, Any] | None = None, version: str = "v1") -> list[str]:
+def denials(
+    policy: CompiledPolicy, obj: dict[str, Any], old: dict[str, Any] | None = None, version: str = "v1"
+) -> list[str]:
     """What a policy says to the creation of an object, or to its update."""
     asked = {
         "operation": "UPDATE" if old else "CREATE",
         "kind": {"group": "resource.k8s.io", "version": version, "kind": obj["kind"]},
     }
-    given = Request(json_value(asked), json_value(loads(json.dumps(obj))), json_value(old))
+    given = PolicyRequest(to_cel_value(asked), to_cel_value(loads(json.dumps(obj))), to_cel_value(old))
     return [denial.message for denial in policy.denials(given)]
 
 
-def of_config(policy: Policy, driver: AnyDriver, parameters: Any, kind: str = "ResourceClaim") -> list[str]:
+def of_config(policy: CompiledPolicy, driver: AnyDriver, parameters: Any, kind: str = "ResourceClaim") -> list[str]:
     """What a policy says to the creation of an object with a config."""
     return denials(policy, carrying(kind, config(parameters, driver.name)))
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field, TypeAdapter, ValidationError
 
-from dra_kit.cel.functions.regex import compile_pattern
+from dra_kit.kubernetes.cel.functions.regex import compile_pattern
 from dra_kit.policy.patterns import translated
 
 PIECES = st.sampled_from(

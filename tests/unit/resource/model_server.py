@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dra_kit.resource import v1
-from dra_kit.resource.slices import Accepted, Plan
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.api_model import ObjectMeta
+from dra_kit.slices.planning import AcceptedSlice, SlicePlan
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class ModelServer:
 
     def __init__(self, *, dropped_device_fields: Iterable[str] = ()) -> None:
         self.slices: dict[str, v1.ResourceSlice] = {}
-        self.accepted: dict[str, Accepted] = {}
+        self.accepted: dict[str, AcceptedSlice] = {}
         self.writes: list[str] = []
         self._dropped = tuple(dropped_device_fields)
         self._clock = 0
@@ -29,7 +30,7 @@ class ModelServer:
     def list(self) -> list[v1.ResourceSlice]:
         return [self.slices[name] for name in sorted(self.slices)]
 
-    def execute(self, plan: Plan) -> Iterator[None]:
+    def execute(self, plan: SlicePlan) -> Iterator[None]:
         """Make the writes of a plan in order, pausing after each one."""
         for item in plan.deletes:
             assert self.slices.pop(item.metadata.name).metadata.uid == item.metadata.uid
@@ -53,7 +54,7 @@ class ModelServer:
             self.writes.append("create")
             yield
 
-    def apply(self, plan: Plan) -> None:
+    def apply(self, plan: SlicePlan) -> None:
         for _ in self.execute(plan):
             pass
 
@@ -62,7 +63,7 @@ class ModelServer:
         item = self.slices[name]
         self.slices[name] = item.model_copy(update={"spec": item.spec.model_copy(update=spec)})
 
-    def _store(self, sent: v1.ResourceSlice, metadata: v1.ObjectMeta) -> None:
+    def _store(self, sent: v1.ResourceSlice, metadata: ObjectMeta) -> None:
         self._clock += 1
         body = sent.to_json()
         for device in body["spec"].get("devices", []):
@@ -74,7 +75,7 @@ class ModelServer:
         metadata = metadata.model_copy(update={"resource_version": str(self._clock)})
         stored = stored.model_copy(update={"metadata": metadata})
         self.slices[metadata.name] = stored
-        self.accepted[metadata.name] = Accepted(sent, stored)
+        self.accepted[metadata.name] = AcceptedSlice(sent, stored)
 
 
 def visible_devices(slices: Iterable[v1.ResourceSlice], pool: str) -> tuple[v1.Device, ...] | None:

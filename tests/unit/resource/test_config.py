@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.resource.config import base_request, configs_for_driver, configs_for_result
-from dra_kit.resource.v1 import DeviceAllocationConfiguration, OpaqueDeviceConfiguration
-from dra_kit.values.json import DuplicateKeysObject, loads
+from dra_kit.kubernetes.resource.config import base_request, configs_for_driver, configs_for_result
+from dra_kit.kubernetes.resource.v1 import DeviceAllocationConfiguration, OpaqueDeviceConfiguration
+from dra_kit.kubernetes.values.json import DuplicateKeysObject, loads
 
 
 def entry(*requests: str, driver: str = "gpu.example.com") -> DeviceAllocationConfiguration:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.resource import v1
-from dra_kit.resource.conversion import V1, V1BETA1, error_in, from_v1, to_v1
-from dra_kit.resource.fielderror import declarative, duplicate, required
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.conversion import V1, V1BETA1, error_in, from_v1, to_v1
+from dra_kit.kubernetes.resource.field_errors import duplicate, mark_declarative, required
 
 _NAMES = st.sampled_from(["a", "b", "gpu"])
 _BODIES = st.fixed_dictionaries(
@@ -107,7 +107,7 @@ def test_a_v1beta1_request_with_zero_values_only_is_none(field: dict[str, Any]) 
     ],
 )
 def test_declarative_errors_tell_the_paths_of_the_requests_version(path: str, told: str) -> None:
-    (error,) = declarative([required(path)])
+    (error,) = mark_declarative([required(path)])
 
     assert error_in(error, V1BETA1).path == told
     assert error_in(error, V1).path == path
@@ -116,7 +116,7 @@ def test_declarative_errors_tell_the_paths_of_the_requests_version(path: str, to
 
 def test_a_repeated_request_is_shown_in_the_requests_version() -> None:
     request = v1.DeviceRequest.model_validate({"name": "a", "exactly": {"deviceClassName": "c", "count": 2}})
-    (error,) = declarative([duplicate("spec.devices.requests[1]", request)])
+    (error,) = mark_declarative([duplicate("spec.devices.requests[1]", request)])
 
     assert error_in(error, V1).body == 'Duplicate value: {"name":"a","exactly":{"deviceClassName":"c","count":2}}'
     assert error_in(error, V1BETA1).body == 'Duplicate value: {"name":"a","deviceClassName":"c","count":2}'

@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
-from dra_kit.resource.conversion import V1, V1BETA1
-from dra_kit.resource.defaulting.defaults import fill_in_defaults
+from dra_kit.kubernetes.resource.conversion import V1, V1BETA1
+from dra_kit.kubernetes.resource.defaulting import set_defaults
 
 NOW = "2026-01-02T03:04:05Z"
 
 
 def _filled(obj: dict[str, Any], kind: str, api_version: str = V1) -> dict[str, Any]:
     filled = copy.deepcopy(obj)
-    fill_in_defaults(filled, kind, api_version, NOW)
+    set_defaults(filled, kind, api_version, NOW)
     again = copy.deepcopy(filled)
-    fill_in_defaults(again, kind, api_version, "2030-01-01T00:00:00Z")
+    set_defaults(again, kind, api_version, "2030-01-01T00:00:00Z")
     assert again == filled
     return filled
 

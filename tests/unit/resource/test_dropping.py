@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.resource.defaulting.dropping import drop_disabled_fields
-from dra_kit.resource.gates import FeatureGates
+from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.resource.dropping import drop_disabled_fields
 
 ALPHA = FeatureGates.alpha()
 

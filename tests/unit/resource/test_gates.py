@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dra_kit.resource.gates import FeatureGates
+from dra_kit.kubernetes.release import FeatureGates
 
 
 def test_the_defaults_are_those_of_kubernetes_1_37() -> None:

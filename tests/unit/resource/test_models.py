@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from dra_kit.resource import v1
-from dra_kit.values.quantity import Quantity
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.values.quantity import Quantity
 
 
 def test_null_means_absent() -> None:

@@ -6,9 +6,9 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.resource import v1
-from dra_kit.resource.opaque import MAX_LENGTH, RawObject, size
-from dra_kit.resource.validation.fields.opaque import validate_opaque
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.validation.fields import validate_opaque
+from dra_kit.kubernetes.values.json import RAW_OBJECT_MAX_LENGTH, RawObject, json_size
 
 _OBJECTS = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5), max_size=4)
 
@@ -21,12 +21,12 @@ def _raw(text: str) -> RawObject:
 def test_a_raw_object_is_as_long_as_its_text(value: dict[str, object], indent: int | None) -> None:
     text = json.dumps(value, indent=indent)
 
-    assert size(_raw(text)) == len(text.encode())
+    assert json_size(_raw(text)) == len(text.encode())
 
 
 @given(_OBJECTS)
 def test_any_other_is_as_long_as_its_compact_json(value: dict[str, object]) -> None:
-    assert size(value) == len(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode())
+    assert json_size(value) == len(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode())
 
 
 def test_raw_objects_are_equal_when_their_texts_are() -> None:
@@ -42,12 +42,12 @@ def test_a_model_keeps_the_text() -> None:
 
     spaced, compact = (v1.OpaqueDeviceConfiguration(driver="d", parameters=_raw(text)) for text in texts)
 
-    assert size(spaced.parameters) == size(compact.parameters) + 1
+    assert json_size(spaced.parameters) == json_size(compact.parameters) + 1
     assert spaced != compact
 
 
 def test_white_space_counts_towards_the_limit_of_what_is_sent() -> None:
-    limit = '{"x":' + " " * (MAX_LENGTH - 7) + "1}"
+    limit = '{"x":' + " " * (RAW_OBJECT_MAX_LENGTH - 7) + "1}"
 
     def problems(text: str) -> list[str]:
         entry = v1.OpaqueDeviceConfiguration(driver="d.example", parameters=_raw(text))

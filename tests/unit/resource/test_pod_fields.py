@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dra_kit.resource.validation.pods.pods import validate_pod_spec
+from dra_kit.kubernetes.resource.validation.pods import validate_pod_spec
 
 CONTAINER = {"name": "main", "image": "example.com/app:1"}
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.resource.fielderror import ErrorKind
-from dra_kit.resource.validation.pods.pods import validate_pod_spec
+from dra_kit.kubernetes.resource.field_errors import ErrorKind
+from dra_kit.kubernetes.resource.validation.pods import validate_pod_spec
 
 CLAIMS = [{"name": name, "resourceClaimName": "x"} for name in ("c", "a")]
 USES = st.fixed_dictionaries({"name": st.sampled_from("ac")}, optional={"request": st.sampled_from("xy")})

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from dra_kit.allocator.gates import Gates
 from dra_kit.apiserver.documents import discovery
 from dra_kit.errors import ConfigurationError
 from dra_kit.kube.versions import ServerFeatures, choose
-from dra_kit.resource.releases import NEWEST, OLDEST
+from dra_kit.kubernetes.allocator.rules import AllocatorRules
+from dra_kit.kubernetes.release import NEWEST, OLDEST
 from dra_kit.sandbox.cluster.control_plane import VERSION
 from dra_kit.sandbox.cluster.kubelet.node_object import KUBELET_VERSION
 
@@ -19,9 +19,9 @@ ROOT = Path(__file__).parents[3]
 
 def test_the_allocator_knows_all_of_them_and_none_before() -> None:
     for minor in range(OLDEST.minor, NEWEST.minor + 1):
-        Gates.of(f"1.{minor}")
+        AllocatorRules.of(f"1.{minor}")
     with pytest.raises(ValueError, match="no Kubernetes release"):
-        Gates.of(f"1.{OLDEST.minor - 1}")
+        AllocatorRules.of(f"1.{OLDEST.minor - 1}")
 
 
 def test_who_runs_an_older_one_is_told_which_is_needed() -> None:

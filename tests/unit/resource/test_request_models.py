@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dra_kit.resource.v1 import DeviceClass, DeviceTaintRule, ResourceClaim
+from dra_kit.kubernetes.resource.v1 import DeviceClass, DeviceTaintRule, ResourceClaim
 
 WAY: dict[str, Any] = {
     "deviceClassName": "gpu",

@@ -6,14 +6,22 @@ from typing import Any
 
 import pytest
 
-from dra_kit.resource import v1, v1alpha3
-from dra_kit.resource.gates import FeatureGates
-from dra_kit.resource.validation.claims.claim_status import validate_claim_status
-from dra_kit.resource.validation.claims.claims import validate_claim_spec, validate_claim_spec_update
-from dra_kit.resource.validation.claims.templates import validate_template_update
-from dra_kit.resource.validation.classes import validate_class
-from dra_kit.resource.validation.pool_status import validate_pool_status, validate_pool_status_request
-from dra_kit.resource.validation.taint_rules import validate_taint_rule
+from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.api_model import ObjectMeta
+from dra_kit.kubernetes.resource.v1 import ResourcePoolStatusRequest
+from dra_kit.kubernetes.resource.validation.claim_status import validate_claim_status
+from dra_kit.kubernetes.resource.validation.claims import (
+    validate_claim_spec,
+    validate_claim_spec_update,
+    validate_class,
+    validate_template_update,
+)
+from dra_kit.kubernetes.resource.validation.slices import (
+    validate_pool_status,
+    validate_pool_status_request,
+    validate_taint_rule,
+)
 
 ALPHA = FeatureGates.alpha()
 
@@ -176,7 +184,7 @@ RESULT = {"request": "r", "driver": "d.example", "pool": "p", "device": "x"}
 
 def _claim(**status: Any) -> v1.ResourceClaim:
     return v1.ResourceClaim(
-        metadata=v1.ObjectMeta(name="c"), spec=_spec(_exactly()), status=v1.ResourceClaimStatus.model_validate(status)
+        metadata=ObjectMeta(name="c"), spec=_spec(_exactly()), status=v1.ResourceClaimStatus.model_validate(status)
     )
 
 
@@ -204,7 +212,7 @@ def test_a_claim_that_is_being_deleted_gets_no_new_consumers() -> None:
     allocation = {"devices": {"results": [RESULT]}}
     old = _claim(allocation=allocation, reservedFor=users[:1])
     new = _claim(allocation=allocation, reservedFor=users)
-    deleted = new.model_copy(update={"metadata": v1.ObjectMeta(deletion_timestamp="2026-01-01T00:00:00Z")})
+    deleted = new.model_copy(update={"metadata": ObjectMeta(deletion_timestamp="2026-01-01T00:00:00Z")})
 
     assert validate_claim_status(new, (), old.status) == []
     assert [error.path for error in validate_claim_status(deleted, (), old.status)] == ["status.reservedFor"]
@@ -220,6 +228,6 @@ def test_an_answer_about_pools_is_given_once() -> None:
 
 def test_a_question_about_pools_may_name_a_driver_of_more_than_63_bytes() -> None:
     driver = ".".join(["d" * 30] * 4)
-    question = v1alpha3.ResourcePoolStatusRequest.model_validate({"spec": {"driver": driver, "limit": 1}})
+    question = ResourcePoolStatusRequest.model_validate({"spec": {"driver": driver, "limit": 1}})
 
     assert validate_pool_status_request(question) == []

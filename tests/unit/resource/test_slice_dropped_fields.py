@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from dra_kit.resource import v1
-from dra_kit.resource.slices import DroppedField, dropped_fields
+from dra_kit.kubernetes.resource import v1
+from dra_kit.slices.planning import DroppedField, dropped_fields
 
 _COUNTERS = {"n": {"value": "1"}}
 _SENT: dict[str, Any] = {

@@ -3,12 +3,13 @@ from __future__ import annotations
 import pytest
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.resource import names, v1
-from dra_kit.resource.slices import Desired, DesiredPool, Plan, plan
-from dra_kit.values.quantity import Quantity
+from dra_kit.kubernetes.resource import names, v1
+from dra_kit.kubernetes.resource.api_model import OwnerReference
+from dra_kit.kubernetes.values.quantity import Quantity
+from dra_kit.slices.planning import DesiredPool, DesiredSlices, SlicePlan, plan
 from tests.unit.resource.model_server import Features, ModelServer
 
-_NODE = v1.OwnerReference(api_version="v1", kind="Node", name="node-1", uid="u-1", controller=True)
+_NODE = OwnerReference(api_version="v1", kind="Node", name="node-1", uid="u-1", controller=True)
 _TAINT = v1.DeviceTaint(key="example.com/broken", effect="NoSchedule")
 
 
@@ -16,16 +17,16 @@ def _devices(count: int, prefix: str = "d", **fields: object) -> tuple[v1.Device
     return tuple(v1.Device.model_validate({"name": f"{prefix}{i}", **fields}) for i in range(count))
 
 
-def _desired(*devices: v1.Device, owner: v1.OwnerReference | None = _NODE, **pool: object) -> Desired:
+def _desired(*devices: v1.Device, owner: OwnerReference | None = _NODE, **pool: object) -> DesiredSlices:
     fields = {"name": "node-1", "node_name": "node-1", "devices": devices, **pool}
-    return Desired("gpu.example.com", owner, (DesiredPool(**fields),))  # type: ignore[arg-type]
+    return DesiredSlices("gpu.example.com", owner, (DesiredPool(**fields),))  # type: ignore[arg-type]
 
 
-def _plan(desired: Desired, server: ModelServer, *, remember: bool = True) -> Plan:
+def _plan(desired: DesiredSlices, server: ModelServer, *, remember: bool = True) -> SlicePlan:
     return plan(desired, server.list(), features=Features(), accepted=server.accepted if remember else {})
 
 
-def _publish(server: ModelServer, desired: Desired) -> None:
+def _publish(server: ModelServer, desired: DesiredSlices) -> None:
     server.apply(_plan(desired, server))
     server.writes.clear()
 
@@ -46,7 +47,7 @@ def test_first_publication_is_generation_1_with_indexed_names_and_an_owner() -> 
         "00001-gpu.example.com-node-1-",
     ]
     assert all(item.metadata.owner_references == (_NODE,) for item in created)
-    server.apply(Plan(creates=created))
+    server.apply(SlicePlan(creates=created))
     assert _shape(server) == [(1, 2, 128), (1, 2, 2)]
 
 
@@ -108,14 +109,14 @@ def test_slices_that_are_not_needed_any_more_are_deleted_first() -> None:
 def test_pools_that_are_not_desired_any_more_are_deleted() -> None:
     server = ModelServer()
     _publish(server, _desired(*_devices(200)))
-    server.apply(_plan(Desired("gpu.example.com", _NODE), server))
+    server.apply(_plan(DesiredSlices("gpu.example.com", _NODE), server))
     assert server.slices == {}
 
 
 def test_slices_of_another_driver_are_left_alone() -> None:
     server = ModelServer()
     _publish(server, _desired(*_devices(1)))
-    assert not _plan(Desired("nic.example.com", _NODE), server)
+    assert not _plan(DesiredSlices("nic.example.com", _NODE), server)
 
 
 def test_a_device_with_a_taint_limits_its_slice_to_64() -> None:
@@ -203,7 +204,7 @@ def test_a_taint_that_stays_keeps_its_time() -> None:
 def test_the_time_of_a_taint_matters_only_from_two_seconds_on() -> None:
     server = ModelServer()
 
-    def desired(time: str) -> Desired:
+    def desired(time: str) -> DesiredSlices:
         return _desired(v1.Device(name="d", taints=(_TAINT.model_copy(update={"time_added": time}),)))
 
     _publish(server, desired("2026-01-01T00:00:00Z"))
@@ -280,7 +281,7 @@ def test_before_1_35_counter_sets_and_devices_must_fit_into_one_slice(devices: i
 def test_two_pools_of_one_name_are_refused() -> None:
     pool = DesiredPool("p", all_nodes=True)
     with pytest.raises(ConfigurationError, match="two pools named 'p'"):
-        plan(Desired("d", pools=(pool, pool)), [], features=Features())
+        plan(DesiredSlices("d", pools=(pool, pool)), [], features=Features())
 
 
 @pytest.mark.parametrize(
@@ -288,8 +289,8 @@ def test_two_pools_of_one_name_are_refused() -> None:
     [("a" * 63, "n" * 253), ("a.b", ""), ("GPU.Example.com", "node"), ("a" * 50, "b.c.d"), ("d" * 51, "")],
 )
 def test_generated_names_keep_the_index_in_front_and_stay_valid(driver: str, owner: str) -> None:
-    reference = v1.OwnerReference(api_version="v1", kind="Node", name=owner, uid="u") if owner else None
-    desired = Desired(driver, reference, (DesiredPool("p", all_nodes=True),))
+    reference = OwnerReference(api_version="v1", kind="Node", name=owner, uid="u") if owner else None
+    desired = DesiredSlices(driver, reference, (DesiredPool("p", all_nodes=True),))
     (created,) = plan(desired, [], features=Features()).creates
     name = created.metadata.generate_name
     assert name.startswith("00000-")

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dra_kit.resource import v1
-from dra_kit.resource.slices import Desired, DesiredPool, plan
-from dra_kit.resource.validation import validate_pool, validate_slice
-from dra_kit.values.quantity import Quantity
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.validation.slices import validate_pool, validate_slice
+from dra_kit.kubernetes.values.quantity import Quantity
+from dra_kit.slices.planning import DesiredPool, DesiredSlices, plan
 from tests.unit.resource.model_server import Features, ModelServer, visible_devices
 
 _COUNTERS = {"n": v1.Counter(value=Quantity(4))}
@@ -37,15 +37,15 @@ def _pools(draw: st.DrawFn) -> DesiredPool:
     return DesiredPool(_POOL, node_name="node-1", devices=tuple(devices), counter_sets=sets if uses_counters else ())
 
 
-_DESIRED = st.builds(lambda pool: Desired("gpu.example.com", None, (pool,)), _pools())
+_DESIRED = st.builds(lambda pool: DesiredSlices("gpu.example.com", None, (pool,)), _pools())
 
 
-def _publish(server: ModelServer, desired: Desired) -> None:
+def _publish(server: ModelServer, desired: DesiredSlices) -> None:
     server.apply(plan(desired, server.list(), features=Features()))
 
 
 @given(st.lists(_DESIRED, min_size=1, max_size=3), st.lists(st.integers(0, 5), min_size=3, max_size=3))
-def test_one_plan_suffices_even_after_interrupted_ones(history: list[Desired], writes: list[int]) -> None:
+def test_one_plan_suffices_even_after_interrupted_ones(history: list[DesiredSlices], writes: list[int]) -> None:
     server = ModelServer()
     for desired, limit in zip(history, writes, strict=False):
         for _, _ in zip(range(limit), server.execute(plan(desired, server.list(), features=Features())), strict=False):
@@ -55,7 +55,9 @@ def test_one_plan_suffices_even_after_interrupted_ones(history: list[Desired], w
 
 
 @given(_DESIRED, _DESIRED)
-def test_every_slice_is_valid_and_every_device_is_published_once_and_in_order(old: Desired, new: Desired) -> None:
+def test_every_slice_is_valid_and_every_device_is_published_once_and_in_order(
+    old: DesiredSlices, new: DesiredSlices
+) -> None:
     server = ModelServer()
     for desired in (old, new):
         _publish(server, desired)
@@ -68,7 +70,7 @@ def test_every_slice_is_valid_and_every_device_is_published_once_and_in_order(ol
 
 
 @given(st.lists(_DESIRED, min_size=2, max_size=4))
-def test_the_generation_never_falls(history: list[Desired]) -> None:
+def test_the_generation_never_falls(history: list[DesiredSlices]) -> None:
     server, generations = ModelServer(), [0]
     for desired in history:
         _publish(server, desired)
@@ -79,7 +81,7 @@ def test_the_generation_never_falls(history: list[Desired]) -> None:
 
 @given(_DESIRED, _DESIRED, st.integers(0, 6), st.lists(st.integers(0, 5), max_size=2), _DESIRED)
 def test_no_reader_ever_sees_a_mixture(
-    first: Desired, broken_off: Desired, writes: int, deleted: list[int], last: Desired
+    first: DesiredSlices, broken_off: DesiredSlices, writes: int, deleted: list[int], last: DesiredSlices
 ) -> None:
     server = ModelServer()
     _publish(server, first)
@@ -97,7 +99,9 @@ def test_no_reader_ever_sees_a_mixture(
 
 
 @given(_DESIRED.filter(lambda desired: bool(desired.pools[0].devices)), st.data())
-def test_a_change_of_one_device_is_one_update_in_the_same_generation(desired: Desired, data: st.DataObject) -> None:
+def test_a_change_of_one_device_is_one_update_in_the_same_generation(
+    desired: DesiredSlices, data: st.DataObject
+) -> None:
     server = ModelServer()
     _publish(server, desired)
     devices = list(desired.pools[0].devices)
@@ -115,5 +119,5 @@ def _visible(server: ModelServer) -> tuple[str, ...] | None:
     return None if devices is None else tuple(device.name for device in devices)
 
 
-def _names(desired: Desired) -> tuple[str, ...]:
+def _names(desired: DesiredSlices) -> tuple[str, ...]:
     return tuple(device.name for device in desired.pools[0].devices)

@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from dra_kit.resource.slices.lazy import LazySlice
-from dra_kit.resource.slices.reading import SliceReader
-from dra_kit.resource.v1 import ResourceSlice
-from dra_kit.values.json import DuplicateKeysObject
+from dra_kit.kubernetes.resource.slice_reader import LazySlice, SliceReader
+from dra_kit.kubernetes.resource.v1 import ResourceSlice
+from dra_kit.kubernetes.values.json import DuplicateKeysObject
 
 Document = dict[str, Any]
 

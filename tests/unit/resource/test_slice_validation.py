@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.resource import v1
-from dra_kit.resource.fielderror import FieldError
-from dra_kit.resource.validation import validate_slice
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.field_errors import FieldError
+from dra_kit.kubernetes.resource.validation.slices import validate_slice
 
 
 def _slice(*devices: dict[str, Any], **spec: Any) -> v1.ResourceSlice:

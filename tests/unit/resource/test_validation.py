@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from dra_kit.resource import v1
-from dra_kit.resource.fielderror import ErrorKind
-from dra_kit.resource.validation import validate_device, validate_pool, validate_slice
-from dra_kit.values.quantity import Quantity
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.field_errors import ErrorKind
+from dra_kit.kubernetes.resource.validation.devices import validate_device
+from dra_kit.kubernetes.resource.validation.slices import validate_pool, validate_slice
+from dra_kit.kubernetes.values.quantity import Quantity
 
 _ONE = {"n": v1.Counter(value=Quantity(1))}
 

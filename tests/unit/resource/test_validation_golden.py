@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from dra_kit.resource import v1
-from dra_kit.resource.defaulting.dropping import drop_disabled_fields
-from dra_kit.resource.gates import FeatureGates
-from dra_kit.resource.validation import validate_device_statuses, validate_slice
+from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.dropping import drop_disabled_fields
+from dra_kit.kubernetes.resource.validation.claim_status import validate_device_statuses
+from dra_kit.kubernetes.resource.validation.slices import validate_slice
 from tests.unit.resource.golden_api import sequences
 
 # v1beta2 has the shape and the paths of v1; v1beta1 has its own

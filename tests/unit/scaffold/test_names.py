@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.resource.validation.fields.formats import driver_name
+from dra_kit.kubernetes.resource.names import driver_name
 from dra_kit.scaffold.names import (
     TAKEN_PROJECTS,
     check_driver,

@@ -12,11 +12,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from dra_kit.scheduler.claims.extended import EXTENDED_CLAIM_ANNOTATION, ExtendedClaim
-from dra_kit.scheduler.claims.prefilter import NotReady
-from dra_kit.scheduler.claims.tracker import ClaimTracker
-from dra_kit.scheduler.cycle.cycle import Placement
-from dra_kit.scheduler.pods import key_of
+from dra_kit.kubernetes.resource.objects import object_key
+from dra_kit.kubernetes.scheduler.assume_cache import ClaimTracker
+from dra_kit.kubernetes.scheduler.claims import EXTENDED_CLAIM_ANNOTATION, ExtendedClaim, NotReady
+from dra_kit.kubernetes.scheduler.cycle import Placement
 
 Object = dict[str, Any]
 DEVICES = ("pizza-0", "pizza-1")
@@ -54,7 +53,7 @@ class Server:
         self._version += 1
         stored = copy.deepcopy(claim)
         stored["metadata"]["resourceVersion"] = str(self._version)
-        self.claims[key_of(stored)] = stored
+        self.claims[object_key(stored)] = stored
         self.told.append((kind, stored))
         return stored
 
@@ -160,7 +159,7 @@ class Interleavings(RuleBasedStateMachine):
             self._write(attempt, attempt.claim)
 
     def _write(self, attempt: Attempt, claim: Mapping[str, Any]) -> None:
-        stored = self.server.claims.get(key_of(claim))
+        stored = self.server.claims.get(object_key(claim))
         allocates = bool(attempt.placement.allocations)
         if (
             stored is None
@@ -190,7 +189,7 @@ class Interleavings(RuleBasedStateMachine):
         if attempt.answer is not None:
             self._take(attempt)
         if take_back and attempt.claim is not None:
-            key = key_of(attempt.claim)
+            key = object_key(attempt.claim)
             stored = self.server.claims.get(key)
             if stored is not None and stored["metadata"]["uid"] == attempt.claim["metadata"]["uid"]:
                 if attempt.placement.extended:
@@ -231,10 +230,10 @@ class Interleavings(RuleBasedStateMachine):
 
     def see(self, missed: bool = False) -> None:
         kind, claim = self.server.told.pop(0)
-        key = key_of(claim)
+        key = object_key(claim)
         if kind == "DELETED":
             claim = self.informer.pop(key)
-        elif missed and kind == "MODIFIED" and key in {key_of(other) for _, other in self.server.told}:
+        elif missed and kind == "MODIFIED" and key in {object_key(other) for _, other in self.server.told}:
             return  # after a watch that broke, a list tells the newest state only
         else:
             self.informer[key] = claim

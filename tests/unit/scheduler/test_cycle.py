@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.allocator import Gates
 from dra_kit.kube.informer import Change
+from dra_kit.kubernetes.allocator.rules import AllocatorRules
+from dra_kit.kubernetes.scheduler.claims import NotReady
+from dra_kit.kubernetes.scheduler.cycle import Placement, Unschedulable, schedule_pod
+from dra_kit.kubernetes.scheduler.nodes import node_loads
 from dra_kit.sandbox.cluster.scheduler.devices import Devices
-from dra_kit.scheduler.claims.prefilter import NotReady
-from dra_kit.scheduler.cycle.cycle import Placement, Unschedulable, place
-from dra_kit.scheduler.nodes.filters import node_loads
 
 Object = dict[str, Any]
 CLASSES: dict[tuple[str, str], Object] = {
@@ -31,7 +31,7 @@ class Cluster:
         self.nodes: list[Object] = [
             {"metadata": {"name": name}, "spec": {}, "status": {"allocatable": resources}} for name in devices
         ]
-        self.devices = Devices(Gates.of("1.37"))
+        self.devices = Devices(AllocatorRules.of("1.37"))
         self.placed: list[tuple[str, Object]] = []
         self.claims: dict[tuple[str, str], Object] = {}
         for item in CLASSES.values():
@@ -50,7 +50,7 @@ class Cluster:
         return pod(name, name)
 
     def place(self, asking: Object, **options: Any) -> Placement:
-        return place(asking, node_loads(self.nodes, self.placed), self.claims, CLASSES, self.devices, **options)
+        return schedule_pod(asking, node_loads(self.nodes, self.placed), self.claims, CLASSES, self.devices, **options)
 
     def hold(self, placement: Placement) -> list[str]:
         """Carry a placement out; names of the devices."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dra_kit.scheduler.claims.extended import extended_resources
+from dra_kit.kubernetes.scheduler.claims import extended_resources
 
 Object = dict[str, Any]
 OVEN = "example.com/oven"

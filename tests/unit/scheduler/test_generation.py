@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.scheduler.claims.generation import claim_from_template, generate_name, generated_claim, missing_claims
+from dra_kit.kubernetes.scheduler.claim_controller import (
+    claim_from_template,
+    generate_name,
+    generated_claim,
+    missing_claims,
+)
 
 NAMES = st.text("ab-", min_size=1, max_size=90)
 POD: dict[str, Any] = {

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from dra_kit.scheduler.hints import (
-    claim_helps,
-    class_helps,
-    node_helps,
-    pod_end_helps,
-    rule_helps,
-    slice_helps,
+from dra_kit.kubernetes.scheduler.hints import (
+    claim_hint,
+    class_hint,
+    node_hint,
+    pod_end_hint,
+    slice_hint,
+    taint_rule_hint,
 )
 
 Object = dict[str, Any]
@@ -59,15 +59,15 @@ TAINT = [{"key": "a", "effect": "NoSchedule"}]
 def test_only_the_plugin_that_rejected_a_pod_says_what_helps(
     plugin: str, asking: Object, before: Object, after: Object, helps: bool
 ) -> None:
-    assert node_helps(asking, [plugin], before, after, []) is helps
+    assert node_hint(asking, [plugin], before, after, []) is helps
 
 
 @pytest.mark.parametrize(
     "plugin", ["NodeUnschedulable", "TaintToleration", "NodeAffinity", "NodeResourcesFit", "DynamicResources"]
 )
 def test_a_new_node_helps_and_one_that_goes_does_not(plugin: str) -> None:
-    assert node_helps(pod(), [plugin], None, node(), [])
-    assert not node_helps(pod(), [plugin], node(), None, [])
+    assert node_hint(pod(), [plugin], None, node(), [])
+    assert not node_hint(pod(), [plugin], node(), None, [])
 
 
 def test_a_node_without_a_device_plugin_helps_where_a_class_has_its_resource() -> None:
@@ -75,43 +75,43 @@ def test_a_node_without_a_device_plugin_helps_where_a_class_has_its_resource() -
     asking["spec"]["containers"][0]["resources"]["requests"]["example.com/oven"] = "1"
     device_class = {"metadata": {"name": "oven"}, "spec": {"extendedResourceName": "example.com/oven"}}
 
-    assert node_helps(asking, ["NodeResourcesFit"], None, node(), [device_class])
-    assert not node_helps(asking, ["NodeResourcesFit"], None, node(), [])
+    assert node_hint(asking, ["NodeResourcesFit"], None, node(), [device_class])
+    assert not node_hint(asking, ["NodeResourcesFit"], None, node(), [])
 
 
 def test_a_claim_helps_that_gave_its_devices_back() -> None:
-    assert claim_helps(pod(), DYNAMIC, claim("other", allocated=True), claim("other"))
-    assert claim_helps(pod(), DYNAMIC, claim("other", allocated=True), None)
-    assert not claim_helps(pod(), DYNAMIC, claim("other"), claim("other", allocated=True))
-    assert not claim_helps(pod(), ["NodeAffinity"], claim("other", allocated=True), claim("other"))
+    assert claim_hint(pod(), DYNAMIC, claim("other", allocated=True), claim("other"))
+    assert claim_hint(pod(), DYNAMIC, claim("other", allocated=True), None)
+    assert not claim_hint(pod(), DYNAMIC, claim("other"), claim("other", allocated=True))
+    assert not claim_hint(pod(), ["NodeAffinity"], claim("other", allocated=True), claim("other"))
 
 
 def test_a_claim_of_the_pod_helps_when_it_comes_or_its_status_changes() -> None:
     labelled = claim() | {"metadata": claim()["metadata"] | {"labels": {"a": "b"}}}
 
-    assert claim_helps(pod(), DYNAMIC, None, claim())
-    assert claim_helps(pod(), DYNAMIC, claim(), claim(allocated=True))
-    assert not claim_helps(pod(), DYNAMIC, claim(), labelled)
-    assert not claim_helps(pod(), DYNAMIC, None, claim("other"))
-    assert not claim_helps(pod(), DYNAMIC, claim(), None)
+    assert claim_hint(pod(), DYNAMIC, None, claim())
+    assert claim_hint(pod(), DYNAMIC, claim(), claim(allocated=True))
+    assert not claim_hint(pod(), DYNAMIC, claim(), labelled)
+    assert not claim_hint(pod(), DYNAMIC, None, claim("other"))
+    assert not claim_hint(pod(), DYNAMIC, claim(), None)
 
 
 def test_the_end_of_a_pod_gives_back_what_nodes_have() -> None:
-    assert pod_end_helps(["NodeResourcesFit", "DynamicResources"])
-    assert not pod_end_helps(DYNAMIC)
+    assert pod_end_hint(["NodeResourcesFit", "DynamicResources"])
+    assert not pod_end_hint(DYNAMIC)
 
 
 def test_classes_and_slices_help_where_devices_were_missing() -> None:
     oven = {"metadata": {"name": "oven"}, "spec": {"extendedResourceName": "example.com/oven"}}
     asking = pod() | {"spec": {"containers": [{"name": "c", "resources": {"requests": {"example.com/oven": "1"}}}]}}
 
-    assert slice_helps(DYNAMIC, {})
-    assert not slice_helps(["NodeAffinity"], {})
-    assert not slice_helps(DYNAMIC, None)
-    assert class_helps(pod(), DYNAMIC, None, oven)
-    assert class_helps(asking, ["NodeResourcesFit"], None, oven)
-    assert not class_helps(pod(), ["NodeResourcesFit"], None, oven)
-    assert not class_helps(asking, DYNAMIC, oven, None)
+    assert slice_hint(DYNAMIC, {})
+    assert not slice_hint(["NodeAffinity"], {})
+    assert not slice_hint(DYNAMIC, None)
+    assert class_hint(pod(), DYNAMIC, None, oven)
+    assert class_hint(asking, ["NodeResourcesFit"], None, oven)
+    assert not class_hint(pod(), ["NodeResourcesFit"], None, oven)
+    assert not class_hint(asking, DYNAMIC, oven, None)
 
 
 @pytest.mark.parametrize("deleted", [False, True])
@@ -123,5 +123,5 @@ def test_a_rule_helps_that_is_about_a_published_device(driver: str, *, deleted: 
 
     before, after = (rule, None) if deleted else (None, rule)
 
-    assert rule_helps(DYNAMIC, before, after, published) is helps
-    assert not rule_helps(["NodeAffinity"], before, after, published)
+    assert taint_rule_hint(DYNAMIC, before, after, published) is helps
+    assert not taint_rule_hint(["NodeAffinity"], before, after, published)

@@ -5,15 +5,15 @@ from typing import Any, get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.scheduler.nodes.filters import (
+from dra_kit.kubernetes.scheduler.nodes import (
     Rejection,
     RejectionKind,
     fit_message,
     node_loads,
     node_rejection,
+    pod_requests,
     prefilter_message,
 )
-from dra_kit.scheduler.nodes.resources import pod_requests
 
 Object = dict[str, Any]
 

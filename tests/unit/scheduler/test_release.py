@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.scheduler.claims.release import DELETE_PROTECTION, next_step
+from dra_kit.kubernetes.scheduler.claim_controller import DELETE_PROTECTION, claim_update
 
 Object = dict[str, Any]
 
@@ -61,7 +61,7 @@ def claims(draw: st.DrawFn) -> Object:
 
 def applied(claim: Object, pods: dict[tuple[str, str], Object]) -> Object:
     """The claim after its next step."""
-    step = next_step(claim, pods)
+    step = claim_update(claim, pods)
     status = claim["status"] if step.status is None else step.status
     metadata = dict(claim["metadata"])
     if step.finalizers is not None:
@@ -104,4 +104,4 @@ def test_what_somebody_else_set_stays(claim: Object, pods: dict[tuple[str, str],
 def test_a_claim_that_the_scheduler_protects_right_now_keeps_its_finalizer() -> None:
     claim = {"metadata": {"name": "lunch", "namespace": "default", "finalizers": [DELETE_PROTECTION]}, "status": {}}
 
-    assert next_step(claim, {}).finalizers is None
+    assert claim_update(claim, {}).finalizers is None

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.values.json import DuplicateKeysObject, loads
+from dra_kit.kubernetes.values.json import DuplicateKeysObject, loads
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 documents = st.recursive(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dra_kit.values.nearest import one_slip
+from dra_kit.text import unambiguous_correction
 
 FIELDS = ("deviceClassName", "count", "selectors", "allocationMode", "name", "gpu")
 
@@ -22,19 +22,19 @@ FIELDS = ("deviceClassName", "count", "selectors", "allocationMode", "name", "gp
     ],
 )
 def test_one_slip_is_mended(written: str, meant: str) -> None:
-    assert one_slip(written, FIELDS) == meant
+    assert unambiguous_correction(written, FIELDS) == meant
 
 
 @pytest.mark.parametrize("written", ["count", "dviceClasName", "cpu", "colour", "", "gp", "selector-s-1", 1, None])
 def test_more_than_one_slip_or_none_is_not(written: object) -> None:
-    assert one_slip(written, FIELDS) == ""
+    assert unambiguous_correction(written, FIELDS) == ""
 
 
 def test_of_two_names_that_are_like_it_none_must_be_meant() -> None:
-    assert one_slip("gpu-aa", ["gpu-ab", "gpu-ac"]) == ""
-    assert one_slip("gpu-aa", ["gpu-ab", "GPU-AA"]) == "GPU-AA"
+    assert unambiguous_correction("gpu-aa", ["gpu-ab", "gpu-ac"]) == ""
+    assert unambiguous_correction("gpu-aa", ["gpu-ab", "GPU-AA"]) == "GPU-AA"
 
 
 def test_another_number_is_no_slip() -> None:
-    assert one_slip("gpu-1", ["gpu-0"]) == ""
-    assert one_slip("gpu1", ["gpu"]) == ""
+    assert unambiguous_correction("gpu-1", ["gpu-0"]) == ""
+    assert unambiguous_correction("gpu1", ["gpu"]) == ""

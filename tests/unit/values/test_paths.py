@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.values.paths import value_at
+from dra_kit.kubernetes.values.json import value_at
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=3),

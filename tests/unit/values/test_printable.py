@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.values.printable import printable, printable_json, without_paths
+from dra_kit.text import escape_unprintable, escape_unprintable_json, without_paths
 
 
 @pytest.mark.parametrize(
@@ -25,16 +25,16 @@ from dra_kit.values.printable import printable, printable_json, without_paths
     ],
 )
 def test_what_has_no_shape_is_told_by_its_number(text: str, shown: str) -> None:
-    assert printable(text) == shown
+    assert escape_unprintable(text) == shown
 
 
 def test_what_the_caller_lays_out_stays() -> None:
-    assert printable("a\n\tb\r", keep="\n\t") == "a\n\tb\\r"
+    assert escape_unprintable("a\n\tb\r", keep="\n\t") == "a\n\tb\\r"
 
 
 @given(st.text(st.characters()))
 def test_nothing_but_letters_reaches_a_terminal(text: str) -> None:
-    shown = printable(text)
+    shown = escape_unprintable(text)
 
     assert all(unicodedata.category(char)[0] != "C" for char in shown)
     assert len(shown.splitlines()) <= 1
@@ -49,8 +49,8 @@ def test_nothing_but_letters_reaches_a_terminal(text: str) -> None:
 def test_json_stays_the_same_json(value: object) -> None:
     text = json.dumps(value, indent=2, ensure_ascii=False)
 
-    assert json.loads(printable_json(text)) == value
-    assert all(char.isprintable() or char == "\n" for char in printable_json(text))
+    assert json.loads(escape_unprintable_json(text)) == value
+    assert all(char.isprintable() or char == "\n" for char in escape_unprintable_json(text))
 
 
 @pytest.mark.parametrize(

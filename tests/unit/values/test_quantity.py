@@ -14,7 +14,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from dra_kit.values.quantity import InvalidQuantity, Quantity
+from dra_kit.kubernetes.values.quantity import InvalidQuantity, Quantity
 
 INT64_MAX = 2**63 - 1
 NANO = Fraction(1, 10**9)
@@ -265,7 +265,7 @@ def test_the_json_schema_tells_strings_and_numbers_in_and_strings_out() -> None:
 
 
 def test_importing_the_values_does_not_import_pydantic() -> None:
-    code = "import sys, dra_kit.values.quantity, dra_kit.values.semver; sys.exit('pydantic' in sys.modules)"
+    code = "import sys, dra_kit.kubernetes.values.quantity, dra_kit.kubernetes.values.semver; sys.exit('pydantic' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from dra_kit.values.semver import Version
+from dra_kit.kubernetes.values.semver import Version
 
 numbers = st.integers(0, 30)
 words = st.text("0a-Z", min_size=1, max_size=4).filter(lambda word: not word.isdigit())

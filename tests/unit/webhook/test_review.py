@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.values.json import loads
+from dra_kit.kubernetes.values.json import loads
 from dra_kit.webhook.request import read
 from dra_kit.webhook.review import REVIEWED, findings, refusal
 from tests.unit.webhook.pizzeria import API_VERSION, KINDS, carrying, config, driver, parameters, review

@@ -10,9 +10,9 @@ from typing import Any
 
 from dra_kit.apiserver.api import Api
 from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.cel.admission.json_values import json_value
-from dra_kit.resource import labels
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.cel.admission import to_cel_value
+from dra_kit.kubernetes.resource.matching import parse_label_selector
+from dra_kit.kubernetes.values.json import Object
 
 
 class NotConfigured(Exception):
@@ -62,12 +62,12 @@ def collect(api: Api, params: tuple[Kind, str] | None, reference: Object | None,
         found = api.lookup(kind.resource, kind.key(where, name))
         objects = [] if found is None else [found]
     else:
-        wanted = labels.from_object(reference.get("selector"))
+        wanted = parse_label_selector(reference.get("selector"))
         prefix = f"{where}/" if kind.namespaced else ""
         objects = [obj for obj in api.listed(kind.resource, prefix) if wanted.matches(obj)]
     if not objects and reference.get("parameterNotFoundAction") == "Deny":
         raise _binding("no params found for policy binding with `Deny` parameterNotFoundAction")
-    return [json_value(api.wire(kind, obj, api_version)) for obj in objects]
+    return [to_cel_value(api.wire(kind, obj, api_version)) for obj in objects]
 
 
 def _binding(text: str) -> NotConfigured:

@@ -18,8 +18,8 @@ from dra_kit.apiserver.admission.policies.requests import Shown
 from dra_kit.apiserver.answers import Refusal, forbidden
 from dra_kit.apiserver.api import Attributes
 from dra_kit.apiserver.storage import Stored
-from dra_kit.cel.admission.policy import Denial, Policy, compile_policy
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.cel.admission import CompiledPolicy, Denial, compile_policy
+from dra_kit.kubernetes.values.json import Object
 
 _CODES: Final = {"Forbidden": 403, "Invalid": 422, "RequestEntityTooLarge": 413}
 
@@ -43,7 +43,7 @@ class Policies:
     """Evaluates the policies of a cluster; each is compiled once."""
 
     def __init__(self) -> None:
-        self._compiled: dict[str, tuple[Stored, Policy]] = {}
+        self._compiled: dict[str, tuple[Stored, CompiledPolicy]] = {}
 
     def review(self, write: Attributes, warnings: list[str]) -> None:
         """Ask each policy that is bound.
@@ -98,14 +98,14 @@ class Policies:
                         by = f"ValidatingAdmissionPolicy '{name}' with binding '{bound}'"
                         warnings.append(f"Validation failed for {by}: {denial.message}")
 
-    def _policy(self, name: str, stored: Stored) -> Policy:
+    def _policy(self, name: str, stored: Stored) -> CompiledPolicy:
         known = self._compiled.get(name)
         if known is None or known[0] is not stored:
             known = self._compiled[name] = stored, compile_policy(stored.object["spec"])
         return known[1]
 
 
-def _misconfigured(policy: Policy, error: NotConfigured, name: str, binding: str = "") -> Iterator[_Refused]:
+def _misconfigured(policy: CompiledPolicy, error: NotConfigured, name: str, binding: str = "") -> Iterator[_Refused]:
     """Yield the refusals of what cannot be used, whatever its binding does; none if the policy lets failures pass."""
     if policy.failure_policy == "Fail":
         yield _Refused(Denial(str(error)), name, binding)

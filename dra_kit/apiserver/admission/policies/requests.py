@@ -10,11 +10,15 @@ from typing import Any, Final
 from dra_kit.apiserver.api import Api, Attributes
 from dra_kit.apiserver.authorization.attributes import Attributes as Authorized
 from dra_kit.apiserver.authorization.users import User
-from dra_kit.cel.admission.json_values import json_value
-from dra_kit.cel.admission.policy import Request
-from dra_kit.cel.functions.authorization import Authorizer, Question, ResourceCheck, Ruling
-from dra_kit.resource.validation.fields.metadata import subdomain_problems
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.cel.admission import PolicyRequest, to_cel_value
+from dra_kit.kubernetes.cel.functions.authorization import (
+    AccessDecision,
+    AccessQuestion,
+    AuthorizerValue,
+    ResourceCheck,
+)
+from dra_kit.kubernetes.resource.validation.fields import subdomain_problems
+from dra_kit.kubernetes.values.json import Object
 
 _NAMESPACE_METADATA: Final = (
     "name", "generateName", "namespace", "labels", "annotations", "uid", "creationTimestamp",
@@ -23,19 +27,19 @@ _NAMESPACE_METADATA: Final = (
 
 
 class Questions:
-    """Answers what a user may do: the :class:`dra_kit.cel.functions.authorization.Asking` of expressions."""
+    """Answers what a user may do: the :class:`dra_kit.kubernetes.cel.functions.authorization.AccessReviewer` of expressions."""
 
     def __init__(self, api: Api, user: User) -> None:
         self._api, self._user = api, user
 
-    def ask(self, question: Question) -> Ruling:
+    def ask(self, question: AccessQuestion) -> AccessDecision:
         """Return whether the user may do it."""
         attributes = Authorized(
             question.verb, question.group, question.resource, question.subresource, question.namespace,
             question.name, question.path, is_path=bool(question.path),
         )  # fmt: skip
         decision = self._api.rbac.authorize(self._user, attributes)
-        return Ruling(decision.allowed, decision.reason)
+        return AccessDecision(decision.allowed, decision.reason)
 
     def service_account(self, namespace: str, name: str) -> Questions:
         """Return the same checks for a service account.
@@ -62,7 +66,7 @@ class Shown:
         self._namespace: Any = None
         self._has_namespace = False
 
-    def request(self, api_version: str, params: Any) -> Request:
+    def request(self, api_version: str, params: Any) -> PolicyRequest:
         """Return the write in a version, with a parameter."""
         write = self._write
         if api_version not in self._objects:
@@ -70,22 +74,22 @@ class Shown:
         obj, old = self._objects[api_version]
         questions = Questions(write.api, write.request.user)
         target, kind = write.request.target, write.kind
-        about = Question("", kind.group, kind.plural, target.subresource, target.namespace, write.name)
-        return Request(
-            json_value(_request(write, api_version)), obj, old, self._namespace_object(), params,
-            Authorizer(questions), ResourceCheck(questions, about),
+        about = AccessQuestion("", kind.group, kind.plural, target.subresource, target.namespace, write.name)
+        return PolicyRequest(
+            to_cel_value(_request(write, api_version)), obj, old, self._namespace_object(), params,
+            AuthorizerValue(questions), ResourceCheck(questions, about),
         )  # fmt: skip
 
     def _value(self, obj: Object | None, api_version: str) -> Any:
         write = self._write
-        return None if obj is None else json_value(write.api.wire(write.kind, obj, api_version))
+        return None if obj is None else to_cel_value(write.api.wire(write.kind, obj, api_version))
 
     def _namespace_object(self) -> Any:
         if not self._has_namespace:
             self._has_namespace = True
             namespace = self._write.request.target.namespace
             found = self._write.api.lookup("namespaces", namespace) if namespace else None
-            self._namespace = None if found is None else json_value(_namespace_parts(found))
+            self._namespace = None if found is None else to_cel_value(_namespace_parts(found))
         return self._namespace
 
 

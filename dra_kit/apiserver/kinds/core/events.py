@@ -9,9 +9,9 @@ from typing_extensions import override
 from dra_kit.apiserver.kinds.kind import Column, Kind
 from dra_kit.apiserver.kinds.strategy import Context, Strategy
 from dra_kit.apiserver.selectors.fields import reader
-from dra_kit.resource import names
-from dra_kit.resource.fielderror import FieldError, invalid, required
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.resource import names
+from dra_kit.kubernetes.resource.field_errors import FieldError, invalid, required
+from dra_kit.kubernetes.values.json import Object
 
 _NEW: Final = "events.k8s.io/v1"
 _RENAMED: Final = {

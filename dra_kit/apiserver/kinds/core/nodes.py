@@ -11,10 +11,10 @@ from dra_kit.apiserver.kinds.core.pods import LOST_NODE
 from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind
 from dra_kit.apiserver.kinds.strategy import Context, Strategy
 from dra_kit.apiserver.selectors.fields import flag
-from dra_kit.resource.defaulting.defaults import fill_in_defaults
-from dra_kit.resource.fielderror import FieldError, duplicate, invalid
-from dra_kit.resource.validation.new_objects import validate_new
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.resource.defaulting import set_defaults
+from dra_kit.kubernetes.resource.field_errors import FieldError, duplicate, invalid
+from dra_kit.kubernetes.resource.new_object import validate_new_object
+from dra_kit.kubernetes.values.json import Object
 
 
 class NodeStrategy(Strategy):
@@ -33,7 +33,7 @@ class NodeStrategy(Strategy):
     @override
     def default(self, obj: Object, context: Context) -> None:
         """Make everything allocatable unless something else is given."""
-        fill_in_defaults(obj, "Node", context.api_version, context.now)
+        set_defaults(obj, "Node", context.api_version, context.now)
 
     @override
     def prepare_for_update(self, obj: Object, old: Object, context: Context) -> None:
@@ -43,7 +43,7 @@ class NodeStrategy(Strategy):
     @override
     def validate(self, obj: Object, context: Context) -> list[FieldError]:
         """Check its taints."""
-        return validate_new(obj, "Node", context.gates)
+        return validate_new_object(obj, "Node", context.gates)
 
     @override
     def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from msgspec import Struct
 
 from dra_kit.apiserver.kinds.ages import age
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.values.json import Object
 
 
 class _Summary(Struct, frozen=True):

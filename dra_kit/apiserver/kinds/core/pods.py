@@ -12,13 +12,12 @@ from dra_kit.apiserver.kinds.core import pod_columns
 from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind, readers
 from dra_kit.apiserver.kinds.strategy import Context, Strategy
 from dra_kit.apiserver.selectors.fields import flag
-from dra_kit.resource.defaulting.pod_defaults import fill_in_pod_defaults
-from dra_kit.resource.fielderror import FieldError, forbidden
-from dra_kit.resource.validation.new_objects import validate_new
-from dra_kit.resource.validation.pods.pods import validate_pod_status
-from dra_kit.values.json import Object
-from dra_kit.values.paths import value_at
-from dra_kit.values.quantity import Quantity
+from dra_kit.kubernetes.resource.defaulting import set_pod_defaults
+from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden
+from dra_kit.kubernetes.resource.new_object import validate_new_object
+from dra_kit.kubernetes.resource.validation.pods import validate_pod_status
+from dra_kit.kubernetes.values.json import Object, value_at
+from dra_kit.kubernetes.values.quantity import Quantity
 
 LOST_NODE: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _LOST_NODE_SECONDS: Final = 300
@@ -42,7 +41,7 @@ class PodStrategy(Strategy):
     @override
     def default(self, obj: Object, context: Context) -> None:
         """Set ``imagePullPolicy`` by the image tag, requests from limits, and the ports of the node that it is on."""
-        fill_in_pod_defaults(obj)
+        set_pod_defaults(obj)
 
     @override
     def admit(self, obj: Object, old: Object | None, context: Context, subresource: str) -> None:
@@ -85,7 +84,7 @@ class PodStrategy(Strategy):
     @override
     def validate(self, obj: Object, context: Context) -> list[FieldError]:
         """Check its containers and claims, and that a pod with scheduling gates has no node yet."""
-        return validate_new(obj, "Pod", context.gates)
+        return validate_new_object(obj, "Pod", context.gates)
 
     @override
     def validate_status(self, obj: Object, old: Object, context: Context) -> list[FieldError]:

@@ -11,9 +11,9 @@ from dra_kit.apiserver.kinds.columns import at, text
 from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind
 from dra_kit.apiserver.kinds.strategy import Context, StatusStrategy, Strategy
 from dra_kit.apiserver.selectors.fields import reader
-from dra_kit.resource.fielderror import FieldError, invalid, required
-from dra_kit.resource.schema.table import CUSTOM
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.resource.field_errors import FieldError, invalid, required
+from dra_kit.kubernetes.resource.schema.table import CUSTOM_RESOURCE
+from dra_kit.kubernetes.values.json import Object
 
 PLURAL: Final = "customresourcedefinitions.apiextensions.k8s.io"
 
@@ -108,10 +108,10 @@ def kind_of(definition: Object) -> Kind:
         names["plural"],
         names["kind"],
         spec.get("scope") == "Namespaced",
-        {item["name"]: CUSTOM.name for item in served},
+        {item["name"]: CUSTOM_RESOURCE.name for item in served},
         CustomStrategy(status=status),
         storage=f"{spec['group']}/{stored['name']}",
-        storage_type=CUSTOM.name,
+        storage_type=CUSTOM_RESOURCE.name,
         short_names=tuple(names.get("shortNames") or ()),
         categories=tuple(names.get("categories") or ()),
         status=status,

@@ -8,19 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from dra_kit.resource import names
-from dra_kit.resource.fielderror import FieldError, duplicate, invalid, required, too_many
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.resource import names
+from dra_kit.kubernetes.resource.field_errors import FieldError, duplicate, invalid, required, too_many
+from dra_kit.kubernetes.values.json import Object
 
 if TYPE_CHECKING:
-    from dra_kit.cel.admission.policy import Problem
+    from dra_kit.kubernetes.cel.admission import PolicyProblem
 
 NO_EXPRESSION: Final = "expression is not specified"
 _MAX: Final = 64
 
 
 def match_conditions(
-    conditions: Sequence[Object], holder: str, problems: Mapping[str, Problem]
+    conditions: Sequence[Object], holder: str, problems: Mapping[str, PolicyProblem]
 ) -> Iterator[FieldError]:
     """Yield what is wrong with the conditions.
 

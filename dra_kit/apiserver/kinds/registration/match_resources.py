@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from dra_kit.apiserver.kinds.strategy import PathSegmentNamed
-from dra_kit.resource import names
-from dra_kit.resource.fielderror import FieldError, duplicate, forbidden, invalid, required, unsupported
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.resource import names
+from dra_kit.kubernetes.resource.field_errors import FieldError, duplicate, forbidden, invalid, required, unsupported
+from dra_kit.kubernetes.values.json import Object
 
 _OPERATIONS: Final = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
 _SCOPES: Final = ("*", "Cluster", "Namespaced")

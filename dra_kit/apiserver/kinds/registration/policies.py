@@ -16,13 +16,13 @@ from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind
 from dra_kit.apiserver.kinds.registration.match_conditions import NO_EXPRESSION, match_conditions
 from dra_kit.apiserver.kinds.registration.match_resources import match_resources, path_segment, selector_problems
 from dra_kit.apiserver.kinds.strategy import Context, StatusStrategy, Strategy
-from dra_kit.cel.syntax.lexer import RESERVED
-from dra_kit.resource import names
-from dra_kit.resource.fielderror import FieldError, duplicate, forbidden, invalid, required, unsupported
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.cel.parser import RESERVED_WORDS
+from dra_kit.kubernetes.resource import names
+from dra_kit.kubernetes.resource.field_errors import FieldError, duplicate, forbidden, invalid, required, unsupported
+from dra_kit.kubernetes.values.json import Object
 
 if TYPE_CHECKING:
-    from dra_kit.cel.admission.policy import Problem
+    from dra_kit.kubernetes.cel.admission import PolicyProblem
 
 _FAILURE_POLICIES: Final = ("Fail", "Ignore")
 _REASONS: Final = ("Forbidden", "Invalid", "RequestEntityTooLarge")
@@ -42,7 +42,7 @@ class PolicyStrategy(StatusStrategy):
     @override
     def validate(self, obj: Object, context: Context) -> list[FieldError]:
         """Check the whole spec, in the order of the API server."""
-        from dra_kit.cel.admission.policy import compile_policy  # of the first policy: few clusters have one
+        from dra_kit.kubernetes.cel.admission import compile_policy  # of the first policy: few clusters have one
 
         spec = obj.get("spec") or {}
         problems = {problem.path: problem for problem in compile_policy(spec).problems}
@@ -54,7 +54,7 @@ class PolicyStrategy(StatusStrategy):
         return self.validate(obj, context)
 
 
-def _spec(spec: Object, name: str, problems: Mapping[str, Problem]) -> Iterator[FieldError]:
+def _spec(spec: Object, name: str, problems: Mapping[str, PolicyProblem]) -> Iterator[FieldError]:
     failure = spec.get("failurePolicy")
     if failure is not None and failure not in _FAILURE_POLICIES:
         yield unsupported("spec.failurePolicy", failure, _FAILURE_POLICIES)
@@ -93,7 +93,7 @@ def _param_kind(kind: Object, path: str) -> Iterator[FieldError]:
         yield invalid(f"{path}.kind", name, f"may have mixed case, but should otherwise match: {', '.join(found)}")
 
 
-def _compiled(holder: Object, field: str, path: str, problems: Mapping[str, Problem]) -> Iterator[FieldError]:
+def _compiled(holder: Object, field: str, path: str, problems: Mapping[str, PolicyProblem]) -> Iterator[FieldError]:
     """Yield what is wrong with an expression that must be there."""
     if not (holder.get(field) or "").strip():
         yield required(f"spec.{path}.{field}", NO_EXPRESSION)
@@ -101,21 +101,21 @@ def _compiled(holder: Object, field: str, path: str, problems: Mapping[str, Prob
         yield from _problem(f"{path}.{field}", problems)
 
 
-def _problem(path: str, problems: Mapping[str, Problem]) -> Iterator[FieldError]:
+def _problem(path: str, problems: Mapping[str, PolicyProblem]) -> Iterator[FieldError]:
     if (problem := problems.get(path)) is not None:
         yield invalid(f"spec.{path}", problem.expression, problem.message)
 
 
-def _variable(variable: Object, path: str, problems: Mapping[str, Problem]) -> Iterator[FieldError]:
+def _variable(variable: Object, path: str, problems: Mapping[str, PolicyProblem]) -> Iterator[FieldError]:
     name = variable.get("name", "")
     if not name.strip():
         yield required(f"spec.{path}.name", "name is not specified")
-    elif _IDENTIFIER.fullmatch(name) is None or name in RESERVED:
+    elif _IDENTIFIER.fullmatch(name) is None or name in RESERVED_WORDS:
         yield invalid(f"spec.{path}.name", name, "must be a valid CEL identifier")
     yield from _compiled(variable, "expression", path, problems)
 
 
-def _validation(validation: Object, path: str, problems: Mapping[str, Problem]) -> Iterator[FieldError]:
+def _validation(validation: Object, path: str, problems: Mapping[str, PolicyProblem]) -> Iterator[FieldError]:
     yield from _compiled(validation, "expression", path, problems)
     expression, message = validation.get("messageExpression") or "", validation.get("message") or ""
     if expression and not expression.strip():
@@ -130,7 +130,9 @@ def _validation(validation: Object, path: str, problems: Mapping[str, Problem]) 
         yield unsupported(f"spec.{path}.reason", reason, _REASONS)
 
 
-def _annotation(annotation: Object, path: str, name: str, problems: Mapping[str, Problem]) -> Iterator[FieldError]:
+def _annotation(
+    annotation: Object, path: str, name: str, problems: Mapping[str, PolicyProblem]
+) -> Iterator[FieldError]:
     key = annotation.get("key", "")
     if not key:
         yield required(f"spec.{path}.key")

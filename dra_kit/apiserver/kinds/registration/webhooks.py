@@ -17,9 +17,9 @@ from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind
 from dra_kit.apiserver.kinds.registration.match_conditions import match_conditions
 from dra_kit.apiserver.kinds.registration.match_resources import rule_problems
 from dra_kit.apiserver.kinds.strategy import Context, Strategy
-from dra_kit.resource import names
-from dra_kit.resource.fielderror import FieldError, duplicate, invalid, required, unsupported
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.resource import names
+from dra_kit.kubernetes.resource.field_errors import FieldError, duplicate, invalid, required, unsupported
+from dra_kit.kubernetes.values.json import Object
 
 _REVIEW_VERSIONS: Final = ("v1", "v1beta1")
 _SIDE_EFFECTS: Final = ("None", "NoneOnDryRun")
@@ -75,7 +75,7 @@ def _webhook(webhook: Object, path: str) -> Iterator[FieldError]:
     if seconds is not None and not 1 <= seconds <= _TIMEOUT_MAX:
         yield invalid(f"{path}.timeoutSeconds", seconds, "the timeout value must be between 1 and 30 seconds")
     yield from _client(webhook.get("clientConfig") or {}, f"{path}.clientConfig")
-    from dra_kit.cel.admission.policy import compile_policy  # of the first configuration: few clusters have one
+    from dra_kit.kubernetes.cel.admission import compile_policy  # of the first configuration: few clusters have one
 
     problems = {problem.path: problem for problem in compile_policy(webhook).problems}
     yield from match_conditions(webhook.get("matchConditions") or [], path, problems)

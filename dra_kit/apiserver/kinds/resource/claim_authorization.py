@@ -12,9 +12,9 @@ from typing import Final
 from dra_kit.apiserver.authorization.attributes import Attributes, Decision, denied
 from dra_kit.apiserver.authorization.users import NODE_NAME
 from dra_kit.apiserver.kinds.strategy import Context
-from dra_kit.resource.fielderror import FieldError, forbidden
-from dra_kit.resource.schema.decode import prune
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden
+from dra_kit.kubernetes.resource.schema.decode import prune
+from dra_kit.kubernetes.values.json import Object
 
 _GROUP: Final = "resource.k8s.io"
 _PLURAL: Final = "resourceclaims"

@@ -10,12 +10,11 @@ from typing_extensions import override
 from dra_kit.apiserver.kinds.resource.claim_authorization import status_rights
 from dra_kit.apiserver.kinds.resource.versioned import ResourceStrategy
 from dra_kit.apiserver.kinds.strategy import Context, StatusStrategy
-from dra_kit.resource import v1
-from dra_kit.resource.fielderror import FieldError, forbidden
-from dra_kit.resource.validation.claims.claim_status import validate_claim_status
-from dra_kit.resource.validation.claims.claims import validate_claim_spec_update
-from dra_kit.resource.validation.claims.templates import validate_template_update
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden
+from dra_kit.kubernetes.resource.validation.claim_status import validate_claim_status
+from dra_kit.kubernetes.resource.validation.claims import validate_claim_spec_update, validate_template_update
+from dra_kit.kubernetes.values.json import Object
 
 _GRANULAR: Final = "DRAResourceClaimGranularStatusAuthorization"
 _ADMIN_LABEL: Final = "resource.kubernetes.io/admin-access"

@@ -15,19 +15,19 @@ from dra_kit.apiserver.kinds.resource.claims import ClaimStrategy, TemplateStrat
 from dra_kit.apiserver.kinds.resource.slices import SliceStrategy
 from dra_kit.apiserver.kinds.resource.versioned import GROUP, ResourceStrategy
 from dra_kit.apiserver.kinds.strategy import Context, StatusStrategy, Strategy
-from dra_kit.resource import v1
-from dra_kit.resource.fielderror import FieldError
-from dra_kit.resource.validation.classes import validate_class
-from dra_kit.resource.validation.pool_status import (
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.field_errors import FieldError
+from dra_kit.kubernetes.resource.validation.claims import validate_class
+from dra_kit.kubernetes.resource.validation.slices import (
     validate_pool_status,
     validate_pool_status_request_update,
+    validate_taint_rule,
+    validate_taint_rule_status,
 )
-from dra_kit.resource.validation.taint_rules import validate_taint_rule, validate_taint_rule_status
-from dra_kit.values.json import Object
-from dra_kit.values.paths import value_at
+from dra_kit.kubernetes.values.json import Object, value_at
 
 if TYPE_CHECKING:
-    from dra_kit.resource import v1alpha3
+    from dra_kit.kubernetes.resource.v1 import ResourcePoolStatusRequest
 
 
 class ClassStrategy(ResourceStrategy):
@@ -95,10 +95,12 @@ class PoolStatusStrategy(ResourceStrategy, StatusStrategy):
         return validate_pool_status(obj.get("status"), old.get("status"))
 
 
-def _pool_request(obj: Object) -> v1alpha3.ResourcePoolStatusRequest:
-    from dra_kit.resource import v1alpha3  # an alpha kind, of which hardly any cluster has an object
+def _pool_request(obj: Object) -> ResourcePoolStatusRequest:
+    from dra_kit.kubernetes.resource.v1 import (
+        ResourcePoolStatusRequest,  # an alpha kind, of which hardly any cluster has an object
+    )
 
-    return v1alpha3.ResourcePoolStatusRequest.model_validate({**obj, "spec": obj.get("spec") or {}})
+    return ResourcePoolStatusRequest.model_validate({**obj, "spec": obj.get("spec") or {}})
 
 
 def _claim_state(claim: Object) -> str:

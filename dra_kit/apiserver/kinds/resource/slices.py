@@ -10,13 +10,13 @@ from typing_extensions import override
 from dra_kit.apiserver.answers import forbidden
 from dra_kit.apiserver.kinds.resource.versioned import GROUP, ResourceStrategy
 from dra_kit.apiserver.kinds.strategy import Context
-from dra_kit.resource import v1
-from dra_kit.resource.fielderror import FieldError, quote
-from dra_kit.resource.validation import validate_slice
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.field_errors import FieldError, go_quote
+from dra_kit.kubernetes.resource.validation.slices import validate_slice
+from dra_kit.kubernetes.values.json import Object
 
 if TYPE_CHECKING:
-    from dra_kit.allocator.cluster.nodes import Node
+    from dra_kit.kubernetes.resource.matching import Node
 
 _ALLOCATABLE: Final = "DRANodeAllocatableResources"
 _FRACTIONAL: Final = "DRAFractionalCapacityRange"
@@ -32,7 +32,7 @@ class SliceStrategy(ResourceStrategy):
         """Refuse devices that count against resources of nodes, for nodes without support of it (KEP-5517)."""
         if _ALLOCATABLE not in context.gates:
             return
-        from dra_kit.allocator.cluster.nodes import Node  # the allocator is much code for a gate that is seldom on
+        from dra_kit.kubernetes.resource.matching import Node  # the allocator is much code for a gate that is seldom on
 
         spec = _slice(obj).spec
         nodes = [Node.of(node) for node in context.listed("nodes")]
@@ -59,7 +59,7 @@ class SliceStrategy(ResourceStrategy):
         driver = obj["spec"].get("driver", "")
         if driver == driver.lower():
             return []
-        return [f"spec.driver: driver names should be lowercase; {quote(driver)} contains uppercase characters"]
+        return [f"spec.driver: driver names should be lowercase; {go_quote(driver)} contains uppercase characters"]
 
 
 def _slice(obj: Object) -> v1.ResourceSlice:
@@ -68,7 +68,7 @@ def _slice(obj: Object) -> v1.ResourceSlice:
 
 def _without_support(device: str, scope: v1.Device | v1.ResourceSliceSpec, nodes: Iterable[Node]) -> str | None:
     """Return why a device may not be published for the nodes of a scope; one without nodes is fine unless named."""
-    from dra_kit.allocator.cluster.nodes import node_matches
+    from dra_kit.kubernetes.resource.matching import node_matches
 
     selector = scope.node_selector
     try:
@@ -76,8 +76,8 @@ def _without_support(device: str, scope: v1.Device | v1.ResourceSliceSpec, nodes
     except ValueError:
         return None  # validation says what is wrong with the selector
     if scope.node_name and not concerned:
-        return f"node {quote(scope.node_name)} not found for device {quote(device)}"
+        return f"node {go_quote(scope.node_name)} not found for device {go_quote(device)}"
     for node in concerned:
         if _ALLOCATABLE not in node.declared_features:
-            return f"node {quote(node.name)} does not support {_ALLOCATABLE} feature"
+            return f"node {go_quote(node.name)} does not support {_ALLOCATABLE} feature"
     return None

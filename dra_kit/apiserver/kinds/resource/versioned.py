@@ -7,12 +7,12 @@ from typing import ClassVar
 from typing_extensions import override
 
 from dra_kit.apiserver.kinds.strategy import Context, Strategy
-from dra_kit.resource.conversion import errors_in, from_v1, to_v1
-from dra_kit.resource.defaulting.defaults import fill_in_defaults
-from dra_kit.resource.defaulting.dropping import drop_disabled_fields
-from dra_kit.resource.fielderror import FieldError
-from dra_kit.resource.validation.new_objects import validate_new
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.resource.conversion import errors_in_version, from_v1, to_v1
+from dra_kit.kubernetes.resource.defaulting import set_defaults
+from dra_kit.kubernetes.resource.dropping import drop_disabled_fields
+from dra_kit.kubernetes.resource.field_errors import FieldError
+from dra_kit.kubernetes.resource.new_object import validate_new_object
+from dra_kit.kubernetes.values.json import Object
 
 GROUP = "resource.k8s.io"
 
@@ -29,7 +29,7 @@ class ResourceStrategy(Strategy):
     @override
     def default(self, obj: Object, context: Context) -> None:
         """Set the defaults of ``resource/defaults``."""
-        fill_in_defaults(obj, self.kind, context.api_version, context.now)
+        set_defaults(obj, self.kind, context.api_version, context.now)
 
     @override
     def to_storage(self, obj: Object, api_version: str) -> Object:
@@ -62,9 +62,9 @@ class ResourceStrategy(Strategy):
     @override
     def validate(self, obj: Object, context: Context) -> list[FieldError]:
         """Check the rules of ``resource/validation``."""
-        return validate_new(obj, self.kind, context.gates)
+        return validate_new_object(obj, self.kind, context.gates)
 
     @override
     def reported(self, errors: list[FieldError], context: Context) -> list[FieldError]:
         """Return hand-written errors first; declarative ones have the paths of the request's version."""
-        return errors_in(errors, context.api_version)
+        return errors_in_version(errors, context.api_version)

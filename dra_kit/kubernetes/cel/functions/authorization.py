@@ -1,7 +1,4 @@
-"""The authorizer in expressions of admission: what a user, or a service account, may do.
-
-Source: k8s.io/apiserver 0.37 ``pkg/cel/library/authz.go``.
-"""
+"""The authorizer of admission policies: questions about access, and decisions."""
 
 from __future__ import annotations
 
@@ -10,15 +7,15 @@ from typing import Any, Final, NoReturn, Protocol
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from dra_kit.cel import types
-from dra_kit.cel.declarations import Library
-from dra_kit.cel.failure import Failure, no_such_overload
-from dra_kit.cel.values import RUNTIME_TYPES
+from dra_kit.kubernetes.cel import types
+from dra_kit.kubernetes.cel.failures import EvaluationFailure, no_such_overload
+from dra_kit.kubernetes.cel.types import Library
+from dra_kit.kubernetes.cel.values import RUNTIME_TYPES
 
 LIBRARY: Final = Library()
 
 
-class Question(Struct, frozen=True):
+class AccessQuestion(Struct, frozen=True):
     """May somebody do this?
 
     Attributes:
@@ -40,7 +37,7 @@ class Question(Struct, frozen=True):
     path: str = ""
 
 
-class Ruling(Struct, frozen=True):
+class AccessDecision(Struct, frozen=True):
     """The answer to a question.
 
     Attributes:
@@ -54,14 +51,14 @@ class Ruling(Struct, frozen=True):
     error: str = ""
 
 
-class Asking(Protocol):
+class AccessReviewer(Protocol):
     """Who answers questions about one user."""
 
-    def ask(self, question: Question) -> Ruling:
+    def ask(self, question: AccessQuestion) -> AccessDecision:
         """Return whether the user may do it."""
         ...
 
-    def service_account(self, namespace: str, name: str) -> Asking:
+    def service_account(self, namespace: str, name: str) -> AccessReviewer:
         """Return the object with the same checks for a service account.
 
         Raises:
@@ -78,62 +75,62 @@ class _Incomparable(Struct, frozen=True, eq=False):
         raise no_such_overload()
 
 
-class Authorizer(_Incomparable, frozen=True, eq=False):
+class AuthorizerValue(_Incomparable, frozen=True, eq=False):
     """``authorizer``."""
 
-    asking: Asking
+    asking: AccessReviewer
 
 
 class _PathCheck(_Incomparable, frozen=True, eq=False):
-    asking: Asking
+    asking: AccessReviewer
     path: str
 
 
 class _GroupCheck(_Incomparable, frozen=True, eq=False):
-    asking: Asking
+    asking: AccessReviewer
     group: str
 
 
 class ResourceCheck(_Incomparable, frozen=True, eq=False):
     """``authorizer.requestResource``, and what ``resource()`` makes: a question without its verb."""
 
-    asking: Asking
-    question: Question = field(default_factory=Question)
+    asking: AccessReviewer
+    question: AccessQuestion = field(default_factory=AccessQuestion)
 
 
 class _Decision(_Incomparable, frozen=True, eq=False):
-    ruling: Ruling
+    ruling: AccessDecision
 
 
 RUNTIME_TYPES.update({
-    Authorizer: types.AUTHORIZER, _PathCheck: types.PATH_CHECK, _GroupCheck: types.GROUP_CHECK,
+    AuthorizerValue: types.AUTHORIZER, _PathCheck: types.PATH_CHECK, _GroupCheck: types.GROUP_CHECK,
     ResourceCheck: types.RESOURCE_CHECK, _Decision: types.DECISION,
 })  # fmt: skip
 
 
 @LIBRARY.method("authorizer_path", "path(authorizer, string) -> path_check")
-def _path(authorizer: Authorizer, path: str) -> _PathCheck:
+def _path(authorizer: AuthorizerValue, path: str) -> _PathCheck:
     if not path:
-        raise Failure("path must not be empty")
+        raise EvaluationFailure("path must not be empty")
     return _PathCheck(authorizer.asking, path)
 
 
 @LIBRARY.method("authorizer_group", "group(authorizer, string) -> group_check")
-def _group(authorizer: Authorizer, group: str) -> _GroupCheck:
+def _group(authorizer: AuthorizerValue, group: str) -> _GroupCheck:
     return _GroupCheck(authorizer.asking, group)
 
 
 @LIBRARY.method("authorizer_serviceaccount", "serviceAccount(authorizer, string, string) -> authorizer")
-def _service_account(authorizer: Authorizer, namespace: str, name: str) -> Authorizer:
+def _service_account(authorizer: AuthorizerValue, namespace: str, name: str) -> AuthorizerValue:
     try:
-        return Authorizer(authorizer.asking.service_account(namespace, name))
+        return AuthorizerValue(authorizer.asking.service_account(namespace, name))
     except ValueError as error:
-        raise Failure(str(error)) from None
+        raise EvaluationFailure(str(error)) from None
 
 
 @LIBRARY.method("groupcheck_resource", "resource(group_check, string) -> resource_check")
 def _resource(check: _GroupCheck, resource: str) -> ResourceCheck:
-    return ResourceCheck(check.asking, Question(group=check.group, resource=resource))
+    return ResourceCheck(check.asking, AccessQuestion(group=check.group, resource=resource))
 
 
 @LIBRARY.method("resourcecheck_subresource", "subresource(resource_check, string) -> resource_check")
@@ -165,7 +162,7 @@ def _check_resource(check: ResourceCheck, verb: str) -> _Decision:
 
 @LIBRARY.method("pathcheck_check", "check(path_check, string) -> decision")
 def _check_path(check: _PathCheck, verb: str) -> _Decision:
-    return _Decision(check.asking.ask(Question(verb=verb, path=check.path)))
+    return _Decision(check.asking.ask(AccessQuestion(verb=verb, path=check.path)))
 
 
 @LIBRARY.method("decision_errored", "errored(decision) -> bool")

@@ -1,20 +1,27 @@
-"""Lists: Kubernetes' library and cel-go's extension, version 3."""
+"""Functions of lists, sets and optional values; sorting."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 from typing import Any, Final
 
-from dra_kit.cel.cost.meter import Frame, check_cost, spend
-from dra_kit.cel.declarations import Library
-from dra_kit.cel.equality import equal, holds
-from dra_kit.cel.failure import Failure, no_such_overload
-from dra_kit.cel.functions.arithmetic import add
-from dra_kit.cel.functions.comparison import compare, has_order
-from dra_kit.cel.values import Duration, Uint
+from dra_kit.kubernetes.cel.failures import EvaluationFailure, no_such_overload
+from dra_kit.kubernetes.cel.functions.operators import add, compare, contains_equal, equal, has_order
+from dra_kit.kubernetes.cel.types import Library, parse_type
+from dra_kit.kubernetes.cel.values import (
+    NONE,
+    Duration,
+    Frame,
+    MapValue,
+    OptionalValue,
+    Timestamp,
+    Uint,
+    charge_work,
+    check_cost,
+)
 
 LIBRARY: Final = Library()
-
 COMPARABLE: Final = ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")
 _ZEROS: Final = {"int": 0, "uint": Uint(0), "double": 0.0, "duration": Duration(0)}
 # No evaluation can afford a longer one; Kubernetes would build it before it notices that.
@@ -22,7 +29,7 @@ _MAX_RANGE: Final = 1_000_000
 
 
 def _is_sorted(frame: Frame, values: list[Any]) -> bool:
-    spend(frame, len(values))
+    charge_work(frame, len(values))
     for value in values:
         if not has_order(value):
             raise no_such_overload()
@@ -30,16 +37,16 @@ def _is_sorted(frame: Frame, values: list[Any]) -> bool:
         try:
             if compare(one, other) > 0:
                 return False
-        except Failure:
+        except EvaluationFailure:
             continue
     return True
 
 
 def _extreme(name: str, sign: int) -> Any:
     def compute(frame: Frame, values: list[Any]) -> Any:
-        spend(frame, len(values))
+        charge_work(frame, len(values))
         if not values:
-            raise Failure(f"{name} called on empty list")
+            raise EvaluationFailure(f"{name} called on empty list")
         for value in values:
             if not has_order(value):
                 raise no_such_overload()
@@ -48,7 +55,7 @@ def _extreme(name: str, sign: int) -> Any:
             try:
                 if compare(value, best) == sign:
                     best = value
-            except Failure:
+            except EvaluationFailure:
                 continue
         return best
 
@@ -58,7 +65,7 @@ def _extreme(name: str, sign: int) -> Any:
 def _sum(zero: Any) -> Any:
     def compute(frame: Frame, values: list[Any]) -> Any:
         total = zero
-        spend(frame, len(values))
+        charge_work(frame, len(values))
         for value in values:
             total = add(frame, total, value)
         return total
@@ -75,12 +82,12 @@ for _type, _zero in _ZEROS.items():
 
 
 def _position(frame: Frame, values: list[Any], item: Any, positions: range) -> int:
-    spend(frame, len(values))
+    charge_work(frame, len(values))
     for position in positions:
         try:
             if equal(frame, values[position], item):
                 return position
-        except Failure:
+        except EvaluationFailure:
             continue
     return -1
 
@@ -104,12 +111,14 @@ def _includes(frame: Frame, values: Any, item: Any) -> bool:
 @LIBRARY.method("list_slice", "slice(list(T), int, int) -> list(T)", metered=True)
 def _slice(frame: Frame, values: list[Any], start: int, end: int) -> list[Any]:
     if start < 0 or end < 0:
-        raise Failure(f"cannot slice({start}, {end}), negative indexes not supported", "index")
+        raise EvaluationFailure(f"cannot slice({start}, {end}), negative indexes not supported", "index")
     if start > end:
-        raise Failure(f"cannot slice({start}, {end}), start index must be less than or equal to end index", "index")
+        raise EvaluationFailure(
+            f"cannot slice({start}, {end}), start index must be less than or equal to end index", "index"
+        )
     if len(values) < end:
-        raise Failure(f"cannot slice({start}, {end}), list is length {len(values)}", "index")
-    spend(frame, end - start)
+        raise EvaluationFailure(f"cannot slice({start}, {end}), list is length {len(values)}", "index")
+    charge_work(frame, end - start)
     return values[start:end]
 
 
@@ -117,21 +126,21 @@ def _slice(frame: Frame, values: list[Any], start: int, end: int) -> list[Any]:
 @LIBRARY.method("list_flatten", "flatten(list(list(T))) -> list(T)", metered=True)
 def _flatten(frame: Frame, values: list[Any], depth: int = 1) -> list[Any]:
     if depth < 0:
-        raise Failure("level must be non-negative")
+        raise EvaluationFailure("level must be non-negative")
     made: list[Any] = []
     for value in values:
         if type(value) is list and depth > 0:
             made += _flatten(frame, value, depth - 1)
         else:
             made.append(value)
-    spend(frame, len(made) + len(values))
+    charge_work(frame, len(made) + len(values))
     return made
 
 
 @LIBRARY.function("lists_range", "lists.range(int) -> list(int)", metered=True)
 def _range(frame: Frame, count: int) -> list[int]:
     if count < 0:
-        raise Failure(f"lists.range: size must be non-negative, got {count}")
+        raise EvaluationFailure(f"lists.range: size must be non-negative, got {count}")
     if count > _MAX_RANGE:
         frame[0] += count
         check_cost(frame)
@@ -147,6 +156,123 @@ def _reverse(values: list[Any]) -> list[Any]:
 def _distinct(frame: Frame, values: list[Any]) -> list[Any]:
     made: list[Any] = []
     for value in values:
-        if not holds(frame, value, made):
+        if not contains_equal(frame, value, made):
             made.append(value)
     return made
+
+
+def _is_zero(value: Any) -> bool:
+    if isinstance(value, OptionalValue):
+        return not value.present
+    if isinstance(value, (Duration, Timestamp)):
+        return value.nanoseconds == (0 if isinstance(value, Duration) else -62_135_596_800_000_000_000)
+    if isinstance(value, MapValue):
+        return not len(value)
+    return value is None or (isinstance(value, (bool, int, float, str, bytes, list)) and not value)
+
+
+@LIBRARY.function("optional_of", "optional.of(V) -> optional(V)")
+def _of(value: Any) -> OptionalValue:
+    return OptionalValue(value)
+
+
+@LIBRARY.function("optional_ofNonZeroValue", "optional.ofNonZeroValue(V) -> optional(V)")
+def _of_non_zero(value: Any) -> OptionalValue:
+    return NONE if _is_zero(value) else OptionalValue(value)
+
+
+@LIBRARY.function("optional_none", "optional.none() -> optional(V)")
+def _none() -> OptionalValue:
+    return NONE
+
+
+@LIBRARY.method("optional_value", "value(optional(V)) -> V")
+def _value(optional: OptionalValue) -> Any:
+    if not optional.present:
+        raise EvaluationFailure("optional.none() dereference")
+    return optional.value
+
+
+@LIBRARY.method("optional_hasValue", "hasValue(optional(V)) -> bool")
+def _has_value(optional: OptionalValue) -> bool:
+    return optional.present
+
+
+LIBRARY.declare("optional_or_optional", "or(optional(V), optional(V)) -> optional(V)", None, member=True)
+LIBRARY.declare("optional_orValue_value", "orValue(optional(V), V) -> V", None, member=True)
+
+
+@LIBRARY.method("list_first", "first(list(V)) -> optional(V)")
+def _first(values: list[Any]) -> OptionalValue:
+    return OptionalValue(values[0]) if values else NONE
+
+
+@LIBRARY.method("list_last", "last(list(V)) -> optional(V)")
+def _last(values: list[Any]) -> OptionalValue:
+    return OptionalValue(values[-1]) if values else NONE
+
+
+@LIBRARY.function("optional_unwrap", "optional.unwrap(list(optional(V))) -> list(V)")
+@LIBRARY.method("optional_unwrapOpt", "unwrapOpt(list(optional(V))) -> list(V)")
+def _unwrap(values: list[Any]) -> list[Any]:
+    for value in values:
+        if type(value) is not OptionalValue:
+            raise EvaluationFailure("a value of the list is not optional")
+    return [value.value for value in values if value.present]
+
+
+def _sort(frame: Frame, values: Any, keys: Any) -> list[Any]:
+    if type(values) is not list or type(keys) is not list:
+        raise no_such_overload()
+    if len(values) != len(keys):
+        raise EvaluationFailure(
+            "@sortByAssociatedKeys() expected a list of the same size as the associated keys list, but got "
+            f"{len(values)} and {len(keys)} elements respectively"
+        )
+    if not keys:
+        return []
+    if not has_order(keys[0]):
+        raise EvaluationFailure("list elements must be comparable")
+    if any(type(key) is not type(keys[0]) for key in keys):
+        raise EvaluationFailure("list elements must have the same type")
+    charge_work(frame, len(keys) * len(keys).bit_length())
+    pairs = sorted(zip(keys, values, strict=True), key=functools.cmp_to_key(_order))
+    return [value for _, value in pairs]
+
+
+def _order(one: tuple[Any, Any], other: tuple[Any, Any]) -> int:
+    try:
+        return compare(one[0], other[0])
+    except EvaluationFailure:  # NaN is sorted nowhere
+        return 0
+
+
+def _sort_plain(frame: Frame, values: Any) -> list[Any]:
+    return _sort(frame, values, values)
+
+
+for _type in COMPARABLE:
+    _name = parse_type(_type).name
+    LIBRARY.method(f"list_{_name}_sort", f"sort(list({_type})) -> list({_type})", metered=True)(_sort_plain)
+    LIBRARY.method(
+        f"list_{_name}_sortByAssociatedKeys",
+        f"@sortByAssociatedKeys(list(T), list({_type})) -> list(T)",
+        metered=True,
+    )(_sort)
+
+
+@LIBRARY.function("list_sets_contains_list", "sets.contains(list(T), list(T)) -> bool", metered=True)
+def _contains(frame: Frame, values: list[Any], others: list[Any]) -> bool:
+    return all(contains_equal(frame, other, values) for other in others)
+
+
+@LIBRARY.function("list_sets_equivalent_list", "sets.equivalent(list(T), list(T)) -> bool", metered=True)
+def _equivalent(frame: Frame, values: list[Any], others: list[Any]) -> bool:
+    return all(contains_equal(frame, other, values) for other in others) and all(
+        contains_equal(frame, value, others) for value in values
+    )
+
+
+@LIBRARY.function("list_sets_intersects_list", "sets.intersects(list(T), list(T)) -> bool", metered=True)
+def _intersects(frame: Frame, values: list[Any], others: list[Any]) -> bool:
+    return any(contains_equal(frame, value, others) for value in values)

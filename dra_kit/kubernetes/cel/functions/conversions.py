@@ -1,4 +1,4 @@
-"""``int()``, ``string()`` and the like."""
+"""Conversions between types: ``int()``, ``string()`` and the others."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ import math
 import re
 from typing import Any, Final
 
-from dra_kit.cel.declarations import Library
-from dra_kit.cel.failure import Failure
-from dra_kit.cel.functions.time import (
+from dra_kit.kubernetes.cel.failures import EvaluationFailure
+from dra_kit.kubernetes.cel.functions.time import (
     format_duration,
     format_timestamp,
     parse_duration,
     parse_timestamp,
     timestamp_in_range,
 )
-from dra_kit.cel.values import INT_MAX, INT_MIN, UINT_MAX, Duration, Timestamp, Uint, type_name
+from dra_kit.kubernetes.cel.types import Library
+from dra_kit.kubernetes.cel.values import INT_MAX, INT_MIN, UINT_MAX, Duration, Timestamp, Uint, type_name
 
 LIBRARY: Final = Library()
-
 _BOOLS: Final = {
     **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True),
     **dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False),
@@ -31,8 +30,8 @@ _SPECIAL_DOUBLES: Final = {"nan": math.nan, "inf": math.inf, "infinity": math.in
 _SECOND: Final = 1_000_000_000
 
 
-def _refused(value: Any, target: str) -> Failure:
-    return Failure(f"type conversion error from '{type_name(value)}' to '{target}'", "conversion")
+def _refused(value: Any, target: str) -> EvaluationFailure:
+    return EvaluationFailure(f"type conversion error from '{type_name(value)}' to '{target}'", "conversion")
 
 
 def _same(value: Any) -> Any:
@@ -96,7 +95,7 @@ def _duration_of_string(text: str) -> Duration:
 @LIBRARY.function("double_to_int64", "int(double) -> int")
 def _int_of_double(number: float) -> int:
     if not -(2.0**63) < number < 2.0**63:
-        raise Failure("integer overflow", "arithmetic")
+        raise EvaluationFailure("integer overflow", "arithmetic")
     return int(number)
 
 
@@ -120,21 +119,21 @@ def _int_of_timestamp(value: Timestamp) -> int:
 @LIBRARY.function("uint64_to_int64", "int(uint) -> int")
 def _int_of_uint(number: Uint) -> int:
     if number > INT_MAX:
-        raise Failure("integer overflow", "arithmetic")
+        raise EvaluationFailure("integer overflow", "arithmetic")
     return int(number)
 
 
 @LIBRARY.function("double_to_uint64", "uint(double) -> uint")
 def _uint_of_double(number: float) -> Uint:
     if not 0 <= number < 2.0**64:
-        raise Failure("unsigned integer overflow", "arithmetic")
+        raise EvaluationFailure("unsigned integer overflow", "arithmetic")
     return Uint(number)
 
 
 @LIBRARY.function("int64_to_uint64", "uint(int) -> uint")
 def _uint_of_int(number: int) -> Uint:
     if number < 0:
-        raise Failure("unsigned integer overflow", "arithmetic")
+        raise EvaluationFailure("unsigned integer overflow", "arithmetic")
     return Uint(number)
 
 
@@ -165,7 +164,7 @@ def _string_of_bytes(value: bytes) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError:
-        raise Failure("invalid UTF-8 in bytes, cannot convert to string", "conversion") from None
+        raise EvaluationFailure("invalid UTF-8 in bytes, cannot convert to string", "conversion") from None
 
 
 @LIBRARY.function("double_to_string", "string(double) -> string")

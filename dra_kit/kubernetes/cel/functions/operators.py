@@ -1,25 +1,41 @@
-"""``+ - * / %`` and the minus sign: integers of 64 bits do not wrap around."""
+"""Operators: arithmetic, equality, order, membership, ``size``, ``type`` and ``dyn``."""
 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from dra_kit.cel.cost.meter import Frame, spend
-from dra_kit.cel.declarations import Library
-from dra_kit.cel.failure import Failure, no_such_overload
-from dra_kit.cel.functions.time import duration_in_range, timestamp_in_range
-from dra_kit.cel.values import INT_MAX, INT_MIN, UINT_MAX, Duration, Timestamp, Uint
+from dra_kit.kubernetes.cel.failures import EvaluationFailure, no_such_overload
+from dra_kit.kubernetes.cel.functions.time import duration_in_range, timestamp_in_range
+from dra_kit.kubernetes.cel.types import Library
+from dra_kit.kubernetes.cel.values import (
+    INT_MAX,
+    INT_MIN,
+    MAPS,
+    UINT_MAX,
+    ComputedQuantity,
+    Duration,
+    Frame,
+    MapValue,
+    OptionalValue,
+    Timestamp,
+    TypeValue,
+    Uint,
+    charge_work,
+    map_key,
+    type_name,
+)
+from dra_kit.kubernetes.values.quantity import Quantity
 
 LIBRARY: Final = Library()
-
 _Table: TypeAlias = dict[tuple[type, type], Callable[[Any, Any], Any]]
 
 
-def overflow(what: str = "integer") -> Failure:
+def overflow(what: str = "integer") -> EvaluationFailure:
     """Return the failure: a result does not fit its type."""
-    return Failure(f"{what} overflow", "arithmetic")
+    return EvaluationFailure(f"{what} overflow", "arithmetic")
 
 
 def _int(number: int) -> int:
@@ -37,13 +53,13 @@ def _uint(number: int) -> Uint:
 def _quotient(left: int, right: int) -> int:
     """Return the quotient, rounded towards zero as processors do it."""
     if right == 0:
-        raise Failure("division by zero", "arithmetic")
+        raise EvaluationFailure("division by zero", "arithmetic")
     return left // right if (left < 0) == (right < 0) else -(-left // right)
 
 
 def _remainder(left: int, right: int) -> int:
     if right == 0:
-        raise Failure("modulus by zero", "arithmetic")
+        raise EvaluationFailure("modulus by zero", "arithmetic")
     if left == INT_MIN and right == -1:
         raise overflow()
     return left - right * _quotient(left, right)
@@ -112,11 +128,11 @@ def add(frame: Frame, left: Any, right: Any) -> Any:
         Failure: there is no sum, or it does not fit its type.
     """
     if type(left) is list and type(right) is list:
-        spend(frame, len(left) + len(right))
+        charge_work(frame, len(left) + len(right))
         return left + right
     made = _add_scalars(left, right)
     if type(made) is str or type(made) is bytes:
-        spend(frame, len(made) // 10)
+        charge_work(frame, len(made) // 10)
     return made
 
 
@@ -159,3 +175,220 @@ for _name, _operator, _table, _numbers in (
         LIBRARY.declare(f"{_name}_{_number}", f"_{_operator}_({_type}, {_type}) -> {_type}", _dispatcher(_table))
 LIBRARY.declare("negate_double", "-_(double) -> double", _negate)
 LIBRARY.declare("negate_int64", "-_(int) -> int", _negate)
+# Comparing two containers is as much work as comparing so many numbers, beside their elements.
+_CONTAINER_WORK: Final = 10
+_NUMBERS: Final = frozenset({int, Uint, float})
+_PLAIN: Final = frozenset({str, bytes, bool, TypeValue})
+
+
+def equal(frame: Frame, left: Any, right: Any) -> bool:
+    """Return ``left == right``.
+
+    Raises:
+        Failure: the left value is of a type of Kubernetes (quantity, semver, url, format, ip, cidr) and the right one
+            is not of the same.
+        Exhausted: the values are too large to be compared.
+    """
+    one, other = type(left), type(right)
+    if left is None or right is None:
+        return left is right
+    if one in _NUMBERS:
+        return other in _NUMBERS and numbers_equal(left, right)
+    if one in _PLAIN:
+        return one is other and bool(left == right)
+    if one is list:
+        return other is list and _lists_equal(frame, left, right)
+    if one in MAPS:
+        return other in MAPS and _maps_equal(frame, left, right)
+    if one is OptionalValue:
+        return other is OptionalValue and _optionals_equal(frame, left, right)
+    if one is Duration or one is Timestamp:
+        return one is other and bool(left.nanoseconds == right.nanoseconds)
+    if one is Quantity or one is ComputedQuantity:
+        if other is not Quantity:
+            raise no_such_overload()
+        return bool(left == right)
+    return bool(left.equals(right))
+
+
+def numbers_equal(left: float, right: float) -> bool:
+    """Return whether two numbers of any type are equal; beside a double, integers lose their precision."""
+    if type(left) is float or type(right) is float:
+        return float(left) == float(right)
+    return left == right
+
+
+def contains_equal(frame: Frame, element: Any, values: list[Any]) -> bool:
+    """Return whether a list has an element that ``element`` is equal to; what cannot be compared is different."""
+    charge_work(frame, len(values))
+    for value in values:
+        try:
+            if equal(frame, element, value):
+                return True
+        except EvaluationFailure:
+            continue
+    return False
+
+
+def _lists_equal(frame: Frame, left: list[Any], right: list[Any]) -> bool:
+    if len(left) != len(right):
+        return False
+    charge_work(frame, _CONTAINER_WORK + len(left))
+    return all(_not_different(frame, one, other) for one, other in zip(left, right, strict=True))
+
+
+def _maps_equal(frame: Frame, left: MapValue, right: MapValue) -> bool:
+    if len(left) != len(right):
+        return False
+    charge_work(frame, _CONTAINER_WORK + len(left))
+    for key in left:
+        mine, _ = left.find(key)
+        theirs, found = right.find(key)
+        if not found or not _not_different(frame, mine, theirs):
+            return False
+    return True
+
+
+def _optionals_equal(frame: Frame, left: OptionalValue, right: OptionalValue) -> bool:
+    if not left.present or not right.present:
+        return left.present is right.present
+    return equal(frame, left.value, right.value)
+
+
+def _not_different(frame: Frame, left: Any, right: Any) -> bool:
+    """Return whether values inside of containers are equal; what cannot be compared is (Kubernetes 1.37.1)."""
+    try:
+        return equal(frame, left, right)
+    except EvaluationFailure:
+        return True
+
+
+_ORDERED: Final = frozenset({str, bytes, bool})
+
+
+def compare(left: Any, right: Any) -> int:
+    """Return -1, 0 or 1.
+
+    Raises:
+        Failure: the two have no order.
+    """
+    one, other = type(left), type(right)
+    if one in _NUMBERS and other in _NUMBERS:
+        if one is float or other is float:
+            left, right = float(left), float(right)
+            if left != left or right != right:  # noqa: PLR0124 - NaN
+                raise EvaluationFailure("NaN values cannot be ordered", "arithmetic")
+    elif one is Duration or one is Timestamp:
+        if other is not one:
+            raise no_such_overload()
+        left, right = left.nanoseconds, right.nanoseconds
+    elif one is not other or one not in _ORDERED:
+        raise no_such_overload()
+    return int(left > right) - int(left < right)
+
+
+def has_order(value: Any) -> bool:
+    """Return whether values of this type can be compared with each other."""
+    kind = type(value)
+    return kind in _NUMBERS or kind in _ORDERED or kind is Duration or kind is Timestamp
+
+
+def _comparison(holds: Callable[[int, int], bool]) -> Callable[[Any, Any], bool]:
+    def compute(left: Any, right: Any) -> bool:
+        return holds(compare(left, right), 0)
+
+    return compute
+
+
+_SIGNATURES: Final = {
+    "bool": "bool, bool", "int64": "int, int", "int64_double": "int, double", "int64_uint64": "int, uint",
+    "uint64": "uint, uint", "uint64_double": "uint, double", "uint64_int64": "uint, int", "double": "double, double",
+    "double_int64": "double, int", "double_uint64": "double, uint", "string": "string, string",
+    "bytes": "bytes, bytes", "timestamp": "timestamp, timestamp", "duration": "duration, duration",
+}  # fmt: skip
+for _name, _symbol, _holds in (
+    ("less", "<", operator.lt),
+    ("less_equals", "<=", operator.le),
+    ("greater", ">", operator.gt),
+    ("greater_equals", ">=", operator.ge),
+):
+    for _suffix, _types in _SIGNATURES.items():
+        LIBRARY.declare(f"{_name}_{_suffix}", f"_{_symbol}_({_types}) -> bool", _comparison(_holds))
+for _identifier, _signature in {
+    "equals": "_==_(A, A) -> bool",
+    "not_equals": "_!=_(A, A) -> bool",
+    "logical_not": "!_(bool) -> bool",
+    "not_strictly_false": "@not_strictly_false(bool) -> bool",
+    "logical_and": "_&&_(bool, bool) -> bool",
+    "logical_or": "_||_(bool, bool) -> bool",
+    "conditional": "_?_:_(bool, A, A) -> A",
+    "index_list": "_[_](list(A), int) -> A",
+    "index_map": "_[_](map(A, B), A) -> B",
+    "optional_list_index_int": "_[_](optional(list(V)), int) -> optional(V)",
+    "optional_map_index_value": "_[_](optional(map(K, V)), K) -> optional(V)",
+    "list_optindex_optional_int": "_[?_](list(V), int) -> optional(V)",
+    "optional_list_optindex_optional_int": "_[?_](optional(list(V)), int) -> optional(V)",
+    "map_optindex_optional_value": "_[?_](map(K, V), K) -> optional(V)",
+    "optional_map_optindex_optional_value": "_[?_](optional(map(K, V)), K) -> optional(V)",
+}.items():
+    LIBRARY.declare(_identifier, _signature, None)
+_SIZED: Final = frozenset({str, bytes, list}) | MAPS
+
+
+def _size(value: Any) -> int:
+    if type(value) not in _SIZED:
+        raise no_such_overload("size")
+    return len(value)
+
+
+for _type, _name in {"bytes": "bytes", "list(A)": "list", "map(A, B)": "map", "string": "string"}.items():
+    LIBRARY.declare(f"size_{_name}", f"size({_type}) -> int", _size)
+    LIBRARY.declare(f"{_name}_size", f"size({_type}) -> int", _size, member=True)
+
+
+def contains(frame: Frame, element: Any, container: Any) -> bool:
+    """Return ``element in container``."""
+    if type(container) is list:
+        return contains_equal(frame, element, container)
+    if isinstance(container, MapValue):
+        return container.has(element)
+    raise no_such_overload()
+
+
+for _function in ("@in", "_in_", "in"):
+    LIBRARY.function("in_list", f"{_function}(A, list(A)) -> bool", metered=True)(contains)
+    LIBRARY.function("in_map", f"{_function}(A, map(A, B)) -> bool", metered=True)(contains)
+
+
+@LIBRARY.function("type", "type(A) -> type(A)")
+def _type_of(value: Any) -> TypeValue:
+    return TypeValue(type_name(value))
+
+
+@LIBRARY.function("to_dyn", "dyn(A) -> dyn")
+def _dyn(value: Any) -> Any:
+    return value
+
+
+def insert(frame: Frame, into: MapValue, key: Any, value: Any) -> MapValue:
+    """Return a map with one entry more.
+
+    Raises:
+        Failure: the key is there already, or cannot be one.
+    """
+    charge_work(frame, len(into) + 1)
+    if map_key(key) in into.items:
+        raise EvaluationFailure(f"insert failed: key '{key}' already exists")
+    return MapValue({**into.items, map_key(key): value})
+
+
+@LIBRARY.function("@mapInsert_map_key_value", "cel.@mapInsert(map(K, V), K, V) -> map(K, V)", metered=True)
+def _insert_entry(frame: Frame, into: MapValue, key: Any, value: Any) -> MapValue:
+    return insert(frame, into, key, value)
+
+
+@LIBRARY.function("@mapInsert_map_map", "cel.@mapInsert(map(K, V), map(K, V)) -> map(K, V)", metered=True)
+def _insert_all(frame: Frame, into: MapValue, other: MapValue) -> MapValue:
+    for key in other:
+        into = insert(frame, into, key, other.find(key)[0])
+    return into

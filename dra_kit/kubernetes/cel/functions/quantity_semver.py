@@ -1,16 +1,99 @@
-"""Semantic versions in expressions."""
+"""Quantities and semantic versions."""
 
 from __future__ import annotations
 
 from typing import Any, Final, TypeAlias
 
-from dra_kit.cel import types
-from dra_kit.cel.declarations import Library
-from dra_kit.cel.failure import Failure, no_such_overload
-from dra_kit.cel.values import RUNTIME_TYPES, UINT_MAX
-from dra_kit.values.semver import Version
+from dra_kit.kubernetes.cel import types
+from dra_kit.kubernetes.cel.failures import EvaluationFailure, no_such_overload
+from dra_kit.kubernetes.cel.types import Library
+from dra_kit.kubernetes.cel.values import INT_MIN, RUNTIME_TYPES, UINT_MAX, ComputedQuantity
+from dra_kit.kubernetes.values.quantity import InvalidQuantity, Quantity
+from dra_kit.kubernetes.values.semver import Version
 
 LIBRARY: Final = Library()
+
+
+@LIBRARY.function("string_to_quantity", "quantity(string) -> quantity")
+def _quantity(text: str) -> Quantity:
+    try:
+        return Quantity(text)
+    except InvalidQuantity as error:
+        raise EvaluationFailure(str(error), "conversion") from None
+
+
+@LIBRARY.function("is_quantity_string", "isQuantity(string) -> bool")
+def _is_quantity(text: str) -> bool:
+    try:
+        Quantity(text)
+    except InvalidQuantity:
+        return False
+    return True
+
+
+@LIBRARY.function("quantity_sign", "sign(quantity) -> int")
+def _sign(value: Quantity) -> int:
+    return value.sign
+
+
+@LIBRARY.method("quantity_is_greater_than", "isGreaterThan(quantity, quantity) -> bool")
+def _is_greater_quantity(value: Quantity, other: Quantity) -> bool:
+    return value > other
+
+
+@LIBRARY.method("quantity_is_less_than", "isLessThan(quantity, quantity) -> bool")
+def _is_less_quantity(value: Quantity, other: Quantity) -> bool:
+    return value < other
+
+
+@LIBRARY.method("quantity_compare_to", "compareTo(quantity, quantity) -> int")
+def _compare_quantities(value: Quantity, other: Quantity) -> int:
+    return value.compare(other)
+
+
+@LIBRARY.method("quantity_get_float", "asApproximateFloat(quantity) -> double")
+def _approximate_float(value: Quantity) -> float:
+    return value.approximate_float
+
+
+@LIBRARY.method("quantity_get_int", "asInteger(quantity) -> int")
+def _as_integer(value: Quantity) -> int:
+    number = value.as_int64
+    if number is None:
+        raise EvaluationFailure("cannot convert value to integer", "conversion")
+    return number
+
+
+@LIBRARY.method("quantity_is_integer", "isInteger(quantity) -> bool")
+def _is_integer(value: Quantity) -> bool:
+    return value.as_int64 is not None
+
+
+def _computed(value: Quantity, other: Any, *, negative: bool) -> ComputedQuantity:
+    right = other if isinstance(other, Quantity) else Quantity.from_int64(other)
+    try:
+        if negative and other == INT_MIN and value.as_int64 is not None:
+            # Go negates the smallest int64 to itself, if no overflow tells it that
+            total = value + right
+            if total.as_int64 is not None:
+                return ComputedQuantity(total)
+        return ComputedQuantity(value - right if negative else value + right)
+    except OverflowError as error:
+        raise EvaluationFailure(str(error), "arithmetic") from None
+
+
+@LIBRARY.method("quantity_add_int", "add(quantity, int) -> quantity")
+@LIBRARY.method("quantity_add", "add(quantity, quantity) -> quantity")
+def _add(value: Quantity, other: Any) -> ComputedQuantity:
+    return _computed(value, other, negative=False)
+
+
+@LIBRARY.method("quantity_sub_int", "sub(quantity, int) -> quantity")
+@LIBRARY.method("quantity_sub", "sub(quantity, quantity) -> quantity")
+def _sub(value: Quantity, other: Any) -> ComputedQuantity:
+    return _computed(value, other, negative=True)
+
+
 _Key: TypeAlias = "tuple[int, int, int, bool, tuple[tuple[int, int, str], ...]]"
 
 
@@ -31,7 +114,7 @@ class Semver:
         identifiers = tuple((0, int(i), "") if i.isdigit() else (1, 0, i) for i in version.prerelease)
         numbers = [version.major, version.minor, version.patch, *(number for _, number, _ in identifiers)]
         if max(numbers) > UINT_MAX:
-            raise Failure("a number of the version is out of range", "conversion")
+            raise EvaluationFailure("a number of the version is out of range", "conversion")
         self.key: _Key = (version.major, version.minor, version.patch, not identifiers, identifiers)
 
     def equals(self, other: Any) -> bool:
@@ -44,7 +127,7 @@ class Semver:
 RUNTIME_TYPES[Semver] = types.SEMVER
 
 
-def parse(text: str) -> Semver:
+def parse_semver(text: str) -> Semver:
     """Read a version strictly.
 
     Raises:
@@ -53,7 +136,7 @@ def parse(text: str) -> Semver:
     try:
         return Semver(Version(text))
     except ValueError as error:
-        raise Failure(str(error), "conversion") from None
+        raise EvaluationFailure(str(error), "conversion") from None
 
 
 def _normalized(text: str) -> str:
@@ -64,7 +147,7 @@ def _normalized(text: str) -> str:
             parts[position] = stripped if stripped[:1] in set("123456789") else f"0{stripped}"
     if len(parts) < 3:
         if "+" in parts[-1] or "-" in parts[-1]:
-            raise Failure("short version cannot contain PreRelease/Build meta data", "conversion")
+            raise EvaluationFailure("short version cannot contain PreRelease/Build meta data", "conversion")
         parts += ["0"] * (3 - len(parts))
     return ".".join(parts)
 
@@ -72,7 +155,7 @@ def _normalized(text: str) -> str:
 @LIBRARY.function("string_bool_to_semver", "semver(string, bool) -> semver")
 @LIBRARY.function("string_to_semver", "semver(string) -> semver")
 def _semver(text: str, normalize: bool = False) -> Semver:
-    return parse(_normalized(text) if normalize else text)
+    return parse_semver(_normalized(text) if normalize else text)
 
 
 @LIBRARY.function("is_semver_string_bool", "isSemver(string, bool) -> bool")
@@ -80,23 +163,23 @@ def _semver(text: str, normalize: bool = False) -> Semver:
 def _is_semver(text: str, normalize: bool = False) -> bool:
     try:
         _semver(text, normalize)
-    except Failure:
+    except EvaluationFailure:
         return False
     return True
 
 
 @LIBRARY.method("semver_is_greater_than", "isGreaterThan(semver, semver) -> bool")
-def _is_greater(value: Semver, other: Semver) -> bool:
+def _is_greater_semver(value: Semver, other: Semver) -> bool:
     return value.key > other.key
 
 
 @LIBRARY.method("semver_is_less_than", "isLessThan(semver, semver) -> bool")
-def _is_less(value: Semver, other: Semver) -> bool:
+def _is_less_semver(value: Semver, other: Semver) -> bool:
     return value.key < other.key
 
 
 @LIBRARY.method("semver_compare_to", "compareTo(semver, semver) -> int")
-def _compare(value: Semver, other: Semver) -> int:
+def _compare_semvers(value: Semver, other: Semver) -> int:
     return (value.key > other.key) - (value.key < other.key)
 
 

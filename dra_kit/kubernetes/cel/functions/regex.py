@@ -1,29 +1,25 @@
-"""Regular expressions by RE2, whose time is linear in the text, whatever the pattern."""
+"""Regular expressions with RE2: ``matches``, ``find`` and ``findAll``."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from dra_kit.cel.cost.meter import Frame, spend
-from dra_kit.cel.declarations import Library
-from dra_kit.cel.failure import Failure
+from dra_kit.kubernetes.cel.failures import EvaluationFailure
+from dra_kit.kubernetes.cel.types import Library
+from dra_kit.kubernetes.cel.values import Frame, charge_work
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+
 LIBRARY: Final = Library()
-
 _ESCAPES: Final = re.compile(r"\\Q.*?(?:\\E|\Z)|\\(?P<escaped>.)", re.DOTALL)
-
-
 _STEPS: Final = 10
 """Steps of RE2 that count as one unit of work."""
-
 _CACHED: Final = 64
 _CACHED_SIZE: Final = 500_000
 """Patterns that stay compiled, and instructions in all of them: each has 32 bytes, and a pattern in use up to 8 MiB."""
-
 _compiled: dict[str, Any] = {}
 
 
@@ -60,8 +56,8 @@ def _compile(pattern: str) -> Any:
         try:
             return re2.compile(pattern, options)
         except re2.error as error:
-            raise Failure(f"error parsing regexp: {_in_go(error.args[0])}", "regex") from None
-    raise Failure("error parsing regexp: invalid escape sequence: `\\C`", "regex")
+            raise EvaluationFailure(f"error parsing regexp: {_in_go(error.args[0])}", "regex") from None
+    raise EvaluationFailure("error parsing regexp: invalid escape sequence: `\\C`", "regex")
 
 
 _GO_TEXTS: Final = {
@@ -84,7 +80,7 @@ def _search(frame: Frame, text: str, pattern: str, position: int = 0) -> Any:
     """Return the next match; its time is that of the text times the pattern, with repetitions written out."""
     compiled = compile_pattern(pattern)
     # each search encodes the text again
-    spend(frame, 1 + len(text) // 10 + compiled.programsize * (len(text) - position) // _STEPS)
+    charge_work(frame, 1 + len(text) // 10 + compiled.programsize * (len(text) - position) // _STEPS)
     return compiled.search(text, position)
 
 

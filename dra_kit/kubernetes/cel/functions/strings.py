@@ -1,27 +1,39 @@
-"""``"…".format([…])``, with the numbers written as Kubernetes 1.37 does it: in the manner of American English."""
+"""Functions of strings: the strings extension, ``format()`` and Kubernetes' named formats."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Sequence
+from datetime import date
 from decimal import ROUND_HALF_EVEN, Decimal, localcontext
 from typing import Any, Final, TypeAlias
 
-from dra_kit.cel.cost.meter import Frame, spend
-from dra_kit.cel.declarations import Library
-from dra_kit.cel.failure import Failure
-from dra_kit.cel.functions.conversions import format_double, parse_double
-from dra_kit.cel.functions.time import format_duration, format_timestamp
-from dra_kit.cel.values import MAPS, Duration, Timestamp, TypeValue, Uint, type_name
+from dra_kit.kubernetes.cel import types
+from dra_kit.kubernetes.cel.failures import EvaluationFailure, no_such_overload
+from dra_kit.kubernetes.cel.functions.conversions import format_double, parse_double
+from dra_kit.kubernetes.cel.functions.network import is_request_uri
+from dra_kit.kubernetes.cel.functions.time import format_duration, format_timestamp, parse_timestamp
+from dra_kit.kubernetes.cel.types import Library
+from dra_kit.kubernetes.cel.values import (
+    MAPS,
+    NONE,
+    RUNTIME_TYPES,
+    Duration,
+    Frame,
+    OptionalValue,
+    Timestamp,
+    TypeValue,
+    Uint,
+    charge_work,
+    type_name,
+)
 
 LIBRARY: Final = Library()
-
 Clause: TypeAlias = tuple[str, int | None]
 """The letter of a clause and its precision: ``%.2f`` is ``("f", 2)``."""
-
 CLAUSES: Final = frozenset("sdfebxXo")
-
 _SUPERSCRIPTS: Final = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 _SPECIAL_TEXTS: Final = frozenset({"NaN", "Infinity", "-Infinity"})
 _DEFAULT_PRECISION: Final = 6
@@ -54,21 +66,25 @@ def parse_format(text: str, count: int) -> list[str | Clause]:
             position += 1
             continue
         if used >= count:
-            raise Failure(f"index {used} out of range")
+            raise EvaluationFailure(f"index {used} out of range")
         if position >= len(text):
-            raise Failure("unexpected end of string")
+            raise EvaluationFailure("unexpected end of string")
         precision: int | None = None
         if text[position] == ".":
             end = position + 1
             while end < len(text) and text[end] in "0123456789":
                 end += 1
             if end >= len(text):
-                raise Failure("could not parse formatting clause: could not find end of precision specifier")
+                raise EvaluationFailure("could not parse formatting clause: could not find end of precision specifier")
             if end == position + 1 or end > position + 10 or int(text[position + 1 : end]) > _MAX_PRECISION:
-                raise Failure("could not parse formatting clause: error while converting precision to integer")
+                raise EvaluationFailure(
+                    "could not parse formatting clause: error while converting precision to integer"
+                )
             precision, position = int(text[position + 1 : end]), end
         if text[position] not in CLAUSES:
-            raise Failure(f'could not parse formatting clause: unrecognized formatting clause "{text[position]}"')
+            raise EvaluationFailure(
+                f'could not parse formatting clause: unrecognized formatting clause "{text[position]}"'
+            )
         parts.append((text[position], precision))
         position += 1
         used += 1
@@ -76,7 +92,7 @@ def parse_format(text: str, count: int) -> list[str | Clause]:
 
 
 @LIBRARY.method("string_format", "format(string, list(dyn)) -> string", metered=True)
-def _format(frame: Frame, text: str, values: Sequence[Any]) -> str:
+def _format_arguments(frame: Frame, text: str, values: Sequence[Any]) -> str:
     made: list[str] = []
     remaining = iter(values)
     for part in parse_format(text, len(values)):
@@ -84,14 +100,14 @@ def _format(frame: Frame, text: str, values: Sequence[Any]) -> str:
             made.append(part)
             continue
         clause, precision = part
-        spend(frame, 100 + (precision or 0))
+        charge_work(frame, 100 + (precision or 0))
         made.append(_FORMATTERS[clause](frame, next(remaining), precision))
-        spend(frame, len(made[-1]) // 10)
+        charge_work(frame, len(made[-1]) // 10)
     return "".join(made)
 
 
-def _refused(what: str, value: Any) -> Failure:
-    return Failure(f"error during formatting: {what}, was given {type_name(value)}", "no-such-overload")
+def _refused(what: str, value: Any) -> EvaluationFailure:
+    return EvaluationFailure(f"error during formatting: {what}, was given {type_name(value)}", "no-such-overload")
 
 
 def _string(frame: Frame, value: Any, _: int | None = None) -> str:
@@ -120,14 +136,16 @@ def _plain(frame: Frame, value: Any) -> str:
         try:
             return str(value.decode())
         except UnicodeDecodeError:
-            raise Failure("error during formatting: invalid UTF-8 in bytes, cannot convert to string") from None
+            raise EvaluationFailure(
+                "error during formatting: invalid UTF-8 in bytes, cannot convert to string"
+            ) from None
     if kind is TypeValue:
         return str(value.name)
     if kind is list:
-        spend(frame, len(value))
+        charge_work(frame, len(value))
         return f"[{', '.join(_nested(frame, element) for element in value)}]"
     if kind in MAPS:
-        spend(frame, len(value))
+        charge_work(frame, len(value))
         entries = [(_key(frame, key), _nested(frame, value.find(key)[0])) for key in value]
         return f"{{{', '.join(f'{key}:{text}' for key, text in sorted(entries, key=lambda entry: entry[0]))}}}"
     raise _refused(
@@ -242,3 +260,252 @@ _FORMATTERS: Final[dict[str, Callable[[Frame, Any, int | None], str]]] = {
     "s": _string, "d": _decimal, "f": _fixed, "e": _scientific, "b": _binary, "x": _hexadecimal("x"),
     "X": _hexadecimal("X"), "o": _octal,
 }  # fmt: skip
+_DNS1123: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_DNS1035: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_LABEL_VALUE: Final = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
+_QUALIFIED: Final = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+_UUID: Final = re.compile(r"[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}")
+_BASE64: Final = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})")
+_DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_Check = Callable[[str], list[str]]
+
+
+class NamedFormat:
+    """A format.
+
+    Args:
+        name: its name.
+        check: tells what is wrong with a text; nothing if it has the format.
+        regex_size: how long a pattern is assumed for the cost of a check.
+    """
+
+    __slots__ = ("check", "name", "regex_size")
+
+    def __init__(self, name: str, check: _Check, regex_size: int) -> None:
+        self.name: str = name
+        self.check: _Check = check
+        self.regex_size: int = regex_size
+
+    def equals(self, other: Any) -> bool:
+        """Return ``self == other``."""
+        if type(other) is not NamedFormat:
+            raise no_such_overload()
+        return self.name == other.name
+
+
+RUNTIME_TYPES[NamedFormat] = types.FORMAT
+
+
+def _pattern(pattern: re.Pattern[str], limit: int, what: str, *, prefix: bool = False) -> _Check:
+    def check(text: str) -> list[str]:
+        if prefix and len(text) > 1 and text.endswith("-"):
+            text = f"{text[:-2]}a"
+        problems = [f"must be no more than {limit} bytes"] if len(text.encode()) > limit else []
+        return problems if pattern.fullmatch(text) else [*problems, f"must be {what}"]
+
+    return check
+
+
+def _qualified_name(text: str) -> list[str]:
+    prefix, slash, name = text.rpartition("/")
+    problems: list[str] = []
+    if slash:
+        if "/" in prefix:
+            return ["must be a name, with an optional DNS subdomain and '/' before it"]
+        problems = ["prefix part must be non-empty"] if not prefix else _SUBDOMAIN_CHECK(prefix)
+    if not name:
+        problems.append("name part must be non-empty")
+    elif len(name) > 63:
+        problems.append("name part must be no more than 63 bytes")
+    if not _QUALIFIED.fullmatch(name):
+        problems.append("name part must be alphanumeric characters, '-', '_' or '.', with an alphanumeric at both ends")
+    return problems
+
+
+_SUBDOMAIN_CHECK: Final = _pattern(_SUBDOMAIN, 253, "a lowercase RFC 1123 subdomain")
+
+
+def _holds(condition: Callable[[str], bool], problem: str) -> _Check:
+    return lambda text: [] if condition(text) else [problem]
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return _DATE.fullmatch(text) is not None and bool(date.fromisoformat(text))
+    except ValueError:
+        return False
+
+
+def _is_datetime(text: str) -> bool:
+    try:
+        parse_timestamp(text.upper())
+    except EvaluationFailure:
+        return False
+    return True
+
+
+_LABEL: Final = "a lowercase RFC 1123 label"
+_DNS1035_LABEL: Final = "a DNS-1035 label"
+_FORMATS: Final = {
+    "dns1123Label": NamedFormat("DNS1123Label", _pattern(_DNS1123, 63, _LABEL), 30),
+    "dns1123Subdomain": NamedFormat("DNS1123Subdomain", _SUBDOMAIN_CHECK, 60),
+    "dns1035Label": NamedFormat("DNS1035Label", _pattern(_DNS1035, 63, _DNS1035_LABEL), 30),
+    "qualifiedName": NamedFormat("QualifiedName", _qualified_name, 60),
+    "dns1123LabelPrefix": NamedFormat("DNS1123LabelPrefix", _pattern(_DNS1123, 63, _LABEL, prefix=True), 30),
+    "dns1123SubdomainPrefix": NamedFormat(
+        "DNS1123SubdomainPrefix", _pattern(_SUBDOMAIN, 253, "a lowercase RFC 1123 subdomain", prefix=True), 60
+    ),
+    "dns1035LabelPrefix": NamedFormat("DNS1035LabelPrefix", _pattern(_DNS1035, 63, _DNS1035_LABEL, prefix=True), 30),
+    "labelValue": NamedFormat("LabelValue", _pattern(_LABEL_VALUE, 63, "a valid label value"), 40),
+    "uri": NamedFormat("URI", _holds(is_request_uri, "must be a URI"), 1103),
+    "uuid": NamedFormat("uuid", _holds(lambda text: bool(_UUID.fullmatch(text)), "must be a UUID"), 70),
+    "byte": NamedFormat("byte", _holds(lambda text: bool(_BASE64.fullmatch(text)), "must be base64"), 84),
+    "date": NamedFormat("date", _holds(_is_date, "must be a date"), 71),
+    "datetime": NamedFormat("datetime", _holds(_is_datetime, "must be a date and time"), 71),
+}
+
+
+def _constant(value: NamedFormat) -> Callable[[], NamedFormat]:
+    return lambda: value
+
+
+for _name, _format in _FORMATS.items():
+    LIBRARY.declare(f"format.{_name}", f"format.{_name}() -> format", _constant(_format))
+
+
+@LIBRARY.function("format-named", "format.named(string) -> optional(format)")
+def _named(name: str) -> OptionalValue:
+    found = _FORMATS.get(name)
+    return NONE if found is None else OptionalValue(found)
+
+
+@LIBRARY.method("format-validate", "validate(format, string) -> optional(list(string))")
+def _validate(value: NamedFormat, text: str) -> OptionalValue:
+    problems = value.check(text)
+    return OptionalValue(problems) if problems else NONE
+
+
+_LOWER: Final = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
+_UPPER: Final = {code + 32: code for code in range(ord("A"), ord("Z") + 1)}
+# White_Space of Unicode, as Go trims it; Python's strip() takes four control characters more
+_WHITE_SPACE: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
+    map(chr, range(0x2000, 0x200B))
+)
+_QUOTED: Final = str.maketrans({
+    "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v", "\\": "\\\\",
+    '"': '\\"',
+})  # fmt: skip
+
+
+def _out_of_range(position: int) -> EvaluationFailure:
+    return EvaluationFailure(f"index out of range: {position}", "index")
+
+
+@LIBRARY.method("contains_string", "contains(string, string) -> bool")
+def _contains(text: str, part: str) -> bool:
+    return part in text
+
+
+@LIBRARY.method("starts_with_string", "startsWith(string, string) -> bool")
+def _starts_with(text: str, part: str) -> bool:
+    return text.startswith(part)
+
+
+@LIBRARY.method("ends_with_string", "endsWith(string, string) -> bool")
+def _ends_with(text: str, part: str) -> bool:
+    return text.endswith(part)
+
+
+@LIBRARY.method("string_char_at_int", "charAt(string, int) -> string")
+def _char_at(text: str, position: int) -> str:
+    if not 0 <= position <= len(text):
+        raise _out_of_range(position)
+    return text[position : position + 1]
+
+
+@LIBRARY.method("string_index_of_string_int", "indexOf(string, string, int) -> int")
+@LIBRARY.method("string_index_of_string", "indexOf(string, string) -> int")
+def _index_of(text: str, part: str, offset: int = 0) -> int:
+    if offset < 0:
+        raise _out_of_range(offset)
+    if not part:
+        return min(offset, len(text))
+    return text.find(part, offset) if offset < len(text) else -1
+
+
+@LIBRARY.method("string_last_index_of_string", "lastIndexOf(string, string) -> int")
+def _last_index_of(text: str, part: str) -> int:
+    return text.rfind(part) if part else len(text)
+
+
+@LIBRARY.method("string_last_index_of_string_int", "lastIndexOf(string, string, int) -> int")
+def _last_index_before(text: str, part: str, offset: int) -> int:
+    if offset < 0:
+        raise _out_of_range(offset)
+    if not part:
+        return min(offset, len(text))
+    return text.rfind(part, 0, offset + len(part)) if offset < len(text) else -1
+
+
+@LIBRARY.method("string_lower_ascii", "lowerAscii(string) -> string")
+def _lower(text: str) -> str:
+    return text.translate(_LOWER)
+
+
+@LIBRARY.method("string_upper_ascii", "upperAscii(string) -> string")
+def _upper(text: str) -> str:
+    return text.translate(_UPPER)
+
+
+@LIBRARY.method("string_replace_string_string_int", "replace(string, string, string, int) -> string", metered=True)
+@LIBRARY.method("string_replace_string_string", "replace(string, string, string) -> string", metered=True)
+def _replace(frame: Frame, text: str, old: str, replacement: str, count: int = -1) -> str:
+    times = text.count(old) if count < 0 else min(count, text.count(old))
+    charge_work(frame, (len(text) + times * len(replacement)) // 10)
+    return text.replace(old, replacement, times)
+
+
+@LIBRARY.method("string_split_string_int", "split(string, string, int) -> list(string)")
+@LIBRARY.method("string_split_string", "split(string, string) -> list(string)")
+def _split(text: str, separator: str, count: int = -1) -> list[str]:
+    if count == 0:
+        return []
+    if separator:
+        return text.split(separator, count - 1 if count > 0 else -1)
+    if 0 < count < len(text):
+        return [*text[: count - 1], text[count - 1 :]]
+    return list(text)
+
+
+@LIBRARY.method("string_substring_int_int", "substring(string, int, int) -> string")
+@LIBRARY.method("string_substring_int", "substring(string, int) -> string")
+def _substring(text: str, start: int, end: int | None = None) -> str:
+    if end is not None and start > end:
+        raise EvaluationFailure(f"invalid substring range. start: {start}, end: {end}", "index")
+    if not 0 <= start <= len(text):
+        raise _out_of_range(start)
+    if end is not None and end > len(text):
+        raise _out_of_range(end)
+    return text[start:end]
+
+
+@LIBRARY.method("string_trim", "trim(string) -> string")
+def _trim(text: str) -> str:
+    return text.strip(_WHITE_SPACE)
+
+
+@LIBRARY.method("list_join_string", "join(list(string), string) -> string", metered=True)
+@LIBRARY.method("list_join", "join(list(string)) -> string", metered=True)
+def _join(frame: Frame, parts: list[object], separator: str = "") -> str:
+    texts = [part for part in parts if type(part) is str]
+    if len(texts) != len(parts):
+        raise EvaluationFailure("join: invalid input")
+    charge_work(frame, (sum(map(len, texts)) + len(texts) * len(separator)) // 10)
+    return separator.join(texts)
+
+
+@LIBRARY.function("strings_quote", "strings.quote(string) -> string")
+def quote(text: str) -> str:
+    """Return the text as a string literal."""
+    return f'"{text.translate(_QUOTED)}"'

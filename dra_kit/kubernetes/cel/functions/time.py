@@ -1,4 +1,4 @@
-"""Durations and timestamps: their ranges, texts and parts."""
+"""Durations and timestamps: their texts and their parts."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from decimal import Decimal
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from dra_kit.cel.declarations import Library
-from dra_kit.cel.failure import Failure
-from dra_kit.cel.values import INT_MAX, INT_MIN, Duration, Timestamp
+from dra_kit.kubernetes.cel.failures import EvaluationFailure
+from dra_kit.kubernetes.cel.types import Library
+from dra_kit.kubernetes.cel.values import INT_MAX, INT_MIN, Duration, Timestamp
 
 LIBRARY: Final = Library()
-
 _SECOND: Final = 1_000_000_000
 _MIN_TIME: Final = -62_135_596_800 * _SECOND  # 0001-01-01T00:00:00Z
 _MAX_TIME: Final = 253_402_300_800 * _SECOND - 1  # 9999-12-31T23:59:59.999999999Z
@@ -39,7 +38,7 @@ def duration_in_range(nanoseconds: int) -> Duration:
         Failure: it does not fit 64 bits of nanoseconds.
     """
     if not INT_MIN <= nanoseconds <= INT_MAX:
-        raise Failure("duration overflow", "arithmetic")
+        raise EvaluationFailure("duration overflow", "arithmetic")
     return Duration(nanoseconds)
 
 
@@ -50,7 +49,7 @@ def timestamp_in_range(nanoseconds: int, offset: int = 0) -> Timestamp:
         Failure: it is not in the years 1 to 9999.
     """
     if not _MIN_TIME <= nanoseconds <= _MAX_TIME:
-        raise Failure("timestamp overflow", "arithmetic")
+        raise EvaluationFailure("timestamp overflow", "arithmetic")
     return Timestamp(nanoseconds, offset)
 
 
@@ -76,7 +75,7 @@ def parse_duration(text: str) -> Duration:
     else:
         if body and total <= INT_MAX + (text[0] == "-"):
             return Duration(-total if text[0] == "-" else total)
-    raise Failure("type conversion error from 'string' to 'google.protobuf.Duration'", "conversion")
+    raise EvaluationFailure("type conversion error from 'string' to 'google.protobuf.Duration'", "conversion")
 
 
 def parse_timestamp(text: str) -> Timestamp:
@@ -101,7 +100,9 @@ def parse_timestamp(text: str) -> Timestamp:
             seconds = moment.days * 86_400 + moment.seconds - shift * 60
             if zone == "Z" or (int(zone[1:3]) <= 24 and int(zone[4:6]) < 60):
                 return timestamp_in_range(seconds * _SECOND + fraction, shift)
-    raise Failure(f"type conversion error from 'string' to 'google.protobuf.Timestamp': {text[:40]!r}", "conversion")
+    raise EvaluationFailure(
+        f"type conversion error from 'string' to 'google.protobuf.Timestamp': {text[:40]!r}", "conversion"
+    )
 
 
 def format_duration(value: Duration) -> str:
@@ -128,7 +129,7 @@ def _local(value: Timestamp, zone: tzinfo) -> datetime:
     try:
         return (_EPOCH + timedelta(seconds=seconds)).astimezone(zone)
     except (OverflowError, ValueError):
-        raise Failure("timestamp out of range in this time zone") from None
+        raise EvaluationFailure("timestamp out of range in this time zone") from None
 
 
 def _zone(name: str) -> tzinfo:
@@ -141,7 +142,7 @@ def _zone(name: str) -> tzinfo:
         minutes = int(match[2]) * 60 + int(match[3])
         return timezone(timedelta(minutes=-minutes if match[1] == "-" else minutes))
     except (ValueError, OSError, LookupError):
-        raise Failure(f"unknown time zone {name[:40]}") from None
+        raise EvaluationFailure(f"unknown time zone {name[:40]}") from None
 
 
 _PARTS: Final[dict[str, tuple[str, str, Callable[[datetime, int], int]]]] = {

@@ -1,24 +1,26 @@
-"""Reading JSON as an object of some type, and writing it as the API server would."""
+"""Decodes JSON by the table, as the API server decodes it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import base64
+import binascii
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta, timezone
+from functools import cache
+from typing import Any, Final
 
 import msgspec
 
-from dra_kit.resource.opaque import RawObject
-from dra_kit.resource.schema.scalars import READERS, ZEROS, WrongType, mismatch
-from dra_kit.resource.schema.table import LIST, MAP, Field, Struct, struct
-from dra_kit.values.json import DuplicateKeysObject
+from dra_kit.kubernetes.resource.schema.table import LIST, MAP, SchemaField, SchemaType, field_types, struct
+from dra_kit.kubernetes.values.json import DuplicateKeysObject, RawObject, loads
+from dra_kit.kubernetes.values.quantity import InvalidQuantity, Quantity
 
 _TIMES = {"Time", "MicroTime"}  # Go structs, which are always written; as null when they are zero
-
-
 _OPAQUE = {"JSON", "RawExtension", "FieldsV1"}
 
 
-class Strictness(msgspec.Struct):
+class StrictDecoding(msgspec.Struct):
     """What strict decoding finds fault with, and what it needs to know of the text.
 
     Attributes:
@@ -32,30 +34,30 @@ class Strictness(msgspec.Struct):
     texts: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-def decode(value: Any, type_name: str, strictness: Strictness | None = None) -> Any:
+def decode(value: Any, type_name: str, strictness: StrictDecoding | None = None) -> Any:
     """Return a JSON value as a value of a type: unknown fields dropped, null as absent, scalars as they are stored.
 
     Empty lists and maps stay: validation tells some of them from absent ones. :func:`prune` removes them.
 
     Args:
-        value: parsed JSON; objects with duplicate keys as :class:`~dra_kit.values.json.DuplicateKeysObject`.
-        type_name: type expression as in :mod:`dra_kit.resource.schema.table`.
+        value: parsed JSON; objects with duplicate keys as :class:`~dra_kit.kubernetes.values.json.DuplicateKeysObject`.
+        type_name: type expression as in :mod:`dra_kit.kubernetes.resource.schema.table`.
         strictness: where unknown and duplicate fields are noted.
 
     Raises:
         WrongType: the JSON does not fit the type.
     """
-    return _decode(value, type_name, "", strictness or Strictness())
+    return _decode(value, type_name, "", strictness or StrictDecoding())
 
 
-def _decode(value: Any, type_name: str, path: str, strictness: Strictness) -> Any:
+def _decode(value: Any, type_name: str, path: str, strictness: StrictDecoding) -> Any:
     reader = READERS.get(type_name)
     if type_name == "RawExtension" and isinstance(value, dict) and path in strictness.texts:
         return RawObject(value, strictness.texts[path])
     if reader is not None:
         try:
             return reader(value)
-        except WrongType as error:
+        except TypeMismatch as error:
             raise error.at(path) from None
     if type_name.startswith(LIST):
         return _decode_list(value, type_name[len(LIST) :], path, strictness)
@@ -65,7 +67,7 @@ def _decode(value: Any, type_name: str, path: str, strictness: Strictness) -> An
     return value if known is None else _decode_struct(value, known, path, strictness)
 
 
-def _decode_list(value: Any, item_type: str, path: str, strictness: Strictness) -> list[Any]:
+def _decode_list(value: Any, item_type: str, path: str, strictness: StrictDecoding) -> list[Any]:
     if not isinstance(value, list):
         raise mismatch(value, f"[]{item_type}").at(path)
     return [
@@ -74,7 +76,7 @@ def _decode_list(value: Any, item_type: str, path: str, strictness: Strictness) 
     ]
 
 
-def _decode_map(value: Any, item_type: str, path: str, strictness: Strictness) -> dict[str, Any]:
+def _decode_map(value: Any, item_type: str, path: str, strictness: StrictDecoding) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise mismatch(value, f"map[string]{item_type}").at(path)
     decoded = {
@@ -85,7 +87,7 @@ def _decode_map(value: Any, item_type: str, path: str, strictness: Strictness) -
     return decoded
 
 
-def _decode_struct(value: Any, known: Struct, path: str, strictness: Strictness) -> dict[str, Any]:
+def _decode_struct(value: Any, known: SchemaType, path: str, strictness: StrictDecoding) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise mismatch(value, known.name).at(path)
     decoded: dict[str, Any] = {}
@@ -107,7 +109,7 @@ def _decode_struct(value: Any, known: Struct, path: str, strictness: Strictness)
     return decoded
 
 
-def _note_duplicates(value: Any, path: str, strictness: Strictness) -> None:
+def _note_duplicates(value: Any, path: str, strictness: StrictDecoding) -> None:
     if isinstance(value, DuplicateKeysObject):
         strictness.problems += [f'duplicate field "{_below(path, key)}"' for key in value.duplicates]
 
@@ -156,14 +158,14 @@ def prune(value: Any, type_name: str, *, stored: bool = True) -> Any:
     return value if known is None else _prune_struct(value, known, stored=stored)
 
 
-def _prune_struct(value: dict[str, Any], known: Struct, *, stored: bool) -> dict[str, Any]:
+def _prune_struct(value: dict[str, Any], known: SchemaType, *, stored: bool) -> dict[str, Any]:
     pruned: dict[str, Any] = {}
     for name, entry in known.fields.items():
         item = value.get(name)
         if item is not None:
             item = prune(item, entry.type, stored=stored)
         if item is None and entry.presence != "nullable" and _without_absence(entry):
-            item = zero_written(entry.type)
+            item = written_zero(entry.type)
             pruned[name] = item
         elif entry.presence == "nullable" or (item is not None and _is_written(item, entry)):
             empty = stored and entry.presence == "always" and not item and entry.type.startswith((LIST, MAP))
@@ -173,17 +175,17 @@ def _prune_struct(value: dict[str, Any], known: Struct, *, stored: bool) -> dict
     return pruned
 
 
-def _without_absence(entry: Field) -> bool:
+def _without_absence(entry: SchemaField) -> bool:
     """Return whether a field is written even when it is absent: what is no pointer in Go has a zero value instead."""
     if entry.presence == "omitempty":
         return _is_struct(entry.type) or entry.type in _TIMES
     return entry.presence == "always"
 
 
-def _is_written(item: Any, entry: Field) -> bool:
+def _is_written(item: Any, entry: SchemaField) -> bool:
     """Return whether a value that is there is written."""
     if entry.presence == "always" or item:
-        return entry.presence != "omitzero" or item != zero_written(entry.type)
+        return entry.presence != "omitzero" or item != written_zero(entry.type)
     if entry.presence == "pointer":
         return not entry.type.startswith((LIST, MAP))
     return entry.presence == "omitempty" and (_is_struct(entry.type) or entry.type in _OPAQUE)
@@ -193,7 +195,237 @@ def _is_struct(type_name: str) -> bool:
     return "." in type_name and not type_name.startswith((LIST, MAP)) and struct(type_name) is not None
 
 
-def zero_written(type_name: str) -> Any:
+def written_zero(type_name: str) -> Any:
     """Return the zero value of a type as it is written; null for lists, maps and times."""
     known = struct(type_name)
     return ZEROS.get(type_name) if known is None else _prune_struct({}, known, stored=True)
+
+
+_TIME = re.compile(
+    r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(\.\d+)?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII
+)  # lower-case t and z are refused
+_INT_RANGES: Final = {"int32": 31, "int64": 63}
+
+
+class TypeMismatch(ValueError):
+    """A JSON value that the field's type cannot hold; the text says why.
+
+    Args:
+        text: in Go's words.
+        given: what Go calls the type of the JSON value; empty where the type would do, and the value does not.
+        wanted: Go's type of the field; empty likewise.
+    """
+
+    def __init__(self, text: str, *, given: str = "", wanted: str = "") -> None:
+        super().__init__(text)
+        self.given = given
+        self.wanted = wanted
+
+    def at(self, path: str) -> TypeMismatch:
+        """Return the same error with the path of the field."""
+        return TypeMismatch(f"{self} ({path})", given=self.given, wanted=self.wanted)
+
+
+def json_type(value: Any) -> str:
+    """Return what Go calls the type of a JSON value."""
+    if isinstance(value, bool):
+        return "bool"
+    names = {dict: "object", list: "array", str: "string", int: "number", float: "number"}
+    return next((name for python, name in names.items() if isinstance(value, python)), "null")
+
+
+def mismatch(value: Any, go_type: str) -> TypeMismatch:
+    """Return the error for a JSON value of another type."""
+    given = json_type(value)
+    return TypeMismatch(f"json: cannot unmarshal {given} into a field of type {go_type}", given=given, wanted=go_type)
+
+
+def _string(value: Any) -> str:
+    if not isinstance(value, str):
+        raise mismatch(value, "string")
+    return value
+
+
+def _bool(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise mismatch(value, "bool")
+    return value
+
+
+def _integer(bits: int, go_type: str) -> Callable[[Any], int]:
+    lowest, highest = -(2**bits), 2**bits - 1
+
+    def read(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
+            raise mismatch(value, go_type)
+        return value
+
+    return read
+
+
+def _double(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise mismatch(value, "float64")
+    return value
+
+
+def _bytes(value: Any) -> str:
+    text = _string(value)
+    try:
+        base64.b64decode(text.replace("\n", "").replace("\r", ""), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise TypeMismatch(f"illegal base64 data: {error}") from None
+    return text
+
+
+def _parsed(text: str) -> tuple[datetime, str]:
+    match = _TIME.fullmatch(text)
+    if match is None:
+        raise TypeMismatch(f'parsing time "{text}": it is no RFC 3339 time')
+    date, clock, fraction, sign, hours, minutes = match.groups()
+    offset = timedelta(hours=int(hours or 0), minutes=int(minutes or 0))
+    try:
+        moment = datetime.fromisoformat(f"{date}T{clock}").replace(tzinfo=timezone(-offset if sign == "-" else offset))
+        return moment.astimezone(UTC), fraction or ""
+    except (ValueError, OverflowError) as error:
+        raise TypeMismatch(f'parsing time "{text}": {error}') from None
+
+
+def _time(value: Any) -> str:
+    """Return ``metav1.Time``: fractions of a second are cut, other zones become UTC."""
+    moment, _ = _parsed(_string(value))
+    return moment.isoformat()[:19] + "Z"
+
+
+def _micro_time(value: Any) -> str:
+    """Return ``metav1.MicroTime``: exactly six digits of a second."""
+    moment, fraction = _parsed(_string(value))
+    if len(fraction) != 7:
+        raise TypeMismatch(f'parsing time "{value}": it has not exactly six digits after the seconds')
+    return moment.isoformat()[:19] + fraction + "Z"
+
+
+def _quantity(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise mismatch(value, "resource.Quantity")
+    try:
+        return str(Quantity(str(value).strip()))
+    except InvalidQuantity as error:
+        raise TypeMismatch(str(error)) from None
+
+
+def _int_or_string(value: Any) -> int | str:
+    if isinstance(value, str):
+        return value
+    return _INT32(value)
+
+
+def _raw_extension(value: Any) -> Any:
+    return value
+
+
+_INT32 = _integer(31, "int32")
+READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "string": _string,
+    "bool": _bool,
+    "int32": _INT32,
+    "int64": _integer(63, "int64"),
+    "double": _double,
+    "bytes": _bytes,
+    "Time": _time,
+    "MicroTime": _micro_time,
+    "Quantity": _quantity,
+    "IntOrString": _int_or_string,
+    "RawExtension": _raw_extension,
+    "JSON": _raw_extension,
+    "FieldsV1": _raw_extension,
+}
+"""For each scalar what turns a JSON value, other than null, into the stored form; it raises WrongType."""
+ZEROS: Final[Mapping[str, Any]] = {
+    "string": "", "bool": False, "int32": 0, "int64": 0, "double": 0, "IntOrString": 0, "Quantity": "0",
+}  # fmt: skip
+"""The zero value of each scalar that has one; the others' is null."""
+_WORD: Final = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+)', re.DOTALL)
+
+
+@cache
+def reaches_raw(type_name: str) -> bool:
+    """Return whether a type, or one inside it, has fields of type RawExtension."""
+    waiting, seen = [type_name], set[str]()
+    while waiting:
+        name = waiting.pop().removeprefix(LIST).removeprefix(MAP)
+        if name == "RawExtension":
+            return True
+        if name not in seen:
+            seen.add(name)
+            waiting += field_types(name)
+    return False
+
+
+class _Texts(Mapping[str, str]):
+    """Pieces of a text, which are cut out when they are asked for: one may be inside of the other."""
+
+    def __init__(self, document: str, places: Mapping[str, tuple[int, int]]) -> None:
+        self._document = document
+        self._places = places
+
+    def __getitem__(self, path: str) -> str:
+        start, end = self._places[path]
+        return self._document[start:end]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+def raw_object_texts(document: str) -> Mapping[str, str]:
+    """Return the text of every object inside a JSON document, by its path as in ``spec.devices.config[0].opaque``.
+
+    Args:
+        document: well-formed JSON. Of a key that comes twice the last counts.
+    """
+    found: dict[str, tuple[int, int]] = {}
+    words = _words(document)
+
+    def value(path: str, word: str, start: int) -> int:
+        if word == "{":
+            end = members(path)
+            found[path] = start, end
+            return end
+        return items(path) if word == "[" else start + len(word)
+
+    def members(path: str) -> int:
+        while True:
+            word, start = next(words)
+            if word == "}":
+                return start + 1
+            if word == ",":
+                continue
+            key = unquoted(word)
+            next(words)  # the colon
+            value(f"{path}.{key}" if path else key, *next(words))
+
+    def items(path: str) -> int:
+        index = 0
+        while True:
+            word, start = next(words)
+            if word == "]":
+                return start + 1
+            if word != ",":
+                value(f"{path}[{index}]", word, start)
+                index += 1
+
+    value("", *next(words))
+    return _Texts(document, found)
+
+
+def unquoted(word: str) -> str:
+    """Return the string of a JSON word."""
+    return str(loads(word)) if "\\" in word else word[1:-1]
+
+
+def _words(document: str) -> Iterator[tuple[str, int]]:
+    for match in _WORD.finditer(document):
+        yield match[1], match.start(1)

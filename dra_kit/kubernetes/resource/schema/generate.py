@@ -1,11 +1,4 @@
-"""Derives the schema table from a running API server and the Go types of the same release.
-
-``python -m dra_kit.resource.schema.generate --server http://127.0.0.1:8001 --api DIR --apimachinery DIR``, with
-``kubectl proxy`` at the server's address and the unpacked modules ``k8s.io/api`` and ``k8s.io/apimachinery``. The API
-server's ``/openapi/v3`` says names, types, list types, keys, patch strategies, defaults and enums; only the Go types
-say what is written when a field has its zero value, in which order, and the protobuf numbers. Nothing else is taken
-over.
-"""
+"""Derives the table of types and fields from a release of Kubernetes."""
 
 from __future__ import annotations
 
@@ -67,7 +60,6 @@ KINDS: Final = (
         "SelfSubjectAccessReview", "SelfSubjectRulesReview", "SubjectAccessReview", "LocalSubjectAccessReview")),
     *(f"meta/v1.{kind}" for kind in ("ListMeta", "Status", "DeleteOptions", "APIResourceList", "Patch", "WatchEvent")),
 )  # fmt: skip
-
 _PREFIXES: Final = {
     "io.k8s.apimachinery.pkg.apis.meta.": "meta/",
     "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.": "apiextensions/",

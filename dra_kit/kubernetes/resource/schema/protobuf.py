@@ -1,8 +1,4 @@
-"""Reading protobuf, in which kubectl and other Go clients send what they create.
-
-Source: k8s.io/apimachinery 0.37 ``pkg/runtime/serializer/protobuf`` and the generated.proto files; the numbers of the
-fields are in the schema table.
-"""
+"""Decodes Kubernetes' protobuf by the table."""
 
 from __future__ import annotations
 
@@ -14,17 +10,16 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, Final, TypeAlias
 
-from dra_kit.resource.schema.table import LIST, MAP, item_type, struct
+from dra_kit.kubernetes.resource.schema.table import LIST, MAP, item_type, struct
 
 MAGIC: Final = b"k8s\x00"
 Value: TypeAlias = int | bytes
 """A number, or the bytes of a string, of a message or of eight-byte numbers."""
-
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Malformed(ValueError):
+class MalformedProtobuf(ValueError):
     """Bytes that are no message of the type."""
 
 
@@ -35,13 +30,13 @@ def unpack(body: bytes) -> tuple[str, str, bytes]:
         Malformed: it is none.
     """
     if not body.startswith(MAGIC):
-        raise Malformed("provided data does not appear to be a protobuf message")
+        raise MalformedProtobuf("provided data does not appear to be a protobuf message")
     envelope = dict(_values(body[len(MAGIC) :]))
     meta = dict(_values(_bytes(envelope.get(1, b""))))
     return _text(meta.get(1, b"")), _text(meta.get(2, b"")), _bytes(envelope.get(2, b""))
 
 
-def decode(message: bytes, type_name: str) -> Any:
+def decode_message(message: bytes, type_name: str) -> Any:
     """Return a message as the JSON value of a type; unknown fields are left out.
 
     Raises:
@@ -98,7 +93,7 @@ def _single(value: Value, type_name: str) -> Any:
         return base64.b64encode(_bytes(value)).decode()
     if type_name.startswith(LIST):  # the value of a map: a message of its own with the items
         return [_single(item, item_type(type_name)) for number, item in _values(_bytes(value)) if number == 1]
-    return decode(_bytes(value), type_name)
+    return decode_message(_bytes(value), type_name)
 
 
 _NUMBERS: Final = {"bool", "int32", "int64", "double"}
@@ -108,7 +103,7 @@ def _number(value: Value, type_name: str) -> Any:
     if type_name == "double":
         return binary.unpack("<d", _bytes(value))[0]
     if not isinstance(value, int):
-        raise Malformed(f"a {type_name} is no number")
+        raise MalformedProtobuf(f"a {type_name} is no number")
     if type_name == "bool":
         return bool(value)
     return value - (1 << 64) if value >= 1 << 63 else value
@@ -135,7 +130,7 @@ def _values(message: bytes) -> Iterator[tuple[int, Value]]:
         if wire == _BYTES:
             length, position = _varint(message, position)
         if length is None or position + length > len(message):
-            raise Malformed("unexpected EOF")
+            raise MalformedProtobuf("unexpected EOF")
         yield number, message[position : position + length]
         position += length
 
@@ -144,7 +139,7 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
     number = shift = 0
     while True:
         if position >= len(data) or shift > 63:
-            raise Malformed("unexpected EOF")
+            raise MalformedProtobuf("unexpected EOF")
         byte = data[position]
         position += 1
         number |= (byte & 0x7F) << shift
@@ -155,7 +150,7 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
 
 def _bytes(value: Value) -> bytes:
     if not isinstance(value, bytes):
-        raise Malformed("a message is a number")
+        raise MalformedProtobuf("a message is a number")
     return value
 
 
@@ -163,7 +158,7 @@ def _text(value: Value) -> str:
     try:
         return _bytes(value).decode()
     except UnicodeDecodeError as error:
-        raise Malformed(str(error)) from None
+        raise MalformedProtobuf(str(error)) from None
 
 
 def _first(message: bytes) -> dict[int, Value]:
@@ -198,7 +193,7 @@ def _raw(message: bytes) -> Any:
     try:
         return json.loads(text) if text else None
     except ValueError as error:
-        raise Malformed(str(error)) from None
+        raise MalformedProtobuf(str(error)) from None
 
 
 _MESSAGES: Final = {

@@ -1,9 +1,4 @@
-"""The schema table: what each type of the served APIs consists of.
-
-The files beside this module are facts of Kubernetes 1.37, derived by ``generate.py``; a package is read when one of
-its types is first asked for. Everything that depends on the structure of objects goes by this one table: decoding,
-unknown fields, defaults, patches, managed fields and OpenAPI.
-"""
+"""The table of types and fields, read from the JSON files beside it."""
 
 from __future__ import annotations
 
@@ -21,12 +16,11 @@ Presence: TypeAlias = Literal["always", "nullable", "omitempty", "omitzero", "po
 ``always``: written, lists and maps as null; ``nullable``: absent is written as null; ``omitempty``: left out, but a
 struct is written; ``omitzero``: left out, structs too; ``pointer``: a zero that was given is not the same as none.
 """
-
 LIST: Final = "[]"
 MAP: Final = "map[string]"
 
 
-class Field(msgspec.Struct, frozen=True):
+class SchemaField(msgspec.Struct, frozen=True):
     """One field of a struct.
 
     Attributes:
@@ -58,7 +52,7 @@ class Field(msgspec.Struct, frozen=True):
     tag: tuple[int, ...] = ()
 
 
-class Struct(msgspec.Struct, frozen=True):
+class SchemaType(msgspec.Struct, frozen=True):
     """A type with fields, in the order in which the API server writes them.
 
     Attributes:
@@ -69,17 +63,17 @@ class Struct(msgspec.Struct, frozen=True):
     """
 
     name: str
-    fields: Mapping[str, Field] = msgspec.field(default_factory=dict)
+    fields: Mapping[str, SchemaField] = msgspec.field(default_factory=dict)
     map: str = ""
     open: bool = False
 
 
-CUSTOM: Final = Struct(
+CUSTOM_RESOURCE: Final = SchemaType(
     "CustomResource",
     {
-        "apiVersion": Field("string", "omitempty"),
-        "kind": Field("string", "omitempty"),
-        "metadata": Field("meta/v1.ObjectMeta", "omitempty", default={}),
+        "apiVersion": SchemaField("string", "omitempty"),
+        "kind": SchemaField("string", "omitempty"),
+        "metadata": SchemaField("meta/v1.ObjectMeta", "omitempty", default={}),
     },
     open=True,
 )
@@ -87,24 +81,24 @@ CUSTOM: Final = Struct(
 
 
 @cache
-def struct(name: str) -> Struct | None:
+def struct(name: str) -> SchemaType | None:
     """Return the struct of that name; None for scalars, lists and maps.
 
     Raises:
         KeyError: no served kind reaches such a type.
     """
-    if name == CUSTOM.name:
-        return CUSTOM
+    if name == CUSTOM_RESOURCE.name:
+        return CUSTOM_RESOURCE
     entry = _entry(name)
     if entry is None:
         return None
-    return Struct(name, {key: _field(value) for key, value in entry["fields"].items()}, entry.get("map", ""))
+    return SchemaType(name, {key: _field(value) for key, value in entry["fields"].items()}, entry.get("map", ""))
 
 
 def field_types(name: str) -> Iterator[str]:
     """Yield the types of a struct's fields, and make none of them; nothing for scalars, lists and maps."""
-    if name == CUSTOM.name:
-        yield from (item.type for item in CUSTOM.fields.values())
+    if name == CUSTOM_RESOURCE.name:
+        yield from (item.type for item in CUSTOM_RESOURCE.fields.values())
     elif (entry := _entry(name)) is not None:
         yield from (item["type"] for item in entry["fields"].values())
 
@@ -129,13 +123,17 @@ def _entry(name: str) -> dict[str, Any] | None:
 
 @cache
 def _package(name: str) -> dict[str, Any]:
-    text = resources.files("dra_kit.resource.schema").joinpath(f"{name.replace('/', '.')}.json").read_text("utf-8")
+    text = (
+        resources.files("dra_kit.kubernetes.resource.schema")
+        .joinpath(f"{name.replace('/', '.')}.json")
+        .read_text("utf-8")
+    )
     data: dict[str, Any] = json.loads(text)
     return data
 
 
-def _field(entry: Mapping[str, Any]) -> Field:
-    return Field(
+def _field(entry: Mapping[str, Any]) -> SchemaField:
+    return SchemaField(
         type=entry["type"],
         presence=entry["presence"],
         required=entry.get("required", False),

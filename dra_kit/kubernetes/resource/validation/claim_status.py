@@ -1,4 +1,4 @@
-"""``status.devices`` of a claim: what drivers report about allocated devices (KEP-4817)."""
+"""Rules for the status of a ResourceClaim: allocation, consumers, what drivers report about devices."""
 
 from __future__ import annotations
 
@@ -7,11 +7,44 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from dra_kit.resource import names, v1
-from dra_kit.resource.fielderror import FieldError, GoStruct, declarative, duplicate, invalid, quote, too_long, too_many
-from dra_kit.resource.validation.fields.conditions import validate_conditions
-from dra_kit.resource.validation.fields.formats import device_name, driver_name, pool_name, share_id
-from dra_kit.resource.validation.fields.opaque import validate_object
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.config import request_names
+from dra_kit.kubernetes.resource.field_errors import (
+    FieldError,
+    GoStruct,
+    duplicate,
+    forbidden,
+    go_quote,
+    invalid,
+    mark_declarative,
+    required,
+    too_long,
+    too_many,
+    unsupported,
+)
+from dra_kit.kubernetes.resource.names import (
+    declared_driver_name,
+    declared_pool_name,
+    device_name,
+    driver_name,
+    pool_name,
+    share_id,
+)
+from dra_kit.kubernetes.resource.validation.fields import (
+    check_limit,
+    entries_within,
+    find_duplicates,
+    validate_binding,
+    validate_conditions,
+    validate_node_selector,
+    validate_object,
+    validate_opaque,
+    validate_reference,
+    validate_request_references,
+    validate_skipped_operations,
+    validate_tolerations,
+)
+from dra_kit.kubernetes.values.json import byte_length
 
 IPS_MAX: Final = 16
 INTERFACE_NAME_MAX_LENGTH: Final = 256
@@ -42,7 +75,7 @@ def validate_device_statuses(
             shown = GoStruct(zip(("Driver", "Pool", "Device", "ShareID"), key, strict=True))
             errors.append(invalid(where, shown, "must be an allocated device in the claim"))
         if key in seen:
-            errors += declarative([duplicate(where, _written(status))])
+            errors += mark_declarative([duplicate(where, _written(status))])
         seen.add(key)
     return errors
 
@@ -71,9 +104,9 @@ def _validate_status(status: v1.AllocatedDeviceStatus, path: str) -> list[FieldE
 
 def _validate_network_data(data: v1.NetworkDeviceData, path: str) -> list[FieldError]:
     errors = []
-    if names.byte_length(data.interface_name) > INTERFACE_NAME_MAX_LENGTH:
+    if byte_length(data.interface_name) > INTERFACE_NAME_MAX_LENGTH:
         errors.append(too_long(f"{path}.interfaceName", data.interface_name, INTERFACE_NAME_MAX_LENGTH))
-    if names.byte_length(data.hardware_address) > HARDWARE_ADDRESS_MAX_LENGTH:
+    if byte_length(data.hardware_address) > HARDWARE_ADDRESS_MAX_LENGTH:
         errors.append(too_long(f"{path}.hardwareAddress", data.hardware_address, HARDWARE_ADDRESS_MAX_LENGTH))
     if len(data.ips) > IPS_MAX:
         return [*errors, too_many(f"{path}.ips", len(data.ips), IPS_MAX)]
@@ -92,7 +125,7 @@ def _validate_interface_address(address: str, path: str) -> list[FieldError]:
         detail = "must be a valid address in CIDR form, (e.g. 10.9.8.7/24 or 2001:db8::1/64)"
         return [invalid(path, address, detail)]
     if canonical != address:
-        return [invalid(path, address, f"must be in canonical form ({quote(canonical)})")]
+        return [invalid(path, address, f"must be in canonical form ({go_quote(canonical)})")]
     return []
 
 
@@ -109,3 +142,95 @@ def _canonical_interface(address: str) -> str | None:
     if isinstance(interface, ipaddress.IPv6Interface) and (mapped := interface.ip.ipv4_mapped) is not None:
         return f"{mapped}/{max(interface.network.prefixlen - 96, 0)}"
     return str(interface)
+
+
+RESULTS_MAX: Final = 32
+"""Devices of one claim."""
+ALLOCATION_CONFIGS_MAX: Final = 64
+_SOURCES: Final = ("FromClaim", "FromClass")
+
+
+def validate_allocation(
+    allocation: v1.AllocationResult, known: frozenset[str], path: str = "status.allocation"
+) -> list[FieldError]:
+    """Check a new allocation.
+
+    Args:
+        allocation: the result.
+        known: names of the claim's requests, ``request_names``.
+        path: where it is.
+    """
+    results, where = allocation.devices.results, f"{path}.devices.results"
+    errors = check_limit(results, RESULTS_MAX, where)
+    for below, result in entries_within(results, RESULTS_MAX, where):
+        errors += _validate_result(result, known, below)
+    entries, where = allocation.devices.config, f"{path}.devices.config"
+    errors += check_limit(entries, ALLOCATION_CONFIGS_MAX, where)
+    for below, entry in entries_within(entries, ALLOCATION_CONFIGS_MAX, where):
+        errors += mark_declarative(_validate_source(entry.source, f"{below}.source"))
+        errors += validate_request_references(entry.requests, known, f"{below}.requests")
+        errors += validate_opaque(entry.opaque, below)
+    if allocation.node_selector is not None:
+        errors += validate_node_selector(allocation.node_selector, f"{path}.nodeSelector")
+    return errors
+
+
+def _validate_source(source: str, path: str) -> list[FieldError]:
+    if not source:
+        return [required(path)]
+    return [] if source in _SOURCES else [unsupported(path, source, _SOURCES)]
+
+
+def _validate_result(result: v1.DeviceRequestAllocationResult, known: frozenset[str], path: str) -> list[FieldError]:
+    errors = validate_reference(result.request, known, f"{path}.request")
+    errors += device_name(result.device, f"{path}.device")
+    errors += declared_driver_name(result.driver, f"{path}.driver")
+    where = f"{path}.pool"
+    errors += declared_pool_name(result.pool, where) if result.pool else mark_declarative([required(where)])
+    errors += mark_declarative(validate_tolerations(result.tolerations, f"{path}.tolerations"))
+    errors += validate_binding(result, path)
+    if result.share_id is not None:
+        errors += share_id(result.share_id, f"{path}.shareID")
+    return errors + validate_skipped_operations(result.skip_node_operations, f"{path}.skipNodeOperations")
+
+
+CONSUMERS_MAX: Final = 256
+
+
+def validate_claim_status(
+    claim: v1.ResourceClaim, devices: Sequence[v1.AllocatedDeviceStatus], old: v1.ResourceClaimStatus
+) -> list[FieldError]:
+    """Check all rules of the API server (Kubernetes 1.37) for a write of the status of a claim.
+
+    An allocation is looked at only when it is new: afterwards it does not change until it is removed.
+
+    Args:
+        claim: with the new status.
+        devices: ``status.devices``, which the model of the status leaves as it came.
+        old: the status before.
+    """
+    status = claim.status
+    errors = _validate_consumers(status.reserved_for, "status.reservedFor")
+    results = status.allocation.devices.results if status.allocation else ()
+    errors += validate_device_statuses(devices, results)
+    if status.reserved_for and status.allocation is None:
+        errors.append(forbidden("status.reservedFor", "may not be specified when `allocated` is not set"))
+    elif claim.metadata.deletion_timestamp is not None:
+        known = {consumer.uid for consumer in old.reserved_for}
+        if any(consumer.uid not in known for consumer in status.reserved_for):
+            detail = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"
+            errors.append(forbidden("status.reservedFor", detail))
+    if status.allocation is not None and old.allocation is None:
+        errors += validate_allocation(status.allocation, request_names(claim.spec.devices.requests))
+    elif status.allocation is not None and status.allocation != old.allocation:
+        errors += mark_declarative([invalid("status.allocation", None, "field cannot be modified once set")])
+    return errors
+
+
+def _validate_consumers(consumers: Sequence[v1.ResourceClaimConsumerReference], path: str) -> list[FieldError]:
+    errors = check_limit(consumers, CONSUMERS_MAX, path)
+    errors += find_duplicates(consumers, lambda consumer: consumer.uid, path) if not errors else []
+    for where, consumer in entries_within(consumers, CONSUMERS_MAX, path):
+        needed = {"resource": consumer.resource, "name": consumer.name, "uid": consumer.uid}
+        errors += [required(f"{where}.{name}") for name, value in needed.items() if not value]
+    return errors

@@ -1,72 +1,72 @@
-"""The requests of a claim."""
+"""Rules for the specs of ResourceClaims, ResourceClaimTemplates and DeviceClasses, CEL expressions included."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final
 
-from dra_kit import cel
-from dra_kit.resource import names, v1
-from dra_kit.resource.fielderror import FieldError, declarative, forbidden, invalid, required, unsupported
-from dra_kit.resource.validation.fields.expressions import expression_cost, validate_expression, validate_selectors
-from dra_kit.resource.validation.fields.formats import full_name
-from dra_kit.resource.validation.fields.lists import limited, over_limit, repeated, repeated_names
-from dra_kit.resource.validation.fields.tolerations import validate_tolerations
+from dra_kit.errors import CelCompileError
+from dra_kit.kubernetes.cel.environment import STORED, DeviceEnvironment, new
+from dra_kit.kubernetes.cel.program import MAX_COST, MAX_LENGTH, compile_derived, compile_selector
+from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.resource import names, v1
+from dra_kit.kubernetes.resource.config import request_names
+from dra_kit.kubernetes.resource.field_errors import (
+    FieldError,
+    GoStruct,
+    forbidden,
+    go_struct,
+    invalid,
+    mark_declarative,
+    required,
+    too_long,
+    unsupported,
+)
+from dra_kit.kubernetes.resource.names import full_name
+from dra_kit.kubernetes.resource.validation.fields import (
+    _request_name,
+    check_limit,
+    entries_within,
+    find_duplicates,
+    repeated_names,
+    validate_opaque,
+    validate_request_references,
+    validate_tolerations,
+)
+from dra_kit.kubernetes.values.json import byte_length
 
 REQUESTS_MAX: Final = 32
 ALTERNATIVES_MAX: Final = 8
 """Subrequests of ``firstAvailable``."""
-
 DERIVED_ATTRIBUTES_MAX: Final = 32
 _MODES: Final = ("All", "ExactCount")
 _NOT_REFERENCED: Final = (
     "must be referenced by at least one matchAttribute or distinctAttribute constraint targeting this request"
 )
 _ONE_OF: Final = "exactly one of `exactly` or `firstAvailable` is required"
-_REFERENCE: Final = (
-    "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
-)
 
 
-def request_names(requests: Iterable[v1.DeviceRequest]) -> frozenset[str]:
-    """Return the names for constraints, configuration and results: ``request`` and ``request/subrequest``."""
-    found = set()
-    for request in requests:
-        found.add(request.name)
-        found |= {f"{request.name}/{alternative.name}" for alternative in request.first_available}
-    return frozenset(found)
-
-
-def validate_reference(reference: str, known: frozenset[str], path: str) -> list[FieldError]:
-    """Check the name of a request or subrequest where it is referred to."""
-    segments = reference.split("/")
-    errors = []
-    if len(segments) <= 2:
-        for segment in segments:
-            errors += _request_name(segment, path)
-    return errors if reference in known else [*errors, invalid(path, reference, _REFERENCE)]
-
-
-def validate_requests(claim: v1.DeviceClaim, path: str, declarations: cel.Environment) -> list[FieldError]:
+def validate_requests(claim: v1.DeviceClaim, path: str, declarations: DeviceEnvironment) -> list[FieldError]:
     """Check ``requests`` of a claim; ``path`` is that of ``devices``."""
     where = f"{path}.requests"
-    errors = over_limit(claim.requests, REQUESTS_MAX, where)
+    errors = check_limit(claim.requests, REQUESTS_MAX, where)
     if not errors:
-        errors += repeated(claim.requests, lambda request: request.name, where)
-    for below, request in limited(claim.requests, REQUESTS_MAX, where):
+        errors += find_duplicates(claim.requests, lambda request: request.name, where)
+    for below, request in entries_within(claim.requests, REQUESTS_MAX, where):
         errors += _validate_request(request, claim.constraints, below, declarations)
     bodies: list[v1.ExactDeviceRequest | v1.DeviceSubRequest] = []
     for request in claim.requests:
         bodies += [*([request.exactly] if request.exactly else []), *request.first_available]
     derived = [attribute.expression for body in bodies for attribute in body.derived_attributes]
-    if sum(expression_cost(expression, declarations) for expression in derived if expression) > cel.MAX_COST:
+    if sum(expression_cost(expression, declarations) for expression in derived if expression) > MAX_COST:
         detail = "too complex, total cost of derived attribute CEL expressions in the claim exceeds cost limit"
         errors.append(forbidden(path, detail))
     return errors
 
 
 def _validate_request(
-    request: v1.DeviceRequest, constraints: Sequence[v1.DeviceConstraint], path: str, declarations: cel.Environment
+    request: v1.DeviceRequest, constraints: Sequence[v1.DeviceConstraint], path: str, declarations: DeviceEnvironment
 ) -> list[FieldError]:
     errors = _request_name(request.name, f"{path}.name")
     content = _validate_alternatives(request, constraints, f"{path}.firstAvailable", declarations)
@@ -83,20 +83,16 @@ def _validate_request(
 
 
 def _validate_alternatives(
-    request: v1.DeviceRequest, constraints: Sequence[v1.DeviceConstraint], path: str, declarations: cel.Environment
+    request: v1.DeviceRequest, constraints: Sequence[v1.DeviceConstraint], path: str, declarations: DeviceEnvironment
 ) -> list[FieldError]:
     alternatives = request.first_available
-    errors = over_limit(alternatives, ALTERNATIVES_MAX, path)
-    errors = errors or repeated(alternatives, lambda alternative: alternative.name, path)
-    for where, alternative in limited(alternatives, ALTERNATIVES_MAX, path):
+    errors = check_limit(alternatives, ALTERNATIVES_MAX, path)
+    errors = errors or find_duplicates(alternatives, lambda alternative: alternative.name, path)
+    for where, alternative in entries_within(alternatives, ALTERNATIVES_MAX, path):
         errors += _request_name(alternative.name, f"{where}.name")
         targets = {request.name, f"{request.name}/{alternative.name}"}
         errors += _validate_body(alternative, _attributes_of(constraints, targets), where, declarations)
     return errors
-
-
-def _request_name(name: str, path: str) -> list[FieldError]:
-    return [invalid(path, name, text) for text in names.dns_label(name, unit="characters")]
 
 
 def _attributes_of(constraints: Sequence[v1.DeviceConstraint], targets: set[str]) -> frozenset[str]:
@@ -112,7 +108,7 @@ def _validate_body(
     body: v1.ExactDeviceRequest | v1.DeviceSubRequest,
     constrained: frozenset[str],
     path: str,
-    declarations: cel.Environment,
+    declarations: DeviceEnvironment,
 ) -> list[FieldError]:
     """Check what ``exactly`` and each of ``firstAvailable`` have in common."""
     errors = _validate_class_name(body, f"{path}.deviceClassName")
@@ -130,8 +126,8 @@ def _validate_class_name(body: v1.ExactDeviceRequest | v1.DeviceSubRequest, path
             return [required(path)]
         return [invalid(path, name, text) for text in names.dns_subdomain(name, unit="characters")]
     if not name:
-        return declarative([required(path)])
-    return declarative(invalid(path, name, text) for text in names.dns_subdomain(name))
+        return mark_declarative([required(path)])
+    return mark_declarative(invalid(path, name, text) for text in names.dns_subdomain(name))
 
 
 def _validate_mode(mode: str, count: int, path: str) -> list[FieldError]:
@@ -145,26 +141,240 @@ def _validate_mode(mode: str, count: int, path: str) -> list[FieldError]:
         case "":
             return [unsupported(f"{path}.allocationMode", mode, _MODES)]
         case _:
-            return declarative([unsupported(f"{path}.allocationMode", mode, _MODES)])
+            return mark_declarative([unsupported(f"{path}.allocationMode", mode, _MODES)])
     return []
 
 
 def _validate_derived(
-    attributes: Sequence[v1.DerivedAttribute], constrained: frozenset[str], path: str, declarations: cel.Environment
+    attributes: Sequence[v1.DerivedAttribute], constrained: frozenset[str], path: str, declarations: DeviceEnvironment
 ) -> list[FieldError]:
     """Check derived attributes of a request; hand-written rules check those of a list that is too long, too."""
     errors = []
     for i, attribute in enumerate(attributes):
         where = f"{path}[{i}]"
         name, expression = attribute.name, attribute.expression
-        errors += declarative(full_name(name, f"{where}.name") if name else [required(f"{where}.name")])
+        errors += mark_declarative(full_name(name, f"{where}.name") if name else [required(f"{where}.name")])
         if name and name not in constrained:
             errors.append(invalid(f"{where}.name", name, _NOT_REFERENCED))
         if expression:
             errors += validate_expression(expression, f"{where}.expression", declarations, derived=True)
         else:
-            errors += declarative([required(f"{where}.expression")])
+            errors += mark_declarative([required(f"{where}.expression")])
     errors += repeated_names([attribute.name for attribute in attributes], path)
     if len(attributes) > DERIVED_ATTRIBUTES_MAX:
         errors = [error for error in errors if not error.declarative]
-    return errors + over_limit(attributes, DERIVED_ATTRIBUTES_MAX, path)
+    return errors + check_limit(attributes, DERIVED_ATTRIBUTES_MAX, path)
+
+
+CONSTRAINTS_MAX: Final = 32
+CLAIM_CONFIGS_MAX: Final = 32
+_WITHOUT_ATTRIBUTE: Final = (
+    'exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set'
+)
+
+
+def validate_claim_spec(
+    spec: v1.ResourceClaimSpec,
+    gates: FeatureGates | None = None,
+    *,
+    path: str = "spec",
+    declarations: DeviceEnvironment | None = None,
+) -> list[FieldError]:
+    """Check all rules of the API server (Kubernetes 1.37) for the spec of a claim, in its paths and texts.
+
+    Args:
+        spec: the spec; fields of gates that are off have been dropped from it.
+        gates: of the API server; the defaults if absent.
+        path: where the spec is; ``spec.spec`` in a template.
+        declarations: what CEL expressions are compiled with, if they are not new.
+    """
+    gates = gates or FeatureGates.default()
+    known = request_names(spec.devices.requests)
+    devices = f"{path}.devices"
+    errors = validate_requests(spec.devices, devices, declarations or environment(gates))
+    sharing = "DRAConsumableCapacity" in gates
+    constraints = spec.devices.constraints
+    errors += check_limit(constraints, CONSTRAINTS_MAX, f"{devices}.constraints")
+    for where, constraint in entries_within(constraints, CONSTRAINTS_MAX, f"{devices}.constraints"):
+        errors += _validate_constraint(constraint, known, where, distinct_attributes=sharing)
+    errors += check_limit(spec.devices.config, CLAIM_CONFIGS_MAX, f"{devices}.config")
+    for where, entry in entries_within(spec.devices.config, CLAIM_CONFIGS_MAX, f"{devices}.config"):
+        errors += validate_request_references(entry.requests, known, f"{where}.requests")
+        errors += validate_opaque(entry.opaque, where)
+    return errors
+
+
+def validate_claim_spec_update(spec: v1.ResourceClaimSpec, old: v1.ResourceClaimSpec) -> list[FieldError]:
+    """Check that the spec of a claim stays as it was created; nothing else is checked again."""
+    return [] if spec == old else mark_declarative([invalid("spec", None, "field is immutable")])
+
+
+def _validate_constraint(
+    constraint: v1.DeviceConstraint, known: frozenset[str], path: str, *, distinct_attributes: bool
+) -> list[FieldError]:
+    errors = validate_request_references(constraint.requests, known, f"{path}.requests")
+    match, distinct = constraint.match_attribute, constraint.distinct_attribute
+    if match is not None:
+        errors += mark_declarative(full_name(match, f"{path}.matchAttribute"))
+    if distinct is not None:  # also beside matchAttribute, which is the one that counts then
+        errors += mark_declarative(full_name(distinct, f"{path}.distinctAttribute"))
+    if match is None and distinct is None:
+        without = required(path, _WITHOUT_ATTRIBUTE) if distinct_attributes else required(f"{path}.matchAttribute")
+        errors.append(without)
+    return errors
+
+
+SELECTORS_MAX: Final = 32
+
+
+def environment(gates: FeatureGates) -> DeviceEnvironment:
+    """Return the environment in which an API server with these gates compiles new expressions."""
+    return new(
+        consumable_capacity="DRAConsumableCapacity" in gates, list_type_attributes="DRAListTypeAttributes" in gates
+    )
+
+
+def validate_selectors(
+    selectors: Sequence[v1.DeviceSelector], path: str, declarations: DeviceEnvironment
+) -> list[FieldError]:
+    """Check selectors of a request or class."""
+    errors = check_limit(selectors, SELECTORS_MAX, path)
+    for where, selector in entries_within(selectors, SELECTORS_MAX, path):
+        if selector.cel is None:
+            errors.append(required(f"{where}.cel"))
+        else:
+            errors += validate_expression(selector.cel.expression, f"{where}.cel.expression", declarations)
+    return errors
+
+
+def validate_expression(
+    expression: str, path: str, declarations: DeviceEnvironment, *, derived: bool = False
+) -> list[FieldError]:
+    """Check one expression: it compiles, has a fitting type, and is neither too long nor too costly."""
+    if byte_length(expression) > MAX_LENGTH:
+        return [too_long(path, expression, MAX_LENGTH)]
+    cost, problem = _compiled(expression, declarations, derived=derived)
+    if problem:
+        return [invalid(path, expression, problem)]
+    return [forbidden(path, "too complex, exceeds cost limit")] if cost > MAX_COST else []
+
+
+def expression_cost(expression: str, declarations: DeviceEnvironment) -> int:
+    """Return the estimated cost of a derived attribute's expression; 0 if it does not compile."""
+    return _compiled(expression, declarations, derived=True)[0]
+
+
+@lru_cache(maxsize=512)
+def _compiled(expression: str, declarations: DeviceEnvironment, *, derived: bool) -> tuple[int, str]:
+    """Return cost, and what is wrong."""
+    compiler = compile_derived if derived else compile_selector
+    try:
+        return compiler(expression, environment=declarations).cost, ""
+    except CelCompileError as error:
+        return 0, _problem(expression, error)
+
+
+def _problem(expression: str, error: CelCompileError) -> str:
+    """Return a compile error with the place in the text, as cel-go shows it."""
+    if not error.line:
+        return error.problem
+    line = expression.split("\n")[error.line - 1]
+    shown = f" | {line}\n | {'.' * (error.column - 1)}^"
+    return f"compilation failed: ERROR: <input>:{error.line}:{error.column}: {error.problem}\n{shown}"
+
+
+CLASS_CONFIGS_MAX: Final = 32
+_REQUESTS_PREFIX: Final = "requests."
+_NATIVE_DOMAIN: Final = "kubernetes.io/"
+
+
+def validate_class(
+    device_class: v1.DeviceClass, old: v1.DeviceClass | None = None, gates: FeatureGates | None = None
+) -> list[FieldError]:
+    """Check all rules of the API server (Kubernetes 1.37) for the name and spec of a class, in its paths and texts.
+
+    Args:
+        device_class: fields of gates that are off have been dropped from it.
+        old: what it replaces. Selectors that all stay as they are compile as stored ones, and the size of
+            configuration that all stays does not count.
+        gates: of the API server; the defaults if absent.
+    """
+    spec = device_class.spec
+    selectors_stay = old is not None and spec.selectors == old.spec.selectors
+    configs_stay = old is not None and spec.config == old.spec.config
+    declarations = STORED if selectors_stay else environment(gates or FeatureGates.default())
+    name = device_class.metadata.name
+    errors = (
+        mark_declarative(invalid("metadata.name", name, text) for text in names.dns_subdomain(name)) if name else []
+    )
+    errors += validate_selectors(spec.selectors, "spec.selectors", declarations)
+    errors += check_limit(spec.config, CLASS_CONFIGS_MAX, "spec.config")
+    for where, entry in entries_within(spec.config, CLASS_CONFIGS_MAX, "spec.config"):
+        errors += validate_opaque(entry.opaque, where, stored=configs_stay)
+    if spec.extended_resource_name is not None:
+        errors += mark_declarative(
+            _validate_extended_resource(spec.extended_resource_name, "spec.extendedResourceName")
+        )
+    return errors
+
+
+def _validate_extended_resource(name: str, path: str) -> list[FieldError]:
+    """Check a resource name with a domain that is not Kubernetes' own, short enough for a quota on it."""
+    problems = []
+    if "/" not in name:
+        problems.append("a name must be a domain-prefixed path, such as 'example.com/my-prop'")
+    elif _NATIVE_DOMAIN in name:
+        problems.append(f'must not have "{_NATIVE_DOMAIN}" domain')
+    if name.startswith(_REQUESTS_PREFIX):
+        problems.append(f'must not have "{_REQUESTS_PREFIX}" prefix')
+    # a quota's name for it, which begins with that prefix, must be fine
+    problems += names.label_key(f"{_REQUESTS_PREFIX}{name}")
+    return [invalid(path, name, text) for text in problems]
+
+
+_NOT_IN_TEMPLATES: Final = (
+    ("name", "name"), ("generateName", "generateName"), ("namespace", "namespace"), ("selfLink", "selfLink"),
+    ("uid", "uID"), ("resourceVersion", "resourceVersion"), ("generation", "generation"),
+    ("creationTimestamp", "creationTimestamp"), ("deletionTimestamp", "deletionTimestamp"),
+    ("deletionGracePeriodSeconds", "deletionGracePeriodSeconds"), ("ownerReferences", "ownerReferences"),
+    ("finalizers", "finalizers"), ("managedFields", "managedFields"),
+)  # fmt: skip
+"""What the claims' metadata cannot take over, each with the name that the API server calls it by."""
+
+
+def validate_template(template: v1.ResourceClaimTemplate, gates: FeatureGates | None = None) -> list[FieldError]:
+    """Check all rules of the API server (Kubernetes 1.37) for the spec of a template, in its paths and texts.
+
+    Args:
+        template: fields of gates that are off have been dropped from it.
+        gates: of the API server; the defaults if absent.
+    """
+    errors = _validate_metadata(template.spec.metadata.to_json(), "spec.metadata")
+    return errors + validate_claim_spec(template.spec.spec, gates, path="spec.spec")
+
+
+def validate_template_update(
+    template: v1.ResourceClaimTemplate, old: v1.ResourceClaimTemplate, gates: FeatureGates | None = None
+) -> list[FieldError]:
+    """Check it as a new template, and that the spec stays."""
+    errors = validate_template(template, gates)
+    if template.spec != old.spec:
+        errors.append(invalid("spec", go_template_spec(template.spec), "field is immutable"))
+    return errors
+
+
+def _validate_metadata(metadata: Mapping[str, Any], path: str) -> list[FieldError]:
+    errors = []
+    for key, value in sorted(metadata.get("labels", {}).items()):
+        errors += [invalid(f"{path}.labels", key, text) for text in names.label_key(key)]
+        errors += [invalid(f"{path}.labels", value, text) for text in names.label_value(value)]
+    for key in sorted(metadata.get("annotations", {})):
+        errors += [invalid(f"{path}.annotations", key, text) for text in names.label_key(key.lower())]
+    return errors + [
+        forbidden(f"{path}.{shown}", "cannot be set") for name, shown in _NOT_IN_TEMPLATES if metadata.get(name)
+    ]
+
+
+def go_template_spec(spec: v1.ResourceClaimTemplateSpec) -> GoStruct:
+    """Return the spec of a template: the fields of its metadata, written as in JSON, beside those of the struct."""
+    return GoStruct({**spec.metadata.to_json(), "Spec": go_struct(spec.spec)})

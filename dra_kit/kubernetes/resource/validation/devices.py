@@ -1,14 +1,34 @@
-"""The capacities of a device and how claims may share them (KEP-5075)."""
+"""Rules for devices in slices: attributes, capacities, counters, node resources."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
-from dra_kit.resource import v1
-from dra_kit.resource.fielderror import FieldError, duplicate, forbidden, invalid, required, too_many
-from dra_kit.resource.validation.fields.formats import key_path, qualified_name
-from dra_kit.values.quantity import Quantity
+from dra_kit.kubernetes.resource import names, v1
+from dra_kit.kubernetes.resource.field_errors import (
+    FieldError,
+    GoStruct,
+    duplicate,
+    forbidden,
+    invalid,
+    mark_declarative,
+    not_found,
+    required,
+    too_long,
+    too_many,
+)
+from dra_kit.kubernetes.resource.names import device_name, key_path, qualified_name
+from dra_kit.kubernetes.resource.validation.fields import (
+    validate_binding,
+    validate_node_name,
+    validate_node_selector,
+    validate_taint,
+)
+from dra_kit.kubernetes.values.json import byte_length
+from dra_kit.kubernetes.values.quantity import Quantity
+from dra_kit.kubernetes.values.semver import Version
 
 VALID_VALUES_MAX: Final = 10
 _INT64_MAX: Final = 2**63 - 1
@@ -162,3 +182,323 @@ def _beyond_int64(quantity: Quantity) -> str:
     if quantity.sign < 0:
         return "must be greater than or equal to 0"
     return f"must not be larger than {_INT64_MAX}" if quantity.as_decimal > _INT64_MAX else ""
+
+
+ATTRIBUTES_AND_CAPACITIES_MAX: Final = 32
+ATTRIBUTE_VALUES_MAX: Final = 48
+STRING_MAX_LENGTH: Final = 64
+"""Bytes of a string or version, in lists too."""
+_SCALARS: Final = {"int_": "int", "bool_": "bool", "string": "string", "version": "version"}
+_LISTS: Final = ("ints", "bools", "strings", "versions")
+_MEMBERS: Final = ", ".join(f"`{name}`" for name in (*_SCALARS.values(), *_LISTS))
+
+
+def validate_attributes(attributes: Mapping[str, v1.DeviceAttribute], path: str) -> list[FieldError]:
+    """Check keys and values; ``path`` is that of the map."""
+    errors = []
+    for key, attribute in attributes.items():
+        errors += qualified_name(key, path)
+        errors += _validate_attribute(attribute, key_path(path, key))
+    return errors
+
+
+def validate_counts(device: v1.Device, path: str) -> list[FieldError]:
+    """Check how many attributes, capacities and attribute values a device has."""
+    errors = []
+    entries = len(device.attributes) + len(device.capacity)
+    if entries > ATTRIBUTES_AND_CAPACITIES_MAX:
+        detail = f"the total number of attributes and capacities must not exceed {ATTRIBUTES_AND_CAPACITIES_MAX}"
+        errors.append(replace(invalid(path, entries, detail), counted=("attributes", "capacity")))
+    values = sum(count_values(attribute) for attribute in device.attributes.values())
+    if values > ATTRIBUTE_VALUES_MAX:
+        detail = f"the total number of attribute values must not exceed {ATTRIBUTE_VALUES_MAX}"
+        errors.append(replace(invalid(path, values, detail), counted=("attributes",)))
+    return errors
+
+
+def count_values(attribute: v1.DeviceAttribute) -> int:
+    """Count values: each scalar and each item of a list is one."""
+    scalars = sum(getattr(attribute, name) is not None for name in _SCALARS)
+    return scalars + sum(len(getattr(attribute, name) or ()) for name in _LISTS)
+
+
+def has_list(attribute: v1.DeviceAttribute) -> bool:
+    """Return whether the attribute has a list value (KEP-5491)."""
+    return any(getattr(attribute, name) is not None for name in _LISTS)
+
+
+def validate_partition_type(device: v1.Device, attribute_name: str, driver: str, path: str) -> list[FieldError]:
+    """Check that a device that consumes counters has ``partitionTypeAttribute`` as a string (KEP-5677)."""
+    if not device.consumes_counters:
+        return []
+    domain, _, identifier = attribute_name.partition("/")
+    attribute = device.attributes.get(attribute_name)
+    if attribute is None and domain == driver:
+        attribute = device.attributes.get(identifier)
+    where = key_path(path, attribute_name)
+    if attribute is None:
+        detail = "device consumes counters and `partitionTypeAttribute` names this attribute, so it must be set"
+        return [required(where, detail)]
+    if attribute.string is None:
+        detail = "must be a string value because `partitionTypeAttribute` names this attribute"
+        return [invalid(where, _go_attribute(attribute), detail)]
+    return []
+
+
+def _validate_attribute(attribute: v1.DeviceAttribute, path: str) -> list[FieldError]:
+    empty = (name for name in _LISTS if getattr(attribute, name) == ())
+    errors = [invalid(f"{path}.{name}", [], "must not be empty if specified") for name in empty]
+    if attribute.string is not None:
+        errors += _validate_string(attribute.string, f"{path}.string")
+    if attribute.version is not None:
+        errors += _validate_version(attribute.version, f"{path}.version")
+    for i, item in enumerate(attribute.strings or ()):
+        errors += _validate_string(item, f"{path}.strings[{i}]")
+    for i, item in enumerate(attribute.versions or ()):
+        errors += _validate_version(item, f"{path}.versions[{i}]")
+    present = [shown for name, shown in _SCALARS.items() if getattr(attribute, name) is not None]
+    present += [name for name in _LISTS if getattr(attribute, name)]
+    if not present:
+        errors += mark_declarative([invalid(path, "", f"must specify one of: {_MEMBERS}")])
+    elif len(present) > 1:
+        detail = f"must specify exactly one of: {_MEMBERS}"
+        errors += mark_declarative([invalid(path, f"{{{', '.join(present)}}}", detail)])
+    elif sum(getattr(attribute, name) is not None for name in (*_SCALARS, *_LISTS)) > 1:
+        # an empty list beside a value: only the hand-written rule counts it
+        errors.append(invalid(path, _go_attribute(attribute), "exactly one value must be specified"))
+    return errors
+
+
+def _validate_string(text: str, path: str) -> list[FieldError]:
+    return [too_long(path, text, STRING_MAX_LENGTH)] if byte_length(text) > STRING_MAX_LENGTH else []
+
+
+def _validate_version(text: str, path: str) -> list[FieldError]:
+    errors = []
+    try:
+        Version(text)
+    except ValueError:
+        errors.append(invalid(path, text, "must be a string compatible with semver.org spec 2.0.0"))
+    return errors + _validate_string(text, path)
+
+
+def _go_attribute(attribute: v1.DeviceAttribute) -> GoStruct:
+    scalars = {f"{shown.title()}Value": getattr(attribute, name) for name, shown in _SCALARS.items()}
+    return GoStruct(scalars | {f"{name[:-1].title()}Values": getattr(attribute, name) for name in _LISTS})
+
+
+TAINTS_MAX: Final = 16
+
+
+def validate_device(
+    device: v1.Device,
+    path: str,
+    *,
+    per_device_node_selection: bool = False,
+    old: v1.Device | None = None,
+    fractional_ranges: bool = False,
+) -> list[FieldError]:
+    """Check all rules of the API server (Kubernetes 1.37) that concern one device alone.
+
+    Every gated field is validated as if its feature gate were on.
+
+    Args:
+        device: the device.
+        path: where it is, for example ``spec.devices[3]``.
+        per_device_node_selection: whether its slice leaves the choice of nodes to each device.
+        old: the device of this name in the slice that this one replaces: capacities and taints that stay as they were
+            there are not looked at again.
+        fractional_ranges: feature gate DRAFractionalCapacityRange, which no release up to 1.37 has on by default.
+    """
+    errors = device_name(device.name, f"{path}.name")
+    errors += validate_counts(device, path)
+    errors += validate_attributes(device.attributes, f"{path}.attributes")
+    shareable = device.allow_multiple_allocations is True
+    if old is None or device.capacity != old.capacity:
+        errors += validate_capacities(
+            device.capacity, f"{path}.capacity", allow_multiple_allocations=shareable, fractional=fractional_ranges
+        )
+    errors += validate_consumption(device.consumes_counters, f"{path}.consumesCounters")
+    errors += _validate_taints(device.taints, f"{path}.taints", None if old is None else old.taints)
+    errors += validate_binding(device, path)
+    errors += _validate_nodes(device, path, per_device_node_selection=per_device_node_selection)
+    resources = device.node_allocatable_resources
+    errors += validate_node_allocatable(resources, device.capacity, f"{path}.nodeAllocatableResources")
+    return errors
+
+
+def uses_advanced_features(device: v1.Device) -> bool:
+    """Return whether a slice with this device may hold only 64: taints, counters and list attributes count."""
+    return bool(device.taints or device.consumes_counters) or any(map(has_list, device.attributes.values()))
+
+
+def _validate_taints(
+    taints: Sequence[v1.DeviceTaint], path: str, unchanged: Sequence[v1.DeviceTaint] | None
+) -> list[FieldError]:
+    if taints == unchanged:
+        return []
+    errors = [too_many(path, len(taints), TAINTS_MAX)] if len(taints) > TAINTS_MAX else []
+    for i, taint in enumerate(taints):
+        found = validate_taint(taint, f"{path}[{i}]")
+        # of a list that is too long the declarative rules look at the items all the same
+        errors += [error for error in found if error.declarative] if len(taints) > TAINTS_MAX else found
+    return errors
+
+
+def _validate_nodes(device: v1.Device, path: str, *, per_device_node_selection: bool) -> list[FieldError]:
+    if not per_device_node_selection:
+        if device.node_name is None and device.node_selector is None and device.all_nodes is None:
+            return []
+        rule = "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true"
+        return [_of_spec(invalid(path, None, rule))]
+    errors, present = [], []
+    if device.node_name == "":
+        errors.append(invalid(f"{path}.nodeName", "", "must not be empty"))
+    elif device.node_name is not None:
+        present.append("`nodeName`")
+        errors += validate_node_name(device.node_name, f"{path}.nodeName")
+    if device.node_selector is not None:
+        present.append("`nodeSelector`")
+        errors += validate_node_selector(device.node_selector, f"{path}.nodeSelector")
+    if device.all_nodes is False:
+        errors.append(invalid(f"{path}.allNodes", value=False, detail="must be either unset or set to true"))
+    elif device.all_nodes:
+        present.append("`allNodes`")
+    rule = (
+        "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when "
+        "`perDeviceNodeSelection` is set to true"
+    )
+    if not present:
+        errors.append(_of_spec(required(path, rule)))
+    elif len(present) > 1:
+        errors.append(_of_spec(invalid(path, f"{{{', '.join(present)}}}", rule)))
+    return errors
+
+
+def _of_spec(error: FieldError) -> FieldError:
+    """Add where the rule reads ``perDeviceNodeSelection``: of the slice's spec, or of an author's pool."""
+    rule = error.detail
+    return replace(error, detail=f"{rule} in the ResourceSlice spec", author_detail=f"{rule} in its Pool")
+
+
+COUNTER_SETS_PER_SLICE_MAX: Final = 8
+COUNTERS_MAX: Final = 32
+"""Counters of one set, and counters that a device takes from one set."""
+CONSUMED_SETS_MAX: Final = 2
+COMPATIBILITY_GROUPS_MAX: Final = 2
+
+
+def validate_counter_sets(sets: Sequence[v1.CounterSet], path: str) -> list[FieldError]:
+    """Check ``spec.sharedCounters`` of one slice."""
+    if len(sets) > COUNTER_SETS_PER_SLICE_MAX:
+        return [too_many(path, len(sets), COUNTER_SETS_PER_SLICE_MAX)]
+    errors = []
+    seen: set[str] = set()
+    for i, counter_set in enumerate(sets):
+        where = f"{path}[{i}]"
+        if counter_set.name in seen:
+            errors += mark_declarative([duplicate(where, counter_set)])
+        seen.add(counter_set.name)
+        errors += _validate_set_name(counter_set.name, f"{where}.name")
+        errors += _validate_counters(counter_set.counters, f"{where}.counters")
+    return errors
+
+
+def validate_consumption(entries: Sequence[v1.DeviceCounterConsumption], path: str) -> list[FieldError]:
+    """Check ``consumesCounters`` of one device."""
+    if len(entries) > CONSUMED_SETS_MAX:
+        return [too_many(path, len(entries), CONSUMED_SETS_MAX)]
+    errors = []
+    seen: set[str] = set()
+    for i, entry in enumerate(entries):
+        where = f"{path}[{i}]"
+        if entry.counter_set in seen:
+            errors += mark_declarative([duplicate(where, entry)])
+        seen.add(entry.counter_set)
+        errors += _validate_set_name(entry.counter_set, f"{where}.counterSet")
+        errors += _validate_counters(entry.counters, f"{where}.counters")
+        errors += _validate_groups(entry.compatibility_groups, f"{where}.compatibilityGroups")
+    return errors
+
+
+def _validate_set_name(name: str, path: str) -> list[FieldError]:
+    return mark_declarative([invalid(path, name, text) for text in names.dns_label(name)] if name else [required(path)])
+
+
+def _validate_counters(counters: Mapping[str, v1.Counter], path: str) -> list[FieldError]:
+    if not counters:
+        return mark_declarative([required(path)])
+    errors = [too_many(path, len(counters), COUNTERS_MAX)] if len(counters) > COUNTERS_MAX else []
+    errors += [invalid(path, name, text) for name in counters for text in names.dns_label(name)]
+    return mark_declarative(errors)
+
+
+def _validate_groups(groups: Sequence[str], path: str) -> list[FieldError]:
+    if len(groups) > COMPATIBILITY_GROUPS_MAX:
+        return mark_declarative([too_many(path, len(groups), COMPATIBILITY_GROUPS_MAX)])
+    errors = []
+    for i, group in enumerate(groups):
+        errors += [invalid(f"{path}[{i}]", group, text) for text in names.dns_label(group)]
+        if group in groups[:i]:
+            errors.append(duplicate(f"{path}[{i}]", group))
+    return mark_declarative(errors)
+
+
+_MAPPING_MEMBERS = "`capacityKey`, `deviceMultiplier`"
+
+
+def validate_node_allocatable(
+    resources: Mapping[str, v1.NodeAllocatableResource], capacities: Container[str], path: str
+) -> list[FieldError]:
+    """Check ``nodeAllocatableResources`` of one device; ``capacities`` are the keys of its capacities."""
+    errors = []
+    for name, resource in resources.items():
+        where = key_path(path, name)
+        if name not in {"cpu", "memory"} and not name.startswith("hugepages-"):
+            errors.append(invalid(where, name, "must be a node allocatable resource name"))
+        if resource.mapping is None and resource.overhead is None:
+            errors.append(required(where, "at least one of mapping or overhead must be set"))
+        if resource.mapping is not None:
+            errors += _validate_mapping(resource.mapping, capacities, f"{where}.mapping")
+        if resource.overhead is not None:
+            errors += _validate_overhead(resource.overhead, f"{where}.overhead")
+    return errors
+
+
+def _validate_mapping(
+    mapping: v1.NodeAllocatableResourceMapping, capacities: Container[str], path: str
+) -> list[FieldError]:
+    key, multiplier = mapping.capacity_key, mapping.capacity_multiplier
+    errors = []
+    if key == "":
+        errors.append(invalid(f"{path}.capacityKey", "", "capacityKey must not be an empty string"))
+    elif key is not None and key not in capacities:
+        errors.append(not_found(f"{path}.capacityKey", key))
+    if key is None and multiplier is not None:
+        errors.append(required(f"{path}.capacityKey", "capacityKey is required when capacityMultiplier is set"))
+    if multiplier is None and key is not None:
+        detail = "capacityMultiplier is required when capacityKey is set"
+        errors.append(required(f"{path}.capacityMultiplier", detail))
+    errors += _positive(multiplier, f"{path}.capacityMultiplier")
+    errors += _positive(mapping.device_multiplier, f"{path}.deviceMultiplier")
+    if key is None and mapping.device_multiplier is None:
+        errors += mark_declarative([invalid(path, "", f"must specify one of: {_MAPPING_MEMBERS}")])
+    elif key is not None and mapping.device_multiplier is not None:
+        shown = "{capacityKey, deviceMultiplier}"
+        errors += mark_declarative([invalid(path, shown, f"must specify exactly one of: {_MAPPING_MEMBERS}")])
+    return errors
+
+
+def _validate_overhead(overhead: v1.NodeAllocatableResourceOverhead, path: str) -> list[FieldError]:
+    if overhead.per_pod is None and overhead.per_container is None:
+        return [invalid(path, "", "at least one of perPod or perContainer must be set")]
+    amounts = {"perPod": overhead.per_pod, "perContainer": overhead.per_container}
+    return [
+        invalid(f"{path}.{name}", amount, "must be non-negative")
+        for name, amount in amounts.items()
+        if amount is not None and amount.sign < 0
+    ]
+
+
+def _positive(quantity: Quantity | None, path: str) -> list[FieldError]:
+    return [invalid(path, quantity, "must be positive")] if quantity is not None and quantity.sign <= 0 else []

@@ -1,24 +1,26 @@
-"""ObjectMeta: the rules that hold for every kind; of names each kind has its own.
-
-Source: k8s.io/apimachinery 0.37 ``pkg/api/validation/objectmeta.go``.
-"""
+"""Rules that several kinds share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
-from dra_kit.resource import names
-from dra_kit.resource.fielderror import (
+from dra_kit.kubernetes.resource import names, v1
+from dra_kit.kubernetes.resource.field_errors import (
     NOT_NEGATIVE,
     FieldError,
     GoStruct,
+    duplicate,
     forbidden,
     invalid,
+    mark_declarative,
     required,
     too_long,
+    too_many,
+    unsupported,
 )
-from dra_kit.values.json import Object
+from dra_kit.kubernetes.resource.names import declared_driver_name
+from dra_kit.kubernetes.values.json import RAW_OBJECT_MAX_LENGTH, Object, byte_length, json_size
 
 _ANNOTATIONS_MAX: Final = 256 * 1024
 _STANDARD_FINALIZERS: Final = {"orphan", "foregroundDeletion", "kubernetes"}
@@ -128,3 +130,306 @@ def _finalizers(metadata: Object) -> list[FieldError]:
         detail = "finalizer orphan and foregroundDeletion cannot be both set"
         errors.append(invalid("metadata.finalizers", finalizers, detail))
     return errors
+
+
+_Item = TypeVar("_Item")
+
+
+def entries_within(items: Sequence[_Item], limit: int, path: str) -> Iterator[tuple[str, _Item]]:
+    """Yield the entries with their paths; none of a list that is too long, since its entries are not checked."""
+    if len(items) <= limit:
+        for i, item in enumerate(items):
+            yield f"{path}[{i}]", item
+
+
+def check_limit(items: Sequence[_Item], limit: int, path: str) -> list[FieldError]:
+    """Return the error about a list that is too long."""
+    return mark_declarative([too_many(path, len(items), limit)]) if len(items) > limit else []
+
+
+def find_duplicates(items: Sequence[_Item], key: Callable[[_Item], Hashable], path: str) -> list[FieldError]:
+    """Return the errors about entries with the key of an earlier one; their value is the entry."""
+    seen: set[Hashable] = set()
+    errors = []
+    for i, item in enumerate(items):
+        if key(item) in seen:
+            errors.append(duplicate(f"{path}[{i}]", item))
+        seen.add(key(item))
+    return mark_declarative(errors)
+
+
+def repeated_names(names: Sequence[str], path: str) -> list[FieldError]:
+    """Return the errors about texts that come a second time."""
+    return [duplicate(f"{path}[{i}]", name) for i, name in enumerate(names) if name in names[:i]]
+
+
+CONDITIONS_MAX: Final = 8
+_STATUSES: Final = ("False", "True", "Unknown")
+_REASON_MAX_LENGTH: Final = 1024
+_MESSAGE_MAX_LENGTH: Final = 32 * 1024
+
+
+def validate_conditions(conditions: Sequence[v1.Condition], path: str) -> list[FieldError]:
+    """Check at most eight conditions, one of each type."""
+    errors = [too_many(path, len(conditions), CONDITIONS_MAX)] if len(conditions) > CONDITIONS_MAX else []
+    seen: set[str] = set()
+    for i, condition in enumerate(conditions):
+        where = f"{path}[{i}]"
+        if condition.type in seen:
+            errors.append(duplicate(where, condition.type))
+        seen.add(condition.type)
+        errors += _validate_condition(condition, where)
+    return errors
+
+
+def _validate_condition(condition: v1.Condition, path: str) -> list[FieldError]:
+    errors = []
+    if not condition.type:
+        errors.append(required(f"{path}.type", "is required"))
+    else:
+        errors += [invalid(f"{path}.type", condition.type, text) for text in names.label_key(condition.type)]
+    if not condition.status:
+        errors.append(required(f"{path}.status"))
+    elif condition.status not in _STATUSES:
+        errors.append(unsupported(f"{path}.status", condition.status, _STATUSES))
+    if condition.observed_generation is not None and condition.observed_generation < 0:
+        detail = "must be greater than or equal to zero"
+        errors.append(invalid(f"{path}.observedGeneration", condition.observed_generation, detail))
+    if condition.last_transition_time is None:
+        errors.append(required(f"{path}.lastTransitionTime"))
+    if not condition.reason:
+        errors.append(required(f"{path}.reason"))
+    else:
+        errors += [
+            invalid(f"{path}.reason", condition.reason, text) for text in names.condition_reason(condition.reason)
+        ]
+        if byte_length(condition.reason) > _REASON_MAX_LENGTH:
+            errors.append(too_long(f"{path}.reason", condition.reason, _REASON_MAX_LENGTH))
+    if byte_length(condition.message) > _MESSAGE_MAX_LENGTH:
+        errors.append(too_long(f"{path}.message", condition.message, _MESSAGE_MAX_LENGTH))
+    return errors
+
+
+EFFECTS: Final = ("NoExecute", "NoSchedule", "None")
+_OPERATORS: Final = ("Equal", "Exists")
+
+
+def validate_taint(taint: v1.DeviceTaint, path: str, *, check_effect: bool = True) -> list[FieldError]:
+    """Check a taint in a slice or rule."""
+    errors = [invalid(f"{path}.key", taint.key, text) for text in names.label_key(taint.key)]
+    errors += [invalid(f"{path}.value", taint.value, text) for text in names.label_value(taint.value)]
+    return errors + (mark_declarative(_validate_effect(taint.effect, f"{path}.effect")) if check_effect else [])
+
+
+def _validate_effect(effect: str, path: str) -> list[FieldError]:
+    if not effect:
+        return [required(path)]
+    return [] if effect in EFFECTS else [unsupported(path, effect, EFFECTS)]
+
+
+def validate_tolerations(tolerations: Sequence[v1.DeviceToleration], path: str) -> list[FieldError]:
+    """Return tolerations of a request or result; how many there are is not limited (Kubernetes 1.37)."""
+    errors = []
+    for i, toleration in enumerate(tolerations):
+        errors += _validate_toleration(toleration, f"{path}[{i}]")
+    return errors
+
+
+def _validate_toleration(toleration: v1.DeviceToleration, path: str) -> list[FieldError]:
+    key, operator, value, effect = toleration.key, toleration.operator, toleration.value, toleration.effect
+    errors = []
+    if key:
+        errors += mark_declarative(invalid(f"{path}.key", key, text) for text in names.label_key(key))
+    if operator == "Exists" and value:
+        errors.append(invalid(f"{path}.value", value, "must be empty for operator `Exists`"))
+    elif operator == "Equal":
+        errors += [invalid(f"{path}.value", value, text) for text in names.label_value(value)]
+    elif operator not in _OPERATORS:
+        errors += mark_declarative([unsupported(f"{path}.operator", operator, _OPERATORS)])
+    if effect and effect not in EFFECTS:
+        errors += mark_declarative([unsupported(f"{path}.effect", effect, EFFECTS)])
+    return errors
+
+
+BINDING_CONDITIONS_MAX: Final = 4
+"""Entries of ``bindingConditions``, and of ``bindingFailureConditions``."""
+
+
+def validate_binding(holder: v1.Device | v1.DeviceRequestAllocationResult, path: str) -> list[FieldError]:
+    """Check both lists of a device or result; ``path`` is that of the device or result."""
+    conditions, failures = holder.binding_conditions, holder.binding_failure_conditions
+    errors = _validate_list(conditions, f"{path}.bindingConditions")
+    errors += _validate_list(failures, f"{path}.bindingFailureConditions")
+    for i, condition in enumerate(failures):
+        if condition in conditions:
+            detail = "bindingFailureConditions must not overlap with bindingConditions"
+            errors.append(invalid(f"{path}.bindingFailureConditions[{i}]", condition, detail))
+    present = {"bindingConditions": conditions, "bindingFailureConditions": failures}
+    if bool(conditions) != bool(failures):
+        missing, other = sorted(present, key=lambda name: len(present[name]))
+        field = "binding_conditions" if missing == "bindingConditions" else "binding_failure_conditions"
+        shown: list[str] | None = [] if field in holder.model_fields_set else None
+        errors.append(invalid(f"{path}.{missing}", shown, f"{missing} are required to use {other}"))
+    return errors
+
+
+def _validate_list(conditions: tuple[str, ...], path: str) -> list[FieldError]:
+    """Check a list; repetitions are reported even of one that is too long."""
+    errors = check_limit(conditions, BINDING_CONDITIONS_MAX, path)
+    for where, condition in entries_within(conditions, BINDING_CONDITIONS_MAX, path):
+        errors += [invalid(where, condition, text) for text in names.label_key(condition)]
+    return errors + repeated_names(conditions, path)
+
+
+def validate_opaque(
+    configuration: v1.OpaqueDeviceConfiguration | None, path: str, *, stored: bool = False
+) -> list[FieldError]:
+    """Check ``opaque`` of one entry; ``path`` is that of the entry.
+
+    Args:
+        configuration: what is there.
+        path: of the entry.
+        stored: whether it was stored before, maybe when less was checked: its size does not count then.
+    """
+    if configuration is None:
+        return [required(f"{path}.opaque")]
+    where = f"{path}.opaque"
+    errors = _validate_parameters(configuration.parameters, f"{where}.parameters", stored=stored)
+    return errors + declared_driver_name(configuration.driver, f"{where}.driver")
+
+
+def _validate_parameters(parameters: Any, path: str, *, stored: bool) -> list[FieldError]:
+    if parameters is None:
+        return [required(path)]
+    return validate_object(parameters, path, stored=stored)
+
+
+def validate_object(value: Any, path: str, *, stored: bool = False) -> list[FieldError]:
+    """Check a JSON object of at most 10 KiB."""
+    if not stored and json_size(value) > RAW_OBJECT_MAX_LENGTH:
+        return [too_long(path, value, RAW_OBJECT_MAX_LENGTH)]
+    return [] if isinstance(value, dict) else [invalid(path, "<value omitted>", "must be a valid JSON object")]
+
+
+def validate_node_name(name: str, path: str) -> list[FieldError]:
+    """Check the name of a node: a DNS subdomain."""
+    return [invalid(path, name, text) for text in names.dns_subdomain(name, unit="characters")]
+
+
+def validate_node_selector(selector: v1.NodeSelector, path: str) -> list[FieldError]:
+    """Check at least one term, and every requirement (k8s.io/kubernetes ``ValidateNodeSelector``)."""
+    terms = f"{path}.nodeSelectorTerms"
+    if not selector.node_selector_terms:
+        return [required(terms, "must have at least one node selector term")]
+    errors = []
+    for i, term in enumerate(selector.node_selector_terms):
+        for j, requirement in enumerate(term.match_expressions):
+            errors += _label_requirement(requirement, f"{terms}[{i}].matchExpressions[{j}]")
+        for j, requirement in enumerate(term.match_fields):
+            errors += _field_requirement(requirement, f"{terms}[{i}].matchFields[{j}]")
+    return errors
+
+
+def validate_one_term(selector: v1.NodeSelector, path: str) -> list[FieldError]:
+    """Check that the selector of a whole slice has exactly one term."""
+    terms = selector.node_selector_terms
+    if len(terms) == 1:
+        return []
+    shown = [_go_term(term) for term in terms] if "node_selector_terms" in selector.model_fields_set else None
+    return [invalid(f"{path}.nodeSelectorTerms", shown, "must have exactly one node selector term")]
+
+
+def _label_requirement(requirement: v1.NodeSelectorRequirement, path: str) -> list[FieldError]:
+    errors = []
+    match requirement.operator:
+        case "In" | "NotIn":
+            if not requirement.values:
+                errors.append(required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'"))
+        case "Exists" | "DoesNotExist":
+            if requirement.values:
+                detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+                errors.append(forbidden(f"{path}.values", detail))
+        case "Gt" | "Lt":
+            if len(requirement.values) != 1:
+                detail = "must be specified single value when `operator` is 'Lt' or 'Gt'"
+                errors.append(required(f"{path}.values", detail))
+        case operator:
+            errors.append(invalid(f"{path}.operator", operator, "not a valid selector operator"))
+    errors += [invalid(f"{path}.key", requirement.key, text) for text in names.label_key(requirement.key)]
+    for i, value in enumerate(requirement.values):
+        errors += [invalid(f"{path}.values[{i}]", value, text) for text in names.label_value(value)]
+    return errors
+
+
+def _field_requirement(requirement: v1.NodeSelectorRequirement, path: str) -> list[FieldError]:
+    errors = []
+    if requirement.operator not in {"In", "NotIn"}:
+        errors.append(invalid(f"{path}.operator", requirement.operator, "not a valid selector operator"))
+    elif len(requirement.values) != 1:
+        detail = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
+        errors.append(required(f"{path}.values", detail))
+    if requirement.key != "metadata.name":
+        errors.append(invalid(f"{path}.key", requirement.key, "not a valid field selector key"))
+        return errors
+    for i, value in enumerate(requirement.values):
+        errors += validate_node_name(value, f"{path}.values[{i}]")
+    return errors
+
+
+def _go_term(term: v1.NodeSelectorTerm) -> GoStruct:
+    return GoStruct(
+        MatchExpressions=[_go_requirement(item) for item in term.match_expressions] or None,
+        MatchFields=[_go_requirement(item) for item in term.match_fields] or None,
+    )
+
+
+def _go_requirement(requirement: v1.NodeSelectorRequirement) -> GoStruct:
+    return GoStruct(Key=requirement.key, Operator=requirement.operator, Values=requirement.values or None)
+
+
+PREPARE: Final = "NodePrepareResources"
+UNPREPARE: Final = "NodeUnprepareResources"
+_OPERATIONS: Final = ("*", PREPARE, UNPREPARE)
+
+
+def validate_skipped_operations(operations: Sequence[str], path: str) -> list[FieldError]:
+    """Check ``skipNodeOperations``: nothing is prepared only where nothing is unprepared either."""
+    errors = []
+    if PREPARE in operations and UNPREPARE not in operations and "*" not in operations:
+        detail = f"{PREPARE} cannot be skipped unless {UNPREPARE} is also skipped"
+        errors.append(invalid(path, operations, detail))
+    declared = repeated_names(operations, path)
+    unknown = (i for i, operation in enumerate(operations) if operation not in _OPERATIONS)
+    declared += [unsupported(f"{path}[{i}]", operations[i], _OPERATIONS) for i in unknown]
+    return errors + mark_declarative(declared)
+
+
+_REFERENCE: Final = (
+    "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
+)
+
+
+def validate_reference(reference: str, known: frozenset[str], path: str) -> list[FieldError]:
+    """Check the name of a request or subrequest where it is referred to."""
+    segments = reference.split("/")
+    errors = []
+    if len(segments) <= 2:
+        for segment in segments:
+            errors += _request_name(segment, path)
+    return errors if reference in known else [*errors, invalid(path, reference, _REFERENCE)]
+
+
+def _request_name(name: str, path: str) -> list[FieldError]:
+    return [invalid(path, name, text) for text in names.dns_label(name, unit="characters")]
+
+
+REFERENCES_MAX: Final = 32
+"""Requests that one constraint or configuration names."""
+
+
+def validate_request_references(references: tuple[str, ...], known: frozenset[str], path: str) -> list[FieldError]:
+    """Check the requests that a constraint or configuration names."""
+    errors = check_limit(references, REFERENCES_MAX, path)
+    for where, reference in entries_within(references, REFERENCES_MAX, path):
+        errors += validate_reference(reference, known, where)
+    return errors + (mark_declarative(repeated_names(references, path)) if len(references) <= REFERENCES_MAX else [])

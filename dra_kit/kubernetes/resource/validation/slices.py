@@ -1,23 +1,52 @@
-"""A whole ResourceSlice."""
+"""Rules for ResourceSlices and pools, DeviceTaintRules and ResourcePoolStatusRequests."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
-from dra_kit.resource import v1
-from dra_kit.resource.fielderror import FieldError, declarative, duplicate, invalid, required, too_many
-from dra_kit.resource.validation.fields.formats import driver_name, full_name, pool_name
-from dra_kit.resource.validation.slices.attributes import validate_partition_type
-from dra_kit.resource.validation.slices.counters import validate_counter_sets
-from dra_kit.resource.validation.slices.devices import uses_advanced_features, validate_device
-from dra_kit.resource.validation.slices.nodes import validate_node_name, validate_node_selector, validate_one_term
-from dra_kit.resource.validation.slices.operations import validate_skipped_operations
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.field_errors import (
+    FieldError,
+    duplicate,
+    go_quote,
+    invalid,
+    mark_declarative,
+    not_found,
+    required,
+    too_many,
+)
+from dra_kit.kubernetes.resource.names import (
+    declared_driver_name,
+    declared_pool_name,
+    device_name,
+    driver_name,
+    full_name,
+    pool_name,
+)
+from dra_kit.kubernetes.resource.validation.devices import (
+    uses_advanced_features,
+    validate_counter_sets,
+    validate_device,
+    validate_partition_type,
+)
+from dra_kit.kubernetes.resource.validation.fields import (
+    validate_conditions,
+    validate_node_name,
+    validate_node_selector,
+    validate_one_term,
+    validate_skipped_operations,
+    validate_taint,
+)
+
+if TYPE_CHECKING:
+    from dra_kit.kubernetes.resource.v1 import ResourcePoolStatusRequest
+
 
 DEVICES_MAX: Final = 128
 ADVANCED_DEVICES_MAX: Final = 64
 """Devices of a slice as soon as one has taints, consumes counters or has a list attribute."""
-
 _SCOPES: Final = "`nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection`"
 
 
@@ -133,7 +162,7 @@ def _validate_partition_type(spec: v1.ResourceSliceSpec) -> list[FieldError]:
     name = spec.partition_type_attribute
     if name is None:
         return []
-    malformed = declarative(full_name(name, "spec.partitionTypeAttribute"))
+    malformed = mark_declarative(full_name(name, "spec.partitionTypeAttribute"))
     errors = list(malformed)
     if not any(device.consumes_counters for device in spec.devices):
         detail = "may only be set on a slice which declares devices that consume counters"
@@ -141,3 +170,107 @@ def _validate_partition_type(spec: v1.ResourceSliceSpec) -> list[FieldError]:
     for i, device in enumerate(() if malformed else spec.devices):
         errors += validate_partition_type(device, name, spec.driver, f"spec.devices[{i}].attributes")
     return errors
+
+
+def validate_pool(slices: Sequence[v1.ResourceSlice]) -> list[FieldError]:
+    """Check unique names of devices and counter sets, and counter references, across all slices of a pool.
+
+    A pool that breaks one of these rules is accepted by the API server and ignored by the scheduler
+    (k8s.io/dynamic-resource-allocation 0.37, ``resourceslice/validation.go``). Paths begin with ``slices[i].``.
+    """
+    errors = []
+    sets: dict[str, v1.CounterSet] = {}
+    for i, resource_slice in enumerate(slices):
+        for j, counter_set in enumerate(resource_slice.spec.shared_counters):
+            if counter_set.name in sets:
+                path = f"slices[{i}].spec.sharedCounters[{j}].name"
+                errors.append(_repeated("counter sets", path, counter_set.name, resource_slice.spec.pool.name))
+            sets[counter_set.name] = counter_set
+    names: set[str] = set()
+    for i, resource_slice in enumerate(slices):
+        for j, device in enumerate(resource_slice.spec.devices):
+            path = f"slices[{i}].spec.devices[{j}]"
+            if device.name in names:
+                errors.append(_repeated("devices", f"{path}.name", device.name, resource_slice.spec.pool.name))
+            names.add(device.name)
+            errors += _validate_references(device, sets, f"{path}.consumesCounters")
+    return errors
+
+
+def _repeated(what: str, path: str, name: str, pool: str) -> FieldError:
+    rule = f"{what} must be unique in"
+    return replace(duplicate(path, name, f"{rule} pool {go_quote(pool)}"), author_detail=f"{rule} a pool")
+
+
+def _validate_references(device: v1.Device, sets: Mapping[str, v1.CounterSet], path: str) -> list[FieldError]:
+    errors = []
+    for i, entry in enumerate(device.consumes_counters):
+        counter_set = sets.get(entry.counter_set)
+        if counter_set is None:
+            detail = f"the pool has no such counter set, but device {go_quote(device.name)} refers to it"
+            errors.append(not_found(f"{path}[{i}].counterSet", entry.counter_set, detail))
+            continue
+        for name in entry.counters:
+            if name not in counter_set.counters:
+                owner = f"counter set {go_quote(counter_set.name)}"
+                detail = f"{owner} has no such counter, but device {go_quote(device.name)} refers to it"
+                errors.append(not_found(f"{path}[{i}].counters[{name}]", name, detail))
+    return errors
+
+
+LIMIT_MAX: Final = 1000
+_IMMUTABLE: Final = "field is immutable"
+
+
+def validate_pool_status_request(request: ResourcePoolStatusRequest) -> list[FieldError]:
+    """Check all rules of the API server (Kubernetes 1.37) for a new request; a driver may have 253 bytes here."""
+    spec = request.spec
+    errors = declared_driver_name(spec.driver, "spec.driver", max_length=None)
+    if spec.pool_name is not None:
+        errors += declared_pool_name(spec.pool_name, "spec.poolName")
+    if spec.limit is not None and spec.limit < 1:
+        errors += mark_declarative([invalid("spec.limit", spec.limit, "must be greater than or equal to 1")])
+    elif spec.limit is not None and spec.limit > LIMIT_MAX:
+        errors += mark_declarative([invalid("spec.limit", spec.limit, f"must be less than or equal to {LIMIT_MAX}")])
+    if spec.default_partition_type_attribute is not None:
+        attribute = spec.default_partition_type_attribute
+        errors += mark_declarative(full_name(attribute, "spec.defaultPartitionTypeAttribute"))
+    return errors
+
+
+def validate_pool_status_request_update(
+    request: ResourcePoolStatusRequest, old: ResourcePoolStatusRequest
+) -> list[FieldError]:
+    """Check that a request stays as it was made."""
+    if request.spec == old.spec:
+        return []
+    return mark_declarative([invalid("spec", None, _IMMUTABLE)])
+
+
+def validate_pool_status(status: Any, old: Any) -> list[FieldError]:
+    """Check that a request is answered once."""
+    return [invalid("status", status, _IMMUTABLE)] if old and status != old else []
+
+
+def validate_taint_rule(rule: v1.DeviceTaintRule, old: v1.DeviceTaintRule | None = None) -> list[FieldError]:
+    """Check all rules of the API server (Kubernetes 1.37) for the spec of a rule, in its paths and texts.
+
+    Args:
+        rule: the rule.
+        old: what it replaces; an effect that stays may be one that this release does not know.
+    """
+    errors = []
+    selector = rule.spec.device_selector
+    if selector is not None:
+        path = "spec.deviceSelector"
+        errors += driver_name(selector.driver, f"{path}.driver") if selector.driver is not None else []
+        errors += pool_name(selector.pool, f"{path}.pool") if selector.pool is not None else []
+        errors += device_name(selector.device, f"{path}.device") if selector.device is not None else []
+    taint = rule.spec.taint
+    effect_stays = old is not None and taint.effect != "" and taint.effect == old.spec.taint.effect
+    return errors + validate_taint(taint, "spec.taint", check_effect=not effect_stays)
+
+
+def validate_taint_rule_status(conditions: Sequence[v1.Condition]) -> list[FieldError]:
+    """Check ``status.conditions`` of a rule."""
+    return validate_conditions(conditions, "status.conditions")

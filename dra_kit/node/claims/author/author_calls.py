@@ -30,7 +30,7 @@ from dra_kit.node.state.records import ClaimRecord
 from dra_kit.process.logging import log_context
 from dra_kit.process.tracebacks import raised
 from dra_kit.process.tracing import span
-from dra_kit.values.printable import without_paths
+from dra_kit.text import without_paths
 
 
 class AuthorCalls(Struct, frozen=True):

@@ -9,8 +9,8 @@ from dra_kit.author.config.decoding import ConfigDecoder
 from dra_kit.author.config.for_devices import is_for
 from dra_kit.author.config.opaque import ConfigEntry, OpaqueConfig
 from dra_kit.errors import InvalidConfig
+from dra_kit.kubernetes.resource import v1
 from dra_kit.node.claims.reader import AllocatedClaim
-from dra_kit.resource import v1
 
 
 def decoded_configs(claim: AllocatedClaim, decoder: ConfigDecoder[Any]) -> list[tuple[ConfigEntry[Any], ...]]:

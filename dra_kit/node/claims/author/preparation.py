@@ -21,6 +21,9 @@ from dra_kit.errors import (
     NotYet,
     PrepareError,
 )
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.config import base_request
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.claims.author.author_calls import AuthorCalls
 from dra_kit.node.claims.author.configs import check_replacements, decoded_configs, for_device
 from dra_kit.node.claims.reader import AllocatedClaim
@@ -36,9 +39,6 @@ from dra_kit.node.slices.of_no_node import DevicesOfNoNode
 from dra_kit.node.state.records import ClaimRecord, DeviceRecord
 from dra_kit.publishing.identity import Identity
 from dra_kit.publishing.inventory import CurrentInventory
-from dra_kit.resource import v1
-from dra_kit.resource.config import base_request
-from dra_kit.resource.reference import ClaimReference
 
 
 class Preparation(Struct, frozen=True):

@@ -10,12 +10,12 @@ from typing import Final
 
 from dra_kit.errors import DraKitError, KubeError, NotFound, TransientError
 from dra_kit.kube.resources import RESOURCE_CLAIMS
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.claims.reader import AllocatedClaim, Getter, still_holds
 from dra_kit.node.locks.named import Holding, Locks
 from dra_kit.node.state.records import ClaimRecord
 from dra_kit.node.state.rows import Damage
 from dra_kit.node.state.store import Store
-from dra_kit.resource.reference import ClaimReference
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable
 
 from dra_kit.errors import TransientError
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.claims.reader import AllocatedClaim
 from dra_kit.node.state.records import ClaimRecord
 from dra_kit.plugin.kubelet_checkpoint import KubeletCheckpoint
-from dra_kit.resource.reference import ClaimReference
 
 
 class Reallocated:

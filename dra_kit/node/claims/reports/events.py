@@ -10,11 +10,11 @@ from dra_kit.author.effects.effect import Effect
 from dra_kit.errors import DraKitError, StoreError
 from dra_kit.kube.client import Client
 from dra_kit.kube.events import EventRecorder, ObjectReference
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.claims.reports.pod_events import PodEvents
 from dra_kit.node.effects.understanding import public_title
 from dra_kit.node.state.store import Store
-from dra_kit.resource.reference import ClaimReference
-from dra_kit.values.printable import without_paths
+from dra_kit.text import without_paths
 
 
 class ClaimEvents:

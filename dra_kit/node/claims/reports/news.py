@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Generic, TypeVarTuple
 
 from dra_kit.errors import DraKitError
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.state.records import ClaimRecord
-from dra_kit.resource.reference import ClaimReference
 
 Reported = TypeVarTuple("Reported")
 

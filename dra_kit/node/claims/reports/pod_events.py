@@ -10,8 +10,8 @@ from typing import Final
 from dra_kit.errors import DraKitError, NotFound, Unavailable
 from dra_kit.kube.events import ObjectReference
 from dra_kit.kube.resources import RESOURCE_CLAIMS
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.claims.reader import Getter
-from dra_kit.resource.reference import ClaimReference
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -14,13 +14,13 @@ from dra_kit.author.preparing.prepared import DeviceStatus, Prepared
 from dra_kit.errors import Conflict, Forbidden, KubeError, NotFound, PermanentError, StoreError, Unavailable
 from dra_kit.kube.client import APPLY, Client
 from dra_kit.kube.resources import RESOURCE_CLAIMS
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.objects import ClaimReference
+from dra_kit.kubernetes.resource.validation.claim_status import validate_device_statuses
 from dra_kit.node.files.metadata import network_json
 from dra_kit.node.state.records import ClaimRecord, DeviceRecord
 from dra_kit.node.state.store import Store
 from dra_kit.node.steps import Step, reached
-from dra_kit.resource import v1
-from dra_kit.resource.reference import ClaimReference
-from dra_kit.resource.validation.claims.device_status import validate_device_statuses
 
 logger: logging.Logger = logging.getLogger(__name__)
 RETRY: Final = (1.0, 2.0, 5.0, 15.0, 30.0)

@@ -14,10 +14,10 @@ from dra_kit.errors import Conflict, KubeError, NotFound
 from dra_kit.kube.client import Client
 from dra_kit.kube.events import EventRecorder, ObjectReference
 from dra_kit.kube.resources import DEVICE_TAINT_RULES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dra_kit.kubernetes.resource.objects import ObjectKey, format_time, object_key
+from dra_kit.kubernetes.scheduler.evictions import Eviction, TaintedDevices, evictions, rule_condition
+from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.cluster.informers import Informers
-from dra_kit.scheduler.nodes.taints import Eviction, TaintedDevices, evictions, rule_condition
-from dra_kit.scheduler.pods import Key, key_of, timestamp
-from dra_kit.values.json import ObjectView
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class DeviceTaintEviction:
         self._time_scale = time_scale
         self._period = dt.timedelta(seconds=_PERIOD_SECONDS / time_scale)
         self._wake = asyncio.Event()
-        self._due: dict[Key, tuple[str, Eviction]] = {}  # pod UID and eviction, of those that wait or are going
+        self._due: dict[ObjectKey, tuple[str, Eviction]] = {}  # pod UID and eviction, of those that wait or are going
         self._rules: dict[str, _RuleWork] = {}  # by UID of the rule
         self._deleted: set[str] = set()  # UIDs of pods
         for resource in (PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, DEVICE_TAINT_RULES):
@@ -142,7 +142,7 @@ class DeviceTaintEviction:
             found[uid] = work
         self._rules = found
 
-    def _follow(self, due: Mapping[Key, Eviction], pods: Mapping[Key, Any]) -> None:
+    def _follow(self, due: Mapping[ObjectKey, Eviction], pods: Mapping[ObjectKey, Any]) -> None:
         """Forget who went, tell who may stay after all, and look at the rules of the others later."""
         for key, (uid, _) in list(self._due.items()):
             pod = pods.get(key)
@@ -177,7 +177,7 @@ class DeviceTaintEviction:
 
     async def _delete(self, pod: Mapping[str, Any]) -> None:
         self._record(pod, "Marking for deletion")
-        uid, (namespace, name) = pod["metadata"]["uid"], key_of(pod)
+        uid, (namespace, name) = pod["metadata"]["uid"], object_key(pod)
         conditions = [
             item for item in pod.get("status", {}).get("conditions", []) if item["type"] != "DisruptionTarget"
         ]
@@ -186,7 +186,7 @@ class DeviceTaintEviction:
             "status": "True",
             "reason": "DeletionByDeviceTaintManager",
             "message": "Device Taint manager: deleting due to NoExecute taint",
-            "lastTransitionTime": timestamp(self._now()),
+            "lastTransitionTime": format_time(self._now()),
         }
         body = {
             "metadata": {"uid": uid, "resourceVersion": pod["metadata"]["resourceVersion"]},
@@ -198,7 +198,7 @@ class DeviceTaintEviction:
         except NotFound:
             pass
 
-    async def _write_condition(self, rule: ObjectView, work: _RuleWork, due: Mapping[Key, Eviction]) -> None:
+    async def _write_condition(self, rule: ObjectView, work: _RuleWork, due: Mapping[ObjectKey, Eviction]) -> None:
         """Write a rule's condition if it changed and the last one is old enough."""
         now = self._now()
         conditions = rule.get("status", {}).get("conditions", [])
@@ -217,7 +217,7 @@ class DeviceTaintEviction:
         )  # fmt: skip
         new["observedGeneration"] = work.generation
         if known is None or any(known.get(name) != value for name, value in new.items()):
-            new["lastTransitionTime"] = timestamp(now)
+            new["lastTransitionTime"] = format_time(now)
             others = [item for item in conditions if item["type"] != "EvictionInProgress"]
             body = {"metadata": {"uid": rule["metadata"]["uid"]}, "status": {"conditions": [*others, new]}}
             try:

@@ -9,9 +9,9 @@ from dra_kit.errors import NotFound
 from dra_kit.kube.client import Client
 from dra_kit.kube.informer import Change
 from dra_kit.kube.resources import NODES
+from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.cluster.controllers.workqueue import WorkQueue
 from dra_kit.sandbox.cluster.informers import Informers
-from dra_kit.values.json import ObjectView
 
 NOT_READY: Final = "node.kubernetes.io/not-ready"
 """The taint that the API server gives every new node (admission plugin TaintNodesByCondition)."""

@@ -10,9 +10,9 @@ from dra_kit.errors import NotFound
 from dra_kit.kube.client import STRATEGIC_MERGE_PATCH, Client
 from dra_kit.kube.informer import Change
 from dra_kit.kube.resources import NODES, PODS
+from dra_kit.kubernetes.resource.objects import ObjectKey, is_terminal, object_key
 from dra_kit.sandbox.cluster.controllers.workqueue import WorkQueue
 from dra_kit.sandbox.cluster.informers import Informers
-from dra_kit.scheduler.pods import Key, is_terminal, key_of
 
 QUARANTINE_SECONDS: Final = 40.0
 """A node may come back within this time (kube-controller-manager 1.37, podgc: quarantineTime)."""
@@ -29,11 +29,11 @@ class PodGarbage:
 
     def __init__(self, client: Client, informers: Informers, *, time_scale: float = 1.0) -> None:
         self._client = client
-        self._pods: Mapping[Key, Any] = informers.objects(PODS)
-        self._nodes: Mapping[Key, Any] = informers.objects(NODES)
+        self._pods: Mapping[ObjectKey, Any] = informers.objects(PODS)
+        self._nodes: Mapping[ObjectKey, Any] = informers.objects(NODES)
         self._quarantine = QUARANTINE_SECONDS / time_scale
         self._missing: dict[str, asyncio.TimerHandle] = {}
-        self._queue: WorkQueue[Key] = WorkQueue("pod garbage", self._collect)
+        self._queue: WorkQueue[ObjectKey] = WorkQueue("pod garbage", self._collect)
         informers.listen(PODS, self._pod_changed)
         informers.listen(NODES, self._node_changed)
 
@@ -71,11 +71,11 @@ class PodGarbage:
             if pod["spec"].get("nodeName") == node:
                 self._queue.add(key)
 
-    async def _collect(self, key: Key) -> None:
+    async def _collect(self, key: ObjectKey) -> None:
         pod = self._pods.get(key)
         if pod is None or ("", pod["spec"].get("nodeName", "")) in self._nodes:
             return
-        namespace, name = key_of(pod)
+        namespace, name = object_key(pod)
         uid = pod["metadata"]["uid"]
         try:
             if not is_terminal(pod):

@@ -11,12 +11,18 @@ from dra_kit.kube.client import Client
 from dra_kit.kube.events import EventRecorder, ObjectReference
 from dra_kit.kube.informer import Change
 from dra_kit.kube.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
-from dra_kit.resource.pods import pod_claims
+from dra_kit.kubernetes.resource.objects import ObjectKey, object_key, pod_claims
+from dra_kit.kubernetes.scheduler.claim_controller import (
+    claim_from_template,
+    claim_update,
+    claims_to_reserve,
+    consumer,
+    finalizers_patch,
+    generated_claim,
+    missing_claims,
+)
 from dra_kit.sandbox.cluster.controllers.workqueue import WorkQueue
 from dra_kit.sandbox.cluster.informers import Informers
-from dra_kit.scheduler.claims.generation import claim_from_template, generated_claim, missing_claims
-from dra_kit.scheduler.claims.release import consumer, finalizers_patch, next_step, to_reserve
-from dra_kit.scheduler.pods import Key, key_of
 
 COMPONENT: Final = "resource_claim"
 _FIELD_MANAGER: Final = "ResourceClaimController"
@@ -38,9 +44,9 @@ class ResourceClaimController:
         self._claims = informers.objects(RESOURCE_CLAIMS)
         # what was created for (pod UID, entry), while the informer may not know of it yet
         self._created: dict[tuple[str, str], str] = {}
-        self._pod_queue: WorkQueue[Key] = WorkQueue("claim generation", self._sync_pod)
-        self._claim_queue: WorkQueue[Key] = WorkQueue("claim release", self._sync_claim)
-        self._uses: dict[Key, set[Key]] = {}  # pods by the claims they name
+        self._pod_queue: WorkQueue[ObjectKey] = WorkQueue("claim generation", self._sync_pod)
+        self._claim_queue: WorkQueue[ObjectKey] = WorkQueue("claim release", self._sync_claim)
+        self._uses: dict[ObjectKey, set[ObjectKey]] = {}  # pods by the claims they name
         informers.listen(PODS, self._pod_changed)
         informers.listen(RESOURCE_CLAIMS, self._claim_changed)
         informers.listen(RESOURCE_CLAIM_TEMPLATES, lambda _: self._template_changed())
@@ -55,7 +61,7 @@ class ResourceClaimController:
 
     def _pod_changed(self, change: Change) -> None:
         pod = change.object
-        key = key_of(pod)
+        key = object_key(pod)
         names = {(key[0], entry.claim) for entry in pod_claims(pod) if entry.claim}
         if change.type == "DELETED":
             for entry in pod_claims(pod):
@@ -71,7 +77,7 @@ class ResourceClaimController:
             self._claim_queue.add(name)
 
     def _claim_changed(self, change: Change) -> None:
-        key = key_of(change.object)
+        key = object_key(change.object)
         if change.type == "DELETED":
             self._uses.pop(key, None)
             return
@@ -86,7 +92,7 @@ class ResourceClaimController:
 
     # --- pods
 
-    async def _sync_pod(self, key: Key) -> None:
+    async def _sync_pod(self, key: ObjectKey) -> None:
         pod = self._pods.get(key)
         if pod is None:
             return
@@ -108,7 +114,7 @@ class ResourceClaimController:
             await self._name_claims(pod, named)
         if failure is not None:
             raise failure
-        for claim in to_reserve(pod, self._claims):
+        for claim in claims_to_reserve(pod, self._claims):
             status = {**claim["status"], "reservedFor": [*claim["status"].get("reservedFor", []), consumer(pod)]}
             await self._client.update(RESOURCE_CLAIMS, {**claim, "status": status}, subresource="status")
 
@@ -136,7 +142,7 @@ class ResourceClaimController:
     async def _name_claims(self, pod: Mapping[str, Any], named: Mapping[str, str]) -> None:
         known = {item["name"]: item for item in pod.get("status", {}).get("resourceClaimStatuses", [])}
         known |= {entry: {"name": entry, "resourceClaimName": claim} for entry, claim in named.items()}
-        namespace, name = key_of(pod)
+        namespace, name = object_key(pod)
         status = {"resourceClaimStatuses": [known[entry] for entry in sorted(known)]}
         # the UID: a pod made anew under the same name is not this one's heir
         body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": status}
@@ -144,11 +150,11 @@ class ResourceClaimController:
 
     # --- claims
 
-    async def _sync_claim(self, key: Key) -> None:
+    async def _sync_claim(self, key: ObjectKey) -> None:
         claim = self._claims.get(key)
         if claim is None:
             return
-        step = next_step(claim, self._pods)
+        step = claim_update(claim, self._pods)
         if step.status is not None:
             claim = await self._client.update(RESOURCE_CLAIMS, {**claim, "status": step.status}, subresource="status")
         if step.finalizers is not None:

@@ -7,8 +7,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from dra_kit.resource.pods import PodReference
-from dra_kit.resource.reference import ClaimReference
+from dra_kit.kubernetes.resource.objects import ClaimReference, PodReference
 from dra_kit.sandbox.cluster.kubelet.dra.plugin import Device
 from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerConfig, ContainerStatus
 

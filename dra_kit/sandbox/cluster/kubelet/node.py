@@ -16,7 +16,8 @@ from dra_kit.kube.client import Client
 from dra_kit.kube.events import EventRecorder
 from dra_kit.kube.informer import Change, Informer
 from dra_kit.kube.resources import PODS
-from dra_kit.resource.pods import PodReference
+from dra_kit.kubernetes.resource.objects import PodReference
+from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.cluster.kubelet.activity import Observer
 from dra_kit.sandbox.cluster.kubelet.dra.claims import ClaimManager
 from dra_kit.sandbox.cluster.kubelet.dra.kubelet import Kubelet
@@ -33,7 +34,6 @@ from dra_kit.sandbox.cluster.kubelet.pods.container_config import ContainerConfi
 from dra_kit.sandbox.cluster.kubelet.pods.environment import NodeFacts
 from dra_kit.sandbox.cluster.kubelet.pods.pod_worker import PodServices, PodWorker
 from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerRuntime
-from dra_kit.values.json import ObjectView
 
 log: logging.Logger = logging.getLogger(__name__)
 

@@ -12,14 +12,19 @@ from dra_kit.errors import Conflict, KubeError
 from dra_kit.kube.client import Client
 from dra_kit.kube.events import EventRecorder, ObjectReference
 from dra_kit.kube.resources import PODS, RESOURCE_CLAIMS
+from dra_kit.kubernetes.resource.objects import format_time, is_reserved_for, object_key, object_name, seconds_since
+from dra_kit.kubernetes.scheduler.assume_cache import ClaimTracker
+from dra_kit.kubernetes.scheduler.claim_controller import DELETE_PROTECTION, consumer, finalizers_patch
+from dra_kit.kubernetes.scheduler.claims import (
+    BindingFailed,
+    ExtendedClaim,
+    extended_claim_owner,
+    is_ready,
+    results_with_binding_conditions,
+)
+from dra_kit.kubernetes.scheduler.cycle import Placement, Unschedulable
+from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.cluster.scheduler.releaser import Releaser
-from dra_kit.scheduler.claims.extended import ExtendedClaim, made_for
-from dra_kit.scheduler.claims.readiness import BindingFailed, awaited, is_ready
-from dra_kit.scheduler.claims.release import DELETE_PROTECTION, consumer, finalizers_patch
-from dra_kit.scheduler.claims.tracker import ClaimTracker
-from dra_kit.scheduler.cycle.cycle import Placement, Unschedulable
-from dra_kit.scheduler.pods import is_reserved_for, key_of, seconds_since, shown, timestamp
-from dra_kit.values.json import ObjectView
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -91,7 +96,7 @@ class Binder:
     async def _bind(self, placement: Placement) -> None:
         """Write the pod's node."""
         pod = placement.pod
-        namespace, name = key_of(pod)
+        namespace, name = object_key(pod)
         binding = {
             "apiVersion": "v1",
             "kind": "Binding",
@@ -108,36 +113,36 @@ class Binder:
             "Normal",
             reason="Scheduled",
             action="Binding",
-            note=f"Successfully assigned {shown(pod)} to {placement.node}",
+            note=f"Successfully assigned {object_name(pod)} to {placement.node}",
         )
 
     async def _take_back(self, pod: ObjectView, written: list[ObjectView]) -> None:
         for claim in written:
             try:
-                if made_for(claim) is not None:
+                if extended_claim_owner(claim) is not None:
                     await self._releaser.delete(claim)
                 else:
                     self._claims.written(pod, await self._releaser.unreserve(claim, pod))
             except KubeError as error:
-                logger.debug("claim not given back", extra={"claim": shown(claim), "error": str(error)})
+                logger.debug("claim not given back", extra={"claim": object_name(claim), "error": str(error)})
 
     async def _write_claim_status(self, pod: ObjectView, extended: ExtendedClaim, claim: ObjectView) -> None:
         """Write to the pod's status which claim its extended resources come from."""
-        namespace, name = key_of(pod)
+        namespace, name = object_key(pod)
         if not extended.mappings:
             # so it is in 1.37 where a node has all of the resources itself and the pod has other claims
-            text = f"nil or empty request mappings, no update of pod {shown(pod)} ExtendedResourceClaimStatus"
+            text = f"nil or empty request mappings, no update of pod {object_name(pod)} ExtendedResourceClaimStatus"
             raise _binding_failed(text)
         status = {"resourceClaimName": claim["metadata"]["name"], "requestMappings": list(extended.mappings)}
         body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": {"extendedResourceClaimStatus": status}}
-        with _telling(f"update pod {shown(pod)} ExtendedResourceClaimStatus"):
+        with _telling(f"update pod {object_name(pod)} ExtendedResourceClaimStatus"):
             await self._client.patch(PODS, name, body, namespace, subresource="status")
 
     async def _reserve(
         self, claim: ObjectView, pod: ObjectView, allocation: Mapping[str, Any] | None
     ) -> dict[str, Any]:
         """Give the claim its allocation, unless that is None, and the pod as a consumer."""
-        namespace, name = key_of(claim)
+        namespace, name = object_key(claim)
         current: ObjectView = claim
         for attempt in range(_ATTEMPTS):
             try:
@@ -145,7 +150,7 @@ class Binder:
             except Conflict:
                 if attempt == _ATTEMPTS - 1:
                     raise
-            with _telling(f"get updated claim {shown(claim)} after conflict"):
+            with _telling(f"get updated claim {object_name(claim)} after conflict"):
                 current = await self._client.get(RESOURCE_CLAIMS, name, namespace)
             self._check(current, claim, allocation)
         raise AssertionError
@@ -156,17 +161,17 @@ class Binder:
         new = dict(claim)
         finalizers = claim["metadata"].get("finalizers", [])
         if allocation is not None and DELETE_PROTECTION not in finalizers:
-            namespace, name = key_of(claim)
+            namespace, name = object_key(claim)
             body = finalizers_patch(claim, [*finalizers, DELETE_PROTECTION])
-            with _telling(f"add finalizer to claim {shown(claim)}"):
+            with _telling(f"add finalizer to claim {object_name(claim)}"):
                 new = await self._client.patch(RESOURCE_CLAIMS, name, body, namespace)
         status = dict(new.get("status", {}))
         # so it is in 1.37: one that somebody else allocated without a time gets it, and the API server refuses that
-        status["allocation"] = {"allocationTimestamp": timestamp(), **(allocation or status["allocation"])}
+        status["allocation"] = {"allocationTimestamp": format_time(), **(allocation or status["allocation"])}
         if not is_reserved_for(new, pod):
             status["reservedFor"] = [*status.get("reservedFor", []), consumer(pod)]
         what = "reservation" if allocation is None else "allocation and reservation"
-        with _telling(f"add {what} to claim {shown(claim)}"):
+        with _telling(f"add {what} to claim {object_name(claim)}"):
             new = await self._client.update(RESOURCE_CLAIMS, {**new, "status": status}, subresource="status")
         self._claims.written(pod, new)
         return new
@@ -181,15 +186,15 @@ class Binder:
             what = "deallocated elsewhere"
         else:
             return
-        raise _binding_failed(f"claim {shown(claim)} got {what} in the meantime")
+        raise _binding_failed(f"claim {object_name(claim)} got {what} in the meantime")
 
     # --- binding conditions (KEP-5007)
 
     async def _binding_conditions(self, placement: Placement, claims: Sequence[ObjectView]) -> None:
         """Wait until the drivers say that the devices are ready for the node."""
-        if not any(awaited(claim) for claim in claims):
+        if not any(results_with_binding_conditions(claim) for claim in claims):
             return
-        namespace, name = key_of(placement.pod)
+        namespace, name = object_key(placement.pod)
         body = {"metadata": {"uid": placement.pod["metadata"]["uid"]}, "status": {"nominatedNodeName": placement.node}}
         await self._client.patch(PODS, name, body, namespace, subresource="status")
         self._events.record(
@@ -209,9 +214,9 @@ class Binder:
             raise _binding_failed(f"device binding timeout: claim={waiting['metadata']['name']}") from None
 
     def _is_ready(self, claim: ObjectView) -> bool:
-        current = self._claims.claim(key_of(claim))
+        current = self._claims.claim(object_key(claim))
         if current is None:
-            raise _binding_failed(f'could not find ResourceClaim "{shown(claim)}"')
+            raise _binding_failed(f'could not find ResourceClaim "{object_name(claim)}"')
         try:
             return is_ready(current)
         except BindingFailed as error:

@@ -6,12 +6,14 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from dra_kit.allocator import Allocator, Attempt, Gates, Node, Snapshot
-from dra_kit.allocator.selectors.expressions import CelEvaluator
-from dra_kit.allocator.selectors.selection import Selection
 from dra_kit.kube.informer import Change
-from dra_kit.scheduler.cycle.choice import DeviceChoice, explain_choices
-from dra_kit.values.json import ObjectView
+from dra_kit.kubernetes.allocator.allocation import AllocationAttempt, Allocator
+from dra_kit.kubernetes.allocator.rules import AllocatorRules
+from dra_kit.kubernetes.allocator.selectors import CelEvaluator, DeviceMatcher
+from dra_kit.kubernetes.allocator.state import AllocatorState
+from dra_kit.kubernetes.resource.matching import Node
+from dra_kit.kubernetes.scheduler.device_choice import DeviceChoice, explain_choices
+from dra_kit.kubernetes.values.json import ObjectView
 
 
 class Devices:
@@ -23,10 +25,10 @@ class Devices:
         gates: of the scheduler.
     """
 
-    def __init__(self, gates: Gates) -> None:
+    def __init__(self, gates: AllocatorRules) -> None:
         self._gates = gates
         self._evaluator = CelEvaluator()
-        self._snapshot = Snapshot()
+        self._snapshot = AllocatorState()
         self._allocator = Allocator(self._snapshot, gates, evaluator=self._evaluator)
         self._held: dict[str, ObjectView] = {}  # allocation by the UID of its claim
         self._later: list[Callable[[], None]] | None = None  # changes to apply; None where it is not held still
@@ -95,7 +97,7 @@ class Devices:
 
     # --- for one pod
 
-    def attempt(self, claims: Sequence[ObjectView]) -> Attempt:
+    def attempt(self, claims: Sequence[ObjectView]) -> AllocationAttempt:
         """Return the attempt to allocate the claims of a pod, to be made on one node after the other."""
         return self._allocator.attempt(claims, is_aborted=self._aborted.is_set)
 
@@ -103,5 +105,5 @@ class Devices:
         self, node: Node, allocations: Sequence[tuple[ObjectView, ObjectView]]
     ) -> tuple[tuple[ObjectView, DeviceChoice], ...]:
         """Explain why the allocations of a pod, by claim, have these devices; to be called before they are held."""
-        selection = Selection(node, self._gates, self._evaluator)
+        selection = DeviceMatcher(node, self._gates, self._evaluator)
         return tuple(explain_choices(self._snapshot, self._gates, selection, node, allocations))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dra_kit.errors import Conflict, KubeError, NotFound
 from dra_kit.kube.client import STRATEGIC_MERGE_PATCH, Client
 from dra_kit.kube.resources import RESOURCE_CLAIMS
-from dra_kit.scheduler.claims.release import DELETE_PROTECTION, finalizers_patch
-from dra_kit.scheduler.cycle.remedies import Remedy
-from dra_kit.scheduler.pods import key_of, shown
-from dra_kit.values.json import ObjectView
+from dra_kit.kubernetes.resource.objects import object_key, object_name
+from dra_kit.kubernetes.scheduler.claim_controller import DELETE_PROTECTION, finalizers_patch
+from dra_kit.kubernetes.scheduler.cycle import PostFilterAction
+from dra_kit.kubernetes.values.json import ObjectView
 
 _ATTEMPTS = 5
 _RELEASED = frozenset({"allocation", "reservedFor", "devices"})
@@ -24,7 +24,7 @@ class Releaser:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def apply(self, remedy: Remedy) -> None:
+    async def apply(self, remedy: PostFilterAction) -> None:
         """Carry a remedy out.
 
         Raises:
@@ -42,7 +42,7 @@ class Releaser:
         Raises:
             KubeError: the API server refuses.
         """
-        namespace, name = key_of(claim)
+        namespace, name = object_key(claim)
         body = {
             "metadata": {"uid": claim["metadata"]["uid"]},
             "status": {"reservedFor": [{"$patch": "delete", "uid": pod["metadata"]["uid"]}]},
@@ -57,7 +57,7 @@ class Releaser:
         Raises:
             KubeError: the API server refuses.
         """
-        namespace, name = key_of(claim)
+        namespace, name = object_key(claim)
         current = claim
         try:
             for attempt in range(_ATTEMPTS):
@@ -69,7 +69,7 @@ class Releaser:
                     if attempt == _ATTEMPTS - 1:
                         raise
                 except KubeError as error:
-                    error.text = f"update resourceclaim {shown(claim)}: {error.text}"
+                    error.text = f"update resourceclaim {object_name(claim)}: {error.text}"
                     raise
                 current = await self._client.get(RESOURCE_CLAIMS, name, namespace)
             await self._client.delete(RESOURCE_CLAIMS, name, namespace)

@@ -19,20 +19,18 @@ from dra_kit.kube.resources import (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
 )
+from dra_kit.kubernetes.resource.objects import ObjectKey, format_time, is_terminal, object_key
+from dra_kit.kubernetes.scheduler import hints
+from dra_kit.kubernetes.scheduler.assume_cache import AssumedPods, ClaimTracker
+from dra_kit.kubernetes.scheduler.claims import NotReady, UnschedulableAndUnresolvable, pod_claims_state
+from dra_kit.kubernetes.scheduler.cycle import Placement, SchedulingDecision, Unschedulable, schedule_pod
+from dra_kit.kubernetes.scheduler.device_choice import DeviceChoice
+from dra_kit.kubernetes.scheduler.nodes import DYNAMIC_RESOURCES, node_loads, prefilter_message
+from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.cluster.informers import Informers
 from dra_kit.sandbox.cluster.scheduler.binding import Binder
 from dra_kit.sandbox.cluster.scheduler.devices import Devices
 from dra_kit.sandbox.cluster.scheduler.releaser import Releaser
-from dra_kit.scheduler import hints
-from dra_kit.scheduler.claims.prefilter import Hopeless, NotReady, pod_needs
-from dra_kit.scheduler.claims.tracker import ClaimTracker
-from dra_kit.scheduler.cycle.assumed_pods import AssumedPods
-from dra_kit.scheduler.cycle.choice import DeviceChoice
-from dra_kit.scheduler.cycle.cycle import Placement, Unschedulable, place
-from dra_kit.scheduler.cycle.decision import Decision
-from dra_kit.scheduler.nodes.filters import DYNAMIC_RESOURCES, node_loads, prefilter_message
-from dra_kit.scheduler.pods import Key, is_terminal, key_of, timestamp
-from dra_kit.values.json import ObjectView
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -63,7 +61,7 @@ class Scheduler:
         informers: Informers,
         devices: Devices,
         *,
-        observe: Callable[[Decision], None] = lambda _: None,
+        observe: Callable[[SchedulingDecision], None] = lambda _: None,
         time_scale: float = 1.0,
     ) -> None:
         self._client = client
@@ -78,8 +76,8 @@ class Scheduler:
         self._claims = ClaimTracker(informers.objects(RESOURCE_CLAIMS), devices.hold)
         self._releaser = Releaser(client)
         self._binder = Binder(client, self._claims, self._events, time_scale=time_scale)
-        self._active: dict[Key, None] = {}
-        self._waiting: dict[Key, frozenset[str] | None] = {}  # with who rejected them; None: they were not tried
+        self._active: dict[ObjectKey, None] = {}
+        self._waiting: dict[ObjectKey, frozenset[str] | None] = {}  # with who rejected them; None: they were not tried
         self._failures: dict[str, int] = {}  # attempts that failed, by pod UID
         self._backed_off: set[str] = set()  # UIDs of pods tried again after a failed attempt: claims were ready before
         self._missed: list[_Hint] | None = None  # what changed while a pod is tried
@@ -107,7 +105,7 @@ class Scheduler:
                 del self._active[key]
                 await self._attempt(key, group)
 
-    def _urgency(self, key: Key) -> int:
+    def _urgency(self, key: ObjectKey) -> int:
         """Return a sort key: pods of higher priority first; equals stay in order, oldest first."""
         pod = self._pods.get(key)
         return -int(pod["spec"].get("priority") or 0) if pod else 0
@@ -115,7 +113,7 @@ class Scheduler:
     # --- what changed
 
     def _pod_changed(self, change: Change) -> None:
-        pod, key = change.object, key_of(change.object)
+        pod, key = change.object, object_key(change.object)
         if change.type == "DELETED" or pod["spec"].get("nodeName"):
             self._active.pop(key, None)
             self._waiting.pop(key, None)
@@ -124,31 +122,31 @@ class Scheduler:
             self._backed_off.discard(pod["metadata"]["uid"])
             self._assumed.forget(pod)
             if change.type == "DELETED" or is_terminal(pod):
-                self._retry(lambda _, plugins: hints.pod_end_helps(plugins))
+                self._retry(lambda _, plugins: hints.pod_end_hint(plugins))
         elif self._is_ours(pod) and (change.previous is None or _schedulable_differently(change.previous, pod)):
             self._activate(key)
 
     def _claim_changed(self, change: Change) -> None:
         claim = change.object
         self._claims.seen(claim, deleted=change.type == "DELETED")
-        self._retry(lambda pod, plugins: hints.claim_helps(pod, plugins, *_states(change)))
+        self._retry(lambda pod, plugins: hints.claim_hint(pod, plugins, *_states(change)))
         self._activate_users(claim, self._untried())
 
     def _node_changed(self, change: Change) -> None:
-        self._retry(lambda pod, plugins: hints.node_helps(pod, plugins, *_states(change), self._classes.values()))
+        self._retry(lambda pod, plugins: hints.node_hint(pod, plugins, *_states(change), self._classes.values()))
 
     def _slice_changed(self, change: Change) -> None:
         self._devices.slice_changed(change)
-        self._retry(lambda _, plugins: hints.slice_helps(plugins, _states(change)[1]))
+        self._retry(lambda _, plugins: hints.slice_hint(plugins, _states(change)[1]))
 
     def _class_changed(self, change: Change) -> None:
         self._devices.class_changed(change)
-        self._retry(lambda pod, plugins: hints.class_helps(pod, plugins, *_states(change)))
+        self._retry(lambda pod, plugins: hints.class_hint(pod, plugins, *_states(change)))
 
     def _rule_changed(self, change: Change) -> None:
         self._devices.rules_changed(self._rules.values())
         slices = self._slices.values()
-        self._retry(lambda _, plugins: hints.rule_helps(plugins, *_states(change), slices))
+        self._retry(lambda _, plugins: hints.taint_rule_hint(plugins, *_states(change), slices))
 
     def _is_ours(self, pod: ObjectView) -> bool:
         return (
@@ -158,16 +156,16 @@ class Scheduler:
             and not is_terminal(pod)
         )
 
-    def _activate(self, key: Key) -> None:
+    def _activate(self, key: ObjectKey) -> None:
         self._waiting.pop(key, None)
         self._active.setdefault(key)
         self._wake.set()
 
-    def _untried(self) -> list[Key]:
+    def _untried(self) -> list[ObjectKey]:
         """Return the pods that wait for somebody to write their claims."""
         return [key for key, plugins in self._waiting.items() if plugins is None]
 
-    def _activate_users(self, claim: ObjectView, keys: Iterable[Key]) -> None:
+    def _activate_users(self, claim: ObjectView, keys: Iterable[ObjectKey]) -> None:
         for key in keys:
             pod = self._pods.get(key)
             if pod and hints.uses(pod, claim):
@@ -184,7 +182,7 @@ class Scheduler:
 
     # --- one attempt
 
-    async def _attempt(self, key: Key, group: asyncio.TaskGroup) -> None:
+    async def _attempt(self, key: ObjectKey, group: asyncio.TaskGroup) -> None:
         pod = self._pods.get(key)
         if pod is None or pod["spec"].get("nodeName") or not self._is_ours(pod) or self._assumed.is_placed(pod):
             return
@@ -212,7 +210,7 @@ class Scheduler:
         self._waiting.pop(key, None)
         self._assumed.assume(pod, placement.node)
         self._claims.begin(placement)
-        self._observe(Decision(pod, placement, choices))
+        self._observe(SchedulingDecision(pod, placement, choices))
         group.create_task(self._bind(placement), name=f"binding {'/'.join(key)}")
 
     async def _decide(self, pod: ObjectView) -> tuple[Placement, tuple[tuple[ObjectView, DeviceChoice], ...]]:
@@ -222,7 +220,7 @@ class Scheduler:
         classes = dict(self._classes)
 
         def decide() -> tuple[Placement, tuple[tuple[ObjectView, DeviceChoice], ...]]:
-            placement = place(pod, loads, claims, classes, self._devices, is_overdue=self._binder.is_overdue)
+            placement = schedule_pod(pod, loads, claims, classes, self._devices, is_overdue=self._binder.is_overdue)
             node = loads[placement.node].node
             return placement, self._devices.explain(node, placement.allocations)
 
@@ -239,7 +237,7 @@ class Scheduler:
         refusal = await self._help(refusal)
         if self._is_gone(pod):
             return
-        self._observe(Decision(pod, refusal=refusal))
+        self._observe(SchedulingDecision(pod, refusal=refusal))
         await self._refuse(pod, refusal, missed)
 
     async def _help(self, refusal: Unschedulable) -> Unschedulable:
@@ -253,7 +251,7 @@ class Scheduler:
         return refusal.after_remedy(refusal.remedy.text)
 
     def _is_gone(self, pod: ObjectView) -> bool:
-        now = self._pods.get(key_of(pod))
+        now = self._pods.get(object_key(pod))
         return now is None or now["metadata"]["uid"] != pod["metadata"]["uid"] or not self._is_ours(now)
 
     async def _bind(self, placement: Placement) -> None:
@@ -262,7 +260,7 @@ class Scheduler:
         except Unschedulable as refusal:
             self._claims.end(placement)
             self._assumed.forget(placement.pod)
-            self._retry(lambda _, plugins: hints.failed_binding_helps(plugins))
+            self._retry(lambda _, plugins: hints.failed_binding_hint(plugins))
             await self._binding_failed(placement.pod, refusal)
         else:
             self._claims.end(placement)
@@ -271,10 +269,10 @@ class Scheduler:
                 self._activate_users(claim, self._untried())  # they waited until it was written
 
     async def _binding_failed(self, pod: ObjectView, refusal: Unschedulable) -> None:
-        now = self._pods.get(key_of(pod))
+        now = self._pods.get(object_key(pod))
         if now is None or self._is_gone(pod):
             return
-        self._observe(Decision(now, refusal=refusal))
+        self._observe(SchedulingDecision(now, refusal=refusal))
         await self._refuse(now, refusal)
 
     async def _refuse(self, pod: ObjectView, refusal: Unschedulable, missed: Iterable[_Hint] = ()) -> None:
@@ -285,7 +283,7 @@ class Scheduler:
             refusal: why.
             missed: what changed meanwhile.
         """
-        key, uid = key_of(pod), pod["metadata"]["uid"]
+        key, uid = object_key(pod), pod["metadata"]["uid"]
         if refusal.reason == "SchedulerError":
             self._failures[uid] = self._failures.get(uid, 0) + 1
             self._waiting[key] = None if self._is_gated(pod) else _NO_CHANGE_HELPS
@@ -307,10 +305,10 @@ class Scheduler:
     def _is_gated(self, pod: ObjectView) -> bool:
         """Return whether a pod has to wait for its claims, however its attempt ended."""
         try:
-            pod_needs(pod, self._claims.named_by(pod), self._classes)
+            pod_claims_state(pod, self._claims.named_by(pod), self._classes)
         except NotReady:
             return True
-        except Hopeless:
+        except UnschedulableAndUnresolvable:
             pass
         return False
 
@@ -321,13 +319,13 @@ class Scheduler:
         conditions = known_status.get("conditions", [])
         known: dict[str, Any] = next((item for item in conditions if item["type"] == "PodScheduled"), {})
         if any(known.get(name) != value for name, value in condition.items()):
-            condition["lastTransitionTime"] = known.get("lastTransitionTime") or timestamp()
+            condition["lastTransitionTime"] = known.get("lastTransitionTime") or format_time()
             status["conditions"] = [condition]
         if "nominatedNodeName" in known_status:
             status["nominatedNodeName"] = None
         if not status:
             return
-        namespace, name = key_of(pod)
+        namespace, name = object_key(pod)
         body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": status}
         try:
             await self._client.patch(
@@ -336,7 +334,7 @@ class Scheduler:
         except KubeError as error:
             logger.debug("condition not written", extra={"pod": f"{namespace}/{name}", "error": str(error)})
 
-    def _retry_one(self, key: Key, uid: str) -> None:
+    def _retry_one(self, key: ObjectKey, uid: str) -> None:
         """Retry a pod after its back-off; there may be another one of its name, or something else to wait for."""
         pod = self._pods.get(key)
         if pod is not None and pod["metadata"]["uid"] == uid and self._waiting.get(key) == _NO_CHANGE_HELPS:

@@ -19,7 +19,8 @@ from typing import Final, Self
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dra_kit.resource.pods import PodReference, containers, init_containers
+from dra_kit.kubernetes.resource.objects import PodReference, containers, init_containers
+from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerConfig, ContainerExit, ContainerStatus
 from dra_kit.sandbox.cluster.workload.container_log import LIMIT, ContainerLog
 from dra_kit.sandbox.cluster.workload.intake import Intake, OutputPipe
@@ -27,7 +28,6 @@ from dra_kit.sandbox.cluster.workload.orphans import MARK_VARIABLE
 from dra_kit.sandbox.cluster.workload.processes import Processes
 from dra_kit.sandbox.cluster.workload.program import find_program, image_environment, start_error
 from dra_kit.sandbox.cluster.workload.report import ContainerReport
-from dra_kit.values.json import ObjectView
 
 _REMEMBERED: Final = 1000  # reports of containers whose pods are gone
 _REMEMBERED_BYTES: Final = 64 << 20  # of their output, together

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.values.nearest import did_you_mean
+from dra_kit.text import did_you_mean
 
 if TYPE_CHECKING:
     from dra_kit.author.driver import Driver

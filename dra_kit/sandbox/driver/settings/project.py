@@ -9,8 +9,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.manifests.files import read_file
-from dra_kit.manifests.limits import MANIFESTS
+from dra_kit.kubernetes.manifests.files import MANIFESTS, read_file
 from dra_kit.process.target import DEFAULT_ATTRIBUTE, GLOB_SUFFIXES
 
 _FILE: Final = "pyproject.toml"

@@ -11,7 +11,7 @@ from dra_kit.author.driver import Driver
 from dra_kit.errors import NotFound
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import EVENTS, PODS, RESOURCE_CLAIMS
-from dra_kit.resource.pods import pod_claims
+from dra_kit.kubernetes.resource.objects import pod_claims
 
 
 class DriverControl(Protocol):

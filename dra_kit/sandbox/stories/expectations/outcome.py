@@ -6,9 +6,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from dra_kit.resource.pods import containers
-from dra_kit.scheduler.pods import is_terminal, shown
-from dra_kit.values.json import ObjectView
+from dra_kit.kubernetes.resource.objects import containers, is_terminal, object_name
+from dra_kit.kubernetes.values.json import ObjectView
 
 
 class Outcome(Struct, frozen=True):
@@ -95,7 +94,7 @@ def _container_problem(status: ObjectView) -> Iterator[str]:
 
 def _reason(pod: ObjectView, problem: str = "", *causes: str) -> str:
     phase = pod.get("status", {}).get("phase", "Pending")
-    text = f"Pod {shown(pod)} is {phase}"
+    text = f"Pod {object_name(pod)} is {phase}"
     if problems_found := status_problem(pod):
         return f"{text}: {problems_found}"
     if problem:

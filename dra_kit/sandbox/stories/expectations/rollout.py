@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from dra_kit.scheduler.pods import shown
-from dra_kit.values.json import ObjectView
+from dra_kit.kubernetes.resource.objects import object_name
+from dra_kit.kubernetes.values.json import ObjectView
 
 _COUNTS: Final = {
     "Deployment": ("updatedReplicas", "availableReplicas"), "ReplicaSet": ("replicas", "availableReplicas"),
@@ -42,7 +42,7 @@ def shortfall(workload: ObjectView) -> str:
     seen = status.get("observedGeneration", 0) >= workload["metadata"]["generation"]
     if seen and updated == available == total:
         return ""
-    return f"{kind} {shown(workload)} has {min(updated, available)} of {total} pods that are ready"
+    return f"{kind} {object_name(workload)} has {min(updated, available)} of {total} pods that are ready"
 
 
 def _number(status: ObjectView, field: str) -> int:

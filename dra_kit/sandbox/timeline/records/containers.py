@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from msgspec import Struct, field
 
 from dra_kit.cdi.spec import ContainerEdits
-from dra_kit.resource.pods import PodReference
+from dra_kit.kubernetes.resource.objects import PodReference
 from dra_kit.sandbox.timeline.records.base import TimelineRecord
 
 

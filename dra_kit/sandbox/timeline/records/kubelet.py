@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from dra_kit.resource.pods import PodReference
-from dra_kit.resource.reference import ClaimReference
+from dra_kit.kubernetes.resource.objects import ClaimReference, PodReference
 from dra_kit.sandbox.timeline.records.base import TimelineRecord
 
 PREPARE: Final = "NodePrepareResources"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from dra_kit.resource.pods import PodReference
+from dra_kit.kubernetes.resource.objects import PodReference
 from dra_kit.sandbox.timeline.records.base import TimelineRecord
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 from msgspec import Struct, field
 
 from dra_kit.kube.resources import PODS
+from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.stories.expectations.outcome import status_problem
 from dra_kit.sandbox.timeline.records import (
     ContainerEnded,
@@ -19,7 +20,6 @@ from dra_kit.sandbox.timeline.records import (
     Record,
 )
 from dra_kit.sandbox.timeline.report.problems import PodProblems
-from dra_kit.values.json import ObjectView
 
 _REMEMBERED: Final = 1_000  # pods that are deleted
 _OUTPUT: Final = 1 << 20  # bytes of one container

@@ -16,7 +16,7 @@ from dra_kit.sandbox.timeline.records import (
 )
 from dra_kit.sandbox.timeline.report.problems import START_ERROR
 from dra_kit.sandbox.timeline.view.entries import Detail, Entry, Names, lines
-from dra_kit.values.printable import printable
+from dra_kit.text import escape_unprintable
 
 # variables that the shell sets itself, and the one that is the sandbox's own
 _NOT_OF_THE_POD: Final = frozenset({"PWD", "OLDPWD", "SHLVL", "_", MARK_VARIABLE})
@@ -114,4 +114,4 @@ class OutputLines:
 
     def _shown(self, line: str, *, cut: bool) -> Iterator[str]:
         if line not in self._known and line.partition("=")[0] not in _NOT_OF_THE_POD:
-            yield f"| {printable(line[:_WIDTH].expandtabs())}{' …' if cut else ''}"
+            yield f"| {escape_unprintable(line[:_WIDTH].expandtabs())}{' …' if cut else ''}"

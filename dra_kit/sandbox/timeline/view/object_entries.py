@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dra_kit.kube.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dra_kit.kubernetes.resource.objects import object_name
 from dra_kit.sandbox.timeline.records import ObjectChanged
 from dra_kit.sandbox.timeline.view.entries import Detail, Entry, Names, count, lines
 from dra_kit.sandbox.timeline.view.tables import counter_lines, device_table, wrapped
-from dra_kit.scheduler.pods import shown
 
 
 class ObjectEntries:
@@ -81,7 +81,7 @@ class ObjectEntries:
         made = " (made from a template)" if "generateName" in claim["metadata"] else ""
         asked = claim["spec"].get("devices", {})
         details = lines([*_requests(asked), *map(_constraint, asked.get("constraints", []))])
-        title = f"ResourceClaim {self._names.short(shown(claim))}{made} asks for devices"
+        title = f"ResourceClaim {self._names.short(object_name(claim))}{made} asks for devices"
         yield Entry(title, (*details, *self._configs_of_others(asked)), "cyan")
 
     def _configs_of_others(self, spec: Mapping[str, Any]) -> Iterator[Detail]:
@@ -95,7 +95,7 @@ class ObjectEntries:
 
     def _pod(self, record: ObjectChanged) -> Iterator[Entry]:
         pod, uid = record.object, record.object["metadata"]["uid"]
-        name = f"Pod {self._names.short(shown(pod))}"
+        name = f"Pod {self._names.short(object_name(pod))}"
         if record.change == "DELETED":
             self._pods.pop(uid, None)
             yield Entry(f"{name} is gone")

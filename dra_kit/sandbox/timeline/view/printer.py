@@ -11,7 +11,7 @@ from typing import Any, Final, TextIO
 
 import click
 
-from dra_kit.values.printable import printable
+from dra_kit.text import escape_unprintable
 
 _INDENT: Final = " " * 9
 
@@ -64,7 +64,7 @@ class EntryPrinter:
 
     def _shown(self, text: str, style: Mapping[str, Any]) -> str:
         """Return text without control characters: names, messages and output are what others wrote."""
-        text = printable(text, keep="\t")
+        text = escape_unprintable(text, keep="\t")
         style = {name: value for name, value in style.items() if value}
         return click.style(text, **style) if self._coloured and style else text
 

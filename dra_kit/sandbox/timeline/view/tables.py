@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from textwrap import TextWrapper
 from typing import Any, Final, TypeAlias
 
-from dra_kit.values.aligned import aligned
+from dra_kit.text import align_columns
 
 _ROWS: Final = 16
 _MANY_NAMES: Final = 3
@@ -96,7 +96,7 @@ def _form(device: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _table(rows: _Rows, most: int) -> list[str]:
-    lines = aligned(rows[: most + 1])
+    lines = align_columns(rows[: most + 1])
     more = len(rows) - 1 - most
     return [*lines, f"… and {more} more"] if more > 0 else lines
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.health.conditions import Problem
 from dra_kit.node.health.ledger import Remembered
 from dra_kit.node.health.memory import HealthMemory
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.state.records import ClaimRecord
 from dra_kit.node.state.store import Store
-from dra_kit.resource.reference import ClaimReference
 
 pytestmark = pytest.mark.processes
 

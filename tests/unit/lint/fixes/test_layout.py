@@ -7,8 +7,8 @@ import textwrap
 
 import pytest
 
+from dra_kit.kubernetes.manifests.documents import SourceFile
 from dra_kit.lint.fixes.mending import mend
-from dra_kit.manifests.documents import SourceFile
 
 HEAD = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: a}\nspec:\n  devices:\n    requests:\n"
 

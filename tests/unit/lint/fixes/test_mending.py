@@ -6,10 +6,10 @@ import textwrap
 
 import pytest
 
+from dra_kit.kubernetes.manifests.documents import SourceFile
 from dra_kit.lint.findings.rules import RULES
 from dra_kit.lint.fixes.mending import mend
 from dra_kit.lint.surroundings import Surroundings
-from dra_kit.manifests.documents import SourceFile
 from tests.unit.lint.texts import GPUS, GUARD, advertised, claim, device_class, pod
 
 A = 'device.attributes["gpu.example.com"]'

@@ -10,13 +10,13 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dra_kit.kubernetes.manifests.documents import SourceFile
+from dra_kit.kubernetes.manifests.text import parse_documents
+from dra_kit.kubernetes.resource.conversion import to_v1
 from dra_kit.lint.check import check
 from dra_kit.lint.findings.finding import Finding
 from dra_kit.lint.fixes.mending import Mended, mend
 from dra_kit.lint.surroundings import Surroundings
-from dra_kit.manifests.documents import SourceFile
-from dra_kit.manifests.text import documents
-from dra_kit.resource.conversion import to_v1
 from tests.unit.lint.texts import GPUS, advertised
 
 KNOWN: list[Surroundings] = [Surroundings(), advertised(GPUS), advertised(GPUS, complete=True)]
@@ -131,7 +131,7 @@ def written(texts: list[str], known: Surroundings) -> Mended:
 
 
 def values(file: SourceFile) -> list[Any]:
-    return [document.value for document in documents(file.text)]
+    return [document.value for document in parse_documents(file.text)]
 
 
 def comments(file: SourceFile) -> list[str]:

@@ -10,9 +10,9 @@ import pytest
 from dra_kit.errors import TransientError, Unavailable
 from dra_kit.kube.http.status import Answer
 from dra_kit.kube.resources import Resource
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.calls.bursts import Bursts
 from dra_kit.node.claims.reader import ClaimReader
-from dra_kit.resource.reference import ClaimReference
 
 
 class Server:

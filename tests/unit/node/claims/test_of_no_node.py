@@ -13,9 +13,9 @@ from dra_kit.author.devices.published import from_published
 from dra_kit.errors import KubeletError
 from dra_kit.kube.client import Client
 from dra_kit.kube.connection.credentials import load_credentials
+from dra_kit.kubernetes.resource import v1
 from dra_kit.node.server_facts import ServerFacts
 from dra_kit.node.slices.of_no_node import DevicesOfNoNode
-from dra_kit.resource import v1
 from tests.unit.node.drivers import Doing, Oven
 from tests.unit.node.role import DRIVER, NODE, Node
 

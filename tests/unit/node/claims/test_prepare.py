@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel, ValidationInfo, field_validator
 
 import dra_kit as dra
-from dra_kit.resource.reference import ClaimReference
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.sandbox.cluster.kubelet.dra.plugin import Device
 from tests.support.api import eventually
 from tests.unit.node import role

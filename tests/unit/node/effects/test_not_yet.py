@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import dra_kit as dra
-from dra_kit.resource.reference import ClaimReference
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from tests.support.api import eventually
 from tests.unit.node.drivers import Doing, driver
 from tests.unit.node.role import PLENTY, Node, set_deadline

@@ -7,7 +7,7 @@ import pytest
 import dra_kit as dra
 from dra_kit.author.devices.inventory import Pool
 from dra_kit.errors import ConfigurationError
-from dra_kit.resource.gates import FeatureGates
+from dra_kit.kubernetes.release import FeatureGates
 from tests.unit.node.role import Node
 from tests.unit.node.slices.test_publication_pace import publish_pool, publishing
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.state.records import ClaimRecord
 from dra_kit.node.state.salvage import is_damaged
 from dra_kit.node.state.sqlite.schema import MAJOR, MINOR
 from dra_kit.node.state.store import Store
-from dra_kit.resource.reference import ClaimReference
 
 LUNCH = ClaimRecord(namespace="default", name="lunch", uid="uid-1", allocation="a", boot_id="boot-1")
 

@@ -15,13 +15,13 @@ import pytest
 
 import dra_kit as dra
 from dra_kit.errors import StoreError
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.claims.reports.facts import DeviceFacts, updated
 from dra_kit.node.claims.unasked import Unasked
 from dra_kit.node.locks.processes import Processes
 from dra_kit.node.state.store import Store
 from dra_kit.node.upkeep.leftovers import Leftovers
 from dra_kit.node.upkeep.replugging import Replugging
-from dra_kit.resource.reference import ClaimReference
 from tests.support.api import eventually
 from tests.unit.node.drivers import Doing, Waiter, driver
 from tests.unit.node.hardware import Heat, kitchen

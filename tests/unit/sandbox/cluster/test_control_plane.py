@@ -7,9 +7,9 @@ import pytest
 
 from dra_kit.errors import ConfigurationError, InternalError, SandboxError
 from dra_kit.kube.resources import DEPLOYMENTS, NODES, PODS, RESOURCE_CLAIM_TEMPLATES
+from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
 from dra_kit.sandbox.cluster.control_plane import ControlPlane
 from dra_kit.sandbox.stories.objects import apply
-from dra_kit.scheduler.cycle.decision import Decision
 from tests.unit.sandbox.cluster.kubelet.polling import until
 
 POD = """\
@@ -28,7 +28,7 @@ NAMESPACE = "{apiVersion: v1, kind: Namespace, metadata: {name: team}}"
 
 
 async def test_a_failure_of_a_part_ends_what_waits() -> None:
-    def fail(_: Decision) -> None:
+    def fail(_: SchedulingDecision) -> None:
         raise SandboxError("no kitchen")
 
     async with ControlPlane(observe=fail) as control_plane:

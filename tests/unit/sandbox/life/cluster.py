@@ -25,7 +25,7 @@ from dra_kit.kube.resources import (
     RESOURCE_SLICES,
     Resource,
 )
-from dra_kit.resource.gates import FeatureGates
+from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.sandbox.cluster.control_plane import ControlPlane
 from dra_kit.sandbox.cluster.kubelet.node import NodeKubelet
 from dra_kit.sandbox.cluster.workload.runtime import ProcessRuntime

@@ -8,8 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from dra_kit.cdi.spec import ContainerEdits
-from dra_kit.resource.pods import PodReference
-from dra_kit.resource.reference import ClaimReference
+from dra_kit.kubernetes.resource.objects import ClaimReference, PodReference
 from dra_kit.sandbox.timeline.records import (
     PREPARE,
     CallEnded,

@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.resource.pods import PodReference
+from dra_kit.kubernetes.resource.objects import PodReference
 from dra_kit.sandbox.cluster.workload.container_log import ContainerLog
 from dra_kit.sandbox.timeline.container_output import ContainerOutputs
 from dra_kit.sandbox.timeline.records import ContainerOutput, ContainerReference, ContainerStarted

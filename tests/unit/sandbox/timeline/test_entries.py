@@ -6,8 +6,7 @@ import io
 from typing import Any
 
 from dra_kit.cdi.spec import ContainerEdits, Mount
-from dra_kit.resource.pods import PodReference
-from dra_kit.resource.reference import ClaimReference
+from dra_kit.kubernetes.resource.objects import ClaimReference, PodReference
 from dra_kit.sandbox.timeline.records import (
     PREPARE,
     UNPREPARE,

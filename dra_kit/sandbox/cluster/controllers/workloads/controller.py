@@ -19,10 +19,10 @@ from dra_kit.kube.resources import (
     STATEFUL_SETS,
     Resource,
 )
+from dra_kit.kubernetes.resource.objects import ObjectKey, object_key
+from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.cluster.controllers.workqueue import WorkQueue
 from dra_kit.sandbox.cluster.informers import Informers
-from dra_kit.scheduler.pods import Key, key_of
-from dra_kit.values.json import ObjectView
 
 if TYPE_CHECKING:
     from dra_kit.sandbox.cluster.controllers.workloads.plan import Plan
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 FOLLOWED: Final = (DEPLOYMENTS, REPLICA_SETS, DAEMON_SETS, STATEFUL_SETS)
 _BY_KIND: Final[Mapping[str, Resource]] = {resource.kind: resource for resource in (*FOLLOWED, PODS)}
 COMPONENT: Final = "workloads"
-_Work: TypeAlias = tuple[str, Key]  # kind and object
+_Work: TypeAlias = tuple[str, ObjectKey]  # kind and object
 
 
 class Workloads:
@@ -74,7 +74,7 @@ class Workloads:
             if timer := self._timers.pop(uid, None):
                 timer.cancel()
         else:
-            self._queue.add((change.object["kind"], key_of(change.object)))
+            self._queue.add((change.object["kind"], object_key(change.object)))
 
     def _owned_changed(self, change: Change) -> None:
         metadata = change.object["metadata"]
@@ -141,7 +141,7 @@ class Workloads:
             timer.cancel()
         if late := loop.time() >= end:
             return deployments.plan(deployment, sets, late=late)
-        work = (DEPLOYMENTS.kind, key_of(deployment))
+        work = (DEPLOYMENTS.kind, object_key(deployment))
         self._timers[uid] = loop.call_at(end, self._queue.add, work)
         return deployments.plan(deployment, sets)
 
@@ -164,7 +164,7 @@ class Workloads:
 
     async def _write_status(self, resource: Resource, workload: ObjectView, plan: Plan) -> None:
         """Write status and annotations where they have changed."""
-        namespace, name = key_of(workload)
+        namespace, name = object_key(workload)
         uid = workload["metadata"]["uid"]
         annotations = workload["metadata"].get("annotations") or {}
         if any(annotations.get(key) != value for key, value in plan.annotations.items()):

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from dra_kit.kubernetes.scheduler.nodes import is_affine, is_tainted
+from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.cluster.controllers.workloads.plan import (
     REVISION_LABEL,
     Plan,
@@ -19,8 +21,6 @@ from dra_kit.sandbox.cluster.controllers.workloads.plan import (
     share,
     short_hash,
 )
-from dra_kit.scheduler.nodes.filters import is_affine, is_tainted
-from dra_kit.values.json import ObjectView
 
 _TOLERATED: Final = (
     ("not-ready", "NoExecute"), ("unreachable", "NoExecute"), ("disk-pressure", "NoSchedule"),

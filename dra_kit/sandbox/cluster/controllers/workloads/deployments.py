@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from dra_kit.kubernetes.resource.objects import format_time
+from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.cluster.controllers.workloads.plan import Plan, owner_reference, revision, share, wanted
-from dra_kit.scheduler.pods import timestamp
-from dra_kit.values.json import ObjectView
 
 _HASH_LABEL: Final = "pod-template-hash"
 _REVISION: Final = "deployment.kubernetes.io/revision"
@@ -139,7 +139,7 @@ def _status(deployment: ObjectView, new: ObjectView | None, old: Sequence[Object
 def _condition(former: dict[str, Any], type_: str, holds: bool, reason: str, message: str) -> dict[str, Any]:
     before = former.get(type_) or {}
     status = "True" if holds else "False"
-    now = timestamp()
+    now = format_time()
     same = (before.get("status"), before.get("reason"), before.get("message")) == (status, reason, message)
     return {
         "type": type_, "status": status, "reason": reason, "message": message,

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
-from dra_kit.scheduler.pods import is_terminal
-from dra_kit.values.json import ObjectView
+from dra_kit.kubernetes.resource.objects import is_terminal
+from dra_kit.kubernetes.values.json import ObjectView
 
 REVISION_LABEL: Final = "controller-revision-hash"
 _ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes' own, without vowels

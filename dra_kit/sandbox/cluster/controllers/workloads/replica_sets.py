@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import count, islice
 
+from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.cluster.controllers.workloads.plan import (
     Plan,
     is_active,
@@ -14,7 +15,6 @@ from dra_kit.sandbox.cluster.controllers.workloads.plan import (
     short_hash,
     wanted,
 )
-from dra_kit.values.json import ObjectView
 
 
 def plan(replica_set: ObjectView, pods: Sequence[ObjectView]) -> Plan:

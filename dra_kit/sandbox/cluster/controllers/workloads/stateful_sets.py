@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.cluster.controllers.workloads.plan import (
     REVISION_LABEL,
     Plan,
@@ -18,7 +19,6 @@ from dra_kit.sandbox.cluster.controllers.workloads.plan import (
     revision,
     wanted,
 )
-from dra_kit.values.json import ObjectView
 
 
 def plan(stateful_set: ObjectView, pods: Sequence[ObjectView]) -> Plan:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dra_kit.errors import KubeletError
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.plugin.kubelet_checkpoint import FILE_NAME, ClaimEntry, DeviceEntry, decode, encode
-from dra_kit.resource.reference import ClaimReference
 from dra_kit.sandbox.cluster.kubelet.dra.plugin import Device
 
 

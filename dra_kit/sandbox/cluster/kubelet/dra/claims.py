@@ -13,14 +13,12 @@ from typing import Any, Final, Protocol
 from dra_kit.errors import KubeletError, NotFound
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import RESOURCE_CLAIMS
-from dra_kit.resource.pods import PodClaim, claim_uses, pod_claims, reference
-from dra_kit.resource.reference import ClaimReference
-from dra_kit.resource.v1 import ResourceClaim
-from dra_kit.resource.v1.claims import DeviceRequestAllocationResult
+from dra_kit.kubernetes.resource.objects import ClaimReference, PodClaim, claim_uses, pod_claims, pod_reference
+from dra_kit.kubernetes.resource.v1 import DeviceRequestAllocationResult, ResourceClaim
+from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.cluster.kubelet.activity import ClaimsPrepared, ClaimsReleased, Observer, PluginCalled
 from dra_kit.sandbox.cluster.kubelet.dra.checkpoint import Checkpoint, ClaimInfo
 from dra_kit.sandbox.cluster.kubelet.dra.plugin import Device, PluginClient
-from dra_kit.values.json import ObjectView
 
 PREPARE: Final = "NodePrepareResources"
 UNPREPARE: Final = "NodeUnprepareResources"
@@ -95,7 +93,7 @@ class ClaimManager:
             KubeletError: the pod cannot start, in the words of its event.
             Unavailable: the API server does not answer.
         """
-        who = reference(pod)
+        who = pod_reference(pod)
         claims = [await self._fetch(pod, entry) for entry in pod_claims(pod)]
         new = [self._admit(who.uid, claim) for claim in claims]
         if not new:
@@ -157,7 +155,7 @@ class ClaimManager:
         Raises:
             KubeletError: a claim is not known.
         """
-        namespace = reference(pod).namespace
+        namespace = pod_reference(pod).namespace
         names: list[str] = []
         for use in claim_uses(pod, container):
             info = self._claims.get((namespace, use.claim))
@@ -176,7 +174,7 @@ class ClaimManager:
         """
         found = []
         for use in claim_uses(pod, container):
-            info = self._claims.get((reference(pod).namespace, use.claim))
+            info = self._claims.get((pod_reference(pod).namespace, use.claim))
             if info is None or not use.name:
                 continue
             resources: dict[str, dict[str, str]] = {}  # devices of one CDI name are told once
@@ -196,7 +194,7 @@ class ClaimManager:
 
     async def _fetch(self, pod: ObjectView, entry: PodClaim) -> ResourceClaim:
         """Return a claim that the pod may use and that is allocated."""
-        who = reference(pod)
+        who = pod_reference(pod)
         if entry.claim is None:
             raise KubeletError(f'pod "{who}": ResourceClaim not created yet')
         try:

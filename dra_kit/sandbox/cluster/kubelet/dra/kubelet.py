@@ -11,7 +11,7 @@ from types import MappingProxyType, TracebackType
 from typing import Self
 
 from dra_kit.errors import KubeletError
-from dra_kit.resource.reference import ClaimReference
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.sandbox.cluster.kubelet.dra.health import RECONNECT_SECONDS, HealthCache, select_health_service
 from dra_kit.sandbox.cluster.kubelet.dra.plugin import (
     CALL_TIMEOUT,

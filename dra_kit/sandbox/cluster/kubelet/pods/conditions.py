@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-from dra_kit.resource.pods import init_containers, is_sidecar
-from dra_kit.values.json import ObjectView
+from dra_kit.kubernetes.resource.objects import init_containers, is_sidecar
+from dra_kit.kubernetes.values.json import ObjectView
 
 Sandbox: TypeAlias = Literal["none", "ready", "stopped"]
 """What containers start in: a pod's sandbox."""

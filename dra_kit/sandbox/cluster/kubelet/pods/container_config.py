@@ -9,11 +9,11 @@ from typing import Any
 from dra_kit.cdi.resolution import load
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import CONFIG_MAPS, SECRETS
-from dra_kit.resource.pods import reference
+from dra_kit.kubernetes.resource.objects import pod_reference
+from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.cluster.kubelet.pods.environment import NodeFacts, environment
 from dra_kit.sandbox.cluster.kubelet.pods.expansion import expand
 from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerConfig
-from dra_kit.values.json import ObjectView
 
 _HOSTNAME_LENGTH = 63
 
@@ -46,7 +46,7 @@ class ContainerConfigurator:
         command, arguments = container.get("command") or (), container.get("args") or ()
         spec = pod["spec"]
         return ContainerConfig(
-            pod=reference(pod),
+            pod=pod_reference(pod),
             name=container["name"],
             attempt=attempt,
             image=container.get("image", ""),

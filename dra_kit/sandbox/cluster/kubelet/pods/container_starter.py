@@ -8,7 +8,8 @@ from typing import Final
 
 from dra_kit.errors import KubeletError, UnresolvableDevices
 from dra_kit.kube.events import EventRecorder
-from dra_kit.resource.pods import reference, restarts
+from dra_kit.kubernetes.resource.objects import pod_reference, should_restart
+from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.cluster.kubelet.activity import ContainerStarted, Observer
 from dra_kit.sandbox.cluster.kubelet.dra.claims import ClaimManager
 from dra_kit.sandbox.cluster.kubelet.pods.backoff import CrashBackoff
@@ -16,7 +17,6 @@ from dra_kit.sandbox.cluster.kubelet.pods.container_config import ContainerConfi
 from dra_kit.sandbox.cluster.kubelet.pods.pod_events import record
 from dra_kit.sandbox.cluster.kubelet.pods.pod_status import Waiting
 from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerRuntime, ContainerStatus
-from dra_kit.values.json import ObjectView
 
 RETRY_SECONDS: Final = 10.0
 """Seconds until a pod is looked at again after an error, up to half as long again."""
@@ -99,7 +99,7 @@ class ContainerStarter:
         self._observe(ContainerStarted(config, status))
         if status.exit is not None and status.exit.reason == "StartError":
             wait = self._fail(pod, name, "RunContainerError", status.exit.message)
-            return wait if restarts(pod, container, status.exit.code) else 0.0
+            return wait if should_restart(pod, container, status.exit.code) else 0.0
         record(self._recorder, pod, "Normal", "Started", "Container started", container=name)
         self.waiting.pop(name, None)
         return None
@@ -110,7 +110,7 @@ class ContainerStarter:
         record(self._recorder, pod, "Normal", "Pulled", note, container=container["name"])
 
     def _wait_for_backoff(self, pod: ObjectView, name: str) -> None:
-        who = reference(pod)
+        who = pod_reference(pod)
         delay = _go_duration(self._backoff.delay(name))
         where = f"{who.name}_{who.namespace}({who.uid})"
         message = f"back-off {delay} restarting failed container={name} pod={where}"

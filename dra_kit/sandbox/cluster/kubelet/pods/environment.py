@@ -11,10 +11,10 @@ from typing import Any
 from msgspec import Struct
 
 from dra_kit.errors import KubeletError, NotFound
-from dra_kit.resource.pods import containers, init_containers
+from dra_kit.kubernetes.resource.objects import containers, init_containers
+from dra_kit.kubernetes.values.json import ObjectView
+from dra_kit.kubernetes.values.quantity import Quantity
 from dra_kit.sandbox.cluster.kubelet.pods.expansion import expand
-from dra_kit.values.json import ObjectView
-from dra_kit.values.quantity import Quantity
 
 Fetch = Callable[[str, str, str], Awaitable[dict[str, Any]]]
 """Gets an object by kind (``ConfigMap``, ``Secret``), namespace and name; NotFound when there is none."""

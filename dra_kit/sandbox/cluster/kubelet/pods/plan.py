@@ -9,9 +9,9 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from dra_kit.resource.pods import containers, init_containers, is_sidecar, restarts
+from dra_kit.kubernetes.resource.objects import containers, init_containers, is_sidecar, should_restart
+from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerStatus
-from dra_kit.values.json import ObjectView
 
 
 class Plan(Struct, frozen=True):
@@ -53,13 +53,13 @@ def plan(pod: ObjectView, latest: Mapping[str, ContainerStatus]) -> Plan:
             return Plan(tuple(start))
         if status.exit.code == 0:
             continue
-        if restarts(pod, container, status.exit.code):
+        if should_restart(pod, container, status.exit.code):
             return Plan((*start, container["name"]))
         return Plan(ended=True)
     ended = True
     for container in containers(pod):
         status = latest.get(container["name"])
-        if status is None or (status.exit is not None and restarts(pod, container, status.exit.code)):
+        if status is None or (status.exit is not None and should_restart(pod, container, status.exit.code)):
             start.append(container["name"])
             ended = False
         elif status.exit is None:

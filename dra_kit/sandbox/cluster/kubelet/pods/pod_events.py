@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from dra_kit.kube.events import EventRecorder, ObjectReference
-from dra_kit.resource.pods import init_containers, reference
-from dra_kit.values.json import ObjectView
+from dra_kit.kubernetes.resource.objects import init_containers, pod_reference
+from dra_kit.kubernetes.values.json import ObjectView
 
 _ACTIONS: Final = {
     "FailedPrepareDynamicResources": "Prepare",
@@ -39,7 +39,7 @@ def record(
         note: in the kubelet's words.
         container: that it is about; empty for the pod as a whole.
     """
-    who = reference(pod)
+    who = pod_reference(pod)
     part = ""
     if container:
         init = any(item["name"] == container for item in init_containers(pod))

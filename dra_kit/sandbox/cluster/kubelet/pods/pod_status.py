@@ -12,10 +12,17 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct, field
 
-from dra_kit.resource.pods import containers, init_containers, is_deleted, is_sidecar, phase, restarts
+from dra_kit.kubernetes.resource.objects import (
+    containers,
+    init_containers,
+    is_deleted,
+    is_sidecar,
+    phase,
+    should_restart,
+)
+from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.cluster.kubelet.pods.conditions import Sandbox, conditions
 from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerExit, ContainerStatus
-from dra_kit.values.json import ObjectView
 
 Waiting: TypeAlias = tuple[str, str]
 """Reason and message of a container that waits, such as ``("CrashLoopBackOff", "back-off 10s …")``."""
@@ -104,7 +111,7 @@ def _container_status(
     status: dict[str, Any] = {"name": name}
     ended = next((item for item in reversed(known) if item.exit is not None), None)
     last_exit = known[-1].exit if known else None
-    waits = last_exit is not None and waiting is not None and restarts(pod, container, last_exit.code)
+    waits = last_exit is not None and waiting is not None and should_restart(pod, container, last_exit.code)
     if known and not waits:
         status["state"] = _state(known[-1])
         ended = next((item for item in reversed(known[:-1]) if item.exit is not None), None)
@@ -156,7 +163,11 @@ def _phase(pod: ObjectView, inits: Sequence[Mapping[str, Any]], regulars: Sequen
         if terminated is None or is_sidecar(container):
             return "Pending"
         if terminated["exitCode"] != 0:
-            return "Pending" if not is_deleted(pod) and restarts(pod, container, terminated["exitCode"]) else "Failed"
+            return (
+                "Pending"
+                if not is_deleted(pod) and should_restart(pod, container, terminated["exitCode"])
+                else "Failed"
+            )
     waiting = [status for status in regulars if "waiting" in status["state"] and not status["lastState"]]
     running = [status for status in regulars if "running" in status["state"]]
     if waiting or not regulars:
@@ -165,7 +176,7 @@ def _phase(pod: ObjectView, inits: Sequence[Mapping[str, Any]], regulars: Sequen
         return "Running"
     codes = [_exit_code(status) for status in regulars]
     policies = zip(containers(pod), codes, strict=True)
-    if not is_deleted(pod) and any(restarts(pod, container, code) for container, code in policies):
+    if not is_deleted(pod) and any(should_restart(pod, container, code) for container, code in policies):
         return "Running"
     return "Failed" if any(codes) else "Succeeded"
 

@@ -16,15 +16,16 @@ from dra_kit.errors import Conflict, KubeError, KubeletError, NotFound
 from dra_kit.kube.client import STRATEGIC_MERGE_PATCH, Client
 from dra_kit.kube.events import EventRecorder
 from dra_kit.kube.resources import PODS
-from dra_kit.resource.pods import (
+from dra_kit.kubernetes.resource.objects import (
     containers,
     grace_seconds,
     init_containers,
     is_deleted,
     phase,
-    reference,
+    pod_reference,
     remaining_seconds,
 )
+from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.cluster.kubelet.activity import ContainerEnded, Observer, PodTerminating
 from dra_kit.sandbox.cluster.kubelet.dra.claims import ClaimManager
 from dra_kit.sandbox.cluster.kubelet.pods.conditions import Sandbox
@@ -36,7 +37,6 @@ from dra_kit.sandbox.cluster.kubelet.pods.pod_events import record
 from dra_kit.sandbox.cluster.kubelet.pods.pod_status import Observation, pod_status
 from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerRuntime, ContainerStatus
 from dra_kit.sandbox.cluster.kubelet.pods.status_patch import status_patch
-from dra_kit.values.json import ObjectView
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class PodWorker:
     def __init__(self, services: PodServices, pod: ObjectView) -> None:
         self._services = services
         self._pod = pod
-        self._who = reference(pod)
+        self._who = pod_reference(pod)
         self._news = asyncio.Event()
         self._idle = asyncio.Event()
         self._gone = False

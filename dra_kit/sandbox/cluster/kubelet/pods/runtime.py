@@ -9,8 +9,8 @@ from typing import Protocol
 from msgspec import Struct, field
 
 from dra_kit.cdi.spec import ContainerEdits
-from dra_kit.resource.pods import PodReference
-from dra_kit.values.json import ObjectView
+from dra_kit.kubernetes.resource.objects import PodReference
+from dra_kit.kubernetes.values.json import ObjectView
 
 
 class ContainerConfig(Struct, frozen=True):

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Self
 
 from dra_kit.errors import PermanentError
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.plugin.health import HealthStreams
 from dra_kit.plugin.registration import RegistrationServer
 from dra_kit.plugin.server import DRA_VERSIONS, PluginServer
 from dra_kit.plugin.service import PreparedDevice
 from dra_kit.plugin.sockets import plugin_socket, registration_socket
-from dra_kit.resource.reference import ClaimReference
 
 DRIVER = "dra.pizza"
 

@@ -15,8 +15,8 @@ from dra_kit.kube.client import Client
 from dra_kit.kube.connection.connection import Connection
 from dra_kit.kube.connection.credentials import Credentials
 from dra_kit.kube.resources import EVENTS, NAMESPACES, PODS, RESOURCE_CLAIMS
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.plugin.service import PreparedDevice
-from dra_kit.resource.reference import ClaimReference
 from dra_kit.sandbox.cluster.kubelet.activity import Activity
 from dra_kit.sandbox.cluster.kubelet.node import NodeKubelet
 from dra_kit.sandbox.cluster.workload.runtime import ProcessRuntime

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.errors import KubeletError
-from dra_kit.resource.reference import ClaimReference
-from dra_kit.resource.v1.claims import DeviceRequestAllocationResult
+from dra_kit.kubernetes.resource.objects import ClaimReference
+from dra_kit.kubernetes.resource.v1 import DeviceRequestAllocationResult
 from dra_kit.sandbox.cluster.kubelet.dra.checkpoint import Checkpoint, ClaimInfo
 from dra_kit.sandbox.cluster.kubelet.dra.claims import ClaimManager, skipped_operations
 from dra_kit.sandbox.cluster.kubelet.dra.kubelet import Kubelet

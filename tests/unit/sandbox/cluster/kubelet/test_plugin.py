@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from typing_extensions import override
 
 from dra_kit.errors import KubeletError
-from dra_kit.resource.reference import ClaimReference
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.sandbox.cluster.kubelet.dra.plugin import (
     Device,
     PluginClient,

@@ -11,9 +11,9 @@ import pytest
 from dra_kit.kube.client import Client
 from dra_kit.kube.http.call import Call
 from dra_kit.kube.resources import DEVICE_CLASSES, EVENTS, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dra_kit.kubernetes.scheduler.claim_controller import DELETE_PROTECTION
+from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
 from dra_kit.sandbox.cluster.control_plane import ControlPlane
-from dra_kit.scheduler.claims.release import DELETE_PROTECTION
-from dra_kit.scheduler.cycle.decision import Decision
 from tests.unit.sandbox.cluster.kubelet.polling import until
 
 Object = dict[str, Any]
@@ -69,7 +69,7 @@ def pizzas(number: int, **fields: Any) -> list[Object]:
 async def test_a_claim_that_nobody_uses_is_freed_for_a_pod_that_cannot_go_to_its_node() -> None:
     refusals: list[str] = []
 
-    def observe(decision: Decision) -> None:
+    def observe(decision: SchedulingDecision) -> None:
         if decision.refusal is not None:
             refusals.append(decision.refusal.message)
 
@@ -101,9 +101,9 @@ async def test_a_claim_that_nobody_uses_is_freed_for_a_pod_that_cannot_go_to_its
 
 async def test_an_extended_resource_of_a_device_plugin_stands_in_the_way_of_a_claim() -> None:
     """So it is in 1.37: a claim for nothing is made, and the pod cannot be told of it."""
-    refusals: list[Decision] = []
+    refusals: list[SchedulingDecision] = []
 
-    def observe(decision: Decision) -> None:
+    def observe(decision: SchedulingDecision) -> None:
         if decision.refusal is not None:
             refusals.append(decision)
 
@@ -173,7 +173,7 @@ async def test_a_claim_gets_devices_however_its_opaque_parameters_are_written(pa
 async def test_others_are_served_while_it_searches() -> None:
     """More combinations than can be tried within seconds; the search ends when the sandbox does."""
     large = {"allowMultipleAllocations": True, "capacity": {"slices": {"value": "10"}}}
-    decisions: list[Decision] = []
+    decisions: list[SchedulingDecision] = []
     async with ControlPlane(observe=decisions.append) as plane:
         client = await plane.connect("test")
         await client.create(DEVICE_CLASSES, {"metadata": {"name": "pizza"}, "spec": {}})
@@ -195,7 +195,7 @@ async def test_others_are_served_while_it_searches() -> None:
 async def test_the_back_off_of_a_pod_is_none_of_another_one_of_its_name() -> None:
     refused: list[str] = []
 
-    def observe(decision: Decision) -> None:
+    def observe(decision: SchedulingDecision) -> None:
         if decision.refusal is not None:
             refused.append(decision.pod["metadata"]["uid"])
 
@@ -225,7 +225,7 @@ async def test_the_back_off_of_a_pod_is_none_of_another_one_of_its_name() -> Non
 async def test_what_an_attempt_finds_is_told_by_a_later_one_if_its_event_was_taken_for_the_last_one() -> None:
     refusals: list[str] = []
 
-    def observe(decision: Decision) -> None:
+    def observe(decision: SchedulingDecision) -> None:
         if decision.refusal is not None:
             refusals.append(decision.refusal.message)
 

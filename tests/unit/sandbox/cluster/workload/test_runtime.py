@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from dra_kit.cdi.spec import ContainerEdits, Mount
-from dra_kit.resource.pods import PodReference
+from dra_kit.kubernetes.resource.objects import PodReference
 from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerConfig, ContainerStatus
 from dra_kit.sandbox.cluster.workload.runtime import ProcessRuntime
 
@@ -299,7 +299,7 @@ def test_nothing_is_left_when_its_process_is_killed(tmp_path: Path) -> None:
     script = f"""
         import asyncio
         from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerConfig
-        from dra_kit.resource.pods import PodReference
+        from dra_kit.kubernetes.resource.objects import PodReference
         from dra_kit.sandbox.cluster.workload.runtime import ProcessRuntime
 
         async def main():

@@ -1,1 +1,0 @@
-"""What there is: nodes, pools, devices, and what claims hold of them."""

@@ -1,1 +1,0 @@
-"""Attempts whose outcome is known already."""

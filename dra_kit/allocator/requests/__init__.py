@@ -1,1 +1,0 @@
-"""What claims ask for: requests, capacity, constraints."""

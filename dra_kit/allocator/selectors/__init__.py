@@ -1,1 +1,0 @@
-"""CEL selectors, and which devices they select."""

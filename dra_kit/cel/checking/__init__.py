@@ -1,1 +1,0 @@
-"""Checks of a parsed expression: types, overloads, literals."""

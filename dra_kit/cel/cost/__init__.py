@@ -1,1 +1,0 @@
-"""What an evaluation costs: estimated before, counted meanwhile."""

@@ -1,1 +1,0 @@
-"""Compiles checked expressions to Python closures."""

@@ -1,1 +1,0 @@
-"""The functions of expressions, one module for each library."""

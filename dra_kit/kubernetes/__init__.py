@@ -1,0 +1,1 @@
+"""Kubernetes' own rules: values, manifests, CEL, API objects, allocation and scheduling."""

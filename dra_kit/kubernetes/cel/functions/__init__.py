@@ -1,0 +1,1 @@
+"""Libraries of functions, one module for each group of libraries."""

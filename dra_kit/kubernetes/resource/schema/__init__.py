@@ -1,0 +1,1 @@
+"""Fields of all kinds as one table, and decoding by it."""

@@ -1,0 +1,1 @@
+"""Values of the Kubernetes API: quantities, semantic versions, JSON."""

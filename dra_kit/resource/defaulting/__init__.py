@@ -1,1 +1,0 @@
-"""What the API server fills in and drops before it validates."""

@@ -1,1 +1,0 @@
-"""Claims and their templates: requests, allocation, status."""

@@ -1,1 +1,0 @@
-"""Fields that several kinds have: names, metadata, lists, conditions, CEL, taints."""

@@ -1,1 +1,0 @@
-"""Pods, and the taints of nodes that they tolerate."""

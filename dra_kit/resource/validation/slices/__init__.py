@@ -1,1 +1,0 @@
-"""Slices: devices, their attributes, capacity and counters, their nodes and pools."""

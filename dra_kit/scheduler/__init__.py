@@ -1,1 +1,0 @@
-"""The rules of kube-scheduler, pure: nodes, resources, claims, and the cycle that finds a node for a pod."""

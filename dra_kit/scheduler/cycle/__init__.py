@@ -1,1 +1,0 @@
-"""The scheduling cycle: which node a pod gets, and why."""

@@ -1,1 +1,0 @@
-"""Leaf values of the Kubernetes API, without I/O: quantities, semantic versions, JSON."""
