@@ -155,8 +155,8 @@ demo-svg: $(DOCS)/.installed ## the picture in the README, of what `make demo` p
 	$(DOCS_PYTHON) docs/site_parts/demo.py
 
 .PHONY: proto
-proto: install ## generate dra_kit/proto/*_pb2* from the .proto files
-	$(BIN)/python dra_kit/proto/generate.py
+proto: install ## generate dra_kit/kubelet/proto/*_pb2* from the .proto files
+	$(BIN)/python dra_kit/kubelet/proto/generate.py
 
 .PHONY: golden-projects
 golden-projects: install ## after a change of templates/: the projects below tests/data anew, and the examples' update

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from dra_kit.kubelet.proto import dra_v1_pb2 as pb
+from dra_kit.kubelet.proto import dra_v1_pb2_grpc as pb_grpc
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.proto import dra_v1_pb2 as pb
-from dra_kit.proto import dra_v1_pb2_grpc as pb_grpc
 from dra_kit.sandbox.cluster.kubelet.dra.kubelet import Kubelet
 
-import grpc  # isort: skip - dra_kit.proto sets what it must find
+import grpc  # isort: skip - dra_kit.kubelet.proto sets what it must find
 
 
 class Caller:

@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from benchmarks.world import timed
-from dra_kit.kube.connection.credentials import Credentials
+from dra_kit.client.credentials import Credentials
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.objects import ClaimReference
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import dra_kit as dra
 from benchmarks.table import Row, part
-from dra_kit.publishing.discovery import Discovery
-from dra_kit.publishing.inventory import CurrentInventory
-from dra_kit.publishing.scope import node_source
+from dra_kit.slices.discovery import Discovery
+from dra_kit.slices.inventory import CurrentInventory, node_source
 
 BUDGET = 2.0  # milliseconds
 DEVICES = 128

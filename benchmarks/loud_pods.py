@@ -17,9 +17,9 @@ from typing import Any
 
 from benchmarks.table import Row, part
 from benchmarks.world import DRA_KIT, cpu_seconds, memory_mib
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.credentials import load_credentials
-from dra_kit.kube.resources import PODS
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import load_credentials
+from dra_kit.client.resources import PODS
 
 BUDGET_GET = 20.0  # ms
 BUDGET_GROWTH = 10.0  # MiB in a minute

@@ -16,9 +16,9 @@ from benchmarks.calls import Caller
 from benchmarks.table import Row, by_module, show, show_shares
 from benchmarks.turns import RIVAL_FSYNC, RIVAL_GET, Scale
 from benchmarks.world import DRIVER, world
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.credentials import load_credentials
-from dra_kit.kube.resources import RESOURCE_CLAIMS
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import load_credentials
+from dra_kit.client.resources import RESOURCE_CLAIMS
 from tests.cluster.find import NotFound, find
 from tests.cluster.plane import PlaneError, start
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import aiohttp
 from aiohttp import web
 
-from dra_kit.kube.connection.credentials import Credentials
+from dra_kit.client.credentials import Credentials
 
 _HOP_BY_HOP = {"connection", "transfer-encoding", "host", "content-length", "content-encoding", "authorization"}
 

@@ -17,7 +17,7 @@ from benchmarks.requests import counting_proxy
 from benchmarks.table import Row
 from benchmarks.turns import RIVAL_FSYNC, RIVAL_GET
 from benchmarks.world import DRIVER, World, state, timed
-from dra_kit.kube.connection.credentials import Credentials
+from dra_kit.client.credentials import Credentials
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.sandbox.cluster.kubelet.dra.kubelet import Kubelet
 

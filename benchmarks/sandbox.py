@@ -123,9 +123,9 @@ def driver(directory: Path) -> Path:
 
 async def many_pods(directory: Path) -> dict[str, float]:
     """A hundred pods with a claim each on ten nodes: seconds until all run, until all are gone, memory in MiB."""
-    from dra_kit.kube.resources import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
-    from dra_kit.kube.resources import PODS as POD_RESOURCE
-    from dra_kit.process.target import load_drivers
+    from dra_kit.author.target import load_drivers
+    from dra_kit.client.resources import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
+    from dra_kit.client.resources import PODS as POD_RESOURCE
     from dra_kit.sandbox.driver.drivers import SandboxDriver
     from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
 

@@ -21,8 +21,8 @@ from pathlib import Path
 from benchmarks.calls import Caller, Side
 from benchmarks.turns import REST
 from benchmarks.world import DRIVER, World, world
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.credentials import load_credentials
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import load_credentials
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from tests.cluster.find import NotFound, find
 from tests.cluster.plane import PlaneError, start

@@ -23,7 +23,7 @@ ROLES = {
     "webhook": "dra_kit.cli.roles.webhook",
 }
 WITHOUT_IMPORT = {"kubernetes_asyncio"}
-"""Its configuration is loaded by the path of its files (dra_kit/kube/connection/credentials.py), by every role."""
+"""Its configuration is loaded by the path of its files (dra_kit/client/credentials.py), by every role."""
 
 
 @dataclass(frozen=True)

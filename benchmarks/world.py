@@ -17,9 +17,9 @@ from typing import Any
 
 from benchmarks.bench_driver import DEVICES
 from benchmarks.bytecode import compile_package
+from dra_kit.client.api import Client
+from dra_kit.client.resources import DEVICE_CLASSES, NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.errors import NotFound
-from dra_kit.kube.client import Client
-from dra_kit.kube.resources import DEVICE_CLASSES, NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.sandbox.cluster.kubelet.dra.kubelet import Kubelet
 

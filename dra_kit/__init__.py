@@ -12,18 +12,22 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dra_kit.author.cluster.binder import DeviceBinder
-    from dra_kit.author.cluster.taint_rules import TaintRule, TaintRuleSource
-    from dra_kit.author.cluster_api import ClusterApi
-    from dra_kit.author.config.opaque import ConfigEntry, NoConfig, OpaqueConfig
-    from dra_kit.author.context import Context, EffectInForce, NodeInfo, PreparedClaim
-    from dra_kit.author.devices.device import Device, WholeCapacityWarning
-    from dra_kit.author.devices.health import HealthRule, HealthSource, HealthUnknown, Healthy, Unhealthy
-    from dra_kit.author.devices.identity import Observed, observed
-    from dra_kit.author.devices.inventory import Inventory, Pool
-    from dra_kit.author.devices.policy import DevicePolicy, WatchedObject
-    from dra_kit.author.devices.provider import DeviceProvider
-    from dra_kit.author.devices.vocabulary import (
+    from dra_kit.author.child_process import ChildProcess, RunningProcess
+    from dra_kit.author.claim import AllocatedDevice, Claim, ConsumerReference, PreparedDevice
+    from dra_kit.author.cluster_object import AppliedObject, ClusterObject
+    from dra_kit.author.config import ConfigEntry, NoConfig, OpaqueConfig
+    from dra_kit.author.context import Context, EffectInForce, NodeInfo, PreparedClaim, Stopping
+    from dra_kit.author.controller import (
+        ClaimObserver,
+        ClusterApi,
+        DeviceBinder,
+        ObservedClaim,
+        ObservedDevice,
+        TaintRule,
+        TaintRuleSource,
+    )
+    from dra_kit.author.device import Device, Observed, WholeCapacityWarning, observed
+    from dra_kit.author.device_fields import (
         CapacityRequestPolicy,
         CapacityRequestPolicyRange,
         CounterSet,
@@ -37,14 +41,12 @@ if TYPE_CHECKING:
         NodeSelectorRequirement,
         NodeSelectorTerm,
     )
+    from dra_kit.author.device_policy import DevicePolicy, WatchedObject
     from dra_kit.author.driver import Driver
-    from dra_kit.author.effects.child_process import ChildProcess, RunningProcess
-    from dra_kit.author.effects.cluster_object import AppliedObject, ClusterObject
-    from dra_kit.author.effects.effect import Effect
-    from dra_kit.author.observing.observed import ObservedClaim, ObservedDevice
-    from dra_kit.author.observing.observer import ClaimObserver
-    from dra_kit.author.preparing.claim import AllocatedDevice, Claim, ConsumerReference, PreparedDevice
-    from dra_kit.author.preparing.prepared import (
+    from dra_kit.author.effect import Effect
+    from dra_kit.author.health import HealthRule, HealthSource, HealthUnknown, Healthy, Unhealthy
+    from dra_kit.author.inventory import Inventory, Pool
+    from dra_kit.author.prepared import (
         Condition,
         ContainerEdits,
         DeviceMetadata,
@@ -56,9 +58,8 @@ if TYPE_CHECKING:
         NetworkDeviceData,
         Prepared,
     )
-    from dra_kit.author.preparing.preparer import Preparer
-    from dra_kit.author.stopping import Stopping
-    from dra_kit.cdi.edits import edits_from_cdi
+    from dra_kit.author.preparer import Preparer
+    from dra_kit.author.provider import DeviceProvider
     from dra_kit.errors import (
         ConfigurationError,
         DraKitError,
@@ -70,45 +71,55 @@ if TYPE_CHECKING:
         PrepareError,
         TransientError,
     )
+    from dra_kit.kubelet.cdi.resolution import edits_from_cdi
     from dra_kit.kubernetes.resource.objects import ClaimReference
     from dra_kit.kubernetes.values.quantity import Quantity, QuantityField
     from dra_kit.kubernetes.values.semver import Version
 
 
 _HOMES = {
-    "author.effects.child_process": ("ChildProcess", "RunningProcess"),
-    "author.preparing.claim": ("AllocatedDevice", "Claim", "ConsumerReference", "PreparedDevice"),
-    "author.effects.cluster_object": ("AppliedObject", "ClusterObject"),
-    "author.cluster.binder": ("DeviceBinder",),
-    "author.cluster.taint_rules": ("TaintRule", "TaintRuleSource"),
-    "author.cluster_api": ("ClusterApi",),
-    "author.config.opaque": ("ConfigEntry", "NoConfig", "OpaqueConfig"),
-    "author.context": ("Context", "EffectInForce", "NodeInfo", "PreparedClaim"),
-    "author.devices.device": ("Device", "WholeCapacityWarning"),
-    "author.driver": ("Driver",),
-    "author.effects.effect": ("Effect",),
-    "author.devices.health": ("HealthRule", "HealthSource", "HealthUnknown", "Healthy", "Unhealthy"),
-    "author.devices.identity": ("Observed", "observed"),
-    "author.devices.inventory": ("Inventory", "Pool"),
-    "author.observing.observed": ("ObservedClaim", "ObservedDevice"),
-    "author.observing.observer": ("ClaimObserver",),
-    "author.preparing.prepared": (
-        "Condition",
-        "ContainerEdits",
-        "DeviceMetadata",
-        "DeviceNode",
-        "DeviceStatus",
-        "Hook",
-        "Mount",
-        "NetDevice",
-        "NetworkDeviceData",
-        "Prepared",
+    "author.child_process": (
+        "ChildProcess",
+        "RunningProcess",
     ),
-    "author.preparing.preparer": ("Preparer",),
-    "author.devices.policy": ("DevicePolicy", "WatchedObject"),
-    "author.devices.provider": ("DeviceProvider",),
-    "author.stopping": ("Stopping",),
-    "author.devices.vocabulary": (
+    "author.claim": (
+        "AllocatedDevice",
+        "Claim",
+        "ConsumerReference",
+        "PreparedDevice",
+    ),
+    "author.cluster_object": (
+        "AppliedObject",
+        "ClusterObject",
+    ),
+    "author.config": (
+        "ConfigEntry",
+        "NoConfig",
+        "OpaqueConfig",
+    ),
+    "author.context": (
+        "Context",
+        "EffectInForce",
+        "NodeInfo",
+        "PreparedClaim",
+        "Stopping",
+    ),
+    "author.controller": (
+        "ClaimObserver",
+        "ClusterApi",
+        "DeviceBinder",
+        "ObservedClaim",
+        "ObservedDevice",
+        "TaintRule",
+        "TaintRuleSource",
+    ),
+    "author.device": (
+        "Device",
+        "Observed",
+        "WholeCapacityWarning",
+        "observed",
+    ),
+    "author.device_fields": (
         "CapacityRequestPolicy",
         "CapacityRequestPolicyRange",
         "CounterSet",
@@ -122,7 +133,37 @@ _HOMES = {
         "NodeSelectorRequirement",
         "NodeSelectorTerm",
     ),
-    "cdi.edits": ("edits_from_cdi",),
+    "author.device_policy": (
+        "DevicePolicy",
+        "WatchedObject",
+    ),
+    "author.driver": ("Driver",),
+    "author.effect": ("Effect",),
+    "author.health": (
+        "HealthRule",
+        "HealthSource",
+        "HealthUnknown",
+        "Healthy",
+        "Unhealthy",
+    ),
+    "author.inventory": (
+        "Inventory",
+        "Pool",
+    ),
+    "author.prepared": (
+        "Condition",
+        "ContainerEdits",
+        "DeviceMetadata",
+        "DeviceNode",
+        "DeviceStatus",
+        "Hook",
+        "Mount",
+        "NetDevice",
+        "NetworkDeviceData",
+        "Prepared",
+    ),
+    "author.preparer": ("Preparer",),
+    "author.provider": ("DeviceProvider",),
     "errors": (
         "ConfigurationError",
         "DraKitError",
@@ -134,8 +175,12 @@ _HOMES = {
         "PrepareError",
         "TransientError",
     ),
+    "kubelet.cdi.resolution": ("edits_from_cdi",),
     "kubernetes.resource.objects": ("ClaimReference",),
-    "kubernetes.values.quantity": ("Quantity", "QuantityField"),
+    "kubernetes.values.quantity": (
+        "Quantity",
+        "QuantityField",
+    ),
     "kubernetes.values.semver": ("Version",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

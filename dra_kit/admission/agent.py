@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -15,30 +15,30 @@ from msgspec.structs import replace
 from pydantic import BaseModel
 
 from dra_kit import __version__
+from dra_kit.admission.certificates import (
+    CertificateFiles,
+    CertificateMissing,
+    CertificateSource,
+    SelfManagedCertificate,
+    SelfManagedSettings,
+    ServerCertificate,
+)
+from dra_kit.admission.review import REVIEWED, ReviewRejection, rejection
+from dra_kit.admission.review_queue import ReviewQueue
+from dra_kit.admission.server import VERDICT, VERSIONS, ReviewServer
+from dra_kit.admission.webhook_configuration import WEBHOOK_ID, WEBHOOK_PATH
 from dra_kit.author.driver import Driver
-from dra_kit.errors import ConfigurationError, Conflict
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.credentials import Credentials, load_credentials
-from dra_kit.kube.operator.operator import OperatorThread, kopf, quiet_settings
-from dra_kit.kube.versions import discover
-from dra_kit.process.metrics.families import CERTIFICATE_EXPIRY, Reading
-from dra_kit.process.metrics.process import process_readings
-from dra_kit.process.metrics.registry import Metrics
-from dra_kit.process.probes import Check, Probes, parts_not_ready
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Credentials, load_credentials
+from dra_kit.client.operator import KopfThread, kopf, kopf_settings
+from dra_kit.client.server_version import discover_release
+from dra_kit.errors import ConfigurationError, Conflict, InvalidConfig
+from dra_kit.process.liveness import LoopWatchdog
+from dra_kit.process.metrics import CERTIFICATE_EXPIRY, Metrics, Reading, process_metrics
+from dra_kit.process.probes import Check, Probes, unready_parts
 from dra_kit.process.supervisor import Supervisor
-from dra_kit.process.watchdog import Watchdog
-from dra_kit.webhook import handlers
-from dra_kit.webhook.certificates.own import OwnCertificates
-from dra_kit.webhook.certificates.secret import CertificateMissing, OwnCertificate
-from dra_kit.webhook.certificates.server_certificate import CertificateFiles, CertificateSource, ServerCertificate
-from dra_kit.webhook.configuration import WEBHOOK_ID, WEBHOOK_PATH
-from dra_kit.webhook.queue import ReviewQueue
-from dra_kit.webhook.request import VERSIONS
-from dra_kit.webhook.review import REVIEWED, refusal
-from dra_kit.webhook.server import ReviewServer
 
 logger: logging.Logger = logging.getLogger(__name__)
-
 _AGAIN: Final = 0.2
 
 
@@ -60,7 +60,7 @@ class WebhookSettings(Struct, frozen=True, kw_only=True):
 
     cert: Path | None = None
     key: Path | None = None
-    own: OwnCertificate | None = None
+    own: SelfManagedSettings | None = None
     host: str = ""
     port: int = 9443
     kubeconfig: Path | None = None
@@ -98,8 +98,8 @@ async def run_webhook(
         own = None
         if settings.own is not None:
             namespace = settings.own.namespace or credentials.namespace or "default"
-            own = OwnCertificates(client, replace(settings.own, namespace=namespace))
-        watchdog = Watchdog()
+            own = SelfManagedCertificate(client, replace(settings.own, namespace=namespace))
+        watchdog = LoopWatchdog()
         queue = ReviewQueue()
         certificate = given or ServerCertificate(await _made(own))
         server = ReviewServer(
@@ -108,34 +108,34 @@ async def run_webhook(
             port=settings.port,
             webhooks=[WEBHOOK_ID],
             resources=list(REVIEWED),
-            check=partial(refusal, driver=driver),
+            check=partial(rejection, driver=driver),
             queue=queue,
             watchdog=watchdog,
         )
         logger.info("webhook starting", extra={"path": WEBHOOK_PATH, "port": server.port})
         try:
-            await discover(client)
+            await discover_release(client)
 
             def build() -> tuple[kopf.OperatorRegistry, kopf.OperatorSettings]:
                 registry = kopf.OperatorRegistry()
-                handlers.register(registry, VERSIONS)
-                operator = quiet_settings()
+                register_review_handlers(registry, VERSIONS)
+                operator = kopf_settings()
                 operator.admission.server = server
                 return registry, operator
 
             supervisor = Supervisor()
             if settings.probe_address:
-                ready: list[Check] = [partial(parts_not_ready, supervisor), server.not_serving]
+                ready: list[Check] = [partial(unready_parts, supervisor), server.not_serving]
                 live: list[Check] = [watchdog.blocked, queue.hanging]
                 metrics = Metrics()
                 metrics.read(server.readings, driver=driver.name)
                 metrics.read(partial(_expiry, certificate, own))
-                metrics.read(lambda: process_readings("webhook", client, supervisor, watchdog))
+                metrics.read(lambda: process_metrics("webhook", client, supervisor, watchdog))
                 supervisor.add(Probes(settings.probe_address, live=live, ready=ready, metrics=metrics))
             if own is not None:
                 supervisor.add(own)
             # without back-off: without watches kopf ends only when something is wrong for good; the pod starts again
-            supervisor.add(OperatorThread(credentials, build, backoff=()))
+            supervisor.add(KopfThread(credentials, build, backoff=()))
             return await supervisor.run()
         finally:
             server.close()
@@ -151,7 +151,7 @@ def _given(settings: WebhookSettings) -> ServerCertificate | None:
     return ServerCertificate(CertificateFiles(settings.cert, settings.key))
 
 
-async def _made(own: OwnCertificates | None) -> CertificateSource:
+async def _made(own: SelfManagedCertificate | None) -> CertificateSource:
     """Return a certificate of the webhook's own; it comes later where its Secret was deleted."""
     assert own is not None  # noqa: S101 - for type checkers: none was given
     while True:
@@ -166,9 +166,39 @@ async def _made(own: OwnCertificates | None) -> CertificateSource:
             return own
 
 
-def _expiry(certificate: ServerCertificate, own: OwnCertificates | None) -> Iterator[Reading]:
+def _expiry(certificate: ServerCertificate, own: SelfManagedCertificate | None) -> Iterator[Reading]:
     """Yield when the certificates expire; from any thread."""
     if (serving := certificate.not_after()) is not None:
         yield CERTIFICATE_EXPIRY.of(serving, "serving")
     if own is not None and (authority := own.authority_not_after()) is not None:
         yield CERTIFICATE_EXPIRY.of(authority, "authority")
+
+
+_REFUSED: Final = 422  # Unprocessable Entity, as the API server answers to an invalid object
+
+
+def register_review_handlers(registry: kopf.OperatorRegistry, versions: Iterable[str]) -> None:
+    """Register the handlers, which answer with the verdict of the server.
+
+    Args:
+        registry: of the life that is being built.
+        versions: of resource.k8s.io that reviews may come in.
+    """
+    logging.getLogger("kopf.objects").addFilter(_without_refusals)
+
+    async def validate(*, body: Mapping[str, Any], **review: Any) -> None:
+        refusal: ReviewRejection | None = body[VERDICT]  # an object without a verdict is an error, and refused
+        if refusal is not None:
+            # not the text: what it quotes may be a secret
+            fields = {"fields": list(refusal.fields), "code": InvalidConfig.default_code}
+            logger.info("object refused", extra={"user": review["userinfo"].get("username"), **fields})
+            raise kopf.AdmissionError(refusal.text, code=_REFUSED)
+
+    for version in versions:
+        for resource in REVIEWED:
+            kopf.on.validate(resource.group, version, resource.plural, id=WEBHOOK_ID, registry=registry)(validate)
+
+
+def _without_refusals(record: logging.LogRecord) -> bool:
+    """Log no refusal as an ERROR, as kopf does; a handler that breaks is still reported."""
+    return " failed permanently: " not in record.getMessage()

@@ -1,9 +1,4 @@
-"""An authority of the webhook's own, the server certificate that it signs, and when each is renewed; no I/O.
-
-The authority is valid for twenty years and signs certificates of ninety days. The running webhook renews its server
-certificate under the authority. The authority is replaced only by who may also change what the API server trusts
-(:mod:`dra_kit.webhook.certificates.trust`): the new one is trusted beside the former ones before it signs anything.
-"""
+"""The webhook's own certificate authority, the server certificate that it signs, and when each is renewed; no I/O."""
 
 from __future__ import annotations
 
@@ -15,12 +10,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    load_pem_private_key,
-)
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from msgspec import Struct
 from msgspec.structs import replace
@@ -33,7 +23,7 @@ _AUTHORITY_RENEWED_AT: Final = 1 / 2  # of its life; nobody may upgrade for the 
 _SERVER_RENEWED_AT: Final = 2 / 3
 
 
-class Certificates(Struct, frozen=True):
+class CertificateBundle(Struct, frozen=True):
     """The content of the Secret; PEM texts.
 
     Attributes:
@@ -51,7 +41,7 @@ class Certificates(Struct, frozen=True):
     trusted: bytes = b""
 
 
-def is_sound(found: Certificates, now: dt.datetime) -> bool:
+def is_sound(found: CertificateBundle, now: dt.datetime) -> bool:
     """Return whether the authority can sign: it is readable, its key belongs to it, and it has not expired.
 
     Args:
@@ -66,7 +56,7 @@ def is_sound(found: Certificates, now: dt.datetime) -> bool:
     return fits and authority.not_valid_after_utc > now
 
 
-def is_trusted(found: Certificates) -> bool:
+def is_trusted(found: CertificateBundle) -> bool:
     """Return whether the authority that signs is among those that the API server was made to trust."""
     try:
         authority = x509.load_pem_x509_certificates(found.authorities)[-1]
@@ -75,7 +65,9 @@ def is_trusted(found: Certificates) -> bool:
         return False
 
 
-def preferred(stored: Certificates | None, held: Certificates | None, now: dt.datetime) -> Certificates | None:
+def preferred_certificates(
+    stored: CertificateBundle | None, held: CertificateBundle | None, now: dt.datetime
+) -> CertificateBundle | None:
     """Return which of two contents counts; None where neither can sign.
 
     One that the API server trusts comes before one that it does not trust; then what is stored comes first.
@@ -89,7 +81,9 @@ def preferred(stored: Certificates | None, held: Certificates | None, now: dt.da
     return next((each for each in sound if is_trusted(each)), next(iter(sound), None))
 
 
-def renewed_server(found: Certificates | None, names: Sequence[str], now: dt.datetime) -> Certificates | None:
+def renew_server_certificate(
+    found: CertificateBundle | None, names: Sequence[str], now: dt.datetime
+) -> CertificateBundle | None:
     """Return what to store instead, with a server certificate that is valid; None where nothing is due.
 
     The authority stays. Only where there is none that can sign, a new one is made; nothing trusts that one yet.
@@ -102,7 +96,7 @@ def renewed_server(found: Certificates | None, names: Sequence[str], now: dt.dat
     if found is None or not is_sound(found, now):
         authority, authority_key = _new_authority(names[0], now)
         cert, key = _new_server(authority, authority_key, names, now)
-        return Certificates(_pem(authority), _key_pem(authority_key), cert, key)
+        return CertificateBundle(_pem(authority), _key_pem(authority_key), cert, key)
     authority = x509.load_pem_x509_certificates(found.authorities)[-1]
     if _is_good(found, authority, names, now):
         return None
@@ -110,7 +104,7 @@ def renewed_server(found: Certificates | None, names: Sequence[str], now: dt.dat
     return replace(found, cert=cert, key=key)
 
 
-def renewed_authority(found: Certificates, names: Sequence[str], now: dt.datetime) -> Certificates | None:
+def renew_authority(found: CertificateBundle, names: Sequence[str], now: dt.datetime) -> CertificateBundle | None:
     """Return what to store instead, with a new authority beside the former ones; None where it is not due.
 
     The server certificate stays: the former authority, which signed it, remains trusted until it expires. What is
@@ -129,7 +123,7 @@ def renewed_authority(found: Certificates, names: Sequence[str], now: dt.datetim
     return replace(found, authorities=b"".join(map(_pem, [*trusted, authority])), authority_key=_key_pem(authority_key))
 
 
-def _is_good(found: Certificates, authority: x509.Certificate, names: Sequence[str], now: dt.datetime) -> bool:
+def _is_good(found: CertificateBundle, authority: x509.Certificate, names: Sequence[str], now: dt.datetime) -> bool:
     """Return whether the server certificate need not be renewed."""
     try:
         server = x509.load_pem_x509_certificate(found.cert)

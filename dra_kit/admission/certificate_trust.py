@@ -1,4 +1,4 @@
-"""Make the API server trust a webhook's own authority: what helm's Job does after an install or upgrade.
+"""Makes the API server trust a webhook's own authority: what helm's Job does after an install or upgrade.
 
 It needs the right to change the ValidatingWebhookConfiguration, with which one can read every object that is written in
 the cluster. So no process that runs on has it: it is given for the time of this task, and given up at its end.
@@ -15,16 +15,16 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dra_kit.admission.certificate_authority import CertificateBundle, renew_authority, renew_server_certificate
+from dra_kit.admission.certificates import CertificateSecret, SelfManagedSettings, StoredSecret
+from dra_kit.client.api import STRATEGIC_MERGE_PATCH, Client
+from dra_kit.client.resources import CLUSTER_ROLE_BINDINGS, ROLE_BINDINGS, VALIDATING_WEBHOOK_CONFIGURATIONS
 from dra_kit.errors import ConfigurationError, Conflict, NotFound
-from dra_kit.kube.client import STRATEGIC_MERGE_PATCH, Client
-from dra_kit.kube.resources import CLUSTER_ROLE_BINDINGS, ROLE_BINDINGS, VALIDATING_WEBHOOK_CONFIGURATIONS
-from dra_kit.webhook.certificates.issuing import Certificates, renewed_authority, renewed_server
-from dra_kit.webhook.certificates.secret import CertificateSecret, OwnCertificate, StoredSecret
 
 _ATTEMPTS: Final = 20
 
 
-class Outcome(Struct, frozen=True):
+class TrustOutcome(Struct, frozen=True):
     """What was done.
 
     Attributes:
@@ -51,7 +51,7 @@ class AuthorityTrust:
     def __init__(
         self,
         client: Client,
-        place: OwnCertificate,
+        place: SelfManagedSettings,
         configuration: str,
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -62,7 +62,7 @@ class AuthorityTrust:
         self._configuration = configuration
         self._now = now
 
-    async def establish(self) -> Outcome:
+    async def establish(self) -> TrustOutcome:
         """Make or renew the authority where that is due, and let the configuration trust it.
 
         Raises:
@@ -75,24 +75,24 @@ class AuthorityTrust:
                 return await self._attempt()
         return await self._attempt()
 
-    async def _attempt(self) -> Outcome:
+    async def _attempt(self) -> TrustOutcome:
         now = self._now()
         stored, known = await self._stored(now)
         # trusted first, then stored: from then on the webhook signs with it
-        renewed = renewed_authority(known, self._names, now)
+        renewed = renew_authority(known, self._names, now)
         wanted = renewed or known
         webhooks = await self._trust(wanted.authorities)
         marked = replace(wanted, trusted=wanted.authorities)
         if marked != known:
             await self._secret.write(stored, marked)
         made = renewed is not None or not known.trusted
-        return Outcome(secret=str(self._secret), made=made, webhooks=webhooks)
+        return TrustOutcome(secret=str(self._secret), made=made, webhooks=webhooks)
 
-    async def _stored(self, now: datetime) -> tuple[StoredSecret, Certificates]:
+    async def _stored(self, now: datetime) -> tuple[StoredSecret, CertificateBundle]:
         """Return the Secret with an authority that can sign, which is made where there is none."""
         stored = await self._secret.read()
         content = stored.content if stored is not None else None
-        wanted = renewed_server(content, self._names, now) or content
+        wanted = renew_server_certificate(content, self._names, now) or content
         assert wanted is not None  # noqa: S101 - for type checkers: without one it was made
         if stored is None:
             stored = await self._secret.create(wanted, {})

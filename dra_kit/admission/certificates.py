@@ -1,29 +1,189 @@
-"""A certificate that the webhook makes for itself, keeps in a Secret, and renews under an authority that stays.
-
-All replicas do the same, and the API server's versions of the Secret decide who is first. The webhook changes nothing
-but its Secret. What the API server trusts is changed by :mod:`dra_kit.webhook.certificates.trust`, in a process of an
-administrator or of helm: who may change a ValidatingWebhookConfiguration can read all objects of the cluster.
-"""
+"""The webhook's certificate: read from files, or made by the webhook itself, stored in a Secret and renewed."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
 import logging
-from collections.abc import Callable, Mapping
+import os
+import ssl
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from dra_kit.errors import Conflict, DraKitError
-from dra_kit.kube.client import Client
-from dra_kit.webhook.certificates.secret import CertificateMissing, CertificateSecret, OwnCertificate
-from dra_kit.webhook.certificates.server_certificate import not_after
+from msgspec import Struct
+
+from dra_kit.client.api import APPLY, Client
+from dra_kit.client.resources import SECRETS
+from dra_kit.errors import ConfigurationError, Conflict, DraKitError, NotFound
 
 if TYPE_CHECKING:
-    from dra_kit.webhook.certificates.issuing import Certificates
+    from dra_kit.admission.certificate_authority import CertificateBundle
+
+
+_SEQUENCE: Final = 0x30
+_VERSION: Final = 0xA0
+_UTC_TIME: Final = 0x17  # with a year of two digits
+_FIRST_OF_1900S: Final = "50"
+
+
+class CertificateSource(Protocol):
+    """Where certificate and key come from; ``str()`` names it in errors."""
+
+    def read(self) -> tuple[bytes, bytes] | None:
+        """Return the certificate with its chain and the unencrypted key, in PEM; called in a thread.
+
+        None where they are not there yet and will be later; nobody is served until then.
+
+        Raises:
+            ConfigurationError: they cannot be read.
+        """
+        ...
+
+
+class CertificateFiles:
+    """A certificate that somebody else makes and renews, such as cert-manager.
+
+    Args:
+        cert: PEM file with the certificate and its chain.
+        key: PEM file with its private key, not encrypted.
+    """
+
+    def __init__(self, cert: Path, key: Path) -> None:
+        self._cert = cert
+        self._key = key
+
+    def __str__(self) -> str:
+        return f"{self._cert} and private key {self._key}"
+
+    def read(self) -> tuple[bytes, bytes]:
+        """See :class:`CertificateSource`."""
+        return _read_file(self._cert, "certificate"), _read_file(self._key, "private key")
+
+
+class ServerCertificate:
+    """A server's SSL context that follows a certificate's rotation, without closing a connection.
+
+    Args:
+        source: where certificate and key come from.
+
+    Raises:
+        ConfigurationError: they cannot be read, or they make no pair.
+    """
+
+    def __init__(self, source: CertificateSource) -> None:
+        self._source = source
+        self._loaded = source.read()
+        self.context: ssl.SSLContext = _context()
+        if self._loaded is not None:
+            self._check(self._loaded)
+            _load(self.context, self._loaded)
+
+    def not_after(self) -> float | None:
+        """Return when the certificate in use expires, in seconds since 1970; from any thread."""
+        loaded = self._loaded
+        return None if loaded is None else not_after(loaded[0])
+
+    async def refresh(self) -> bool:
+        """Read them again; new connections get what they hold now. Called in the loop that takes connections.
+
+        Returns:
+            Whether there was something new.
+
+        Raises:
+            ConfigurationError: what they hold now is of no use; the context keeps what it had.
+        """
+        found = await asyncio.to_thread(self._read_new)
+        if found is None:
+            return False
+        # not in the thread: a connection must not come between the certificate and its key
+        _load(self.context, found)
+        self._loaded = found
+        return True
+
+    def _read_new(self) -> tuple[bytes, bytes] | None:
+        found = self._source.read()
+        if found is None or found == self._loaded:
+            return None
+        self._check(found)
+        return found
+
+    def _check(self, pair: tuple[bytes, bytes]) -> None:
+        """Try a pair on a context of its own: one that fails leaves half of itself behind."""
+        try:
+            _load(_context(), pair)
+        except (ssl.SSLError, ValueError) as error:
+            reason = getattr(error, "reason", None) or str(error)
+            raise ConfigurationError(
+                f"webhook certificate {self._source} cannot be used ({reason}): "
+                "give a PEM certificate and the unencrypted PEM key that belongs to it"
+            ) from error
+
+
+def not_after(pem: bytes) -> float | None:
+    """Return when the first certificate of a PEM text expires, in seconds since 1970; None for what is not one.
+
+    Without the package ``cryptography``, which an image whose webhook is given its certificate need not have.
+    """
+    try:
+        begin = pem.index(b"-----BEGIN CERTIFICATE-----")
+        end = pem.index(b"-----END CERTIFICATE-----", begin) + len(b"-----END CERTIFICATE-----")
+        # RFC 5280: Certificate ::= SEQUENCE { tbsCertificate SEQUENCE { version, serialNumber, signature, issuer,
+        # validity SEQUENCE { notBefore, notAfter } ...
+        _, certificate, _ = _der(ssl.PEM_cert_to_DER_cert(pem[begin:end].decode("ascii")))
+        _, fields, _ = _der(certificate)
+        tag, _, after_version = _der(fields)
+        rest = after_version if tag == _VERSION else fields
+        for _ in range(3):
+            _, _, rest = _der(rest)
+        tag, validity, _ = _der(rest)
+        _, _, rest = _der(validity)
+        kind, text, _ = _der(rest)
+        if tag != _SEQUENCE:
+            return None
+        moment = text.decode("ascii")
+        if kind == _UTC_TIME:
+            moment = f"{'19' if moment >= _FIRST_OF_1900S else '20'}{moment}"
+        return datetime.strptime(moment, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp()
+    except (ValueError, IndexError):
+        return None
+
+
+def _der(data: bytes) -> tuple[int, bytes, bytes]:
+    """Return tag and content of the first element of some DER, and what follows it."""
+    tag, length, begin = data[0], data[1], 2
+    if length & 0x80:
+        begin += length & 0x7F
+        length = int.from_bytes(data[2:begin], "big")
+    return tag, data[begin : begin + length], data[begin + length :]
+
+
+def _read_file(path: Path, what: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(
+            f"webhook {what} {path} cannot be read ({error.strerror or error}): give the path of a readable PEM file"
+        ) from error
+
+
+def _context() -> ssl.SSLContext:
+    return ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+
+
+def _load(context: ssl.SSLContext, pair: tuple[bytes, bytes]) -> None:
+    # OpenSSL reads files only; one in memory, so that what was compared is what is loaded
+    with os.fdopen(os.memfd_create("webhook-certificate"), "wb") as file:
+        file.write(pair[0] + b"\n" + pair[1])
+        file.flush()
+        # an empty password: without one OpenSSL would ask for it on the terminal
+        context.load_cert_chain(f"/proc/self/fd/{file.fileno()}", password="")
+
 
 logger: logging.Logger = logging.getLogger(__name__)
-
 LOOK_EVERY: Final = 15.0
 """Seconds between two looks at the Secret, which another replica may have written, or someone deleted."""
 RETRY: Final = 5.0
@@ -32,8 +192,8 @@ _LAST_LOOK: Final = 5.0  # seconds
 _TRUST_TAKES: Final = 300.0  # seconds; helm's own limit, after which the Job has failed
 
 
-class OwnCertificates:
-    """A part of the webhook, and the :class:`~dra_kit.webhook.certificates.server_certificate.CertificateSource` of it.
+class SelfManagedCertificate:
+    """A part of the webhook, and the :class:`~dra_kit.admission.certificates.CertificateSource` of it.
 
     Args:
         client: may get, update, create and patch the Secret.
@@ -47,7 +207,7 @@ class OwnCertificates:
     def __init__(
         self,
         client: Client,
-        place: OwnCertificate,
+        place: SelfManagedSettings,
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         every: float = LOOK_EVERY,
@@ -56,7 +216,7 @@ class OwnCertificates:
         self._place = place
         self._now = now
         self._every = every
-        self._held: Certificates | None = None
+        self._held: CertificateBundle | None = None
         self._metadata: Mapping[str, Any] = {}
         self._missed = False
         self._reported = ""
@@ -66,7 +226,7 @@ class OwnCertificates:
         return f"of {self._secret}"
 
     def read(self) -> tuple[bytes, bytes] | None:
-        """See :class:`~dra_kit.webhook.certificates.server_certificate.CertificateSource`."""
+        """See :class:`~dra_kit.admission.certificates.CertificateSource`."""
         return None if self._held is None else (self._held.cert, self._held.key)
 
     def authority_not_after(self) -> float | None:
@@ -116,11 +276,11 @@ class OwnCertificates:
             Conflict: another replica changed it meanwhile.
             KubeError: the API server refuses, or does not answer.
         """
-        from dra_kit.webhook.certificates.issuing import preferred, renewed_server
+        from dra_kit.admission.certificate_authority import preferred_certificates, renew_server_certificate
 
         now = self._now()
         stored = await self._secret.read()
-        found = preferred(stored.content if stored else None, self._held, now)
+        found = preferred_certificates(stored.content if stored else None, self._held, now)
         if stored is None and found is None:
             raise CertificateMissing(
                 f"{self._secret} does not exist, and this replica has no copy of it: "
@@ -129,7 +289,7 @@ class OwnCertificates:
         missed_before, self._missed = self._missed, stored is None
         if stored is None and patient and not missed_before:
             raise CertificateMissing(f"{self._secret} does not exist; this replica makes it again in {RETRY:g} seconds")
-        wanted = renewed_server(found, self._place.names, now) or found
+        wanted = renew_server_certificate(found, self._place.names, now) or found
         assert wanted is not None  # noqa: S101 - for type checkers: without one it was made
         if stored is None:
             stored = await self._secret.create(wanted, self._metadata)
@@ -140,8 +300,8 @@ class OwnCertificates:
         self._held, self._metadata = wanted, stored.metadata
         self._report_trust(wanted, now)
 
-    def _report_trust(self, held: Certificates, now: datetime) -> None:
-        from dra_kit.webhook.certificates.issuing import is_trusted
+    def _report_trust(self, held: CertificateBundle, now: datetime) -> None:
+        from dra_kit.admission.certificate_authority import is_trusted
 
         if is_trusted(held):
             if self._untrusted_since is not None:
@@ -157,3 +317,134 @@ class OwnCertificates:
                 "certificate not trusted by the API server: objects with config of this driver are refused; "
                 "run helm upgrade, or dra-kit webhook-certificate"
             )
+
+
+SECRET_TYPE: Final = "Opaque"  # noqa: S105 - the type of a Secret
+_MANAGER: Final = "dra-kit-webhook"
+_FIELDS: Final = {
+    "authorities": "ca.crt", "authority_key": "ca.key", "cert": "tls.crt", "key": "tls.key", "trusted": "trusted.crt",
+}  # fmt: skip
+
+
+class CertificateMissing(ConfigurationError):
+    """The Secret does not exist, and this process has nothing to put into a new one."""
+
+    default_code = "webhook-certificate-missing"
+
+
+def self_made_secret(service: str) -> str:
+    """Return the name of the Secret of a webhook's own certificate.
+
+    It is not the Service's name, which administrators like to give to a Secret with a certificate of theirs.
+    """
+    return f"{service}-self-made"
+
+
+class SelfManagedSettings(Struct, frozen=True, kw_only=True):
+    """Where a webhook keeps the certificate that it makes.
+
+    Attributes:
+        namespace: of Service and Secret; empty for that of the credentials.
+        service: the name by which the API server reaches the webhook.
+    """
+
+    namespace: str
+    service: str
+
+    @property
+    def secret(self) -> str:
+        """Name of the Secret."""
+        return self_made_secret(self.service)
+
+    @property
+    def names(self) -> Sequence[str]:
+        """DNS names of the server; the API server uses the first one."""
+        return [f"{self.service}.{self.namespace}.svc", f"{self.service}.{self.namespace}.svc.cluster.local"]
+
+
+class StoredSecret(Struct, frozen=True):
+    """A Secret as it was read.
+
+    Attributes:
+        object: all of it; its version decides which of two writers is first.
+        content: None where a part is missing or is not Base64.
+    """
+
+    object: Mapping[str, Any]
+    content: CertificateBundle | None
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """Labels and annotations, by which helm and others know whose it is."""
+        found = self.object["metadata"]
+        return {field: found[field] for field in ("labels", "annotations") if found.get(field)}
+
+
+class CertificateSecret:
+    """Reads and writes one Secret.
+
+    Args:
+        client: may get, update, create and patch it.
+        namespace: of it.
+        name: of it.
+    """
+
+    def __init__(self, client: Client, namespace: str, name: str) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._name = name
+
+    def __str__(self) -> str:
+        return f"Secret {self._namespace}/{self._name}"
+
+    async def read(self) -> StoredSecret | None:
+        """Return it; None where it does not exist."""
+        try:
+            found = await self._client.get(SECRETS, self._name, self._namespace)
+        except NotFound:
+            return None
+        return StoredSecret(found, _stored_certificates(found.get("data") or {}))
+
+    async def write(self, stored: StoredSecret, content: CertificateBundle) -> StoredSecret:
+        """Replace its content.
+
+        Raises:
+            Conflict: it was changed after it was read.
+        """
+        data = {**(stored.object.get("data") or {}), **_data(content)}
+        return StoredSecret(await self._client.update(SECRETS, {**stored.object, "data": data}), content)
+
+    async def create(self, content: CertificateBundle, metadata: Mapping[str, Any]) -> StoredSecret:
+        """Create it, by server-side apply.
+
+        Only so RBAC can limit ``create`` to a name: the URL has it, which that of a POST has not.
+
+        Args:
+            content: of it.
+            metadata: its labels and annotations.
+        """
+        body = {
+            "apiVersion": SECRETS.api_version, "kind": SECRETS.kind, "type": SECRET_TYPE, "data": _data(content),
+            "metadata": {**metadata, "name": self._name, "namespace": self._namespace},
+        }  # fmt: skip
+        made = await self._client.patch(
+            SECRETS, self._name, body, self._namespace, content_type=APPLY, field_manager=_MANAGER, force=True
+        )
+        return StoredSecret(made, content)
+
+
+def _stored_certificates(data: Mapping[str, Any]) -> CertificateBundle | None:
+    from dra_kit.admission.certificate_authority import CertificateBundle
+
+    try:
+        found = {
+            field: base64.b64decode(data[key] if field != "trusted" else data.get(key, ""), validate=True)
+            for field, key in _FIELDS.items()
+        }
+    except (KeyError, TypeError, binascii.Error):
+        return None
+    return CertificateBundle(**found)
+
+
+def _data(content: CertificateBundle) -> dict[str, str]:
+    return {key: base64.b64encode(getattr(content, field)).decode() for field, key in _FIELDS.items()}

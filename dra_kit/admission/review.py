@@ -9,25 +9,23 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from dra_kit.author.config.problems import MOST_PROBLEMS, duplicate_keys
+from dra_kit.author.calls import author_location
+from dra_kit.author.config_problems import MOST_PROBLEMS, find_duplicate_keys
 from dra_kit.author.driver import Driver
+from dra_kit.client.resources import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, Resource
 from dra_kit.errors import InvalidConfig
-from dra_kit.kube.resources import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, Resource
 from dra_kit.kubernetes.resource.config import CONFIG_FIELDS
 from dra_kit.kubernetes.values.json import value_at
-from dra_kit.process.tracebacks import place_of
 from dra_kit.text import shorten
 
 logger: logging.Logger = logging.getLogger(__name__)
-
 REVIEWED: Final[tuple[Resource, ...]] = (RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES, DEVICE_CLASSES)
 """What carries configs."""
-
 _TITLE_BYTES: Final = 600
 """Kind, namespace and name of whatever the API server lets pass have fewer."""
 
 
-class Problem(Struct, frozen=True):
+class ReviewProblem(Struct, frozen=True):
     """One thing that is wrong with an object.
 
     Attributes:
@@ -44,7 +42,7 @@ class Problem(Struct, frozen=True):
         return f"{self.path}: {self.text}"
 
 
-class Findings(Struct, frozen=True):
+class ReviewFindings(Struct, frozen=True):
     """What is wrong with an object: the first problems, and what there is beside them.
 
     Attributes:
@@ -53,7 +51,7 @@ class Findings(Struct, frozen=True):
         unseen: how many configs were not looked at, for there were problems enough.
     """
 
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[ReviewProblem, ...] = ()
     omitted: int = 0
     unseen: int = 0
 
@@ -65,7 +63,7 @@ class Findings(Struct, frozen=True):
         return "; ".join(reported)
 
 
-class Refusal(Struct, frozen=True):
+class ReviewRejection(Struct, frozen=True):
     """Why an object is refused.
 
     Attributes:
@@ -80,14 +78,16 @@ class Refusal(Struct, frozen=True):
         return self.text
 
 
-def named(obj: Mapping[str, Any]) -> dict[str, Any]:
+def object_identity(obj: Mapping[str, Any]) -> dict[str, Any]:
     """Return what an object is called, and nothing else of it."""
     metadata = _mapping(obj.get("metadata"))
     kept = {key: metadata[key] for key in ("name", "namespace", "generateName") if key in metadata}
     return {"apiVersion": obj.get("apiVersion"), "kind": obj.get("kind"), "metadata": kept}
 
 
-def findings(obj: Mapping[str, Any], driver: Driver[Any, Any], *, stored: Mapping[str, Any] | None = None) -> Findings:
+def review_configs(
+    obj: Mapping[str, Any], driver: Driver[Any, Any], *, stored: Mapping[str, Any] | None = None
+) -> ReviewFindings:
     """Return what is wrong with the configs that an object carries for a driver.
 
     Configs of other drivers are theirs, and what is no config at all is the API server's to refuse. An object that is
@@ -103,7 +103,7 @@ def findings(obj: Mapping[str, Any], driver: Driver[Any, Any], *, stored: Mappin
     before = dict(_parameters(stored, driver.name)) if stored is not None else {}
     known = {_exact(parameters) for parameters in before.values()} - {None}
     new = [item for item in _parameters(obj, driver.name) if _exact(item[1]) not in known]
-    found: list[Problem] = []
+    found: list[ReviewProblem] = []
     omitted = 0
     for number, (path, parameters) in enumerate(new):
         problems, more = _problems(path, parameters, driver)
@@ -114,13 +114,13 @@ def findings(obj: Mapping[str, Any], driver: Driver[Any, Any], *, stored: Mappin
         omitted += more
         if len(found) >= MOST_PROBLEMS:
             omitted += len(found) - MOST_PROBLEMS
-            return Findings(tuple(found[:MOST_PROBLEMS]), omitted, len(new) - number - 1)
-    return Findings(tuple(found), omitted)
+            return ReviewFindings(tuple(found[:MOST_PROBLEMS]), omitted, len(new) - number - 1)
+    return ReviewFindings(tuple(found), omitted)
 
 
-def refusal(
+def rejection(
     obj: Mapping[str, Any], old: Mapping[str, Any] | None, operation: str, driver: Driver[Any, Any]
-) -> Refusal | None:
+) -> ReviewRejection | None:
     """Return why a request must be refused; None when it may pass.
 
     An update answers only for what it brings in: an object that was stored before its config was checked (or before
@@ -139,22 +139,24 @@ def refusal(
         raise ValueError(f"{operation} of a {obj.get('kind')} is not checked here")
     if operation == "DELETE" or (operation == "UPDATE" and obj.get("kind") == RESOURCE_CLAIMS.kind):
         return None
-    found = findings(obj, driver, stored=old if operation == "UPDATE" else None)
+    found = review_configs(obj, driver, stored=old if operation == "UPDATE" else None)
     if not found.problems:
         return None
-    return Refusal(f"{_title(obj)}: {found}", tuple(dict.fromkeys(problem.place for problem in found.problems)))
+    return ReviewRejection(f"{_title(obj)}: {found}", tuple(dict.fromkeys(problem.place for problem in found.problems)))
 
 
-def _problems(path: str, parameters: Any, driver: Driver[Any, Any]) -> tuple[list[Problem], int]:
+def _problems(path: str, parameters: Any, driver: Driver[Any, Any]) -> tuple[list[ReviewProblem], int]:
     """Return the first problems of one config, and how many more there are."""
     try:
         driver.configs.decode(parameters)
     except InvalidConfig as error:
         if error.__cause__ is not None:  # a validator of the author's broke; the user sees one line of it
-            raised = {"raised": type(error.__cause__).__name__, "at": place_of(error.__cause__)}
+            raised = {"raised": type(error.__cause__).__name__, "at": author_location(error.__cause__)}
             logger.error("config model failed", extra={"field": path, **raised})
         problems = zip(error.problems, error.places, strict=True)
-        return [Problem(_join(path, below), text, _join(path, at)) for (below, text), at in problems], error.omitted
+        return [
+            ReviewProblem(_join(path, below), text, _join(path, at)) for (below, text), at in problems
+        ], error.omitted
     return [], 0
 
 
@@ -163,7 +165,7 @@ def _exact(parameters: Any) -> tuple[object, ...] | None:
     deeply.
     """
     try:
-        return json.dumps(parameters), *duplicate_keys(parameters)
+        return json.dumps(parameters), *find_duplicate_keys(parameters)
     except RecursionError:
         return None
 

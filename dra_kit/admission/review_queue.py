@@ -1,4 +1,4 @@
-"""The reviews that wait, and the threads that read and check them, so that the loop goes on answering.
+"""The queue of reviews and the threads that read and check them, so that the event loop goes on answering.
 
 Nothing says whose a review is: all reviews of an API server come from its own address, any pod may connect, and who a
 review says it is from can be forged. So the queue shares time out by what a review costs. Reviews of about the same
@@ -19,12 +19,10 @@ from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
-
 SMALL_BYTES: Final = 8 * 1024
 """The reviews of objects that people write are at most this large; they have a thread of their own."""
 ORDINARY_BYTES: Final = 64 * 1024
 """Larger reviews have a thread of their own, one at a time: they are what takes time and memory, and few are large."""
-
 _SMALLEST_BAND: Final = 10  # up to 1 KiB
 _SECONDS_PER_BYTE: Final = 5e-7
 _LEARNING: Final = 0.1
@@ -32,11 +30,11 @@ _MANY_FLOWS: Final = 512
 _HANGING_SECONDS: Final = 60.0
 
 
-class Overloaded(Exception):
+class ReviewQueueOverload(Exception):
     """A review would wait for longer than its API server does."""
 
 
-class Waiting:
+class WaitingReview:
     """A review that waits.
 
     Args:
@@ -65,7 +63,7 @@ class _Flow:
 
     def __init__(self) -> None:
         self.used = 0.0
-        self.waiting: deque[Waiting] = deque()
+        self.waiting: deque[WaitingReview] = deque()
 
 
 class _Band:
@@ -99,7 +97,7 @@ class FairQueue:
         self._bands: dict[int, _Band] = {}
         self._floor = 0.0
 
-    def put(self, item: Waiting, now: float) -> None:
+    def put(self, item: WaitingReview, now: float) -> None:
         """Let a review wait.
 
         Raises:
@@ -115,7 +113,7 @@ class FairQueue:
             flow = _Flow()
         item.estimate = item.size * band.seconds_per_byte
         if now + sum(before.estimate for before in flow.waiting) > item.deadline:
-            raise Overloaded
+            raise ReviewQueueOverload
         if not band.is_waiting:
             band.used = max(band.used, self._floor)
         if not flow.waiting:
@@ -123,11 +121,11 @@ class FairQueue:
         band.flows[item.peer] = flow
         flow.waiting.append(item)
 
-    def take(self, now: float, *, most: int | None = None) -> Waiting | None:
+    def take(self, now: float, *, most: int | None = None) -> WaitingReview | None:
         """Return the review whose turn it is; None if there is none.
 
         Args:
-            now: reviews whose deadline is before are answered with :class:`Overloaded`.
+            now: reviews whose deadline is before are answered with :class:`ReviewQueueOverload`.
             most: bytes of reviews that are asked for.
         """
         while True:
@@ -143,13 +141,13 @@ class FairQueue:
             if not item.future.set_running_or_notify_cancel():
                 continue
             if now > item.deadline:
-                item.future.set_exception(Overloaded())
+                item.future.set_exception(ReviewQueueOverload())
                 continue
             band.used += item.estimate
             flow.used += item.estimate
             return item
 
-    def settle(self, item: Waiting, seconds: float) -> None:
+    def settle(self, item: WaitingReview, seconds: float) -> None:
         """Charge a review that had its turn with the time that it took, in place of the time that was expected."""
         band = self._bands[item.band]
         band.used += seconds - item.estimate
@@ -184,7 +182,7 @@ class ReviewQueue:
         Raises:
             Overloaded: it cannot have its turn before that.
         """
-        item = Waiting(function, size=size, peer=peer, deadline=deadline)
+        item = WaitingReview(function, size=size, peer=peer, deadline=deadline)
         with self._changed:
             self._start()
             queue = self._large if size > ORDINARY_BYTES else self._ordinary
@@ -236,7 +234,7 @@ class ReviewQueue:
                 queue.settle(item, time.thread_time() - begun)
             del item
 
-    def _next(self, queue: FairQueue, most: int | None) -> Waiting | None:
+    def _next(self, queue: FairQueue, most: int | None) -> WaitingReview | None:
         with self._changed:
             while not self._closed:
                 item = queue.take(time.monotonic(), most=most)

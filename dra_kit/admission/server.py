@@ -1,52 +1,41 @@
-"""The HTTPS server that the API server calls: kopf's handlers behind a strict door.
-
-kopf's own server is not used, because it fails open: a path that belongs to no handler is answered ``allowed: true``.
-Its way of parsing bodies cannot be replaced from outside, its limit of 1 MiB is below what a review may have, and for a
-new certificate it closes its socket. Any callable that yields client configurations may take its place (kopf's
-``WebhookServerProtocol``).
-
-kopf compares old and new object key by key, in the loop, and remembers each UID for good. So objects are checked in the
-threads of the queue, right after they are read, and kopf is given their names and the verdict, and nothing else.
-"""
+"""The HTTPS server that the API server calls: kopf's handlers behind strict limits for connections and requests."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, Self, TypeAlias
 
 from aiohttp import web
 
+from dra_kit.admission.certificates import ServerCertificate
+from dra_kit.admission.review import ReviewRejection, object_identity
+from dra_kit.admission.review_queue import ORDINARY_BYTES, ReviewQueue, ReviewQueueOverload
+from dra_kit.client.operator import kopf
+from dra_kit.client.resources import Resource
 from dra_kit.errors import ConfigurationError
-from dra_kit.kube.operator.operator import kopf
-from dra_kit.kube.resources import Resource
+from dra_kit.kubernetes.values.json import loads
+from dra_kit.process.connections import ConnectionLimiter, ConnectionLimits, requests_logger
 from dra_kit.process.listening import bound_socket
-from dra_kit.process.metrics.families import REVIEW_DURATION, Reading
-from dra_kit.process.metrics.measures import REVIEW_SECONDS, Durations
-from dra_kit.process.watchdog import Watchdog
-from dra_kit.serving.connections import ConnectionLimits, Connections, requests_logger
-from dra_kit.webhook.bodies import LARGEST_BYTES, Bodies
-from dra_kit.webhook.certificates.server_certificate import ServerCertificate
-from dra_kit.webhook.queue import Overloaded, ReviewQueue
-from dra_kit.webhook.request import NotAReview, read, seconds
-from dra_kit.webhook.review import Refusal, named
+from dra_kit.process.liveness import LoopWatchdog
+from dra_kit.process.measures import REVIEW_SECONDS, Durations
+from dra_kit.process.metrics import REVIEW_DURATION, Reading
 
 logger: logging.Logger = logging.getLogger(__name__)
-
 VERDICT: Final = "verdict"
-"""The key of an object that kopf gets, with the :class:`Refusal` of the review, or None."""
-
-Check: TypeAlias = Callable[[Mapping[str, Any], Mapping[str, Any] | None, str], Refusal | None]
+"""The key of an object that kopf gets, with the :class:`ReviewRejection` of the review, or None."""
+Check: TypeAlias = Callable[[Mapping[str, Any], Mapping[str, Any] | None, str], ReviewRejection | None]
 """Why a request must be refused, by its object, the object that it replaces, and the operation."""
-
 _REFUSED: Final = "refused"  # key of the audit annotation
 _STOP_SECONDS: Final = 5.0
 _PUT_OFF_SECONDS: Final = 1.0
 """How long a review that cannot be answered in time waits for its 503, so that trying again at once gains nothing."""
-
 _KEPT: Final = ("uid", "operation", "kind", "resource", "subResource", "dryRun", "name", "namespace")
 """What kopf gets of a request, beside its objects."""
 
@@ -80,7 +69,7 @@ class ReviewServer:
         resources: Collection[Resource],
         check: Check,
         queue: ReviewQueue,
-        watchdog: Watchdog,
+        watchdog: LoopWatchdog,
         limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008 - it is frozen
         reread_seconds: float = 10.0,
     ) -> None:
@@ -90,7 +79,7 @@ class ReviewServer:
         self._check = check
         self._queue = queue
         self._limits = limits
-        self._bodies = Bodies()
+        self._bodies = BodyReader()
         self._watchdog = watchdog
         self._reread_seconds = reread_seconds
         self._runner: web.AppRunner | None = None
@@ -149,7 +138,7 @@ class ReviewServer:
         self._runner = runner
         await runner.setup()
         assert runner.server is not None  # noqa: S101 - for type checkers; it has been set up
-        connections = Connections(runner.server, self._socket, self._certificate.context, self._limits)
+        connections = ConnectionLimiter(runner.server, self._socket, self._certificate.context, self._limits)
         async with connections.serving():
             logger.info("serving admission reviews", extra={"port": self.port})
             self._serving = True
@@ -198,9 +187,9 @@ class ReviewServer:
                     given: Any = await self._queue.run(
                         partial(self._examine, body), size=len(body), peer=peer, deadline=deadline
                     )
-                except NotAReview as error:
+                except InvalidReview as error:
                     return _bad_request(str(error))
-                except Overloaded:
+                except ReviewQueueOverload:
                     await asyncio.sleep(_PUT_OFF_SECONDS)
                     return _too_many()
                 return await review(given, webhook=webhook, headers=dict(request.headers))
@@ -214,7 +203,7 @@ class ReviewServer:
 
     def _examine(self, body: bytes) -> dict[str, Any]:
         """Return the review for kopf, with the verdict about its objects in place of their content."""
-        review = read(body, self._resources)
+        review = read_review(body, self._resources)
         request = review["request"]
         objects = {key: request[key] for key in ("object", "oldObject") if request.get(key) is not None}
         looked_at = objects.get("object") or objects["oldObject"]
@@ -225,7 +214,7 @@ class ReviewServer:
             "request": {
                 **{key: request[key] for key in _KEPT if key in request},
                 "userInfo": {"username": request["userInfo"].get("username")},
-                **{key: {**named(obj), VERDICT: verdict} for key, obj in objects.items()},
+                **{key: {**object_identity(obj), VERDICT: verdict} for key, obj in objects.items()},
             },
         }
 
@@ -250,3 +239,168 @@ def _bad_request(text: str) -> web.Response:
 
 async def _ready(_: web.Request) -> web.Response:
     return web.Response(text="ok\n")
+
+
+VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
+"""Versions of resource.k8s.io that reviews may come in; kopf passes over those that are not served."""
+_MOST_VALUES: Final = 1_000_000
+"""Values in a review, about. Two objects of all that the API server lets pass have 600,000; each may take 120 bytes."""
+# An operation that is none of these, and what it does to configs, is not known. There is nothing to check in a
+# deletion; it is answered for configurations that ask about everything.
+_OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE"})
+_SECONDS: Final = 5.0  # timeoutSeconds of the configuration
+_MOST_SECONDS: Final = 30.0  # that the API lets pass
+_DURATION: Final = re.compile(r"([0-9]{1,9})(s|ms)")
+
+
+class InvalidReview(ValueError):
+    """A body that is no AdmissionReview which can be answered; the text says why, in one line."""
+
+
+def seconds(timeout: str) -> float:
+    """Return how long an API server waits for an answer, by the ``timeout`` of its URL, such as ``5s``.
+
+    Source: k8s.io/apiserver 0.37 ``pkg/admission/plugin/webhook/validating/dispatcher.go``.
+    """
+    match = _DURATION.fullmatch(timeout)
+    if match is None:
+        return _SECONDS
+    return min(int(match[1]) * (0.001 if match[2] == "ms" else 1.0), _MOST_SECONDS)
+
+
+def read_review(body: bytes, resources: Collection[Resource]) -> dict[str, Any]:
+    """Return the AdmissionReview in a body.
+
+    The API server never sends what is refused here. Who else does must not be answered ``allowed: true``.
+
+    Args:
+        body: as it came.
+        resources: that are checked.
+
+    Raises:
+        NotAReview: it is no review of them.
+    """
+    if sum(map(body.count, (b",", b"[", b"{"))) > _MOST_VALUES:
+        raise InvalidReview(f"the body has more than {_MOST_VALUES} values")
+    try:
+        review: dict[str, Any] = loads(body)
+    except ValueError as error:
+        raise InvalidReview(f"the body is no JSON: {error}") from None
+    if _text(review, "kind") != "AdmissionReview" or _text(review, "apiVersion") != "admission.k8s.io/v1":
+        raise InvalidReview("the body is no AdmissionReview of admission.k8s.io/v1")
+    request: Any = review.get("request")
+    for key in ("uid", "operation"):
+        if not _text(request, key):
+            raise InvalidReview(f"request.{key} is missing")
+    _check(request, resources)
+    return review
+
+
+def _check(request: Mapping[str, Any], resources: Collection[Resource]) -> None:
+    if request["operation"] not in _OPERATIONS:
+        raise InvalidReview(f"operation {request['operation']!r:.80} is not checked here")
+    resource = _check_resource(request, resources)
+    _check_kind(request, resource)
+    if not isinstance(request.get("userInfo"), Mapping):
+        raise InvalidReview("request.userInfo is missing")
+    wanted = "oldObject" if request["operation"] == "DELETE" else "object"
+    if not isinstance(request.get(wanted), Mapping):
+        raise InvalidReview(f"request.{wanted} is missing")
+    api_version = f"{resource.group}/{request['resource']['version']}"
+    for key in ("object", "oldObject"):
+        obj = request.get(key)
+        if obj is None:
+            continue
+        if not isinstance(obj, Mapping):
+            raise InvalidReview(f"request.{key} is no object")
+        if (obj.get("apiVersion"), obj.get("kind")) != (api_version, resource.kind):
+            raise InvalidReview(f"request.{key} is no {resource.kind} of {api_version}")
+
+
+def _check_resource(request: Mapping[str, Any], resources: Collection[Resource]) -> Resource:
+    """Return what the review is about; ``request…`` is what the user asked for, which may be in another version."""
+    asked = request.get("resource")
+    for key in ("group", "version", "resource"):
+        if not _text(asked, key):
+            raise InvalidReview(f"request.resource.{key} is missing")
+    by_name = {(resource.group, resource.plural): resource for resource in resources}
+    resource = by_name.get((_text(asked, "group"), _text(asked, "resource")))
+    if resource is None or _text(asked, "version") not in VERSIONS:
+        raise InvalidReview(
+            f"{'.'.join(_text(asked, key) for key in ('resource', 'version', 'group')):.200} is not checked"
+        )
+    for key in ("subResource", "requestSubResource"):
+        if request.get(key):
+            raise InvalidReview(f"request.{key} is given, and subresources are not checked here; do not ask about them")
+    original = request.get("requestResource", asked)
+    if (_text(original, "group"), _text(original, "resource")) != (resource.group, resource.plural):
+        raise InvalidReview(f"request.requestResource is no {resource.full_name}")
+    return resource
+
+
+def _check_kind(request: Mapping[str, Any], resource: Resource) -> None:
+    kind = request.get("kind")
+    if kind != {"group": resource.group, "version": request["resource"]["version"], "kind": resource.kind}:
+        raise InvalidReview(f"request.kind is not that of {resource.full_name}")
+    original = request.get("requestKind", kind)
+    if (_text(original, "group"), _text(original, "kind")) != (resource.group, resource.kind):
+        raise InvalidReview(f"request.requestKind is not that of {resource.full_name}")
+
+
+def _text(obj: Any, key: str) -> str:
+    value = obj.get(key) if isinstance(obj, Mapping) else None
+    return value if isinstance(value, str) else ""
+
+
+LARGEST_BYTES: Final = 8 * 1024 * 1024  # two objects of at most 3 MiB each (the API server's limit), and the rest
+_TOGETHER_BYTES: Final = 32 * 1024 * 1024
+_ADDRESS_BYTES: Final = 16 * 1024 * 1024
+
+
+class BodyReader:
+    """The bodies that are being read or waited with.
+
+    Ordinary ones are always taken, for the number of connections bounds what they have together; large ones share what
+    there is for them, counted as it comes. One address gets half of it at most.
+    """
+
+    def __init__(self) -> None:
+        self._held: Counter[str] = Counter()
+
+    @asynccontextmanager
+    async def read(self, request: web.Request) -> AsyncIterator[bytes]:
+        """Yield the body of a request, which is held until the block ends.
+
+        Raises:
+            HTTPUnsupportedMediaType: it is compressed, as nothing of the API server is; few bytes may become millions.
+            HTTPRequestEntityTooLarge: it is larger than any review.
+            HTTPServiceUnavailable: there are too many large ones at the moment.
+        """
+        body = bytearray()
+        held = 0
+        peer = request.remote or ""
+        if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+            raise web.HTTPUnsupportedMediaType(text="compressed bodies are not read; send it as it is\n")
+        if (request.content_length or 0) > LARGEST_BYTES:
+            raise _too_large(request.content_length or 0)
+        try:
+            async for chunk in request.content.iter_any():
+                body += chunk
+                if len(body) > LARGEST_BYTES:
+                    raise _too_large(len(body))
+                if len(body) > ORDINARY_BYTES:
+                    self._held[peer] += len(body) - held
+                    held = len(body)
+                if held and (self._held[peer] > _ADDRESS_BYTES or self._held.total() > _TOGETHER_BYTES):
+                    raise web.HTTPServiceUnavailable(
+                        headers={"Retry-After": "1"}, text="too many large reviews at once; try again\n"
+                    )
+            yield bytes(body)
+        finally:
+            self._held[peer] -= held
+            if not self._held[peer]:
+                del self._held[peer]
+
+
+def _too_large(size: int) -> web.HTTPRequestEntityTooLarge:
+    return web.HTTPRequestEntityTooLarge(LARGEST_BYTES, size)

@@ -1,4 +1,4 @@
-"""The ValidatingWebhookConfiguration that makes the API server ask this webhook. We build it; we never write it."""
+"""The ValidatingWebhookConfiguration that makes the API server call this webhook. It is built here, never written."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from dra_kit.admission.review import REVIEWED
+from dra_kit.client.resources import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, Resource
 from dra_kit.errors import ConfigurationError
-from dra_kit.kube.resources import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, Resource
 from dra_kit.kubernetes.resource.config import CONFIG_FIELDS
-from dra_kit.webhook.review import REVIEWED
 
 WEBHOOK_ID: Final = "validate-opaque-config"
 WEBHOOK_PATH: Final = f"/{WEBHOOK_ID}"
-
 _OPERATIONS: Final = {
     RESOURCE_CLAIMS: ["CREATE"],  # their spec never changes
     RESOURCE_CLAIM_TEMPLATES: ["CREATE", "UPDATE"],

@@ -29,10 +29,10 @@ from dra_kit.apiserver.http.serving import Endpoint
 from dra_kit.apiserver.kinds.builtin import KINDS
 from dra_kit.apiserver.kinds.registry import Registry
 from dra_kit.apiserver.verbs.bodies import BODY_MAX
-from dra_kit.kube.connection.connection import Connection
+from dra_kit.client.credentials import Connection
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.values.json import Object
-from dra_kit.serving.connections import ConnectionLimits, Connections
+from dra_kit.process.connections import ConnectionLimiter, ConnectionLimits
 
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractStreamWriter
@@ -97,7 +97,7 @@ class ApiServer:
         self._runner: web.ServerRunner | None = None
         self._listeners: list[asyncio.Server] = []
         self._serving = AsyncExitStack()
-        self._connections: Connections | None = None
+        self._connections: ConnectionLimiter | None = None
         seeds.fill(self.api)
         seeds.follow_definitions(self.api)
         aggregation.follow(self.api.storage)
@@ -218,7 +218,7 @@ class ApiServer:
             family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
             listening = self._serving.enter_context(socket.create_server((self.host, self.port), family=family))
             self.port = listening.getsockname()[1]
-            self._connections = Connections(protocols, listening, self._ssl_context(), _limits())
+            self._connections = ConnectionLimiter(protocols, listening, self._ssl_context(), _limits())
             await self._serving.enter_async_context(self._connections.serving())
             if self.socket is not None:
                 self._listeners.append(await loop.create_unix_server(protocols, self.socket, backlog=BACKLOG))

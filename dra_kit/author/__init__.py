@@ -1,1 +1,1 @@
-"""What a driver author touches: devices, provider, config, preparer, effects, driver. No I/O imports."""
+"""What a driver author uses: devices, provider, config, preparer, effects, driver. No I/O imports."""

@@ -1,26 +1,34 @@
-"""Runs an author's generator in a thread of its own, again and again as asked, and hands on what it yields."""
+"""How the framework calls an author's code: methods, generators in a thread, and how their exceptions are described."""
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import logging
+import os
+import sysconfig
 import threading
 import time
-from collections.abc import AsyncIterable, Callable
+import traceback
+from collections.abc import AsyncIterable, Awaitable, Callable
 from contextlib import closing
-from typing import Any, Final
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, Final, ParamSpec, TypeVar
 
 from msgspec import Struct
+from pydantic import ValidationError
 
-from dra_kit.author.calling import as_error
+import dra_kit
 from dra_kit.errors import ConfigurationError, DraKitError
-from dra_kit.process.tracebacks import from_author, named, place_of
+from dra_kit.text import without_paths
 
 RETRY_SECONDS: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
 
 
-class Words(Struct, frozen=True):
+class GeneratorMessages(Struct, frozen=True):
     """The texts of the log about a generator.
 
     Attributes:
@@ -58,7 +66,7 @@ class GeneratorThread:
         deliver: Callable[[object], None],
         *,
         failed: Callable[[str], None],
-        words: Words,
+        words: GeneratorMessages,
         logger: logging.Logger,
         every: float | None = None,
     ) -> None:
@@ -123,7 +131,7 @@ class GeneratorThread:
                 self._once()
                 attempt, self.failure = 0, ""
             except BaseException as raised:  # noqa: BLE001 - the author's code may raise anything; told and tried again
-                error = as_error(raised)
+                error = contained_exception(raised)
                 if time.monotonic() - began > RETRY_SECONDS[-1]:
                     attempt, self.failure = 0, ""  # it worked for a while: this is a new trouble
                 delay = RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)]
@@ -132,23 +140,23 @@ class GeneratorThread:
             self.asked = None
             with self._wake:
                 self._wake.wait_for(lambda: self._rescan or self._stopping, timeout=delay)
-        threadsafe(loop, lambda: None if ended.done() else ended.set_result(None))
+        call_threadsafe(loop, lambda: None if ended.done() else ended.set_result(None))
 
     def _report(self, loop: asyncio.AbstractEventLoop, error: Exception, delay: float) -> None:
         expected = isinstance(error, DraKitError)
-        text = str(error) if expected else named(error)
+        text = str(error) if expected else describe_error(error)
         fields: dict[str, object] = {"error": text, "again_in": delay}
         if isinstance(error, DraKitError):
             fields["code"] = error.code
-        if place := place_of(error, self._module):
+        if place := author_location(error, self._module):
             fields["at"] = place
         if text == self.failure:
             self._logger.info(self._words.again, extra={"again_in": delay})  # nothing new to say
         else:
-            trace = None if expected else from_author(error, self._module)
+            trace = None if expected else author_exc_info(error, self._module)
             self._logger.error(self._words.failed, extra=fields, exc_info=trace)
         self.failure = text
-        threadsafe(loop, lambda: self._on_failure(text))
+        call_threadsafe(loop, lambda: self._on_failure(text))
 
     def _once(self) -> None:
         """Run one life of the generator."""
@@ -210,9 +218,214 @@ async def _next(iterator: Any) -> object:
     return await anext(iterator)
 
 
-def threadsafe(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
+def call_threadsafe(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
     """Call ``function`` in a loop, from any thread; not when the loop has ended: the process is going down."""
     try:
         loop.call_soon_threadsafe(function)
     except RuntimeError:
         pass
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunningCall:
+    """A call of an author's method that has not returned.
+
+    Attributes:
+        method: ``Class.method``.
+        since: when it began, by :func:`time.monotonic`.
+        loop: that of the caller.
+        context: the caller's context variables, which tell what the call is about.
+    """
+
+    method: str
+    since: float
+    loop: asyncio.AbstractEventLoop
+    context: contextvars.Context
+
+
+_under_way: dict[RunningCall, None] = {}
+
+
+def running_calls(loop: asyncio.AbstractEventLoop) -> list[RunningCall]:
+    """Return the calls made from a loop that have not returned, oldest first; may be asked from any thread."""
+    return [item for item in list(_under_way) if item.loop is loop]
+
+
+async def call(function: Callable[P, T | Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Return the result of an author's method; ``def`` methods run in a thread of their own.
+
+    The thread is a daemon: a call that hangs for ever keeps neither other calls nor the end of the process. Until it
+    has returned, :func:`running_calls` tells of it.
+    """
+    item = RunningCall(_title(function), time.monotonic(), asyncio.get_running_loop(), contextvars.copy_context())
+    _under_way[item] = None
+    try:
+        result: Any
+        if inspect.iscoroutinefunction(inspect.unwrap(function)):
+            result = function(*args, **kwargs)
+        else:
+            result = await run_in_thread(function, *args, **kwargs)
+        if inspect.isawaitable(result):
+            result = await result
+    except GeneratorExit:
+        raise  # nobody awaits it any more
+    except BaseException as error:
+        task = asyncio.current_task()
+        if isinstance(error, Exception) or (
+            isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling()
+        ):
+            raise
+        raise contained_exception(error) from None
+    else:
+        outcome: T = result
+        return outcome
+    finally:
+        del _under_way[item]
+
+
+class EscapedException(RuntimeError):
+    """Stands for what may not leave an author's call.
+
+    Args:
+        what: was raised, such as ``SystemExit(1)``.
+    """
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"raised {what}")
+        self.what = what
+
+
+def contained_exception(error: BaseException) -> Exception:
+    """Return what an author's code raised, as an error that ends nothing but the call.
+
+    SystemExit and the like would end the process, CancelledError would look as if the caller had been cancelled, and
+    StopIteration cannot pass through a future.
+    """
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    return EscapedException(f"{type(error).__name__}({error})").with_traceback(error.__traceback__)
+
+
+def _title(function: Callable[..., object]) -> str:
+    owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "author")
+    return name if owner is None else f"{type(owner).__name__}.{name}"
+
+
+async def run_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Run a blocking function in a daemon thread, with the caller's context variables."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+    future.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may be left to ask for it
+    context = contextvars.copy_context()
+
+    def finish(result: Any, error: BaseException | None) -> None:
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(contained_exception(error))
+
+    def run() -> None:
+        result: Any = None
+        error: BaseException | None = None
+        try:
+            result = context.run(function, *args, **kwargs)
+        except BaseException as caught:  # noqa: BLE001 - handed to the caller
+            error = caught
+        try:
+            loop.call_soon_threadsafe(finish, result, error)
+        except RuntimeError:
+            pass  # the loop is closed: nobody waits for the result any more
+
+    threading.Thread(target=run, name=getattr(function, "__qualname__", "author"), daemon=True).start()
+    try:
+        await asyncio.wait({future})
+    except asyncio.CancelledError:
+        # A thread cannot be stopped. Whoever holds a lock around this call must hold it until the thread has
+        # ended; being cancelled a second time (the end of the process) gives up on it.
+        await asyncio.wait({future})
+        raise
+    return future.result()
+
+
+_FOREIGN: Final = (
+    "<",
+    *(
+        f"{path}{os.sep}"
+        for path in (Path(dra_kit.__file__).parent, *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
+    ),
+)
+"""Where code lies that the author did not write: dra-kit, the standard library, what is installed."""
+
+
+def author_location(error: BaseException, module: str = "") -> str:
+    """Return ``file:line`` in the author's code where an error arose, empty when it arose outside of it.
+
+    Of a SyntaxError it is the place in the file that does not parse, with the column.
+
+    Args:
+        error: as it was caught.
+        module: one of the author's; a driver that is installed lies beside foreign packages.
+    """
+    if isinstance(error, SyntaxError) and error.filename:
+        return ":".join(map(str, filter(None, (error.filename, error.lineno, error.offset))))
+    own = [f"{frame.f_code.co_filename}:{line}" for frame, line in traceback.walk_tb(error.__traceback__)
+           if _is_authors(frame, module)]  # fmt: skip
+    return own[-1] if own else ""
+
+
+def describe_error(error: BaseException) -> str:
+    """Return ``KeyError: 'clock'``, on one line; of pydantic's errors without the values, which may be secrets."""
+    if isinstance(error, EscapedException):
+        return " ".join(error.what.split())
+    text = " ".join(_text(error).split())
+    return f"{type(error).__name__}{f': {text}' if text else ''}"
+
+
+def _text(error: BaseException) -> str:
+    if not isinstance(error, ValidationError):
+        return str(error)
+    problems = error.errors(include_url=False, include_context=False, include_input=False)
+    return f"{error.title}: " + "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in problems)
+
+
+def describe_located_error(error: BaseException, module: str = "", *, public: bool = False) -> str:
+    """Return ``KeyError: 'clock' at file:line``, on one line.
+
+    Args:
+        error: as it was caught.
+        module: see :func:`author_location`.
+        public: for the users of a claim: without the paths in the message, which are the host's. Where it arose is in
+            the driver's own code.
+    """
+    place = author_location(error, module)
+    text = without_paths(describe_error(error)) if public else describe_error(error)
+    return f"{text}{f' at {place}' if place else ''}"
+
+
+def describe_raised_error(error: BaseException, module: str = "", *, public: bool = False) -> str:
+    """Return the same with ``raised`` before it, for a text that begins with the method of the author."""
+    return f"raised {describe_located_error(error, module, public=public)}"
+
+
+def author_exc_info(
+    error: BaseException, module: str = ""
+) -> tuple[type[BaseException], BaseException, TracebackType | None]:
+    """Return ``exc_info`` for a log: the traceback without the frames above the author's first one; whole without such.
+
+    Args:
+        error: as it was caught; it is left as it is.
+        module: see :func:`author_location`.
+    """
+    found = error.__traceback__
+    while found is not None and not _is_authors(found.tb_frame, module):
+        found = found.tb_next
+    return type(error), error, found or error.__traceback__
+
+
+def _is_authors(frame: FrameType, module: str) -> bool:
+    package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+    return (bool(module) and package == module.partition(".")[0]) or not frame.f_code.co_filename.startswith(_FOREIGN)

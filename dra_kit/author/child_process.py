@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Protocol, Self, final
 
 from pydantic import PrivateAttr
 
-from dra_kit.author.calling import call
-from dra_kit.author.effects.effect import Effect
-from dra_kit.author.type_parameters import HardwareT
+from dra_kit.author.calls import call
+from dra_kit.author.effect import Effect
+from dra_kit.author.model import HardwareT
 from dra_kit.errors import ConfigurationError, NotYet
 
 

@@ -11,10 +11,10 @@ from typing import Any, Generic
 from pydantic import JsonValue
 from typing_extensions import TypeVar
 
-from dra_kit.author.config.opaque import ConfigEntry, ConfigT_co
-from dra_kit.author.devices.device import Device
-from dra_kit.author.effects.effect import Effect, EffectScope, Ensuring, ResultT
-from dra_kit.author.models.model import kind_of
+from dra_kit.author.config import ConfigEntry, ConfigT_co
+from dra_kit.author.device import Device
+from dra_kit.author.effect import Effect, EffectScope, PendingEffect, ResultT
+from dra_kit.author.model import type_name
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.kubernetes.values.quantity import Quantity
@@ -22,7 +22,7 @@ from dra_kit.kubernetes.values.quantity import Quantity
 AdvertisedT_co = TypeVar("AdvertisedT_co", bound=Device, default=Device, covariant=True)
 
 
-class Effects:
+class EffectRequests:
     """The effects that one prepare asks for; what was asked for and never awaited is reported to the author."""
 
     def __init__(self, scope: EffectScope) -> None:
@@ -30,11 +30,11 @@ class Effects:
         self._unused: dict[int, str] = {}
         self._numbers = itertools.count()  # threads of one prepare never get the same
 
-    def ensure(self, effect: Effect[ResultT, Any]) -> Ensuring[ResultT]:
+    def ensure(self, effect: Effect[ResultT, Any]) -> PendingEffect[ResultT]:
         """See :meth:`AllocatedDevice.ensure`."""
         number = next(self._numbers)
         self._unused[number] = type(effect).__name__
-        return Ensuring(self._scope, effect, lambda: self._unused.update({number: ""}))
+        return PendingEffect(self._scope, effect, lambda: self._unused.update({number: ""}))
 
     def never_awaited(self) -> list[str]:
         """Return names of the effects whose ``ensure`` was neither awaited nor asked for its result."""
@@ -68,9 +68,9 @@ class Claim(ClaimReference):
     reserved_for: tuple[ConsumerReference, ...] = ()
     pod_claim_name: str | None = None
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    effects: Effects | None = field(default=None, repr=False, compare=False)
+    effects: EffectRequests | None = field(default=None, repr=False, compare=False)
 
-    def ensure(self, effect: Effect[ResultT, Any]) -> Ensuring[ResultT]:
+    def ensure(self, effect: Effect[ResultT, Any]) -> PendingEffect[ResultT]:
         """Make an effect true for the claim as a whole; see :meth:`AllocatedDevice.ensure`."""
         return _ensure(self.effects, effect)
 
@@ -105,14 +105,14 @@ class AllocatedDevice(Generic[ConfigT_co, AdvertisedT_co]):
     share_id: str | None = None
     admin_access: bool = False
     binding_conditions: tuple[str, ...] = ()
-    effects: Effects | None = field(default=None, repr=False, compare=False)
+    effects: EffectRequests | None = field(default=None, repr=False, compare=False)
 
     @property
     def env_name(self) -> str:
         """The device's name in the form of an environment variable: ``pizza-0`` is ``PIZZA_0``."""
         return env_name(self.name)
 
-    def ensure(self, effect: Effect[ResultT, Any]) -> Ensuring[ResultT]:
+    def ensure(self, effect: Effect[ResultT, Any]) -> PendingEffect[ResultT]:
         """Make an effect true for as long as the claim is prepared, and give its outcome.
 
         Await it in ``async def prepare``; in ``def prepare`` call ``.result()`` on it. Devices with
@@ -149,10 +149,10 @@ def env_name(device: str) -> str:
     return f"_{name}" if name[:1].isdigit() else name
 
 
-def _ensure(effects: Effects | None, effect: Effect[ResultT, Any]) -> Ensuring[ResultT]:
+def _ensure(effects: EffectRequests | None, effect: Effect[ResultT, Any]) -> PendingEffect[ResultT]:
     if effects is None:
         msg = "effects can only be ensured while a claim is being prepared"
         raise RuntimeError(msg)
     if not isinstance(effect, Effect):
-        raise ConfigurationError(f"ensure({kind_of(effect)}): not an effect; give it an instance of a dra_kit.Effect")
+        raise ConfigurationError(f"ensure({type_name(effect)}): not an effect; give it an instance of a dra_kit.Effect")
     return effects.ensure(effect)

@@ -1,18 +1,18 @@
-"""``ClusterObject``: an object in the cluster that is there as long as a claim needs it, as an effect."""
+"""``ClusterObject``: an object in the cluster that exists as long as a claim needs it, as an effect."""
 
 from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Protocol, Self, final
 
 from pydantic import Field, JsonValue, PrivateAttr
 
-from dra_kit.author.calling import call
-from dra_kit.author.effects.effect import Effect
-from dra_kit.author.type_parameters import HardwareT
+from dra_kit.author.calls import call
+from dra_kit.author.effect import Effect
+from dra_kit.author.model import HardwareT
 from dra_kit.errors import ConfigurationError, NotYet
 
 _VERBS: Final = ("get", "create", "patch", "delete")
@@ -59,7 +59,7 @@ class ObjectAddress:
         return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
 
 
-class ObjectKeeper(Protocol):
+class ClusterObjectClient(Protocol):
     """Applies, reads and deletes objects; the node role and ``dra_kit.testing`` implement it.
 
     Each method raises a DraKitError when the API server refuses or cannot be reached.
@@ -122,7 +122,7 @@ class ClusterObject(Effect[AppliedObject, HardwareT]):
     object_plural: ClassVar[str] = ""
     object_namespaced: ClassVar[bool] = True
     object_condition: ClassVar[str | None] = None
-    _keeper: ObjectKeeper | None = PrivateAttr(default=None)
+    _keeper: ClusterObjectClient | None = PrivateAttr(default=None)
 
     claim_uid: str = Field(min_length=1)
     namespace: str = ""
@@ -229,7 +229,7 @@ class ClusterObject(Effect[AppliedObject, HardwareT]):
         del found
         return False
 
-    def with_keeper(self, keeper: ObjectKeeper) -> Self:
+    def with_keeper(self, keeper: ClusterObjectClient) -> Self:
         """Return the same effect with another keeper; the framework calls it."""
         bound = self.model_copy()
         bound._keeper = keeper  # noqa: SLF001 - of the same class
@@ -272,10 +272,30 @@ class ClusterObject(Effect[AppliedObject, HardwareT]):
                 return f": {item['message']}"
         return f": it has no condition {self.object_condition} yet" if self.object_condition else ""
 
-    def _needed_keeper(self) -> ObjectKeeper:
+    def _needed_keeper(self) -> ClusterObjectClient:
         if self._keeper is None:
             raise ConfigurationError(
                 f"effect {type(self).__name__}: nothing applies its object; ensure it in prepare, in a test with "
                 "dra_kit.testing.unit"
             )
         return self._keeper
+
+
+def node_rbac_values(effects: Iterable[type[ClusterObject]], settings: Any) -> dict[str, Any]:
+    """Return the rules as ``node`` in the chart's values: ``extraRules``, and ``namespacedRules`` where there are any.
+
+    Args:
+        effects: of the driver.
+        settings: of the driver, which may say in which namespaces the objects are.
+    """
+    anywhere: list[Any] = []
+    namespaced: dict[str, list[Any]] = {}
+    for effect in effects:
+        namespaces = effect.namespaces(settings)
+        if namespaces is None:
+            anywhere += effect.rules()
+        for namespace in namespaces or ():
+            # listed there, to find what no record knows
+            rules = [{**rule, "verbs": [*rule["verbs"], "list"]} for rule in effect.rules()]
+            namespaced.setdefault(namespace, []).extend(rules)
+    return {"extraRules": anywhere} | ({"namespacedRules": namespaced} if namespaced else {})

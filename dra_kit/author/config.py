@@ -1,22 +1,231 @@
-"""Opaque parameters to the author's models: the one decoder that node and webhook share."""
+"""``OpaqueConfig`` and its decoder, which the node, the webhook and ``dra-kit lint`` share."""
 
 from __future__ import annotations
 
 import copy
+import inspect
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Generic, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
+from pydantic.errors import PydanticUndefinedAnnotation
+from pydantic_core import CoreSchema
 from typing_extensions import TypeVar
 
-from dra_kit.author.config.opaque import OpaqueConfig
+from dra_kit.author.model import short_repr, with_lax_containers
 from dra_kit.errors import ConfigurationError, DraKitError, InvalidConfig
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.names import qualified_name
 
-if TYPE_CHECKING:  # what is wrong with a config is put into words when there is one: many drivers have none
-    from dra_kit.author.config.problems import Problem
+if TYPE_CHECKING:
+    from dra_kit.author.config_problems import Problem
+
+
+ForDevices: TypeAlias = Mapping[str, tuple[bool | int | str, ...]]
+"""The same, checked."""
+
+
+class OpaqueConfig(BaseModel):
+    """The author's model of opaque parameters; the class name is the kind.
+
+    Strict: unknown keys, duplicate keys, keys in the wrong case and values of the wrong JSON type are refused, by
+    the webhook and by the node alike, in the models inside it too. Field names are the keys as they stand in the
+    manifest (pydantic's aliases and ``alias_generator`` work as usual).
+
+    Class arguments:
+        api_version: ``group/version`` that manifests write, for example ``kitchen.pizza.example/v1``; inherited.
+        kind: the kind that manifests write, when it is not the class name (two versions of one kind).
+        upgrades_from: older versions that are still accepted; each has an ``upgrade`` method.
+        for_devices: attributes that a device must publish to be configured by it, ``{"type": "mig"}`` or
+            ``{"type": ["gpu", "mig"]}``; inherited. An entry that is for all requests is passed over for other
+            devices; one that names the request of such a device is refused when the claim is prepared, and by
+            ``dra-kit lint`` where no device that the request can get is one of them. Without it: for all devices.
+
+    Raises:
+        ConfigurationError: when the class is declared, naming what cannot work.
+    """
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
+
+    api_version_: ClassVar[str] = ""
+    kind_: ClassVar[str] = ""
+    upgrades_from_: ClassVar[tuple[type[OpaqueConfig], ...]] = ()
+    for_devices_: ClassVar[ForDevices] = {}
+
+    def __init_subclass__(
+        cls,
+        *,
+        api_version: str | None = None,
+        kind: str | None = None,
+        upgrades_from: Sequence[type[OpaqueConfig]] = (),
+        for_devices: Wanted | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init_subclass__(**kwargs)
+        if "[" in cls.__name__:  # pydantic's class for a generic model with its arguments: the same config
+            return
+        if api_version is not None:
+            group, slash, version = api_version.partition("/")
+            if not (group and slash and version) or "/" in version:
+                raise ConfigurationError(
+                    f"config {cls.__name__}: api_version {api_version!r} is not of the form group/version; "
+                    "write for example 'kitchen.pizza.example/v1'"
+                )
+            cls.api_version_ = api_version
+        elif (kind is not None or upgrades_from) and not cls.api_version_:
+            raise ConfigurationError(f"config {cls.__name__}: kind= and upgrades_from= need api_version= beside them")
+        cls.kind_ = kind or cls.__name__
+        cls.upgrades_from_ = tuple(upgrades_from)
+        if for_devices is not None:
+            cls.for_devices_ = check_for_devices(cls.__name__, for_devices)
+        for older in cls.upgrades_from_:
+            if older.upgrade is OpaqueConfig.upgrade or inspect.iscoroutinefunction(older.upgrade):
+                raise ConfigurationError(
+                    f"config {cls.__name__}: {older.__name__} in upgrades_from has no plain upgrade() method; "
+                    f"write 'def upgrade(self)' that returns a {cls.__name__}"
+                )
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return with_lax_containers(source, handler)
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuse fields that a manifest cannot give."""
+        super().__pydantic_init_subclass__(**kwargs)
+        for name, field in cls.model_fields.items():
+            if (field.alias or name) in {"apiVersion", "kind"}:
+                raise ConfigurationError(
+                    f"config {cls.__name__}: field {name} would stand in the manifest as {field.alias or name!r}, "
+                    "which says which config it is; give the field another name"
+                )
+
+    def upgrade(self) -> OpaqueConfig:
+        """Return this config as an object of the next version; only old versions have it. Plain ``def``: it is pure."""
+        raise ConfigurationError(f"config {type(self).__name__} is the newest version and has no upgrade")
+
+    def refusal_of(self, config: Self) -> str:
+        """Return why a claim's config may not replace this one, which its DeviceClass has; empty when it may.
+
+        By default a claim's config replaces its class's, as the API has it. A driver whose administrators can bind
+        claims overrides this, for example with a field ``enforced``. Called for devices without admin access, with the
+        strongest config of this class that the DeviceClass has; plain ``def``, and pure: ``dra-kit lint`` asks it too.
+
+        Args:
+            config: of the claim, of the same class as this one.
+        """
+        del config
+        return ""
+
+
+class NoConfig(OpaqueConfig):
+    """The config of a ``Preparer`` without type argument: parameters are refused."""
+
+
+ConfigT_co = TypeVar("ConfigT_co", bound=OpaqueConfig, default=NoConfig, covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry(Generic[ConfigT_co]):
+    """One entry of a claim's allocation that configures a device, and where it comes from.
+
+    Devices that one entry is for may form a group, such as those that share a daemon; devices of different entries may
+    not, however alike their configs are. ``str()`` names the entry as an error text wants it.
+
+    Attributes:
+        config: what the entry holds, decoded; devices of one entry have the very same object.
+        source: who wrote it: the ``DeviceClass`` of the request, or the ``claim``, which is the stronger.
+        index: its place in ``status.allocation.devices.config`` of the claim: the same for all devices that it is for.
+        requests: those that it names, ``name`` or ``name/subrequest``, in an entry of the claim as they were written
+            there; an entry of a class names the requests of that class. Empty: for all.
+    """
+
+    config: ConfigT_co
+    source: Literal["class", "claim"]
+    index: int
+    requests: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        owner = "the claim" if self.source == "claim" else "the DeviceClass"
+        wanted = f"for {', '.join(self.requests)}" if self.requests else "for all requests"
+        return f"{type(self.config).kind_} of {owner}, {wanted}"
+
+
+Wanted: TypeAlias = Mapping[str, bool | int | str | Sequence[bool | int | str]]
+"""Attributes by name, each with the value that a device must have, or with those of which it must have one."""
+
+
+def check_for_devices(config: str, wanted: Wanted) -> ForDevices:
+    """Return what the devices of a config must have; ``config`` is the name of its class.
+
+    Raises:
+        ConfigurationError: it is none that a device can have.
+    """
+    example = 'for_devices={"type": "mig"}'
+    if not isinstance(wanted, Mapping) or not wanted:
+        raise ConfigurationError(
+            f"config {config}: for_devices {short_repr(wanted)} names no attribute; write {example}, or leave it out"
+        )
+    found: dict[str, tuple[bool | int | str, ...]] = {}
+    for name, value in wanted.items():
+        wrong = qualified_name(name, "name") if isinstance(name, str) else []
+        if wrong or not isinstance(name, str):
+            text = f": {wrong[0].detail}" if wrong else ""
+            raise ConfigurationError(
+                f"config {config}: for_devices: {short_repr(name)} is no name of an attribute{text}; write {example}"
+            )
+        values = (value,) if isinstance(value, bool | int | str) else tuple(value) if _is_list(value) else ()
+        if not values or not all(isinstance(item, bool | int | str) for item in values):
+            raise ConfigurationError(
+                f"config {config}: for_devices: {name} is {short_repr(value)}; write a bool, int or str, or a list of them"
+            )
+        # of an enum the value, which is what devices publish
+        found[name] = tuple(item if isinstance(item, int) else str.__str__(item) for item in values)
+    return found
+
+
+def matches_device(wanted: ForDevices, device: v1.Device, driver: str) -> bool:
+    """Return whether a device has all that is wanted; whatever it has, where nothing is.
+
+    Args:
+        wanted: of a config.
+        device: as it is published.
+        driver: its driver's name, the domain of names that have none.
+    """
+    own = {_in_domain(name, driver): attribute for name, attribute in device.attributes.items()} if wanted else {}
+    return all(
+        (attribute := own.get(_in_domain(name, driver))) is not None and _has_one(attribute, values)
+        for name, values in wanted.items()
+    )
+
+
+def describe_for_devices(wanted: ForDevices) -> str:
+    """Return what is wanted, for an error's text: ``type mig``, ``type gpu or mig and model A100``."""
+    return " and ".join(f"{name} {' or '.join(map(_text, values))}" for name, values in wanted.items())
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, bytes | bytearray)
+
+
+def _in_domain(name: str, driver: str) -> str:
+    return name if "/" in name else f"{driver}/{name}"
+
+
+def _has_one(attribute: v1.DeviceAttribute, values: Sequence[bool | int | str]) -> bool:
+    published: Any = next(iter(attribute.to_json().values()), None)
+    there = published if isinstance(published, list | tuple) else (published,)
+    # True is 1 in Python, and not to the API
+    return any(isinstance(one, bool) == isinstance(item, bool) and one == item for one in there for item in values)
+
+
+def _text(value: bool | int | str) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
 
 ConfigT = TypeVar("ConfigT", bound=OpaqueConfig)
 
@@ -47,9 +256,8 @@ class ConfigDecoder(Generic[ConfigT]):
                     f"configs {self._models[key].__name__} and {model.__name__} are both {key[0]}, kind {key[1]}; "
                     "give one another kind= or api_version="
                 )
-            from dra_kit.author.config.cost import check_cost  # of the first model: many drivers have none
 
-            check_cost(model)
+            check_validation_cost(model)
         self._older = frozenset(self._models.values()) - frozenset(kinds)
         self._settings: BaseModel | None = None
 
@@ -74,12 +282,11 @@ class ConfigDecoder(Generic[ConfigT]):
             InvalidConfig: with the first problems as (path, text), and how many there are beside these; nothing else,
                 whatever the author's validators raise.
         """
-        from dra_kit.author.config.problems import duplicate_keys
-        from dra_kit.author.config.usable import usable_json
+        from dra_kit.author.config_problems import find_duplicate_keys, usable_json
 
         model = self._model(parameters)
         given = {key: value for key, value in parameters.items() if key not in {"apiVersion", "kind"}}
-        problems = list(duplicate_keys(parameters))
+        problems = list(find_duplicate_keys(parameters))
         body, unusable = usable_json(given)
         if unusable:
             raise _invalid(model, [*problems, *unusable])
@@ -100,25 +307,27 @@ class ConfigDecoder(Generic[ConfigT]):
         }
 
     def _model(self, parameters: Any) -> type[OpaqueConfig]:
-        from dra_kit.author.config.problems import instead_of, one_of, short
+        from dra_kit.author.config_problems import list_values, short_json, suggest_values
 
         if not self._models:
             raise _invalid(None, [("", "this driver takes no configuration; remove the config entry")])
         if not isinstance(parameters, Mapping):
-            raise _invalid(None, [("", f"must be an object, not {short(parameters)}")])
+            raise _invalid(None, [("", f"must be an object, not {short_json(parameters)}")])
         problems = []
         wanted = {"apiVersion": {key[0] for key in self._models}, "kind": {key[1] for key in self._models}}
         for key, accepted in wanted.items():
             value = parameters.get(key)
             if not isinstance(value, str) or value not in accepted:
-                found = f"{short(value)} is not known" if key in parameters else "is missing"
-                problems.append((key, f"{found}{instead_of(value, accepted)}"))
+                found = f"{short_json(value)} is not known" if key in parameters else "is missing"
+                problems.append((key, f"{found}{suggest_values(value, accepted)}"))
         if problems:
             raise _invalid(None, problems)
         model = self._models.get((parameters["apiVersion"], parameters["kind"]))
         if model is None:
             versions = {key[0] for key in self._models if key[1] == parameters["kind"]}
-            problem = f"{short(parameters['apiVersion'])} has no kind {parameters['kind']}; {one_of(versions)}"
+            problem = (
+                f"{short_json(parameters['apiVersion'])} has no kind {parameters['kind']}; {list_values(versions)}"
+            )
             raise _invalid(None, [("apiVersion", problem)])
         return model
 
@@ -164,10 +373,10 @@ def _validated(
     try:
         return validate()
     except ValidationError as error:
-        from dra_kit.author.config.problems import problems_of
+        from dra_kit.author.config_problems import find_config_problems
 
         count = len(problems) + error.error_count()
-        found = problems_of(error, model, body, elsewhere)
+        found = find_config_problems(error, model, body, elsewhere)
         raise _first_of(model, chain(problems, found), count) from None
     except Exception as error:
         raise _invalid(model, [*problems, ("", _raised(f"validator of {model.__name__}", error))]) from error
@@ -179,7 +388,7 @@ def _invalid(model: type[OpaqueConfig] | None, problems: Sequence[Problem]) -> I
 
 def _first_of(model: type[OpaqueConfig] | None, problems: Iterable[Problem], count: int) -> InvalidConfig:
     """Return the error with the first of so many problems; the others are not even looked at."""
-    from dra_kit.author.config.problems import MOST_PROBLEMS, loggable_path
+    from dra_kit.author.config_problems import MOST_PROBLEMS, loggable_path
 
     found = iter(problems)
     reported = list(islice(found, MOST_PROBLEMS))
@@ -196,10 +405,155 @@ def _first_of(model: type[OpaqueConfig] | None, problems: Iterable[Problem], cou
 
 
 def _raised(where: str, error: Exception) -> str:
-    from dra_kit.author.config.problems import TEXT_BYTES, one_line
+    from dra_kit.author.config_problems import TEXT_BYTES, one_line
     from dra_kit.text import shorten
 
     text = one_line(str(error))
     if not (isinstance(error, DraKitError) and text):
         text = f"{where} raised {type(error).__name__}{f': {text}' if text else ''}"
     return shorten(text, TEXT_BYTES)
+
+
+Schema = dict[str, Any]
+"""A schema of pydantic-core, which all have a ``type``."""
+_NO_SCHEMAS: Final = frozenset({"cls", "config", "default", "expected", "function", "metadata", "serialization"})
+_SHAPES: Final = {
+    **dict.fromkeys(("model", "model-fields", "typed-dict", "dataclass", "dataclass-args", "dict"), "object"),
+    **dict.fromkeys(("list", "tuple", "set", "frozenset", "generator"), "array"),
+}
+"""What a schema accepts in JSON, for those that other schemas may stand in."""
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A schema and where it stands: the innermost model, and the field of it; empty where there is none."""
+
+    schema: Schema
+    model: str
+    field: str
+
+    def __str__(self) -> str:
+        return f"field {self.field} of {self.model}" if self.field else f"a type in {self.model}"
+
+
+def check_validation_cost(model: type[BaseModel]) -> None:
+    """Refuse a model whose validation can take more than linear time, whatever is inside it.
+
+    Raises:
+        ConfigurationError: naming model, field and remedy; or what the model refers to and is not defined.
+    """
+    try:
+        model.model_rebuild()
+    except PydanticUndefinedAnnotation as error:
+        raise ConfigurationError(
+            f"config {model.__name__}: {error.name} is not defined; define it before the Driver is made"
+        ) from error
+    root: Any = model.__pydantic_core_schema__
+    places = list(_places(_Place(root, model.__name__, "")))
+    definitions = {place.schema["ref"]: place.schema for place in places if "ref" in place.schema}
+    for place in places:
+        _check_patterns(model.__name__, place)
+        if place.schema["type"] == "union":
+            _check_union(model.__name__, place, definitions)
+
+
+def _check_patterns(config: str, place: _Place) -> None:
+    schema = place.schema
+    if "python-re" in {schema.get("regex_engine"), (schema.get("config") or {}).get("regex_engine")}:
+        what = f"{place.model} has regex_engine='python-re'; remove it"
+    elif not isinstance(schema.get("pattern", ""), str):
+        what = f"{place} has a compiled pattern; give the pattern as text"
+    else:
+        return
+    raise ConfigurationError(
+        f"config {config}: {what}: Python's regular expressions take exponential time on some texts, and anyone who "
+        "may create a claim writes them; what pydantic's own patterns lack (look-around, back references), a "
+        "field_validator can check"
+    )
+
+
+def _check_union(config: str, place: _Place, definitions: Mapping[str, Schema]) -> None:
+    again: dict[str, list[str]] = {}
+    for choice in _choices(place.schema):
+        if any(inner is place.schema for inner in _reachable(choice, definitions)):
+            for shape in _shapes(choice, definitions):
+                again.setdefault(shape, []).append(_name(choice, definitions))
+    for members in again.values():
+        if len(members) > 1:
+            raise ConfigurationError(
+                f"config {config}: {place} is a union whose members "
+                f"{' and '.join(members)} lead back to it: all are tried at each level, so that {len(members)} to the "
+                "power of the depth are tried; tell them apart by a field, with pydantic.Field(discriminator=…)"
+            )
+
+
+def _places(place: _Place) -> Iterator[_Place]:
+    """Yield a schema and all that stand in it; references are not followed."""
+    schema = place.schema
+    model, field = place.model, place.field
+    if isinstance(cls := schema.get("cls"), type):
+        model, field = cls.__name__, ""
+    field = field or str(schema.get("name", ""))  # fields of dataclasses are a list
+    yield _Place(schema, model, field)
+    for name, inner in _inside(schema):
+        yield from _places(_Place(inner, model, name or field))
+
+
+def _inside(schema: Schema) -> Iterator[tuple[str, Schema]]:
+    """Yield the schemas right in a schema, each with the name of the field whose it is."""
+    for key, value in schema.items():
+        if key in _NO_SCHEMAS:
+            continue
+        items: list[tuple[str, Any]] = [("", value)]
+        if isinstance(value, list | tuple):
+            # the choice of a union may have a label beside it
+            items = [("", item[0] if isinstance(item, tuple) else item) for item in value]
+        elif isinstance(value, dict) and not isinstance(value.get("type"), str):
+            items = [(str(name) if key == "fields" else "", item) for name, item in value.items()]
+        for name, item in items:
+            if isinstance(item, dict) and isinstance(item.get("type"), str):
+                yield name, item
+
+
+def _choices(union: Schema) -> list[Schema]:
+    return [choice[0] if isinstance(choice, tuple) else choice for choice in union["choices"]]
+
+
+def _resolved(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
+    return definitions[schema["schema_ref"]] if schema["type"] == "definition-ref" else schema
+
+
+def _reachable(schema: Schema, definitions: Mapping[str, Schema]) -> Iterator[Schema]:
+    """Yield a schema and all that validation of a value can come to from it."""
+    seen: set[int] = set()
+    waiting = [schema]
+    while waiting:
+        current = _resolved(waiting.pop(), definitions)
+        if id(current) not in seen:
+            seen.add(id(current))
+            yield current
+            waiting += [inner for _, inner in _inside(current)]
+
+
+def _shapes(schema: Schema, definitions: Mapping[str, Schema]) -> set[str]:
+    """Return what a schema accepts of JSON's objects and arrays, without what only wraps it."""
+    found: set[str] = set()
+    seen: set[int] = set()
+    waiting = [schema]
+    while waiting:
+        current = _resolved(waiting.pop(), definitions)
+        if id(current) in seen:
+            continue
+        seen.add(id(current))
+        if current["type"] == "model" and current.get("root_model"):
+            waiting.append(current["schema"])
+        elif shape := _SHAPES.get(current["type"]):
+            found.add(shape)
+        else:
+            waiting += [inner for _, inner in _inside(current)]
+    return found
+
+
+def _name(schema: Schema, definitions: Mapping[str, Schema]) -> str:
+    schema = _resolved(schema, definitions)
+    return schema["cls"].__name__ if "cls" in schema else str(schema["type"])

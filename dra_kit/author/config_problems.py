@@ -1,17 +1,25 @@
-"""What pydantic says of a config, as field paths of the manifest and texts for its writer."""
+"""Problems of a config, as field paths of the manifest and texts for the user who wrote it.
+
+They come from pydantic, from duplicate keys, and from JSON that no driver can use and that is rejected before a model
+sees it.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import types
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias, Union, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, ValidationError
+from pydantic import AliasChoices, AliasPath, BaseModel, RootModel, ValidationError
+from pydantic.fields import FieldInfo
+from typing_extensions import TypeAliasType
 
-from dra_kit.author.config.places import known_path, place_of
-from dra_kit.author.models.wording import rule
+from dra_kit.author.model import rule_text
+from dra_kit.kubernetes.values.amount import INT64_MAX, INT64_MIN, MAX_DIGITS
 from dra_kit.kubernetes.values.json import DuplicateKeysObject
 from dra_kit.text import did_you_mean, shorten
 
@@ -19,7 +27,7 @@ Problem: TypeAlias = tuple[str, str]
 """Path below ``parameters``, empty for the whole, and text."""
 
 
-class KeyProblem(NamedTuple):
+class ConfigKeyProblem(NamedTuple):
     """A problem with a key, and not with its value."""
 
     path: str
@@ -28,13 +36,10 @@ class KeyProblem(NamedTuple):
 
 MOST_PROBLEMS: Final = 20
 """How many problems of one config are reported; nobody reads more at once."""
-
 TEXT_BYTES: Final = 400
 """Bytes of a problem's text, most of which may be a validator's."""
-
 _PATH_BYTES: Final = 300
 _MOST_ERRORS: Final = 10_000  # pydantic makes all of them or none: this many take it some 20 ms
-
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _PARTS: Final = re.compile(
     rf"""\[(?P<index>[0-9]{{1,9}})\]|\[(?P<quoted>"(?:[^"\\]|\\.)*")\]|\.?(?P<plain>{_PLAIN_KEY.pattern})|.""",
@@ -43,7 +48,7 @@ _PARTS: Final = re.compile(
 _LITERALS: Final = re.compile(r"""'(?P<single>[^']*)'|"(?P<double>[^"]*)"|(?P<bare>[^\s,]+)""")
 
 
-def problems_of(
+def find_config_problems(
     error: ValidationError, model: type[BaseModel], body: Mapping[str, Any], elsewhere: Mapping[str, str] | None = None
 ) -> Iterator[Problem]:
     """Yield each problem once, in pydantic's order; made one by one, for nobody may want them all.
@@ -60,10 +65,10 @@ def problems_of(
     seen = set()
     for detail in error.errors(include_url=False):
         path = shorten(_located(detail["loc"], model, body, missing=detail["type"] == "missing"), _PATH_BYTES)
-        beside = place_of(detail["loc"][:-1], model, body)[1]
+        beside = locate_in_manifest(detail["loc"][:-1], model, body)[1]
         problem: Problem
         if detail["type"] == "extra_forbidden":
-            problem = KeyProblem(
+            problem = ConfigKeyProblem(
                 path, shorten(_unknown_field(detail["loc"][-1], beside, elsewhere or {}, path), TEXT_BYTES)
             )
         else:
@@ -73,15 +78,15 @@ def problems_of(
             yield problem
 
 
-def duplicate_keys(value: Any) -> Iterator[Problem]:
+def find_duplicate_keys(value: Any) -> Iterator[Problem]:
     """Yield keys that are in one object twice, as :func:`dra_kit.kubernetes.values.json.loads` remembers them."""
     waiting: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
     while waiting:  # not recursive: the depth is the manifest's
         loc, current = waiting.pop()
         if isinstance(current, DuplicateKeysObject):
             for key in current.duplicates:
-                yield KeyProblem(
-                    shorten(path_text((*loc, key)), _PATH_BYTES), "stands twice in the same object; remove one"
+                yield ConfigKeyProblem(
+                    shorten(format_path((*loc, key)), _PATH_BYTES), "stands twice in the same object; remove one"
                 )
         items: Iterable[tuple[str | int, Any]] = ()
         if isinstance(current, Mapping):
@@ -91,7 +96,7 @@ def duplicate_keys(value: Any) -> Iterator[Problem]:
         waiting.extend(((*loc, key), item) for key, item in items if isinstance(item, Mapping | list))
 
 
-def path_text(loc: Iterable[str | int]) -> str:
+def format_path(loc: Iterable[str | int]) -> str:
     """Return ``("a", 0, "b", "x.y")`` as ``a[0].b["x.y"]``."""
     text = ""
     for part in loc:
@@ -120,17 +125,17 @@ def loggable_path(path: str, model: type[BaseModel]) -> str:
                 parts.append(json.loads(match[match.lastgroup]))
             else:
                 break
-    return path_text(known_path(parts, model))
+    return format_path(known_path(parts, model))
 
 
-def instead_of(value: object, accepted: Iterable[object]) -> str:
+def suggest_values(value: object, accepted: Iterable[object]) -> str:
     """Return what to write instead of a value that is not accepted: the nearest first, then all."""
     accepted = list(accepted)
     near = did_you_mean(value, accepted) if len(accepted) > 1 else ""
-    return f"{near} {one_of(accepted)}" if near else f"; {one_of(accepted)}"
+    return f"{near} {list_values(accepted)}" if near else f"; {list_values(accepted)}"
 
 
-def one_of(accepted: Iterable[object]) -> str:
+def list_values(accepted: Iterable[object]) -> str:
     """Return what to write instead."""
     texts = sorted(json.dumps(item) for item in accepted)
     return f"use {texts[0]}" if len(texts) == 1 else f"use one of {', '.join(texts)}"
@@ -141,7 +146,7 @@ def one_line(text: str) -> str:
     return shorten(" ".join(shorten(text, 4 * TEXT_BYTES).split()), TEXT_BYTES)
 
 
-def short(value: object) -> str:
+def short_json(value: object) -> str:
     """Return a value as JSON, cut when it is long."""
     try:
         text = json.dumps(value, default=repr)
@@ -153,8 +158,8 @@ def short(value: object) -> str:
 def _located(loc: Sequence[str | int], model: type[BaseModel], body: Any, *, missing: bool) -> str:
     """Return the path of a problem in the input; what is missing is not there, but the object it should be in is."""
     last = loc[-1:] if missing else ()
-    path, _ = place_of(loc[: len(loc) - len(last)], model, body)
-    return path_text((*path, *last))
+    path, _ = locate_in_manifest(loc[: len(loc) - len(last)], model, body)
+    return format_path((*path, *last))
 
 
 def _unknown_field(key: str | int, beside: Sequence[type[BaseModel]], elsewhere: Mapping[str, str], path: str) -> str:
@@ -174,13 +179,13 @@ def _text(detail: dict[str, Any]) -> str:
             return f"is no JSON: {context['error']}"
         case "literal_error" | "enum":
             accepted = list(_literals(context["expected"]))
-            return f"{short(value)} is not supported{instead_of(value, accepted)}"
+            return f"{short_json(value)} is not supported{suggest_values(value, accepted)}"
         case "value_error" | "assertion_error":
             return one_line(str(context.get("error") or detail["msg"])) or "is not valid"
     if isinstance(value, float) and abs(value) >= 2**63 and detail["type"] in {"int_type", "int_from_float"}:
-        return f"must be an integer of 64 bits, not {short(value)}"
+        return f"must be an integer of 64 bits, not {short_json(value)}"
     remedy = "; put it in quotes" if detail["type"] == "string_type" and isinstance(value, bool | int | float) else ""
-    return f"{'key ' if '[key]' in detail['loc'] else ''}{rule(detail['msg'])}, not {short(value)}{remedy}"
+    return f"{'key ' if '[key]' in detail['loc'] else ''}{rule_text(detail['msg'])}, not {short_json(value)}{remedy}"
 
 
 def _literals(expected: str) -> Iterator[object]:
@@ -198,3 +203,204 @@ def _bare(text: str) -> object:
         return json.loads(text.lower() if text in {"True", "False"} else text)
     except ValueError:
         return text
+
+
+Loc = Sequence[str | int]
+_UNIONS: Final = (Union, types.UnionType)
+
+
+def locate_in_manifest(loc: Loc, model: type[BaseModel], body: Any) -> tuple[list[str | int], list[type[BaseModel]]]:
+    """Return the keys and indexes of ``loc``, and the models that its last part may be an object of.
+
+    pydantic puts the names of a union's members between the keys. They lead nowhere in the input, and an input may
+    have keys of the same names: only the model tells which is which.
+
+    Args:
+        loc: as pydantic gives it for ``body``.
+        model: what ``body`` was validated against.
+        body: the input, whatever it is.
+    """
+    path: list[str | int] = []
+    places: list[Any] = [model]
+    current = body
+    for part in loc:
+        members = [member for place in places for member in _members(place)]
+        inside = _leads(part, current)
+        if len(members) > len(places) and not (inside and any(len(_members(place)) == 1 for place in places)):
+            places = _named(members, part)
+        elif inside:
+            path.append(part)
+            current = current[part]
+            places = [inner for member in members for inner in _below(member, part)]
+    return path, [item for place in places for item in _members(place) if _is_model(item)]
+
+
+def known_path(path: Loc, model: type[BaseModel]) -> list[str | int]:
+    """Return the beginning of a path until the first key that its writer made up: of a mapping, or an unknown one.
+
+    Args:
+        path: keys and indexes in an input of the model.
+        model: what the input is for.
+    """
+    places: list[Any] = [model]
+    known: list[str | int] = []
+    for part in path:
+        members = list(_flattened(places))
+        if isinstance(part, str) and not any(_has_field(member, part) for member in members):
+            break
+        known.append(part)
+        places = [inner for member in members for inner in _below(member, part)]
+    return known
+
+
+def _flattened(places: Iterable[Any]) -> Iterator[Any]:
+    for place in places:
+        members = _members(place)
+        yield from members if members == [place] else _flattened(members)
+
+
+def _has_field(annotation: Any, key: str) -> bool:
+    if _is_model(annotation):
+        return any(key in {name, *_aliases(field)} for name, field in annotation.model_fields.items())
+    return get_origin(annotation) is None and key in getattr(annotation, "__annotations__", {})
+
+
+def _leads(part: str | int, current: Any) -> bool:
+    if isinstance(part, str):
+        return isinstance(current, Mapping) and part in current
+    return isinstance(current, list) and part < len(current)
+
+
+def _members(annotation: Any) -> list[Any]:
+    """Return the alternatives of a union other than None; of anything else itself, without what only wraps it."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return _members(get_args(annotation)[0])
+    if isinstance(annotation, TypeAliasType):
+        return _members(annotation.__value__)
+    if _is_model(annotation) and issubclass(annotation, RootModel):
+        return _members(annotation.model_fields["root"].annotation)
+    if origin in _UNIONS:
+        return [item for item in get_args(annotation) if item is not types.NoneType]
+    return [annotation]
+
+
+def _named(members: Sequence[Any], label: str | int) -> list[Any]:
+    """Return the members by pydantic's name, ``Inner`` or ``list[Inner]``; all of them by any other, such as a tag."""
+    name = str(label).partition("[")[0]
+    named = [item for item in members if getattr(get_origin(item) or item, "__name__", "") in {label, name}]
+    return named or list(members)
+
+
+def _below(annotation: Any, part: str | int) -> Iterator[Any]:
+    """Yield what stands under a key or index of a value of this type; Any where the type does not tell."""
+    if _is_model(annotation):
+        fields = annotation.model_fields.items()
+        yield from (field.annotation for name, field in fields if part in {name, *_aliases(field)})
+        return
+    arguments = get_args(annotation)
+    origin = get_origin(annotation)
+    if origin is tuple and isinstance(part, int) and arguments[-1:] != (...,):
+        yield from arguments[part : part + 1]
+    elif isinstance(origin, type) and issubclass(origin, Mapping):
+        yield from arguments[1:2]
+    elif isinstance(origin, type) and issubclass(origin, Collection):
+        yield from arguments[:1]
+    elif isinstance(annotation, type) and hasattr(annotation, "__annotations__"):  # a dataclass, a TypedDict
+        yield from (kind for name, kind in get_type_hints(annotation).items() if name == part)
+    else:
+        yield Any
+
+
+def _aliases(field: FieldInfo) -> Iterator[str | int]:
+    """Yield the keys, beside its name, under which pydantic looks for a field."""
+    alias = field.validation_alias
+    for choice in alias.choices if isinstance(alias, AliasChoices) else (alias, field.alias):
+        if isinstance(choice, AliasPath):
+            yield choice.path[0]
+        elif choice is not None:
+            yield choice
+
+
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+_MAX_PROBLEMS: Final = 1000
+_MAX_DEPTH: Final = 100
+"""Levels of lists and objects: far fewer than Python and pydantic can follow, wherever they are called from."""
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_DIGITS: Final = re.compile(r"[\d_]++")
+
+
+def usable_json(value: Any) -> tuple[Any, list[Problem]]:
+    """Return a value with its numbers as Kubernetes reads them, and the problems that no model may see.
+
+    An integer beyond 64 bits becomes a double, as in the API server. These are problems:
+
+    - a number beyond a double;
+    - text with a NUL character, which no environment variable, path or argument can hold;
+    - text with half of a surrogate pair, which cannot be written as UTF-8;
+    - text with more than 4,000 digits in a row, which Python refuses to convert to a number and back;
+    - more than 100 levels of lists and objects.
+
+    Args:
+        value: as :func:`dra_kit.kubernetes.values.json.loads` gives it.
+
+    Returns:
+        The value, changed where it has to be, and the first thousand problems in the order of the fields.
+    """
+    problems: list[Problem] = []
+    return _usable(value, (), problems), problems
+
+
+def _usable(value: Any, loc: tuple[str | int, ...], problems: list[Problem]) -> Any:
+    if isinstance(value, str):
+        _check_text(value, loc, problems)
+    elif isinstance(value, Mapping | list):
+        if len(loc) >= _MAX_DEPTH:
+            _add(problems, _path(loc), f"is nested in more than {_MAX_DEPTH} levels of lists and objects")
+            return None
+        if isinstance(value, list):
+            return [_usable(item, (*loc, index), problems) for index, item in enumerate(value)]
+        for key in value:
+            _check_text(key, (*loc, key), problems, is_key=True)
+        return {key: _usable(item, (*loc, key), problems) for key, item in value.items()}
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        return _number(value, loc, problems)
+    return value
+
+
+def _number(value: float, loc: tuple[str | int, ...], problems: list[Problem]) -> float:
+    if isinstance(value, int):
+        if INT64_MIN <= value <= INT64_MAX:
+            return value
+        try:
+            value = float(value)
+        except OverflowError:
+            value = math.inf
+    if not math.isfinite(value):
+        _add(problems, _path(loc), "is too large for a number of 64 bits")
+    return value
+
+
+def _check_text(text: str, loc: tuple[str | int, ...], problems: list[Problem], *, is_key: bool = False) -> None:
+    if "\0" in text:
+        wrong = "has a NUL character, which no environment variable or path can hold; remove it"
+    elif not text.isascii() and _SURROGATE.search(text):
+        wrong = "has half of a surrogate pair, which is not a character; remove it"
+    elif len(text) > MAX_DIGITS and max(map(len, _DIGITS.findall(text)), default=0) > MAX_DIGITS:
+        wrong = f"has more than {MAX_DIGITS} digits in a row; write fewer"
+    else:
+        return
+    path = _path(tuple(_SURROGATE.sub("\ufffd", part) if isinstance(part, str) else part for part in loc))
+    _add(problems, path, f"key {wrong}" if is_key else wrong, is_key=is_key)
+
+
+def _add(problems: list[Problem], path: str, text: str, *, is_key: bool = False) -> None:
+    if len(problems) < _MAX_PROBLEMS:
+        problems.append(ConfigKeyProblem(path, text) if is_key else (path, text))
+
+
+def _path(loc: tuple[str | int, ...]) -> str:
+    return shorten(format_path(loc), _PATH_BYTES)

@@ -1,19 +1,21 @@
-"""``Context``: what the framework tells an author's code, and what it can be asked."""
+"""``Context``: what the framework passes to an author's code, and what that code can ask; the bases that have it."""
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic
 
 from pydantic import JsonValue
 
-from dra_kit.author.effects.effect import Effect
-from dra_kit.author.preparing.prepared import DeviceMetadata, DeviceStatus
-from dra_kit.author.stopping import Stopping
-from dra_kit.author.type_parameters import SettingsT
+from dra_kit.author.effect import Effect
+from dra_kit.author.model import AuthorSettingsT, HardwareT, SettingsT
+from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.resource.objects import ClaimReference
 
@@ -151,3 +153,113 @@ class Context(ABC, Generic[SettingsT]):
             status: replaces what the claim's ``status.devices`` says of it.
             metadata: replaces what the container can read of it.
         """
+
+
+class NotAvailableYet(ConfigurationError, AttributeError):
+    """What the node gives is not there; an AttributeError too, so that ``hasattr`` answers no."""
+
+
+class NodeComponent(Generic[HardwareT, AuthorSettingsT]):
+    """Set by the framework before ``startup`` is called; one driver object serves one node.
+
+    Attributes:
+        hardware: the node's handle to the hardware, made by ``Driver(hardware=…)``.
+        context: what the framework tells of the node, with the author's settings.
+
+    Raises:
+        ConfigurationError: one of them is read before it is there, or the driver has no hardware.
+    """
+
+    hardware: HardwareT
+    context: Context[AuthorSettingsT]
+
+    if not TYPE_CHECKING:  # type checkers are to know the attributes above, and no other
+
+        def __getattr__(self, name: str) -> Any:
+            title = type(self).__name__
+            if name == "hardware":
+                raise NotAvailableYet(
+                    f"{title}.hardware is not there: write Driver(…, hardware=<its factory>); it is made before startup"
+                )
+            if name == "context":
+                raise NotAvailableYet(
+                    f"{title}.context is not there yet: the framework sets it before startup; read it there or later"
+                )
+            raise AttributeError(f"{title!r} object has no attribute {name!r}")
+
+
+class ControllerComponent(Generic[AuthorSettingsT]):
+    """Set by the framework before ``startup`` is called.
+
+    Attributes:
+        context: what the framework tells, with the author's settings. A controller is on no node: ``context.node`` and
+            ``context.state_dir`` are not there, and nothing is prepared.
+
+    Raises:
+        ConfigurationError: it is read before it is there.
+    """
+
+    context: Context[AuthorSettingsT]
+
+    if not TYPE_CHECKING:  # type checkers are to know the attribute above, and no other
+
+        def __getattr__(self, name: str) -> Any:
+            title = type(self).__name__
+            if name == "context":
+                raise NotAvailableYet(
+                    f"{title}.context is not there yet: the framework sets it before startup; read it there or later"
+                )
+            raise AttributeError(f"{title!r} object has no attribute {name!r}")
+
+    def startup(self, context: Context[Any]) -> Awaitable[None] | None:
+        """Start, once, when the controller starts and before anything else of this. May be ``def`` or ``async def``."""
+        del context
+        return None
+
+
+class Stopping:
+    """True once the process is asked to end; from then on generators and loops should return soon.
+
+    ``while not context.stopping:`` looks, ``while not await context.stopping.sleep(5):`` waits in between, and
+    ``while not context.stopping.blocking_sleep(5):`` does so in a ``def``. Safe to use in any thread and event loop.
+    """
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self._lock = threading.Lock()
+        self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+
+    def __bool__(self) -> bool:
+        return self._event.is_set()
+
+    async def wait(self) -> None:
+        """Return when the process is asked to end."""
+        waiter = (asyncio.get_running_loop(), asyncio.Event())
+        with self._lock:
+            if self._event.is_set():
+                return
+            self._waiting.append(waiter)
+        try:
+            await waiter[1].wait()
+        finally:
+            with self._lock:
+                self._waiting.remove(waiter)
+
+    async def sleep(self, seconds: float) -> bool:
+        """Wait so many seconds, or until the process is asked to end; whether it is."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.wait()
+        return bool(self)
+
+    def blocking_sleep(self, seconds: float) -> bool:
+        """Return the same in a thread of its own, where ``def`` methods run."""
+        return self._event.wait(seconds)
+
+    def set(self) -> None:
+        """Tell everybody who waits; called by the framework, and in tests of a driver's loops."""
+        with self._lock:
+            self._event.set()
+            for loop, event in self._waiting:
+                with suppress(RuntimeError):  # that loop has ended, and with it whoever waited
+                    loop.call_soon_threadsafe(event.set)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from functools import cache
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self, TypeAlias, cast
 from weakref import WeakValueDictionary
 
-from pydantic import Field, JsonValue, model_validator
+from pydantic import BaseModel, Field, JsonValue, model_validator
+from pydantic_core import to_jsonable_python
 from typing_extensions import TypeVar
 
-from dra_kit.author.devices.identity import identity_of, observed_fields, plain_values
-from dra_kit.author.devices.vocabulary import (
+from dra_kit.author.device_fields import (
     Attribute,
     AttributeValue,
     Capacity,
@@ -24,12 +26,101 @@ from dra_kit.author.devices.vocabulary import (
     NodeAllocatableResource,
     NodeSelector,
 )
-from dra_kit.author.models.model import AuthorModel, shown
-from dra_kit.author.models.rules import invalid
+from dra_kit.author.model import AuthorModel, invalid_device, short_repr
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.validation.devices import validate_device
 from dra_kit.kubernetes.values.quantity import Quantity
 from dra_kit.kubernetes.values.semver import Version
+
+ValueT = TypeVar("ValueT")
+
+
+class _Mark:
+    """Marks an annotation; see :data:`Observed`."""
+
+    def __repr__(self) -> str:
+        return "dra_kit.Observed"
+
+
+_MARK: Final = _Mark()
+if TYPE_CHECKING:
+    Observed: TypeAlias = Annotated[ValueT, _MARK]
+else:
+
+    class Observed:
+        """A field of a Device's subclass that is only observed, as in ``temperature: dra.Observed[float]``.
+
+        For type checkers it is what stands in the brackets. It does not belong to :meth:`dra_kit.Device.identity`: when
+        it changes, claims that have the device are left as they are.
+        """
+
+        def __class_getitem__(cls, annotation: Any) -> Any:
+            return Annotated[annotation, _MARK]
+
+
+class ObservedValue:
+    """A value as :func:`observed` marks it, until the Device that it is given to has noted that."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return f"observed({short_repr(self.value)})"
+
+
+def observed(value: ValueT) -> ValueT:
+    """Mark the value of an attribute or capacity as only observed: ``attributes={"temperature": dra.observed(41)}``.
+
+    It is published like any other, and does not belong to :meth:`dra_kit.Device.identity`. The device has the plain
+    value: ``device.attributes["temperature"] == 41``.
+    """
+    return cast("ValueT", ObservedValue(value))
+
+
+def strip_observed(data: dict[str, Any]) -> tuple[dict[str, Any], frozenset[str]]:
+    """Return a device's arguments without the marks, and the keys of :func:`identity_values` that were marked."""
+    marked: list[str] = []
+    for field in ("attributes", "capacity"):
+        given = data.get(field)
+        if not isinstance(given, Mapping) or ObservedValue not in map(type, given.values()):
+            continue
+        names = [name for name, value in given.items() if isinstance(value, ObservedValue)]
+        marked += [f"{field}[{name}]" for name in names]
+        data = data | {field: {**given, **{name: given[name].value for name in names}}}
+    return data, frozenset(marked)
+
+
+def identity_values(published: Mapping[str, Any], own: Mapping[str, object]) -> dict[str, JsonValue]:
+    """Return everything of a device that may belong to its identity, by the place where it was written.
+
+    Args:
+        published: the device as JSON of the API.
+        own: the values of the author's own fields.
+    """
+    found: dict[str, Any] = {}
+    for field in ("attributes", "capacity"):
+        found |= {f"{field}[{name}]": value for name, value in published.get(field, {}).items()}
+    if counters := published.get("consumesCounters"):
+        found["consumes_counters"] = counters
+    return found | {name: stable_json(value) for name, value in own.items()}
+
+
+def observed_fields(model: type[BaseModel]) -> frozenset[str]:
+    """Return the names of the fields that are annotated as Observed."""
+    return frozenset(name for name, field in model.model_fields.items() if _MARK in field.metadata)
+
+
+def stable_json(value: object) -> JsonValue:
+    """Return an author's value as JSON that is the same in every process and release: its hashes are stored."""
+    if isinstance(value, Mapping):
+        return {str(key): stable_json(item) for key, item in value.items()}
+    if isinstance(value, AbstractSet):
+        return cast("JsonValue", sorted(json.dumps(stable_json(item), sort_keys=True) for item in value))
+    if isinstance(value, list | tuple):
+        return [stable_json(item) for item in value]
+    # what has no JSON form, such as an open handle, is distinguished by its type alone
+    return cast("JsonValue", to_jsonable_python(value, fallback=lambda item: type(item).__qualname__))
+
 
 DeviceT = TypeVar("DeviceT", bound="Device")
 
@@ -85,10 +176,10 @@ class Device(AuthorModel):
     if not TYPE_CHECKING:  # type checkers see the fields as keyword arguments
 
         def __init__(self, **data: Any) -> None:
-            data, observed = plain_values(data)
+            data, observed = strip_observed(data)
             super().__init__(**data)
             if observed:
-                self.__dict__[_OBSERVED] = observed
+                self.__dict__[_OBSERVED_KEY] = observed
             if self.allow_multiple_allocations and (whole := _undivided(self)):
                 text = (
                     f"{type(self).__name__}: allow_multiple_allocations with capacity {', '.join(whole)} without "
@@ -122,9 +213,9 @@ class Device(AuthorModel):
             key prepares nothing again.
         """
         cls = type(self)
-        own = {name: getattr(self, name) for name in own_fields(cls)}
-        left_out = self.__dict__.get(_OBSERVED, frozenset()) | observed_fields(cls)
-        found = identity_of(self.to_v1().to_json(), own)
+        own = {name: getattr(self, name) for name in author_fields(cls)}
+        left_out = self.__dict__.get(_OBSERVED_KEY, frozenset()) | observed_fields(cls)
+        found = identity_values(self.to_v1().to_json(), own)
         return {key: value for key, value in found.items() if key not in left_out}
 
     def to_v1(self) -> v1.Device:
@@ -133,11 +224,10 @@ class Device(AuthorModel):
         return valid.v1 if valid is not None else _to_v1(self)
 
 
-_OBSERVED: Final = "_observed"
+_OBSERVED_KEY: Final = "_observed"
 """Where a device keeps which attributes and capacities are marked: beside its fields, as a cached_property does."""
 _VALID: Final = "_valid"
 """Where it keeps what was found valid of it; a copy, which may be changed, begins without."""
-
 _published = itemgetter(*Device.model_fields)
 
 
@@ -173,9 +263,9 @@ def valid_v1(device: Device) -> v1.Device:
         valid = None
     if valid is None or not _publishes(device, valid):
         valid = _Valid(device)
-        errors = validate_device(valid.v1, "", per_device_node_selection=is_scoped(device))
+        errors = validate_device(valid.v1, "", per_device_node_selection=names_its_nodes(device))
         if errors:
-            raise invalid(f"{type(device).__name__} {shown(device.name)}", errors)
+            raise invalid_device(f"{type(device).__name__} {short_repr(device.name)}", errors)
         _known[key] = valid
     vars(device)[_VALID] = valid
     return valid.v1
@@ -194,17 +284,17 @@ def _undivided(device: Device) -> list[str]:
     return [name for name, item in capacities if isinstance(item, DeviceCapacity) and item.request_policy is None]
 
 
-def is_valid(device: Device) -> bool:
+def is_validated(device: Device) -> bool:
     """Return whether it was found valid already; what passed by the constructor was not."""
     return _VALID in device.__dict__
 
 
-def is_scoped(device: Device) -> bool:
+def names_its_nodes(device: Device) -> bool:
     """Return whether the device says for itself which nodes may use it."""
     return device.node_name is not None or device.node_selector is not None or device.all_nodes is not None
 
 
-def same(device: Device, other: Device) -> bool:
+def is_same_device(device: Device, other: Device) -> bool:
     """Return whether two devices are alike in all that is published and in the author's own fields.
 
     Other than ``==``, which takes True for 1. ``other`` was found valid.
@@ -215,13 +305,13 @@ def same(device: Device, other: Device) -> bool:
     return (
         type(device) is type(other)
         and _publishes(device, others[_VALID])
-        and mine.get(_OBSERVED) == others.get(_OBSERVED)
-        and all(mine[name] == others[name] for name in own_fields(type(device)))
+        and mine.get(_OBSERVED_KEY) == others.get(_OBSERVED_KEY)
+        and all(mine[name] == others[name] for name in author_fields(type(device)))
     )
 
 
 @cache
-def own_fields(cls: type[Device]) -> tuple[str, ...]:
+def author_fields(cls: type[Device]) -> tuple[str, ...]:
     """Return the fields of an author's subclass, which are never published."""
     return tuple(name for name in cls.model_fields if name not in Device.model_fields)
 
@@ -292,3 +382,43 @@ def _attribute_v1(value: AttributeValue) -> dict[str, Any]:
     if isinstance(value, int):
         return {"int": value}
     return {"version": str(value)} if isinstance(value, Version) else {"string": value}
+
+
+PublishedDeviceT = TypeVar("PublishedDeviceT", bound=Device)
+
+
+def device_from_published(cls: type[PublishedDeviceT], device: v1.Device) -> PublishedDeviceT:
+    """Return the device in a class without fields of its own.
+
+    Raises:
+        ValueError: it has something that this release does not know.
+    """
+    data: dict[str, Any] = {
+        name: value
+        for name, value in device.model_dump(by_alias=False, exclude_none=True).items()
+        if name in cls.model_fields
+    }
+    data["attributes"] = {name: _value(attribute) for name, attribute in device.attributes.items()}
+    data["capacity"] = {
+        name: DeviceCapacity.model_validate(capacity.model_dump(by_alias=False, exclude_none=True), strict=False)
+        for name, capacity in device.capacity.items()
+    }
+    for taint in data.get("taints", ()):
+        if "time_added" in taint:
+            taint["time_added"] = datetime.fromisoformat(taint["time_added"])
+    for consumption in data.get("consumes_counters", ()):
+        consumption["counters"] = {name: counter["value"] for name, counter in consumption["counters"].items()}
+    return cls.model_validate(data, strict=False)
+
+
+def _value(attribute: v1.DeviceAttribute) -> AttributeValue:
+    fields = attribute.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True)
+    kind, value = next(iter(fields.items()))
+    match kind:
+        case "version":
+            return Version(value)
+        case "versions":
+            return [Version(item) for item in value]
+        case _:
+            known: AttributeValue = value
+            return known

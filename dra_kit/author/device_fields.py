@@ -1,4 +1,4 @@
-"""The words a device is described with: every class and field is named as in resource.k8s.io/v1, in snake_case."""
+"""What a device is described with: every class and field is named as in resource.k8s.io/v1, in snake_case."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import PlainValidator
 
-from dra_kit.author.models.model import AuthorModel, QuantityLike, as_quantity, shown
+from dra_kit.author.model import AuthorModel, QuantityLike, parse_quantity, short_repr
 from dra_kit.kubernetes.values.quantity import Quantity
 from dra_kit.kubernetes.values.semver import Version
 
@@ -26,13 +26,13 @@ def _scalar(value: object) -> bool | int | str | Version | None:
     if isinstance(value, int):
         number = int(value)
         if not -(2**63) <= number < 2**63:
-            msg = f"{shown(number)} does not fit into 64 bits, as an int attribute must"
+            msg = f"{short_repr(number)} does not fit into 64 bits, as an int attribute must"
             raise ValueError(msg)
         return number
     if isinstance(value, str):
         text = str.__str__(value)
         if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
-            msg = f"{shown(text)} is no Unicode text: it has half of a surrogate pair"
+            msg = f"{short_repr(text)} is no Unicode text: it has half of a surrogate pair"
             raise ValueError(msg)
         return text
     return None
@@ -43,7 +43,7 @@ def _attribute(value: object) -> AttributeValue:
     if scalar is not None:
         return scalar
     if not isinstance(value, Sequence) or isinstance(value, bytes | bytearray):
-        msg = f"an attribute is a bool, int, str, dra_kit.Version or a list of one of these, not {shown(value)}"
+        msg = f"an attribute is a bool, int, str, dra_kit.Version or a list of one of these, not {short_repr(value)}"
         raise ValueError(msg)  # noqa: TRY004 - pydantic collects ValueErrors only
     items = [_scalar(item) for item in value]
     if not items:
@@ -51,7 +51,7 @@ def _attribute(value: object) -> AttributeValue:
         raise ValueError(msg)
     if None in items:
         wrong = value[items.index(None)]
-        msg = f"an item of a list attribute is a bool, int, str or dra_kit.Version, not {shown(wrong)}"
+        msg = f"an item of a list attribute is a bool, int, str or dra_kit.Version, not {short_repr(wrong)}"
         raise ValueError(msg)
     kinds = sorted({type(item).__name__ for item in items})
     if len(kinds) > 1:
@@ -94,12 +94,12 @@ def _capacity(value: object) -> DeviceCapacity:
     if isinstance(value, DeviceCapacity):
         return value
     # most devices of a driver have the same few; a bool is no quantity, though it equals one
-    return _known_capacity(value) if type(value) in {str, int} else DeviceCapacity(value=as_quantity(value))
+    return _known_capacity(value) if type(value) in {str, int} else DeviceCapacity(value=parse_quantity(value))
 
 
 @lru_cache(maxsize=256)
 def _known_capacity(value: str | int) -> DeviceCapacity:
-    return DeviceCapacity(value=as_quantity(value))
+    return DeviceCapacity(value=parse_quantity(value))
 
 
 Capacity: TypeAlias = Annotated[DeviceCapacity | Quantity | str | int, PlainValidator(_capacity)]

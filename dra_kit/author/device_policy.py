@@ -1,4 +1,4 @@
-"""``DevicePolicy``: which of the devices that exist are advertised, and as what."""
+"""``DevicePolicy``: which of the devices that exist are advertised, and how."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from typing import Any, ClassVar, Final, Generic
 
 from typing_extensions import TypeVar
 
-from dra_kit.author.devices.device import Device
-from dra_kit.author.models.model import shown
-from dra_kit.author.node_bound import NodeBound
-from dra_kit.author.type_parameters import AuthorSettingsT, HardwareT
+from dra_kit.author.context import NodeComponent
+from dra_kit.author.device import Device
+from dra_kit.author.model import AuthorSettingsT, HardwareT, short_repr
 from dra_kit.errors import ConfigurationError
 
 DeviceT_contra = TypeVar("DeviceT_contra", bound=Device, default=Device, contravariant=True)
-
 _GROUP: Final = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?").fullmatch
 _VERSION: Final = re.compile(r"v[0-9]+((alpha|beta)[0-9]+)?").fullmatch
 _PLURAL: Final = re.compile(r"[a-z][a-z0-9-]*").fullmatch
@@ -48,7 +46,7 @@ class WatchedObject:
         ):  # fmt: skip
             if not isinstance(value, str) or not fits(value):
                 raise ConfigurationError(
-                    f"WatchedObject: {name} {shown(value)} is none; write WatchedObject(group='kitchen.pizza.example', "
+                    f"WatchedObject: {name} {short_repr(value)} is none; write WatchedObject(group='kitchen.pizza.example', "
                     "version='v1', plural='nodemenus')"
                 )
 
@@ -57,7 +55,7 @@ class WatchedObject:
         return [{"apiGroups": [self.group], "resources": [self.plural], "verbs": ["list", "watch"]}]
 
 
-class DevicePolicy(NodeBound[HardwareT, AuthorSettingsT], ABC, Generic[DeviceT_contra, HardwareT, AuthorSettingsT]):
+class DevicePolicy(NodeComponent[HardwareT, AuthorSettingsT], ABC, Generic[DeviceT_contra, HardwareT, AuthorSettingsT]):
     """Filters and enriches what a node advertises; ``DevicePolicy[Gpu]`` when you have a device class of your own.
 
     ``class Menu(dra.DevicePolicy, watches=dra.WatchedObject(…))`` also gets an object of the cluster that has the
@@ -78,7 +76,7 @@ class DevicePolicy(NodeBound[HardwareT, AuthorSettingsT], ABC, Generic[DeviceT_c
             return
         if not isinstance(watches, WatchedObject):
             raise ConfigurationError(
-                f"{cls.__name__}: watches {shown(watches)} is no dra_kit.WatchedObject; write "
+                f"{cls.__name__}: watches {short_repr(watches)} is no dra_kit.WatchedObject; write "
                 f"class {cls.__name__}(dra.DevicePolicy, watches=dra.WatchedObject(group=…, version=…, plural=…))"
             )
         cls.watches = watches

@@ -3,42 +3,35 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import inspect
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeAlias, cast, get_args
 
 from pydantic import BaseModel
 from typing_extensions import TypeVar
 
-from dra_kit.author.config.decoding import ConfigDecoder
-from dra_kit.author.config.opaque import NoConfig, OpaqueConfig
-from dra_kit.author.context import Context
-from dra_kit.author.controller_bound import ControllerBound
-from dra_kit.author.devices.device import Device, own_fields
-from dra_kit.author.devices.provider import DeviceProvider, NoDevices
-from dra_kit.author.devices.unserved import Serving, device_class
-from dra_kit.author.effects.effect import Effect
-from dra_kit.author.handler_module import HandlerModule
-from dra_kit.author.models.model import shown
-from dra_kit.author.node_bound import NodeBound
-from dra_kit.author.preparing.preparer import Preparer, check_preparer, config_kinds
-from dra_kit.author.type_parameters import AuthorSettingsT, HardwareT
+from dra_kit.author.config import ConfigDecoder, NoConfig, OpaqueConfig
+from dra_kit.author.context import Context, ControllerComponent, NodeComponent
+from dra_kit.author.device import Device, author_fields
+from dra_kit.author.effect import Effect
+from dra_kit.author.model import AuthorSettingsT, HardwareT, short_repr
+from dra_kit.author.preparer import Preparer, check_preparer, config_kinds
+from dra_kit.author.provider import DeviceProvider, EmptyProvider, ProviderCapabilities, provider_device_class
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.resource.names import driver_name
 
-if TYPE_CHECKING:  # what few drivers have is loaded by those alone: with whatever their authors derive from it
+if TYPE_CHECKING:
     import kopf
 
-    from dra_kit.author.cluster.binder import DeviceBinder
-    from dra_kit.author.cluster.taint_rules import TaintRuleSource
-    from dra_kit.author.devices.health import HealthSource
-    from dra_kit.author.devices.policy import DevicePolicy
-    from dra_kit.author.observing.observer import ClaimObserver
+    from dra_kit.author.controller import ClaimObserver, DeviceBinder, TaintRuleSource
+    from dra_kit.author.device_policy import DevicePolicy
+    from dra_kit.author.health import HealthSource
+
 
 ConfigT = TypeVar("ConfigT", bound=OpaqueConfig, default=NoConfig)
 DeviceT = TypeVar("DeviceT", bound=Device, default=Device)
-
 Concurrency: TypeAlias = Literal["claim", "device", "driver"]
 InvalidDevices: TypeAlias = Literal["refuse", "drop"]
 
@@ -97,16 +90,16 @@ class Driver(Generic[ConfigT, DeviceT]):
         if not problems and name != name.lower():
             problems.append("name: upper case is only warned about by the API server; use lower case")
         if problems:
-            raise ConfigurationError(f"driver {shown(name)}: {'; '.join(problems)}")
+            raise ConfigurationError(f"driver {short_repr(name)}: {'; '.join(problems)}")
         of_node = _checked_providers(name, provider, cluster_provider, binds=binder is not None)
         _check_instance(name, "preparer", preparer, Preparer)
         check_preparer(preparer)
         if binder is not None:
-            from dra_kit.author.cluster.binder import DeviceBinder
+            from dra_kit.author.controller import DeviceBinder
 
             _check_instance(name, "binder", binder, DeviceBinder)
         if taint_rules is not None:
-            from dra_kit.author.cluster.taint_rules import TaintRuleSource
+            from dra_kit.author.controller import TaintRuleSource
 
             _check_instance(name, "taint_rules", taint_rules, TaintRuleSource)
         _check_choice(name, "concurrency", concurrency, get_args(Concurrency))
@@ -117,25 +110,25 @@ class Driver(Generic[ConfigT, DeviceT]):
                 "rescan only when asked"
             )
         if health is not None:
-            from dra_kit.author.devices.health import HealthSource, check_health
+            from dra_kit.author.health import HealthSource, check_health
 
             _check_instance(name, "health", health, HealthSource)
             check_health(name, health)
         if policy is not None:
-            from dra_kit.author.devices.policy import DevicePolicy
+            from dra_kit.author.device_policy import DevicePolicy
 
             _check_instance(name, "policy", policy, DevicePolicy)
         if observer is not None:
-            from dra_kit.author.observing.observer import ClaimObserver
+            from dra_kit.author.controller import ClaimObserver
 
             _check_instance(name, "observer", observer, ClaimObserver)
         if settings is not None and not (isinstance(settings, type) and issubclass(settings, BaseModel)):
             raise ConfigurationError(
-                f"driver {name}: settings {shown(settings)} is no pydantic model class; give the class, not an instance"
+                f"driver {name}: settings {short_repr(settings)} is no pydantic model class; give the class, not an instance"
             )
         if hardware is not None and not callable(hardware):
             raise ConfigurationError(
-                f"driver {name}: hardware {shown(hardware)} cannot be called; give a function or class that makes it"
+                f"driver {name}: hardware {short_repr(hardware)} cannot be called; give a function or class that makes it"
             )
         self.name = name
         self.provider = of_node
@@ -167,13 +160,13 @@ class Driver(Generic[ConfigT, DeviceT]):
         return self.handler_module.registry
 
     @property
-    def node_bound(self) -> tuple[NodeBound[Any, Any], ...]:
+    def node_bound(self) -> tuple[NodeComponent[Any, Any], ...]:
         """What gets the node's hardware and context."""
         parts = (self.provider, self.preparer, self.health, self.policy)
         return tuple(part for part in parts if part is not None)
 
     @property
-    def controller_bound(self) -> tuple[ControllerBound[Any] | DeviceProvider[Any, Any, Any], ...]:
+    def controller_bound(self) -> tuple[ControllerComponent[Any] | DeviceProvider[Any, Any, Any], ...]:
         """What runs in the controller and gets its context."""
         parts = (self.cluster_provider, self.binder, self.taint_rules, self.observer)
         return tuple(part for part in parts if part is not None)
@@ -207,7 +200,7 @@ def _check_instance(driver: str, argument: str, value: object, base: type) -> No
     if isinstance(value, type) and issubclass(value, base):
         raise ConfigurationError(f"driver {driver}: {argument} {value.__name__} is a class; write {value.__name__}()")
     raise ConfigurationError(
-        f"driver {driver}: {argument} {shown(value)} is no dra_kit.{base.__name__}; derive its class from that"
+        f"driver {driver}: {argument} {short_repr(value)} is no dra_kit.{base.__name__}; derive its class from that"
     )
 
 
@@ -221,14 +214,14 @@ def _checked_providers(
     """Return the provider of nodes, which finds nothing where the driver has none."""
     if provider is None and cluster_provider is None:
         raise ConfigurationError(f"driver {driver}: it has no devices; give it provider=…, or cluster_provider=…")
-    of_node: DeviceProvider[Any, Any, Any] = NoDevices() if provider is None else provider
+    of_node: DeviceProvider[Any, Any, Any] = EmptyProvider() if provider is None else provider
     _check_instance(driver, "provider", of_node, DeviceProvider)
     if of_node.provider_scope != "node":
         title = type(of_node).__name__
         raise ConfigurationError(
             f'driver {driver}: provider {title} has scope="cluster"; write cluster_provider={title}()'
         )
-    Serving("node", binds=binds).check_device_class(driver, of_node)
+    ProviderCapabilities("node", binds=binds).check_device_class(driver, of_node)
     if cluster_provider is not None:
         _check_cluster_provider(driver, cluster_provider, binds=binds)
     return of_node
@@ -242,13 +235,13 @@ def _check_cluster_provider(driver: str, provider: DeviceProvider[Any, Any, Any]
             f"driver {driver}: cluster_provider {title} finds devices of a node; write class "
             f'{title}(dra_kit.DeviceProvider, scope="cluster")'
         )
-    cls = device_class(provider)
-    if own := own_fields(cls):
+    cls = provider_device_class(provider)
+    if own := author_fields(cls):
         raise ConfigurationError(
             f"driver {driver}: cluster_provider {title}: {cls.__name__} has fields of its own ({', '.join(own)}), and "
             "a node sees only what is published; make attributes of them"
         )
-    Serving("cluster", binds=binds).check_device_class(driver, provider)
+    ProviderCapabilities("cluster", binds=binds).check_device_class(driver, provider)
 
 
 def _check_choice(driver: str, argument: str, value: object, choices: tuple[str, ...]) -> None:
@@ -260,7 +253,7 @@ def _by_id(effects: Sequence[type[Effect[Any, Any]]]) -> dict[str, type[Effect[A
     known: dict[str, type[Effect[Any, Any]]] = {}
     for effect in effects:
         if not (isinstance(effect, type) and issubclass(effect, Effect)):
-            raise ConfigurationError(f"effects: {shown(effect)} is no dra_kit.Effect class; give the class itself")
+            raise ConfigurationError(f"effects: {short_repr(effect)} is no dra_kit.Effect class; give the class itself")
         if inspect.isabstract(effect):
             missing = ", ".join(sorted(effect.__abstractmethods__))
             raise ConfigurationError(f"effect {effect.__name__} lacks {missing}; write what it still needs")
@@ -276,3 +269,43 @@ def _by_id(effects: Sequence[type[Effect[Any, Any]]]) -> dict[str, type[Effect[A
             )
         effect.outcome_adapter()
     return known
+
+
+class HandlerModule:
+    """One for all copies of a driver: a module is imported once in a process.
+
+    Args:
+        driver: its name.
+        module: dotted name of the module; None where there is none, but handlers may be registered all the same.
+
+    Raises:
+        ConfigurationError: ``module`` is no name of a module.
+    """
+
+    def __init__(self, driver: str, module: str | None) -> None:
+        if module is not None and not (
+            isinstance(module, str) and all(part.isidentifier() for part in module.split("."))
+        ):
+            raise ConfigurationError(
+                f"driver {driver}: handlers {module!r} is no name of a module; write it as in an import, such as "
+                "'pizza_driver.handlers': only the controller imports it"
+            )
+        self.module = module
+        self._registry: kopf.OperatorRegistry | None = None
+
+    def __deepcopy__(self, _: object) -> Self:
+        return self
+
+    @property
+    def used(self) -> bool:
+        """Whether there may be handlers."""
+        return self.module is not None or self._registry is not None
+
+    @property
+    def registry(self) -> kopf.OperatorRegistry:
+        """Made when it is first asked for: kopf takes memory that no node needs."""
+        if self._registry is None:
+            # in a layer above: kopf is imported there, without the Kubernetes clients that it would load
+            found = importlib.import_module("dra_kit.client.operator").kopf
+            self._registry = cast("kopf.OperatorRegistry", found.OperatorRegistry())
+        return self._registry

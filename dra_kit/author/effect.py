@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Generic, Protocol, Self
 from pydantic import BaseModel, ConfigDict, PrivateAttr, PydanticUserError, TypeAdapter
 from typing_extensions import TypeVar
 
-from dra_kit.author.type_parameters import HardwareT
+from dra_kit.author.model import HardwareT
 from dra_kit.errors import ConfigurationError, InvalidPrepared
 
 OutcomeT = TypeVar("OutcomeT", default=None)
@@ -170,7 +170,7 @@ class EffectScope(Protocol):
         ...
 
 
-class Ensuring(Awaitable[ResultT]):
+class PendingEffect(Awaitable[ResultT]):
     """An effect being ensured: ``await`` it in ``async def prepare``, or call ``result()`` in ``def prepare``."""
 
     def __init__(self, scope: EffectScope, effect: Effect[ResultT, Any], used: Callable[[], None]) -> None:
@@ -204,12 +204,12 @@ class Ensuring(Awaitable[ResultT]):
         return asyncio.run_coroutine_threadsafe(self._scope.ensure(self._effect), self._scope.loop)
 
 
-def may_come_from_ensuring(error: Exception) -> bool:
-    """Return whether an error may come from an :class:`Ensuring` that stands where its outcome belongs.
+def may_be_unawaited_effect(error: Exception) -> bool:
+    """Return whether an error may come from an :class:`PendingEffect` that stands where its outcome belongs.
 
     Of Python's own errors only AttributeError says on which object; with the others it is asked next whether an effect
     was never awaited, which is an error of its own.
     """
     if isinstance(error, AttributeError):
-        return isinstance(error.obj, Ensuring)
+        return isinstance(error.obj, PendingEffect)
     return isinstance(error, InvalidPrepared | TypeError)

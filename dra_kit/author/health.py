@@ -1,4 +1,4 @@
-"""``HealthSource``: how the devices are, and what follows from it."""
+"""``HealthSource``: whether devices are healthy, and what follows from it."""
 
 from __future__ import annotations
 
@@ -10,17 +10,14 @@ from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeAlias
 from pydantic import Field, model_validator
 from typing_extensions import TypeVar
 
-from dra_kit.author.devices.device import Device
-from dra_kit.author.models.model import AuthorModel, shown
-from dra_kit.author.models.rules import invalid
-from dra_kit.author.node_bound import NodeBound
-from dra_kit.author.type_parameters import AuthorSettingsT, HardwareT
+from dra_kit.author.context import NodeComponent
+from dra_kit.author.device import Device
+from dra_kit.author.model import AuthorModel, AuthorSettingsT, HardwareT, invalid_device, short_repr
 from dra_kit.errors import ConfigurationError, DraKitError, InvalidDevice
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.validation.devices import validate_device
 
 DeviceT_contra = TypeVar("DeviceT_contra", bound=Device, default=Device, contravariant=True)
-
 TaintEffect: TypeAlias = Literal["None", "NoSchedule", "NoExecute"]
 Seconds: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -133,7 +130,7 @@ class HealthRule(AuthorModel):
         return self.key or f"{driver}/{reason}"
 
 
-class HealthSource(NodeBound[HardwareT, AuthorSettingsT], ABC, Generic[DeviceT_contra, HardwareT, AuthorSettingsT]):
+class HealthSource(NodeComponent[HardwareT, AuthorSettingsT], ABC, Generic[DeviceT_contra, HardwareT, AuthorSettingsT]):
     """Tells how the devices are; ``HealthSource[Gpu]`` when you have a device class of your own.
 
     From its reports follow what the kubelet shows in the status of pods (KEP-4680), taints (KEP-5055), and the
@@ -178,7 +175,7 @@ def check_health(driver: str, source: HealthSource[Any, Any, Any]) -> None:
     for reason, rule in source.policy.items():
         if not isinstance(reason, str) or not reason or not isinstance(rule, HealthRule):
             raise ConfigurationError(
-                f"{title}.policy: {shown(reason)}: {shown(rule)} is no rule; write 'reason': dra_kit.HealthRule(…)"
+                f"{title}.policy: {short_repr(reason)}: {short_repr(rule)} is no rule; write 'reason': dra_kit.HealthRule(…)"
             )
         if rule.taint is not None:
             try:
@@ -197,4 +194,4 @@ def _check_taint(what: str, key: str, value: str) -> None:
     taint = v1.DeviceTaint(key=key, value=value, effect="NoSchedule")
     errors = validate_device(v1.Device(name="device", taints=(taint,)), "")
     if errors:
-        raise invalid(what, errors)
+        raise invalid_device(what, errors)

@@ -12,10 +12,9 @@ from weakref import WeakValueDictionary
 from pydantic import field_validator, model_validator
 from typing_extensions import TypeVar
 
-from dra_kit.author.devices.device import Device, counters_v1, is_scoped, is_valid
-from dra_kit.author.devices.vocabulary import CounterSet, NodeSelector
-from dra_kit.author.models.model import AuthorModel, shown
-from dra_kit.author.models.rules import invalid
+from dra_kit.author.device import Device, counters_v1, is_validated, names_its_nodes
+from dra_kit.author.device_fields import CounterSet, NodeSelector
+from dra_kit.author.model import AuthorModel, invalid_device, short_repr
 from dra_kit.errors import InvalidDevice
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.field_errors import FieldError
@@ -23,10 +22,8 @@ from dra_kit.kubernetes.resource.names import driver_name
 from dra_kit.kubernetes.resource.validation.slices import ADVANCED_DEVICES_MAX, validate_pool, validate_slice
 
 DeviceT_co = TypeVar("DeviceT_co", bound=Device, default=Device, covariant=True)
-
 _NODE: Final = "node"
 """Stands for the name of the node, which is not known where an author makes a pool."""
-
 SkippableOperation = Literal["NodePrepareResources", "NodeUnprepareResources", "*"]
 
 
@@ -65,7 +62,7 @@ class Pool(AuthorModel, Generic[DeviceT_co]):
     def _devices_only(cls, value: object) -> object:
         for item in value if isinstance(value, Sequence) else ():
             if not isinstance(item, Device):
-                msg = f"{shown(item)} is no dra_kit.Device; write dra_kit.Device(name=…)"
+                msg = f"{short_repr(item)} is no dra_kit.Device; write dra_kit.Device(name=…)"
                 raise ValueError(msg)  # noqa: TRY004 - pydantic collects ValueErrors only
         return value
 
@@ -73,7 +70,7 @@ class Pool(AuthorModel, Generic[DeviceT_co]):
     def _obeys_the_api(self) -> Self:
         key = (self.name, len(self.devices))
         known = _known.get(key)
-        if known is None or not publish_the_same(self, known):
+        if known is None or not is_published_alike(self, known):
             self._check()
             _known[key] = self
         return self
@@ -87,15 +84,15 @@ class Pool(AuthorModel, Generic[DeviceT_co]):
             )
         slices = self._as_slices()
         scoped = self.per_device_node_selection
-        devices_valid = all(is_valid(device) and is_scoped(device) == scoped for device in self.devices)
+        devices_valid = all(is_validated(device) and names_its_nodes(device) == scoped for device in self.devices)
         errors = validate_pool(slices) or [
             replace(error, path=f"slices[{number}].{error.path}")
             for number, item in enumerate(slices)
             for error in validate_slice(item, devices_valid=devices_valid)
         ]
         if errors:
-            what = "Pool" if self.name is None else f"Pool {shown(self.name)}"
-            raise invalid(what, [self._as_written(error) for error in errors])
+            what = "Pool" if self.name is None else f"Pool {short_repr(self.name)}"
+            raise invalid_device(what, [self._as_written(error) for error in errors])
 
     def _as_written(self, error: FieldError) -> FieldError:
         """Return an error in the slices that the pool was laid out in, as one in the pool."""
@@ -154,7 +151,7 @@ class Pool(AuthorModel, Generic[DeviceT_co]):
         return v1.NodeSelector.model_validate(self.node_selector.model_dump()) if self.node_selector else None
 
 
-def publish_the_same(pool: Pool[Any], other: Pool[Any]) -> bool:
+def is_published_alike(pool: Pool[Any], other: Pool[Any]) -> bool:
     """Return whether two valid pools look the same in slices; equal valid devices share their form in the API."""
     return (
         len(pool.devices) == len(other.devices)

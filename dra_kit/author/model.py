@@ -1,42 +1,80 @@
-"""The base of everything an author constructs: immutable, and wrong input is reported where it was written."""
+"""The base of everything an author constructs: strict and immutable, with errors that name what the author wrote."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias
+import math
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Generic, TypeAlias, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, PlainValidator, ValidationError
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, JsonValue, PlainValidator, ValidationError
+from pydantic.alias_generators import to_snake
 from pydantic_core import CoreSchema
+from typing_extensions import TypeVar
 
-from dra_kit.author.models.containers import with_lax_containers
 from dra_kit.errors import DraKitError, InvalidDevice
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.field_errors import ErrorKind, FieldError, go_quote
 from dra_kit.kubernetes.values.quantity import Quantity
 
-_SHOWN_MAX = 80
+_CONTAINERS: Final = frozenset({"list", "tuple", "dict"})
+_VALUES: Final = frozenset({"default", "metadata", "expected", "config", "serialization"})
+"""Where a schema holds what is no schema."""
 
 
-def as_quantity(value: object) -> Quantity:
+def with_lax_containers(source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    """Return the schema of a strict model whose lists, tuples and dicts are made of any sequence or mapping.
+
+    What is in them stays as strict as it was, and so does everything that is validated with ``strict=True``.
+
+    Args:
+        source: as ``__get_pydantic_core_schema__`` is given it.
+        handler: likewise.
+    """
+    schema = handler(source)
+    _relax(handler.resolve_ref_schema(schema))
+    return schema
+
+
+def _relax(schema: Any) -> None:
+    if isinstance(schema, list | tuple):
+        for item in schema:
+            _relax(item)
+    elif isinstance(schema, dict):
+        if isinstance(kind := schema.get("type"), str) and kind in _CONTAINERS:
+            schema["strict"] = False
+        for key, value in schema.items():
+            if key not in _VALUES:
+                _relax(value)
+
+
+REPR_MAX = 80
+
+
+def parse_quantity(value: object) -> Quantity:
     """Return a quantity from what an author may write.
 
     Raises:
         ValueError: when it is none.
     """
     if isinstance(value, bool) or not isinstance(value, Quantity | str | int):
-        msg = f"a quantity is a string such as '1Gi', an int or a dra_kit.Quantity, not {shown(value)}"
+        msg = f"a quantity is a string such as '1Gi', an int or a dra_kit.Quantity, not {short_repr(value)}"
         raise ValueError(msg)  # noqa: TRY004 - pydantic collects ValueErrors only
     return Quantity(value)
 
 
-QuantityLike: TypeAlias = Annotated[Quantity | str | int, PlainValidator(as_quantity)]
+def short_repr(value: object) -> str:
+    """Return a value as Python writes it, on one line and cut when it is long."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= REPR_MAX else f"{text[:REPR_MAX]}..."
+
+
+QuantityLike: TypeAlias = Annotated[Quantity | str | int, PlainValidator(parse_quantity)]
 """A Kubernetes quantity as an author writes it: ``"80Gi"``, ``8`` or ``Quantity("80Gi")``; stored as Quantity."""
 
 
-def shown(value: object) -> str:
-    """Return a value as Python writes it, on one line and cut when it is long."""
-    text = " ".join(repr(value).split())
-    return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}..."
-
-
-def kind_of(value: object) -> str:
+def type_name(value: object) -> str:
     """Return the type of a value that may be a secret, or large: what a text for others says instead of the value."""
     if isinstance(value, type):
         return f"class {value.__name__}"
@@ -77,7 +115,7 @@ class AuthorModel(BaseModel):
 
 def _title(cls: type[BaseModel], data: dict[str, Any]) -> str:
     name = data.get("name")
-    return f"{cls.__name__} {shown(name)}" if isinstance(name, str) else cls.__name__
+    return f"{cls.__name__} {short_repr(name)}" if isinstance(name, str) else cls.__name__
 
 
 def _rule_error(error: ValidationError) -> DraKitError | None:
@@ -109,8 +147,181 @@ def _text(cls: type[AuthorModel], field: str, problem: dict[str, Any]) -> str:
             return "is required"
         case "value_error":
             return str(problem["msg"]).removeprefix("Value error, ")
-    from dra_kit.author.models.wording import rule  # for mistakes only
 
     value = problem["input"]
     selected = problem["type"] == "literal_error" and isinstance(value, str)  # a misspelt word of a few
-    return f"{rule(problem['msg'])}, not {shown(value) if cls.tells_values_ or selected else kind_of(value)}"
+    return (
+        f"{rule_text(problem['msg'])}, not {short_repr(value) if cls.tells_values_ or selected else type_name(value)}"
+    )
+
+
+PROBLEMS_MAX: Final = 8
+"""Problems that one error tells in full; thirty-three misspelt names would not be read anyway."""
+_WHICH: Final = re.compile(r'\[\d+\]|(?<=device )"[^"]*"')
+"""What distinguishes the problems of seven devices that have one cause."""
+_CAMEL: Final = re.compile(r"\b[a-z]+(?:[A-Z][a-z0-9]*)+\b")
+_ATTRIBUTE_MEMBER: Final = re.compile(r"(^|[.])(attributes\[[^\]]*\])\.(?:string|version|int|bool)s?")
+_PATTERN: Final = re.compile(r", regex used for validation is '[^']*'")
+"""What a rule in words goes on with."""
+_OWN_NAMES: Final = {"sharedCounters": "counter_sets"}
+"""What an author writes under another name: a pool's counters are laid out in slices of their own."""
+
+
+def invalid_device(what: str, errors: Sequence[FieldError]) -> InvalidDevice:
+    """Return the error of an author's object that breaks rules of the API, on one line: object, field, value, rule."""
+    alike: dict[str, list[str]] = {}
+    for line in dict.fromkeys(_line(error) for error in errors):
+        alike.setdefault(_WHICH.sub("", line), []).append(line)
+    lines = [first if not others else f"{first}, and {len(others)} more like it" for first, *others in alike.values()]
+    rest = len(lines) - PROBLEMS_MAX
+    more = f"; and {rest} more" if rest > 0 else ""
+    return InvalidDevice(f"{what}: {'; '.join(lines[:PROBLEMS_MAX])}{more}")
+
+
+def snake_case_path(path: str) -> str:
+    """Return a field path of the API in the names an author wrote; what stands in brackets (map keys) is left alone."""
+    parts = re.findall(r"\[[^\]]*\]|[^\[]+", path.lstrip("."))
+    snake = "".join(part if part.startswith("[") else _words(part) for part in parts)
+    return _ATTRIBUTE_MEMBER.sub(r"\1\2", snake)
+
+
+def _line(error: FieldError) -> str:
+    path = ": ".join(filter(None, (snake_case_path(error.path), " and ".join(error.counted))))
+    detail = _words(_PATTERN.sub("", error.author_detail or error.detail).replace("',  or '", "' or '"))
+    value, kind = error.value, error.kind
+    if kind is ErrorKind.TOO_LONG:
+        text = f"Too long: {_cut(go_quote(str(value)))}: {detail}"
+    elif isinstance(value, BaseModel):
+        text = FieldError("", kind, value.model_dump(mode="json", by_alias=False), detail).body
+    elif isinstance(value, str) and value.startswith("{`"):  # the fields that were set, as the API lists them
+        text = FieldError("", kind, _words(value), detail).body
+    else:
+        text = FieldError("", kind, value, detail).body
+    return f"{path}: {text}" if path else text
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:80]}..."
+
+
+def _words(text: str) -> str:
+    """Return names of API fields in a text as the author writes them; other words in camelCase are left alone."""
+    return _CAMEL.sub(lambda word: _field_names().get(word.group(), word.group()), text)
+
+
+@cache
+def _field_names() -> dict[str, str]:
+    names: dict[str, str] = {}
+    _collect(v1.ResourceSliceSpec, names)
+    return names | _OWN_NAMES
+
+
+def _collect(annotation: Any, names: dict[str, str]) -> None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        for name, field in annotation.model_fields.items():
+            names[field.alias or name] = to_snake(field.alias or name)
+            _collect(field.annotation, names)
+    for argument in getattr(annotation, "__args__", ()):
+        _collect(argument, names)
+
+
+if TYPE_CHECKING:
+    JsonLike: TypeAlias = "bool | int | float | str | Sequence[JsonLike] | Mapping[str, JsonLike] | None"
+    """What an author may hand over as JSON; it is stored in lists and dicts."""
+else:
+    JsonLike = Any  # pydantic would follow the alias into itself; json_value looks at all of it
+_DEEPEST = 100
+"""Levels of lists and objects; the API server refuses far fewer bytes than this needs, parsers far fewer levels."""
+
+
+def copy_json(value: object) -> JsonValue:
+    """Return a copy of the value in lists and dicts, so that it cannot change after it was handed over.
+
+    Raises:
+        ValueError: naming the place inside it that is no JSON: null, bool, int, finite float, str, a sequence, or a
+            mapping with str keys.
+    """
+    return _copy(value, "", 0)
+
+
+def _copy(value: object, path: str, depth: int) -> JsonValue:
+    if depth > _DEEPEST:
+        msg = f"it is nested deeper than {_DEEPEST} levels"
+        raise ValueError(msg)
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                msg = f"{_at(path)}a key is no str but {type_name(key)}"
+                raise ValueError(msg)  # noqa: TRY004 - pydantic collects ValueErrors only
+        return {key: _copy(item, f"{path}[{key}]", depth + 1) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
+        return [_copy(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)]
+    if value is None or isinstance(value, bool | str | int):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    msg = f"{_at(path)}{_named(value)} is no JSON: use None, bool, int, finite float, str, list, or dict"
+    raise ValueError(msg)
+
+
+def _named(value: object) -> str:
+    """Return a word for a value that is not JSON: its type, or that it is an infinite number."""
+    return str(value) if isinstance(value, float) else type_name(value)
+
+
+def _at(path: str) -> str:
+    return f"at {path}: " if path else ""
+
+
+_TAIL: Final = re.compile(r", (?:unable to|got a number with|not \d+$).*| after validation.*", re.DOTALL)
+_WORDS: Final = (
+    (re.compile(r"^(?:Value error|Assertion failed), "), ""),
+    (re.compile(r"^Input is not a valid path\b.*"), "must be a path"),
+    (re.compile(r"^Input should be a valid (?=[aeiou])"), "must be an "),
+    (re.compile(r"^Input should be a valid "), "must be a "),
+    (re.compile(r"^(?:Input|String|List|Tuple|Set|Frozenset|Dictionary|Data|Value) should "), "must "),
+    (re.compile(r"\bgreater than or equal to\b"), "at least"),
+    (re.compile(r"\bless than or equal to\b"), "at most"),
+)
+
+
+def rule_text(message: str) -> str:
+    """Return the rule that a value breaks, on one line, for a text that goes on with ``, not <the value>``.
+
+    Args:
+        message: ``msg`` of one of pydantic's errors (pydantic 2); an author's own text is left as it is.
+    """
+    text = " ".join(message.split())
+    own = text.startswith(("Value error, ", "Assertion failed, "))
+    for pattern, words in _WORDS[:1] if own else _WORDS:
+        text = pattern.sub(words, text)
+    text = text if own else _TAIL.sub("", text)
+    return f"{text[:1].lower()}{text[1:]}"
+
+
+SettingsT = TypeVar("SettingsT", bound="BaseModel | None", default=None)
+"""The author's settings model, of ``Driver(settings=…)``; None for a driver without."""
+AuthorSettingsT = TypeVar("AuthorSettingsT", bound="BaseModel | None", default=Any)
+"""The same where a class says nothing of its driver's settings."""
+HardwareT = TypeVar("HardwareT", default=Any)
+"""The author's handle to the hardware, what ``Driver(hardware=…)`` returns."""
+
+
+def type_arguments(cls: type, base: type) -> tuple[Any, ...]:
+    """Return the arguments that ``cls`` gives for the parameters of its generic ``base``, () where it gives none.
+
+    Works through intermediate generic classes. A parameter that stays open is given as its TypeVar.
+    """
+    # not getattr: a class without generic bases of its own would answer with those of some ancestor
+    for parent in cls.__dict__.get("__orig_bases__", cls.__bases__):
+        origin = get_origin(parent) or parent
+        if origin is Generic or not isinstance(origin, type) or not issubclass(origin, base):
+            continue
+        arguments = get_args(parent)
+        if origin is base:
+            return arguments
+        inherited = type_arguments(origin, base)
+        parameters = getattr(origin, "__parameters__", ())
+        known: dict[object, Any] = dict(zip(parameters, arguments, strict=False))
+        return tuple(known.get(item, item) if isinstance(item, TypeVar) else item for item in inherited)
+    return ()

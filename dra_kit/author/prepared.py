@@ -1,4 +1,4 @@
-"""``Prepared``: what should be true for a container that gets a device."""
+"""``Prepared``: what must be true for a container that gets a device."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
 from pydantic import AfterValidator, PlainValidator
 
-from dra_kit.author.devices.vocabulary import Attribute
-from dra_kit.author.models.json_values import JsonLike, json_value
-from dra_kit.author.models.model import AuthorModel
+from dra_kit.author.device_fields import Attribute
+from dra_kit.author.model import AuthorModel, JsonLike, copy_json
 from dra_kit.errors import DraKitError, InvalidPrepared
 
 
@@ -53,7 +52,7 @@ def _hardware_ids(value: Sequence[str]) -> Sequence[str]:
 
 HardwareIds: TypeAlias = Annotated[Sequence[str], AfterValidator(_hardware_ids)]
 Env: TypeAlias = Annotated[Mapping[str, str], AfterValidator(_env)]
-Json: TypeAlias = Annotated[JsonLike, PlainValidator(json_value)]
+Json: TypeAlias = Annotated[JsonLike, PlainValidator(copy_json)]
 
 
 class PreparedModel(AuthorModel):

@@ -1,39 +1,36 @@
-"""``Preparer``: what a container gets when a device is allocated to it."""
+"""``Preparer``: what a container gets when a device is allocated to it; how it is called and its answers are checked."""
 
 from __future__ import annotations
 
+import inspect
+import types
 from abc import ABC
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
-from typing import Any, Generic, TypeAlias
+from typing import Any, Generic, TypeAlias, Union, get_args, get_origin
 
 from pydantic import ValidationError
-from typing_extensions import TypeVar
+from typing_extensions import NoDefault, TypeVar
 
-from dra_kit.author.calling import call
-from dra_kit.author.config.opaque import NoConfig, OpaqueConfig
-from dra_kit.author.context import Context
-from dra_kit.author.devices.device import Device
-from dra_kit.author.generics import config_classes, type_arguments
-from dra_kit.author.models.model import kind_of
-from dra_kit.author.node_bound import NodeBound
-from dra_kit.author.preparing.claim import AllocatedDevice, Claim, PreparedDevice
-from dra_kit.author.preparing.prepared import Prepared
-from dra_kit.author.preparing.returned import check_all_prepared, check_prepared
-from dra_kit.author.type_parameters import AuthorSettingsT, HardwareT
+from dra_kit.author.calls import call
+from dra_kit.author.claim import AllocatedDevice, Claim, PreparedDevice
+from dra_kit.author.config import NoConfig, OpaqueConfig
+from dra_kit.author.context import Context, NodeComponent
+from dra_kit.author.device import Device
+from dra_kit.author.model import AuthorSettingsT, HardwareT, type_arguments, type_name
+from dra_kit.author.prepared import Prepared
 from dra_kit.errors import ConfigurationError, PermanentError
 from dra_kit.kubernetes.resource.objects import ClaimReference
 
 ConfigT = TypeVar("ConfigT", bound=OpaqueConfig, default=NoConfig)
 AdvertisedT_contra = TypeVar("AdvertisedT_contra", bound=Device, default=Device, contravariant=True)
-
 PreparedResult: TypeAlias = Prepared | Awaitable[Prepared]
 PreparedResults: TypeAlias = Sequence[Prepared] | Awaitable[Sequence[Prepared]]
 
 
 class Preparer(
-    NodeBound[HardwareT, AuthorSettingsT], ABC, Generic[ConfigT, AdvertisedT_contra, HardwareT, AuthorSettingsT]
+    NodeComponent[HardwareT, AuthorSettingsT], ABC, Generic[ConfigT, AdvertisedT_contra, HardwareT, AuthorSettingsT]
 ):
     """Turns an allocated device into what a container gets.
 
@@ -58,7 +55,7 @@ class Preparer(
         self, claim: Claim, devices: Sequence[AllocatedDevice[ConfigT, AdvertisedT_contra]]
     ) -> PreparedResults:
         """Return what a container gets with each of the devices, in their order; by default ``prepare`` for each."""
-        return prepare_each(self, claim, devices)
+        return prepare_each_device(self, claim, devices)
 
     def unprepare(self, claim: ClaimReference, devices: Sequence[PreparedDevice]) -> Awaitable[None] | None:
         """Release what ``prepare`` did, after the effects of the claim were reverted; most drivers need nothing here.
@@ -107,7 +104,7 @@ def config_kinds(preparer: type) -> tuple[type[OpaqueConfig], ...]:
     return config_classes(preparer.__name__, type_arguments(preparer, Preparer))
 
 
-async def prepare_each(
+async def prepare_each_device(
     preparer: Preparer[ConfigT, AdvertisedT_contra],
     claim: Claim,
     devices: Sequence[AllocatedDevice[ConfigT, AdvertisedT_contra]],
@@ -116,7 +113,7 @@ async def prepare_each(
     return [await _prepare_one(preparer, claim, device) for device in devices]
 
 
-async def prepare_all(
+async def run_prepare(
     preparer: Preparer[ConfigT, AdvertisedT_contra],
     claim: Claim,
     devices: Sequence[AllocatedDevice[ConfigT, AdvertisedT_contra]],
@@ -151,7 +148,7 @@ async def _prepare_one(
     return check_prepared(preparer.prepare, device.name, await call(preparer.prepare, claim, device))
 
 
-def default_for(
+def default_config_method(
     preparer: Preparer[ConfigT, AdvertisedT_contra], *, admin_access: bool = False
 ) -> Callable[[AdvertisedT_contra], ConfigT | Awaitable[ConfigT]]:
     """Return the method that gives a config to a claim without one.
@@ -164,7 +161,7 @@ def default_for(
     return preparer.admin_config if own else preparer.default_config
 
 
-async def config_without_claim(
+async def resolve_default_config(
     preparer: Preparer[ConfigT, AdvertisedT_contra], device: AdvertisedT_contra, *, admin_access: bool = False
 ) -> ConfigT:
     """Return the config for a claim that has none, from the author's ``default_config`` or ``admin_config``.
@@ -172,13 +169,13 @@ async def config_without_claim(
     Raises:
         PermanentError: when that gave something else than a config of the preparer's kinds.
     """
-    default = default_for(preparer, admin_access=admin_access)
+    default = default_config_method(preparer, admin_access=admin_access)
     plain = getattr(default, "__func__", None) is Preparer.default_config  # needs no thread
     config: ConfigT = default(device) if plain else await call(default, device)  # type: ignore[assignment]
     kinds = config_kinds(type(preparer)) or (NoConfig,)
     if not isinstance(config, kinds):
         raise PermanentError(
-            f"{type(preparer).__name__}.{default.__name__} returned {kind_of(config)}; return a "
+            f"{type(preparer).__name__}.{default.__name__} returned {type_name(config)}; return a "
             f"{' or '.join(kind.__name__ for kind in kinds)}",
             code="invalid-default-config",
         )
@@ -214,7 +211,96 @@ def _check_defaults(kind: type[OpaqueConfig]) -> None:
         config = kind()
         kind.model_validate(dict(config), strict=True, by_name=True)
     except ValidationError as error:
-        from dra_kit.author.models.wording import rule  # for mistakes only
+        from dra_kit.author.model import rule_text  # for mistakes only
 
-        text = "; ".join(f"{'.'.join(map(str, detail['loc']))}: {rule(detail['msg'])}" for detail in error.errors())
+        text = "; ".join(
+            f"{'.'.join(map(str, detail['loc']))}: {rule_text(detail['msg'])}" for detail in error.errors()
+        )
         raise ConfigurationError(f"config {kind.__name__}: its defaults break its own rules: {text}") from None
+
+
+def check_prepared(prepare: Callable[..., object], device: str, returned: object) -> Prepared:
+    """Return what ``prepare`` returned for one device.
+
+    Args:
+        prepare: the author's method.
+        device: name of the device.
+        returned: by the method.
+
+    Raises:
+        PermanentError: it is no ``Prepared`` (code ``invalid-prepared``).
+    """
+    if isinstance(returned, Prepared):
+        return returned
+    remedy = "write 'return dra_kit.Prepared(…)'"
+    if returned is None:
+        remedy += ", without anything in it for a container that needs nothing"
+    raise _wrong(prepare, f"{type_name(returned)} for device {device}", remedy)
+
+
+def check_all_prepared(prepare_claim: Callable[..., object], devices: int, returned: object) -> Sequence[Prepared]:
+    """Return what ``prepare_claim`` returned.
+
+    Args:
+        prepare_claim: the author's method.
+        devices: how many it was asked for.
+        returned: by the method.
+
+    Raises:
+        PermanentError: it is not one ``Prepared`` for each device (code ``invalid-prepared``).
+    """
+    if isinstance(returned, Sequence) and len(returned) == devices:
+        prepared = [item for item in returned if isinstance(item, Prepared)]
+        if len(prepared) == devices:
+            return prepared
+    asked = f"{devices} device{'' if devices == 1 else 's'}"
+    raise _wrong(
+        prepare_claim, f"{_described(returned)} for {asked}", "return a list with one dra_kit.Prepared for each"
+    )
+
+
+def _wrong(method: Callable[..., object], what: str, remedy: str) -> PermanentError:
+    title = method.__qualname__.rpartition(">.")[2]
+    code = getattr(inspect.unwrap(method), "__code__", None)  # a builtin or a mock has none
+    place = f" ({code.co_filename}:{code.co_firstlineno})" if code is not None else ""
+    return PermanentError(f"{title}{place} returned {what}; {remedy}", code="invalid-prepared")
+
+
+def _described(returned: object) -> str:
+    """Return types and count of what an author's code returned: values may be secrets, and the text is an Event's."""
+    if not isinstance(returned, Sequence) or isinstance(returned, str | bytes):
+        return type_name(returned)
+    kinds = ", ".join(dict.fromkeys(type_name(item) for item in returned))
+    return f"{type_name(returned)} of {len(returned)}" + (f" ({kinds})" if kinds else "")
+
+
+def config_classes(name: str, arguments: tuple[Any, ...]) -> tuple[type[OpaqueConfig], ...]:
+    """Return the config classes that a preparer class was given: none, one, or those of ``Preparer[A | B]``.
+
+    A TypeVar that a generic preparer left open stands for its default.
+
+    Args:
+        name: of the class.
+        arguments: what it gave for the parameters of ``Preparer``.
+
+    Raises:
+        ConfigurationError: when the first one is no OpaqueConfig.
+    """
+    if not arguments:
+        return ()
+    argument = _open(arguments[0])
+    members = get_args(argument) if get_origin(argument) in {Union, types.UnionType} else (argument,)
+    for member in members:
+        if not (isinstance(member, type) and issubclass(member, OpaqueConfig)):
+            raise ConfigurationError(
+                f"preparer {name}: {member!r} is no dra_kit.OpaqueConfig; write Preparer[<your OpaqueConfig subclass>]"
+            )
+    return tuple(member for member in members if member is not NoConfig)
+
+
+def _open(argument: Any) -> Any:
+    """Return what stands behind a ``type X = A | B`` statement, or a TypeVar with a default."""
+    if isinstance(argument, TypeVar):
+        default = getattr(argument, "__default__", NoDefault)
+        return argument if default is NoDefault else default
+    return getattr(argument, "__value__", argument)

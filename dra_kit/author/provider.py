@@ -1,23 +1,27 @@
-"""``DeviceProvider``: which devices exist here."""
+"""``DeviceProvider``: which devices exist here, and what can be published of them."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, Awaitable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, get_args
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeAlias, get_args
 
-from dra_kit.author.context import Context
-from dra_kit.author.devices.inventory import DeviceT_co, Inventory
-from dra_kit.author.models.model import shown
-from dra_kit.author.node_bound import NodeBound, NotBound
-from dra_kit.author.type_parameters import AuthorSettingsT, HardwareT
+from dra_kit.author.context import Context, NodeComponent, NotAvailableYet
+from dra_kit.author.inventory import DeviceT_co, Inventory
+from dra_kit.author.model import AuthorSettingsT, HardwareT, short_repr, type_arguments
 from dra_kit.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from dra_kit.author.device import Device
+    from dra_kit.author.inventory import Pool
+
 
 ProviderScope: TypeAlias = Literal["node", "cluster"]
 """Where a provider is run, and whose devices it finds: those of one node, or those of no node."""
 
 
-class DeviceProvider(NodeBound[HardwareT, AuthorSettingsT], ABC, Generic[DeviceT_co, HardwareT, AuthorSettingsT]):
+class DeviceProvider(NodeComponent[HardwareT, AuthorSettingsT], ABC, Generic[DeviceT_co, HardwareT, AuthorSettingsT]):
     """Tells which devices exist on this node. ``DeviceProvider[Gpu]`` when you have a device class of your own.
 
     ``DeviceProvider[Gpu, Nvml, Settings]`` also gives ``self.hardware`` and ``self.context.settings`` their types.
@@ -38,14 +42,16 @@ class DeviceProvider(NodeBound[HardwareT, AuthorSettingsT], ABC, Generic[DeviceT
         if scope is None:
             return
         if scope not in get_args(ProviderScope):
-            raise ConfigurationError(f'{cls.__name__}: scope={shown(scope)} is none; write scope="cluster", or "node"')
+            raise ConfigurationError(
+                f'{cls.__name__}: scope={short_repr(scope)} is none; write scope="cluster", or "node"'
+            )
         cls.provider_scope = scope
 
     if not TYPE_CHECKING:  # type checkers are to know what NodeBound has, and no other attribute
 
         def __getattr__(self, name: str) -> Any:
             if name == "hardware" and self.provider_scope == "cluster":
-                raise NotBound(
+                raise NotAvailableYet(
                     f'{type(self).__name__}.hardware is not there: a provider with scope="cluster" runs in the '
                     "controller, which has none; reach what it needs by context.settings"
                 )
@@ -74,9 +80,75 @@ class DeviceProvider(NodeBound[HardwareT, AuthorSettingsT], ABC, Generic[DeviceT
         return None
 
 
-class NoDevices(DeviceProvider):
+class EmptyProvider(DeviceProvider):
     """Of a node where the driver has no devices of its own."""
 
     def discover(self) -> Iterable[Inventory]:
         """Yield no inventory."""
         yield Inventory()
+
+
+_OF_OTHER_NODES: Final = (
+    "the node role publishes what belongs to its own node only; leave it out, or yield the pool from a provider with "
+    'scope="cluster" (Driver(cluster_provider=…))'
+)
+_POOL_SCOPES: Final = ("node_selector", "all_nodes", "per_device_node_selection")
+_DEVICE_SCOPES: Final = ("node_name", "node_selector", "all_nodes")
+_CONDITIONS: Final = ("binding_conditions", "binding_failure_conditions")
+_UNBOUND: Final = (
+    "nobody makes these conditions true, and the scheduler would wait; write Driver(…, binder=<your "
+    "dra_kit.DeviceBinder>), or leave it out"
+)
+_NO_NODES: Final = (
+    "it says nothing of nodes, and belongs to none; write all_nodes=True, node_selector=… or "
+    "per_device_node_selection=True"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderCapabilities:
+    """What can be served of the devices of one provider.
+
+    Attributes:
+        scope: of the provider.
+        binds: the driver has a binder, which makes binding conditions true.
+    """
+
+    scope: ProviderScope
+    binds: bool = False
+
+    def problem(self, item: Device | Pool[Any]) -> str:
+        """Return why what a device or pool asks for is not served, with the remedy; empty when it is."""
+        from dra_kit.author.inventory import Pool
+
+        if self.scope == "cluster" and isinstance(item, Pool) and not any(getattr(item, each) for each in _POOL_SCOPES):
+            return _NO_NODES
+        asked = (field for field in self._unserved() if getattr(item, field, None))
+        return next((f"{field}: {self._why(field)}" for field in asked), "")
+
+    def check_device_class(self, driver: str, provider: DeviceProvider[Any, Any, Any]) -> None:
+        """Refuse a device class whose defaults ask all its devices for what is not served.
+
+        Raises:
+            ConfigurationError: naming class and field.
+        """
+        cls = provider_device_class(provider)
+        for field, known in cls.model_fields.items():
+            if field in self._unserved() and known.get_default():
+                raise ConfigurationError(f"driver {driver}: {cls.__name__}: {field}: {self._why(field)}")
+
+    def _unserved(self) -> tuple[str, ...]:
+        of_others = (*_POOL_SCOPES, *_DEVICE_SCOPES) if self.scope == "node" else ()
+        return of_others if self.binds else (*of_others, *_CONDITIONS)
+
+    @staticmethod
+    def _why(field: str) -> str:
+        return _UNBOUND if field in _CONDITIONS else _OF_OTHER_NODES
+
+
+def provider_device_class(provider: DeviceProvider[Any, Any, Any]) -> type[Device]:
+    """Return the device class that a provider names: that of ``DeviceProvider[Gpu]``, else ``Device``."""
+    from dra_kit.author.device import Device
+
+    cls = next(iter(type_arguments(type(provider), DeviceProvider)), None)
+    return cls if isinstance(cls, type) and issubclass(cls, Device) else Device

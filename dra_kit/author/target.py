@@ -1,9 +1,8 @@
-"""Loading a driver by its TARGET: ``module:attr``, ``./file.py[:attr]``, a project folder, or a file of globs."""
+"""Loads a driver by its TARGET: ``module:attr``, ``./file.py[:attr]``, a project folder, or a file of globs."""
 
 from __future__ import annotations
 
 import hashlib
-import importlib
 import importlib.util
 import inspect
 import sys
@@ -19,6 +18,7 @@ from dra_kit.text import did_you_mean
 
 if TYPE_CHECKING:
     from dra_kit.author.driver import Driver
+
 
 DEFAULT_ATTRIBUTE = "driver"
 GLOB_SUFFIXES = (".yaml", ".yml")
@@ -53,7 +53,7 @@ def load_drivers(target: str, number: int) -> list[Driver[Any, Any]]:
     if not target.strip():
         raise TargetError(f"TARGET {target!r} is empty; {_FORMS}")
     if target.endswith(GLOB_SUFFIXES):
-        from dra_kit.globs.driver import load_globs  # a driver in Python needs none of it
+        from dra_kit.author.no_code.driver import load_globs  # a driver in Python needs none of it
 
         return [load_globs(Path(target)) for _ in range(number)]
     named, colon, attribute = target.rpartition(":")
@@ -168,10 +168,10 @@ def _import_places(places: list[Path]) -> Iterator[None]:
 
 
 def _author_failed(target: str, error: BaseException, doing: str = _IMPORT) -> TargetError:
-    from dra_kit.process.tracebacks import place_of  # which knows pydantic
+    from dra_kit.author.calls import author_location  # which knows pydantic
 
     text = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
-    place = f" at {place_of(error) or _last(error)}"
+    place = f" at {author_location(error) or _last(error)}"
     if isinstance(error, SyntaxError) and error.text:
         place += f", in {error.text.strip()!r:.100}"
     if isinstance(error, ConfigurationError):

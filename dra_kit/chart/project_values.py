@@ -8,16 +8,16 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from dra_kit.admission.review import review_configs
 from dra_kit.author.driver import Driver
+from dra_kit.author.target import GLOB_SUFFIXES
 from dra_kit.chart.driver_values import driver_values
 from dra_kit.chart.of_driver import complete_values
 from dra_kit.chart.rights import declared_rights
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.manifests.documents import SourceFile, read_values, source_file
 from dra_kit.kubernetes.values.json import value_at
-from dra_kit.process.target import GLOB_SUFFIXES
 from dra_kit.sandbox.driver.settings.project import project_of
-from dra_kit.webhook.review import findings
 
 
 def project_values(
@@ -70,7 +70,7 @@ def _check_configs(classes: Sequence[SourceFile], driver: Driver[Any, Any]) -> N
     """Check what the webhook would: when the classes are made with the release, it cannot answer yet."""
     for file in classes:
         for document in read_values(file):
-            found = findings(document, driver) if isinstance(document, dict) else None
+            found = review_configs(document, driver) if isinstance(document, dict) else None
             if found is not None and found.problems:
                 name = value_at(document, ("metadata", "name"))
                 raise ConfigurationError(f"{file.name}: DeviceClass {name}: {found}; correct it")

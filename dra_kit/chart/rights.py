@@ -7,9 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from dra_kit.author.cluster_object import ClusterObject, node_rbac_values
 from dra_kit.author.driver import Driver
-from dra_kit.author.effects.account_rules import account_rules
-from dra_kit.author.effects.cluster_object import ClusterObject
 
 
 def declared_rights(driver: Driver[Any, Any], settings: Callable[[], BaseModel | None]) -> dict[str, dict[str, Any]]:
@@ -23,7 +22,7 @@ def declared_rights(driver: Driver[Any, Any], settings: Callable[[], BaseModel |
         ``node`` and ``controller`` as in ``values.yaml``, each only where it has something.
     """
     effects = [effect for effect in driver.effects.values() if issubclass(effect, ClusterObject)]
-    node = account_rules(effects, settings() if effects else None)
+    node = node_rbac_values(effects, settings() if effects else None)
     if driver.policy is not None and driver.policy.watches is not None:
         node["extraRules"] = [*driver.policy.watches.rules(), *node["extraRules"]]
     controller = {

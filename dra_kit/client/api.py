@@ -1,28 +1,25 @@
-"""The Kubernetes API as plain JSON objects: the verbs of the API, nothing of HTTP."""
+"""The Kubernetes API as plain JSON objects: the verbs of the API, without HTTP."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from msgspec import Struct
 
-from dra_kit.errors import Gone, Invalid
-from dra_kit.kube.connection.credentials import Credentials
-from dra_kit.kube.http.call import Call
-from dra_kit.kube.http.status import Answer, decode
-from dra_kit.kube.http.transport import CONNECTIONS, Transport
-from dra_kit.kube.http.watching import WatchEvent, event_from_line, lines
-from dra_kit.kube.resources import PODS, Resource
+from dra_kit.client.credentials import Credentials
+from dra_kit.client.request import ApiRequest, ApiResponse, decode_object, error_from_status
+from dra_kit.client.resources import PODS, Resource
+from dra_kit.client.transport import CONNECTIONS, Transport
+from dra_kit.errors import Gone, Invalid, KubeError, Unavailable
 
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY = "application/apply-patch+yaml"  # server-side apply; JSON is YAML
-
 _WATCH_SECONDS = 300
 _WATCH_GRACE_SECONDS = 30
 
@@ -81,19 +78,19 @@ class Client:
         """Return one object."""
         return (await self.get_answer(resource, name, namespace)).decode()
 
-    async def get_answer(self, resource: Resource, name: str, namespace: str | None = None) -> Answer:
+    async def get_answer(self, resource: Resource, name: str, namespace: str | None = None) -> ApiResponse:
         """Return the answer for one object, which the caller may have already."""
-        call = Call.of_object("get", resource, name, namespace or "")
-        return Answer(call, await self._transport.send(call))
+        call = ApiRequest.of_object("get", resource, name, namespace or "")
+        return ApiResponse(call, await self._transport.send(call))
 
     async def get_path(self, path: str) -> dict[str, Any]:
         """Return the object at a path that is no resource, such as ``/version`` or ``/apis/resource.k8s.io``."""
-        return await self._object(Call.of_path(path))
+        return await self._object(ApiRequest.of_path(path))
 
     async def log(self, pod: str, namespace: str, container: str, *, tail: int | None = None) -> str:
         """Return what a container wrote so far; with ``tail`` its last lines, so many of them."""
         query = {"container": container, "tailLines": "" if tail is None else str(tail)}
-        call = Call.of_object("get", PODS, pod, namespace, subresource="log", query=query)
+        call = ApiRequest.of_object("get", PODS, pod, namespace, subresource="log", query=query)
         return (await self._transport.send(call)).decode(errors="replace")
 
     async def list(
@@ -126,7 +123,7 @@ class Client:
         query |= past
         items: list[dict[str, Any]] = []
         while True:
-            call = Call.of_collection("list", resource, namespace or "", query=query)
+            call = ApiRequest.of_collection("list", resource, namespace or "", query=query)
             try:
                 page = await self._object(call)
             except Gone:
@@ -166,10 +163,10 @@ class Client:
         namespace = namespace or str(metadata.get("namespace") or "")
         name = str(metadata.get("name") or f"{metadata.get('generateName', '')}*")
         query = {"dryRun": "All" if dry_run else "", "fieldValidation": "Strict" if strict else ""}
-        call = Call.of_object("create", resource, name, namespace, subresource=subresource, query=query)
+        call = ApiRequest.of_object("create", resource, name, namespace, subresource=subresource, query=query)
         if not subresource:
             # the checks of an object's call hold here too, only that the name stays out of the path
-            call = replace(call, path=Call.of_collection("create", resource, namespace, query=query).path)
+            call = replace(call, path=ApiRequest.of_collection("create", resource, namespace, query=query).path)
         return await self._object(replace(call, body=_encode(call, body)))
 
     async def update(
@@ -186,7 +183,7 @@ class Client:
         metadata = body.get("metadata") or {}
         name, namespace = str(metadata.get("name") or ""), str(metadata.get("namespace") or "")
         query = {"dryRun": "All" if dry_run else ""}
-        call = Call.of_object("update", resource, name, namespace, subresource=subresource, query=query)
+        call = ApiRequest.of_object("update", resource, name, namespace, subresource=subresource, query=query)
         return await self._object(replace(call, body=_encode(call, body)))
 
     async def patch(
@@ -220,7 +217,7 @@ class Client:
             "force": "true" if force else "",
             "fieldValidation": "Strict" if strict else "",
         }
-        call = Call.of_object(
+        call = ApiRequest.of_object(
             "patch", resource, name, namespace or "", subresource=subresource, query=query, content_type=content_type
         )
         return await self._object(replace(call, body=_encode(call, body)))
@@ -247,7 +244,7 @@ class Client:
             grace_period_seconds: a pod's time to end, instead of its own; 0 removes the object at once.
             dry_run: let the server do everything but delete it.
         """
-        call = Call.of_object("delete", resource, name, namespace or "")
+        call = ApiRequest.of_object("delete", resource, name, namespace or "")
         preconditions = {"uid": uid, "resourceVersion": resource_version}
         given = {key: value for key, value in preconditions.items() if value}
         options: dict[str, Any] = {"preconditions": given} if given else {}
@@ -276,7 +273,7 @@ class Client:
             label_selector: as for :meth:`list`.
         """
         query = {"fieldSelector": field_selector, "labelSelector": label_selector}
-        await self._transport.send(Call.of_collection("deletecollection", resource, namespace or "", query=query))
+        await self._transport.send(ApiRequest.of_collection("deletecollection", resource, namespace or "", query=query))
 
     async def watch(
         self,
@@ -312,13 +309,13 @@ class Client:
             "fieldSelector": field_selector,
             "labelSelector": label_selector,
         }
-        call = Call.of_collection("watch", resource, namespace or "", query=query)
+        call = ApiRequest.of_collection("watch", resource, namespace or "", query=query)
         async with self._transport.stream(call, silence=seconds + _WATCH_GRACE_SECONDS) as content:
-            async for line in lines(call, content.iter_any()):
-                yield event_from_line(call, line)
+            async for line in split_lines(call, content.iter_any()):
+                yield parse_watch_event(call, line)
 
-    async def _object(self, call: Call) -> dict[str, Any]:
-        return decode(call, await self._transport.send(call))
+    async def _object(self, call: ApiRequest) -> dict[str, Any]:
+        return decode_object(call, await self._transport.send(call))
 
 
 def _typed(items: Sequence[dict[str, Any]], resource: Resource) -> Iterator[dict[str, Any]]:
@@ -328,8 +325,60 @@ def _typed(items: Sequence[dict[str, Any]], resource: Resource) -> Iterator[dict
         yield item
 
 
-def _encode(call: Call, body: object) -> bytes:
+def _encode(call: ApiRequest, body: object) -> bytes:
     try:
         return json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
     except (TypeError, ValueError) as error:
         raise Invalid(f"{call}: the object is no JSON: {error}") from error
+
+
+class WatchEvent(Struct, frozen=True):
+    """One change.
+
+    Attributes:
+        type: what happened; a BOOKMARK only tells a newer resource version.
+        object: the object after the change; as it was last for DELETED.
+    """
+
+    type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
+    object: dict[str, Any]
+
+
+async def split_lines(call: ApiRequest, chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    """Yield the lines of a stream of chunks, of any length, without empty ones.
+
+    Raises:
+        Unavailable: the stream ends within a line.
+    """
+    begun: list[bytes] = []
+    async for chunk in chunks:
+        first, *others = chunk.split(b"\n")
+        begun.append(first)
+        for other in others:
+            line = b"".join(begun)
+            begun = [other]
+            if line.strip():
+                yield line
+    if b"".join(begun).strip():
+        raise Unavailable(f"{call}: the connection was closed in the middle of an event; watch again")
+
+
+def parse_watch_event(call: ApiRequest, line: bytes) -> WatchEvent:
+    """Return the event in one line.
+
+    Raises:
+        Gone: the ERROR event says that the resource version is too old.
+        KubeError: any other ERROR event, or a line that is no event.
+    """
+    event = decode_object(call, line)
+    content = event.get("object")
+    if not isinstance(content, dict):
+        raise KubeError(f"{call}: a watch event holds no object; is the server a Kubernetes API server?")
+    match event.get("type"):
+        case "ADDED" | "MODIFIED" | "DELETED" | "BOOKMARK" as kind:
+            return WatchEvent(kind, content)
+        case "ERROR":
+            code = content.get("code")
+            raise error_from_status(call, code if isinstance(code, int) else 500, content)
+        case other:
+            raise KubeError(f"{call}: unknown watch event {other!r}; is there a newer dra-kit for this server?")

@@ -1,35 +1,27 @@
-"""Who we are to the API server: kubeconfig and service account, read by kubernetes-asyncio's configuration modules.
-
-This is the only module that knows kubernetes-asyncio, and it never imports that package: any submodule of it pulls in
-all generated models (1,261 modules, 38 MiB).
-"""
+"""Where the API server is and who we are to it: kubeconfig and service account."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import builtins
 import datetime as dt
 import functools
-import importlib.machinery
-import importlib.util
+import ipaddress
 import logging
 import os
+import ssl
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from ssl import SSLContext
-from types import ModuleType, SimpleNamespace
 from typing import Any
+from urllib.parse import urlsplit
 
+from dra_kit.client.lean_imports import ClientConfiguration, kubeconfig_modules
 from dra_kit.errors import ConfigurationError
-from dra_kit.kube.connection.connection import Connection, proxy_from_environment
-from dra_kit.kube.connection.oidc import OpenIDRequestor
 
 log: logging.Logger = logging.getLogger(__name__)
-
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-
 _REREAD_SECONDS = 60.0  # client-go reads token files again after a minute, too
 _RETRY_SECONDS = 10.0
 _PLUGIN_SECONDS = 60.0  # some open a browser and wait for the user
@@ -181,8 +173,8 @@ def _find(
 
 
 async def _read_service_account(directory: Path, environment: Mapping[str, str]) -> Connection:
-    modules = _configuration_modules()
-    configuration = _Configuration()
+    modules = kubeconfig_modules()
+    configuration = ClientConfiguration()
     try:
         modules.incluster.InClusterConfigLoader(
             str(directory / "token"), str(directory / "ca.crt"), environ=environment
@@ -203,8 +195,8 @@ async def _read_service_account(directory: Path, environment: Mapping[str, str])
 
 
 async def _read_kubeconfig(paths: str, context: str | None, environment: Mapping[str, str]) -> Connection:
-    modules = _configuration_modules()
-    configuration = _Configuration()
+    modules = kubeconfig_modules()
+    configuration = ClientConfiguration()
     try:
         async with asyncio.timeout(_PLUGIN_SECONDS):
             files = modules.kubeconfig.KubeConfigMerger(paths)
@@ -288,85 +280,128 @@ def _ssl_context(connection: Connection) -> SSLContext | None:
         ) from error
 
 
-class _Configuration:
-    """What the configuration modules fill in; stands for ``kubernetes_asyncio.client.Configuration``."""
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """What one reading of the credentials gave.
 
-    def __init__(self) -> None:
-        self.host = ""
-        self.api_key: dict[str, str] = {}
-        self.ssl_ca_cert: Any = None
-        self.cert_file: Any = None
-        self.key_file: Any = None
-        self.verify_ssl = True
-        self.tls_server_name: str | None = None
-        self.proxy: str | None = None
-        self.refresh_api_key_hook: object = None
-
-
-@functools.cache
-def _configuration_modules() -> SimpleNamespace:
-    """Return private copies of kubernetes-asyncio's configuration modules.
-
-    They run with an import function of their own, which gives them each other, and stand-ins for the generated client
-    and for the OpenID Connect requestor. ``sys.modules`` is never touched, so an author's own
-    ``import kubernetes_asyncio`` gets the real package, also when another thread imports it at this moment.
+    Attributes:
+        server: URL without a trailing slash; may hold a path.
+        authorization: the ``Authorization`` header, None when certificates (or nothing) identify us.
+        lifetime: seconds after which the credentials should be read again, None when only a 401 is a reason to.
+        ca: PEM of the certificate authorities to trust, None for those of the system.
+        certificate: PEM of the client certificate and its chain.
+        private_key: PEM of the client certificate's key.
+        insecure: do not verify the server's certificate.
+        tls_server_name: the name to verify instead of the server's host.
+        proxy: URL of an HTTP proxy.
+        namespace: default namespace of the context or of the pod.
+        socket: path of a unix socket where the server takes requests without TLS; None to connect to its address.
     """
-    spec = importlib.machinery.PathFinder.find_spec("kubernetes_asyncio")
-    if spec is None or not spec.submodule_search_locations:
-        raise ConfigurationError("kubernetes-asyncio is not installed; install dra-kit with its dependencies")
-    folder = Path(next(iter(spec.submodule_search_locations))) / "config"
-    modules: dict[str, Any] = {
-        "kubernetes_asyncio.client": SimpleNamespace(Configuration=_Configuration, ApiClient=object),
-        "kubernetes_asyncio.config.openid": SimpleNamespace(OpenIDRequestor=OpenIDRequestor),
-    }
 
-    def import_(
-        name: str,
-        globals: Mapping[str, object] | None = None,  # noqa: A002  (names of __import__)
-        locals: Mapping[str, object] | None = None,  # noqa: A002
-        fromlist: Sequence[str] | None = (),
-        level: int = 0,
-    ) -> Any:
-        package, _, leaf = name.rpartition(".")
-        if package not in {"kubernetes_asyncio", "kubernetes_asyncio.config"}:
-            return builtins.__import__(name, globals, locals, fromlist or (), level)
-        if name not in modules:
-            modules[name] = _execute(name, folder / f"{leaf}.py", import_)
-        return modules[name]
+    server: str
+    authorization: str | None = field(default=None, repr=False)
+    lifetime: float | None = None
+    ca: bytes | None = field(default=None, repr=False)
+    certificate: bytes | None = field(default=None, repr=False)
+    private_key: bytes | None = field(default=None, repr=False)
+    insecure: bool = False
+    tls_server_name: str | None = None
+    proxy: str | None = None
+    namespace: str | None = None
+    socket: str | None = None
 
-    kubeconfig = import_("kubernetes_asyncio.config.kube_config")
-    kubeconfig.FileOrData = _in_memory(kubeconfig.FileOrData)
-    return SimpleNamespace(
-        kubeconfig=kubeconfig,
-        incluster=import_("kubernetes_asyncio.config.incluster_config"),
-        exception=import_("kubernetes_asyncio.config.config_exception").ConfigException,
-    )
+    def same_tls(self, other: Connection) -> bool:
+        """Return whether one SSL context serves both."""
+
+        def tls(connection: Connection) -> tuple[object, ...]:
+            return (
+                connection.server.partition("://")[0],
+                connection.ca,
+                connection.certificate,
+                connection.private_key,
+                connection.insecure,
+            )
+
+        return tls(self) == tls(other)
+
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """Return the SSL context for this server, None for a plain HTTP one and over a unix socket.
+
+        Raises:
+            ValueError: a certificate or key is no PEM, or they do not belong together (``ssl.SSLError`` is an OSError
+                and stays one).
+        """
+        if self.socket is not None or not self.server.startswith("https://"):
+            return None
+        context = ssl.create_default_context(cadata=self.ca.decode("ascii") if self.ca else None)
+        if self.ca:
+            # Python 3.13 demands extensions that cluster CAs often lack; Go, and so every other client, does not
+            context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        if self.insecure:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if self.certificate:
+            # OpenSSL reads key pairs from files only: one in memory, so that no key touches a disk
+            with os.fdopen(os.memfd_create("client-certificate"), "wb") as file:
+                file.write(self.certificate + b"\n" + (self.private_key or b""))
+                file.flush()
+                context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")
+        return context
 
 
-def _execute(name: str, path: Path, import_: Callable[..., Any]) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ConfigurationError(f"{path} is missing; install a kubernetes-asyncio that dra-kit supports")
-    module = importlib.util.module_from_spec(spec)
-    # an import statement calls the __import__ that its module's globals name
-    vars(module)["__builtins__"] = {**vars(builtins), "__import__": import_}
-    spec.loader.exec_module(module)
-    return module
+def proxy_from_environment(server: str, environment: Mapping[str, str]) -> str | None:
+    """Return the proxy by HTTPS_PROXY, HTTP_PROXY and NO_PROXY for a server, by the rules of Go's net/http.
+
+    Python's own rules know no CIDR blocks in NO_PROXY, with which clusters exempt their service addresses.
+
+    Args:
+        server: URL of the API server.
+        environment: environment variables; the upper-case spelling wins.
+
+    Returns:
+        URL of the proxy, None for a direct connection.
+    """
+
+    def variable(name: str) -> str:
+        return environment.get(name) or environment.get(name.lower()) or ""
+
+    url = urlsplit(server)
+    host = url.hostname or ""
+    proxy = variable("HTTPS_PROXY" if url.scheme == "https" else "HTTP_PROXY")
+    if not proxy or _is_loopback(host):
+        return None
+    port = url.port or (443 if url.scheme == "https" else 80)
+    if any(_exempts(entry.strip().lower(), host, port) for entry in variable("NO_PROXY").split(",")):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"
 
 
-def _in_memory(file_or_data: Any) -> type:
-    """Return a ``FileOrData`` that hands out PEM instead of writing keys to temporary files."""
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
-    class PemOrFile(file_or_data):  # type: ignore[misc]
-        def __init__(self, obj: Any, *args: Any, **kwargs: Any) -> None:
-            super().__init__({} if obj is None else obj, *args, **kwargs)
 
-        def as_file(self) -> bytes | None:
-            data = self.as_data()
-            if not data:
-                return None
-            if data.startswith("-----BEGIN"):  # an exec plugin's; those of a kubeconfig are base64
-                return str(data).encode()
-            return base64.b64decode("".join(data.split()), validate=True)
-
-    return PemOrFile
+def _exempts(entry: str, host: str, port: int) -> bool:
+    if not entry:
+        return False
+    if entry == "*":
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        pass
+    else:
+        try:
+            return address in ipaddress.ip_network(entry.strip("[]"), strict=False)
+        except ValueError:
+            pass  # host:port, or a name
+    name, colon, number = entry.rpartition(":")
+    if colon and number.isdigit():
+        if int(number) != port:
+            return False
+        entry = name.strip("[]")
+    if entry.startswith("."):
+        return host.endswith(entry)
+    return host == entry or host.endswith(f".{entry}")

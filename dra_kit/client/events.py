@@ -1,4 +1,4 @@
-"""Events on Kubernetes objects, written beside the work they tell about, never in its way."""
+"""Events on Kubernetes objects, written in the background and never in the way of the work that they report."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
+from dra_kit.client.api import Client
+from dra_kit.client.resources import EVENTS
 from dra_kit.errors import Conflict, KubeError, NotFound, Unavailable
-from dra_kit.kube.client import Client
-from dra_kit.kube.resources import EVENTS
 
 log: logging.Logger = logging.getLogger(__name__)
-
 # limits of events.k8s.io/v1 (Kubernetes 1.37, pkg/apis/core/validation/events.go)
 _NOTE_BYTES = 1024
 _NAME_LENGTH = 128

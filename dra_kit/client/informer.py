@@ -1,4 +1,4 @@
-"""Follows the objects of one resource: a list, then a watch, and both again whenever they must be."""
+"""Follows the objects of one resource: a list, then a watch, and both again whenever necessary."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct
 
+from dra_kit.client.api import Client
+from dra_kit.client.resources import Resource
 from dra_kit.errors import Gone, KubeError, Unavailable
-from dra_kit.kube.client import Client
-from dra_kit.kube.resources import Resource
 
 log: logging.Logger = logging.getLogger(__name__)
-
 _SHORT_WATCH_SECONDS: Final = 1.0  # a watch that the server ends sooner counts as a failed one
 
 
-class Change(Struct, frozen=True):
+class ObjectChange(Struct, frozen=True):
     """What became of one object, compared with what the informer knew of it.
 
     Attributes:
@@ -81,7 +80,7 @@ class Informer:
         """
         return MappingProxyType(self._objects)
 
-    async def changes(self) -> AsyncGenerator[Change, None]:
+    async def changes(self) -> AsyncGenerator[ObjectChange, None]:
         """Yield every change, first those that the first list brings; never end by itself.
 
         A server that is away, or is overloaded, is asked again and again.
@@ -123,7 +122,7 @@ class Informer:
         self._version = found.resource_version
         return list(found.items)
 
-    async def _watch(self, version: str) -> AsyncGenerator[Change, None]:
+    async def _watch(self, version: str) -> AsyncGenerator[ObjectChange, None]:
         begin = time.monotonic()
         events = self._client.watch(
             self._resource,
@@ -160,28 +159,28 @@ class Informer:
         # in step, all watchers of a server that was away would return at once
         await asyncio.sleep(seconds * random.uniform(0.9, 1.1))  # noqa: S311 - no secret
 
-    def _replace(self, found: Sequence[dict[str, Any]]) -> Iterator[Change]:
+    def _replace(self, found: Sequence[dict[str, Any]]) -> Iterator[ObjectChange]:
         present = {_key(obj) for obj in found}
         for key in [key for key in self._objects if key not in present]:
-            yield Change("DELETED", self._objects[key], self._objects.pop(key))
+            yield ObjectChange("DELETED", self._objects[key], self._objects.pop(key))
         for obj in found:
             yield from self._take(obj)
 
-    def _take(self, obj: dict[str, Any]) -> Iterator[Change]:
+    def _take(self, obj: dict[str, Any]) -> Iterator[ObjectChange]:
         key = _key(obj)
         previous = self._objects.get(key)
         if previous is not None and previous["metadata"].get("uid") != obj["metadata"].get("uid"):
-            yield Change("DELETED", previous, self._objects.pop(key))
+            yield ObjectChange("DELETED", previous, self._objects.pop(key))
             previous = None
         elif previous is not None and _version(previous) == _version(obj):
             return
         self._objects[key] = obj
-        yield Change("ADDED" if previous is None else "MODIFIED", obj, previous)
+        yield ObjectChange("ADDED" if previous is None else "MODIFIED", obj, previous)
 
-    def _remove(self, obj: dict[str, Any]) -> Iterator[Change]:
+    def _remove(self, obj: dict[str, Any]) -> Iterator[ObjectChange]:
         previous = self._objects.pop(_key(obj), None)
         if previous is not None:
-            yield Change("DELETED", obj, previous)
+            yield ObjectChange("DELETED", obj, previous)
 
 
 def _key(obj: Mapping[str, Any]) -> tuple[str, str]:

@@ -1,19 +1,19 @@
-"""kopf inside a process that is more than an operator: its import, its settings, its thread.
+"""kopf in a process that is more than an operator: its import, its settings, its thread, its session, its errors.
 
 What kopf 1.45 does, and what this module does about it:
 
 * Importing it imports every Kubernetes client that is installed (35 MiB of generated models). It is imported here with
-  the clients hidden, so handlers take it from here: ``from dra_kit.kube.operator.operator import kopf``. A plain
-  ``import kopf`` works too, but whoever comes first decides about the memory.
+  the clients hidden, so handlers take it from here: ``from dra_kit.client.operator import kopf``. A plain
+  ``import kopf`` works too, but the first import decides about the memory.
 * When it ends, it cancels every task of its event loop that is younger than itself; in the main thread it replaces the
   SIGTERM and SIGINT handlers for good; and after an error it kills the process ten minutes later. So it always runs in
-  a thread and a loop of its own, :class:`OperatorThread`, with that timer off.
+  a separate thread and loop, :class:``KopfThread``, with that timer off.
 * It ends easily: 403, 404, 5xx or no connection for longer than its back-offs (54 s), an ERROR event of a watch. So it
   can be started again, each life with a fresh registry and fresh settings.
 * A field selector whose key is spelt ``group/plural`` matches nothing, silently: the watch is cluster-wide.
-  :func:`quiet_settings` takes resources, and checks what it made of them.
+  :func:``kopf_settings`` takes resources, and checks what it made of them.
 * Handlers of create, update, delete, resume and field, daemons and timers write annotations or finalizers; an event
-  handler that returns a value writes a status. :func:`on_event` handlers write nothing.
+  handler that returns a value writes a status. :func:``on_event`` handlers write nothing.
 * Without a login handler it tries all client libraries. Here it uses our credentials, through one session whose every
   request carries the current token.
 """
@@ -24,6 +24,7 @@ import asyncio
 import concurrent.futures
 import importlib.abc
 import logging
+import re
 import sys
 import threading
 import time
@@ -31,11 +32,12 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final, Literal, TypeAlias, cast
 
-from dra_kit.errors import DraKitError, InternalError
-from dra_kit.kube.connection.credentials import Credentials
-from dra_kit.kube.operator.reports import Retries, explained
-from dra_kit.kube.operator.session import OperatorSession
-from dra_kit.kube.resources import Resource
+import aiohttp
+from yarl import URL
+
+from dra_kit.client.credentials import Credentials
+from dra_kit.client.resources import Resource
+from dra_kit.errors import DraKitError, Forbidden, InternalError, NotFound, Unavailable
 
 
 @contextmanager
@@ -61,15 +63,41 @@ class _Hidden(importlib.abc.MetaPathFinder):
 with _clients_hidden():
     import kopf
     from kopf._core.reactor.inventory import ResourceMemories, ResourceMemory  # public by kopf.operator(memories=…)
-
-__all__ = ["EventHandler", "EventType", "OperatorThread", "kopf", "on_event", "quiet_settings"]
-
+__all__ = ["EventHandler", "EventType", "KopfThread", "kopf", "kopf_settings", "on_event"]
 logger: logging.Logger = logging.getLogger(__name__)
 
-_retries = Retries()
+
+class KopfRetryFilter(logging.Filter):
+    """Lets kopf log once that a request fails, not at each retry; its thread reports what ends it."""
+
+    _noise: Final = re.compile(r"OS signals are ignored|.* has (failed|finished unexpectedly)")
+    _attempt: Final = re.compile(r"Request attempt \S+ failed; [^:]*: ")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._reported: set[str] = set()
+
+    def forget(self) -> None:
+        """Forget the failures: requests work again, and the next failure is news."""
+        self._reported.clear()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether the record is news."""
+        message = record.getMessage()
+        if self._noise.match(message):
+            return False
+        if not self._attempt.match(message):
+            return True
+        reason = re.sub(r"\?\S*", "", self._attempt.sub("", message))  # without the query, which holds versions
+        if reason in self._reported:
+            return False
+        self._reported.add(reason)
+        return True
+
+
+_retries = KopfRetryFilter()
 for _name in [name for name in logging.root.manager.loggerDict if name.startswith("kopf._")]:
     logging.getLogger(_name).addFilter(_retries)
-
 _SILENCE: Final = 330.0
 """Seconds without a word after which a watch counts as lost, as for our own watches. kopf's 70 rely on a bookmark each
 minute, which the API server does not promise: each node would ask anew all day long."""
@@ -85,12 +113,11 @@ class _Forgetful(ResourceMemories):
 
 EventType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"] | None
 """Type of a watch event; None for an object of the initial list."""
-
 EventHandler: TypeAlias = Callable[[EventType, Mapping[str, Any]], Coroutine[Any, Any, object]]
 """Called with the type of an event and the object, whose content must not be changed."""
 
 
-def quiet_settings(
+def kopf_settings(
     field_selectors: Mapping[Resource, str] | None = None, *, chunk_size: int | None = None
 ) -> kopf.OperatorSettings:
     """Return settings with which kopf requests and writes nothing beyond what its handlers ask for.
@@ -157,7 +184,7 @@ def on_event(
     kopf.on.event(resource.group, resource.version, resource.plural, id=id, registry=registry)(notify)
 
 
-class OperatorThread:
+class KopfThread:
     """kopf in a daemon thread with a loop of its own; a :class:`~dra_kit.process.supervisor.Part`, too.
 
     Args:
@@ -261,7 +288,7 @@ class OperatorThread:
         while not self._stopping.is_set():
             self.lives += 1
             began = time.monotonic()
-            session = OperatorSession(self._credentials, on_watch=self._watched)
+            session = KopfSession(self._credentials, on_watch=self._watched)
             try:
                 asyncio.run(self._live(session))
             except BaseException as error:  # noqa: BLE001 - whatever ends a life ends neither the thread nor the process
@@ -275,7 +302,7 @@ class OperatorThread:
             attempt += 1
         self._on_end()
 
-    async def _live(self, session: OperatorSession) -> None:
+    async def _live(self, session: KopfSession) -> None:
         asyncio.get_running_loop().set_exception_handler(_unheard)
         registry, settings = self._build()
         try:
@@ -286,7 +313,7 @@ class OperatorThread:
             raise InternalError("kopf ended by itself, without an error")
 
     async def _operate(
-        self, registry: kopf.OperatorRegistry, settings: kopf.OperatorSettings, session: OperatorSession
+        self, registry: kopf.OperatorRegistry, settings: kopf.OperatorSettings, session: KopfSession
     ) -> None:
         settings.process.ultimate_exiting_timeout = None
         login = kopf.AiohttpSession(
@@ -332,7 +359,7 @@ class OperatorThread:
         self._on_ready()
 
     def _failed(self, error: BaseException, *, again: bool) -> None:
-        before, self.last_error = self.last_error, explained(error)
+        before, self.last_error = self.last_error, translate_kopf_error(error)
         if not self._backoff or self._stopping.is_set():
             return  # whoever waits in run() reports it; or nobody wants to know any more
         if not isinstance(self.last_error, DraKitError):
@@ -358,3 +385,131 @@ def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) 
 
 def _nothing() -> None:
     """Do nothing: nobody listens yet."""
+
+
+# Watches aside. kopf asks for all versions of the API group at once, each over a connection of its own: 0.3 MiB each,
+# which are never given back.
+_AT_ONCE: Final = 1
+
+
+class KopfSession:
+    """An HTTP session that keeps its token current by itself, so that kopf need not log in again.
+
+    kopf's own login gives it certificates as files, checks the server's stricter than other clients from Python 3.13
+    on, and ends watches when a token is renewed.
+
+    Args:
+        credentials: of the process.
+        on_watch: called whenever the API server has opened a watch; the argument is whether its objects were
+            listed before: then it does not go on where another watch ended, and changes in between are not reported.
+
+    Attributes:
+        watched: paths of which a watch was opened; with one, kopf did its work for a while.
+    """
+
+    def __init__(self, credentials: Credentials, on_watch: Callable[[bool], object]) -> None:
+        self.watched: set[str] = set()
+        self._on_watch = on_watch
+        self._listed: set[str] = set()
+        self._streams: list[asyncio.Transport] = []
+        self._credentials = credentials
+        self._http: aiohttp.ClientSession | None = None
+        self._turn = asyncio.Semaphore(_AT_ONCE)
+
+    def open(self) -> aiohttp.ClientSession:
+        """Open the session, in the loop that uses it, and return it for kopf."""
+        path = self._credentials.socket
+        self._http = aiohttp.ClientSession(
+            connector=aiohttp.UnixConnector(path, limit=0)
+            if path is not None
+            else aiohttp.TCPConnector(limit=0, ssl=self._credentials.ssl or True),
+            proxy=self._credentials.proxy,
+            middlewares=(self._send,),
+        )
+        return cast("aiohttp.ClientSession", _OwnedElsewhere(self._http))
+
+    async def close(self) -> None:
+        """Close the session; without effect before :meth:`open`."""
+        for stream in self._streams:
+            stream.abort()  # over TLS kopf's own goodbye takes a round trip, for which its loop is not there any more
+        if self._http is not None:
+            await self._http.close()
+
+    async def _send(self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        if self._credentials.tls_server_name:
+            request.server_hostname = self._credentials.tls_server_name
+        if "watch" in request.url.query:
+            response = await self._answered(request, handler)
+            self._streams = [stream for stream in self._streams if not stream.is_closing()]
+            if response.connection is not None and response.connection.transport is not None:
+                self._streams.append(response.connection.transport)
+            return response
+        async with self._turn:
+            return await self._answered(request, handler)
+
+    async def _answered(
+        self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        authorization = await self._credentials.authorization()
+        response = await handler(_authorized(request, authorization))
+        if response.status == 401 and await self._credentials.refresh(authorization):
+            response.release()
+            response = await handler(_authorized(request, await self._credentials.authorization()))
+        if response.ok:
+            self._reached(request.url)
+        return response
+
+    def _reached(self, url: URL) -> None:
+        if "watch" not in url.query:
+            self._listed.add(url.path)
+            return
+        after_list = url.path in self._listed
+        self._listed.discard(url.path)
+        self.watched.add(url.path)
+        self._on_watch(after_list)
+
+
+class _OwnedElsewhere:
+    """Ignores kopf's closing it: kopf does so while requests are under way, whose errors then hide what ended it."""
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self._session = session
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    async def close(self) -> None:
+        """Leave the session to its owner."""
+
+
+def _authorized(request: aiohttp.ClientRequest, authorization: str | None) -> aiohttp.ClientRequest:
+    request.headers.pop("Authorization", None)
+    if authorization is not None:
+        request.headers["Authorization"] = authorization
+    return request
+
+
+def translate_kopf_error(error: BaseException) -> Exception:
+    """Return what ended kopf as one of our errors; a bug stays what it is.
+
+    kopf's errors are recognized by their names and attributes: most of their classes are private.
+    """
+    if isinstance(error, DraKitError):
+        return error
+    text = str(getattr(error, "message", "")) or str(error) or type(error).__name__
+    status = getattr(error, "status", None)
+    if type(error).__name__ == "LoginError" or status == 401:
+        return Forbidden("kopf: the API server does not accept our credentials (401): renew the token or kubeconfig")
+    if status == 403:
+        return Forbidden(f"kopf: {text}: add get, list and watch for it to the role of this pod", status=403)
+    if status == 404:
+        return NotFound(f"kopf: {text}: the API server no longer serves what is watched", status=404)
+    if isinstance(status, int):
+        return Unavailable(f"kopf: the API server answers {status}: {text}", status=status)
+    if type(error).__name__ == "WatchingError":
+        return Unavailable(f"kopf: {text}")
+    if isinstance(error, (aiohttp.ClientError, OSError)):
+        return Unavailable(f"kopf: the API server cannot be reached: {text}")
+    if isinstance(error, Exception):
+        return error
+    return InternalError(f"kopf was ended by {type(error).__name__}: {text}")

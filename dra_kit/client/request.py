@@ -1,29 +1,30 @@
-"""From the API server's answers to errors of dra-kit: the Status object, and Warning headers."""
+"""One request to the API server and its response: errors from Status objects, Warning headers."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlencode
 
 from msgspec import Struct
 
+from dra_kit.client.resources import Resource
 from dra_kit.errors import Conflict, Forbidden, Gone, Invalid, KubeError, NotFound, Unavailable
-from dra_kit.kube.http.call import Call
 from dra_kit.kubernetes.values import json
 
 _PLAIN = {404: NotFound, 409: Conflict, 410: Gone}
 _INVALID = {400, 413, 422}
 _COME_BACK = {408, 429}
 _TEXT_LIMIT = 2000  # an answer that is no Status may be a proxy's whole HTML page
-
 # the RBAC authorizer's text: User "…" cannot get resource "pods" in API group "" in the namespace "…"
 _RBAC_REFUSAL = re.compile(r"cannot (?P<verb>\S+) (?:resource|path) \"")
 # Warning: 299 - "text" (RFC 7234, 5.5; a quoted text escapes " and \)
 _WARNING = re.compile(r'299 \S+ "(?P<text>(?:[^"\\]|\\.)*)"')
 
 
-def decode(call: Call, body: bytes) -> dict[str, Any]:
+def decode_object(call: ApiRequest, body: bytes) -> dict[str, Any]:
     """Read the object in an answer.
 
     Raises:
@@ -39,7 +40,84 @@ def decode(call: Call, body: bytes) -> dict[str, Any]:
     return value
 
 
-class Answer(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class ApiRequest:
+    """A request.
+
+    Attributes:
+        verb: the Kubernetes verb, as in RBAC rules.
+        path: URL path and query.
+        subject: what it is about, as ``<plural>.<group>[/<subresource>] [<namespace>/]<name>``.
+        rbac_resource: ``<plural>[/<subresource>]``, as in RBAC rules; the path for a request without a resource.
+        rbac_group: API group, None for a request without a resource.
+        body: JSON to send.
+        content_type: of the body.
+        name: of the object it is about, empty for a request on a collection or a path.
+    """
+
+    verb: str
+    path: str
+    subject: str
+    rbac_resource: str
+    rbac_group: str | None = None
+    body: bytes | None = field(default=None, repr=False)
+    content_type: str = "application/json"
+    name: str = ""
+
+    @property
+    def method(self) -> str:
+        """HTTP method."""
+        return _METHODS.get(self.verb, "GET")
+
+    def __str__(self) -> str:
+        return f"{self.verb.upper()} {self.subject}"
+
+    @classmethod
+    def of_path(cls, path: str) -> ApiRequest:
+        """Return a GET of a path that is no resource, such as ``/version``."""
+        return cls("get", path, path, path)
+
+    @classmethod
+    def of_collection(cls, verb: str, resource: Resource, namespace: str = "", *, query: dict[str, str]) -> ApiRequest:
+        """Return a call on all objects, or on those of one namespace: ``list``, ``watch``, ``create`` and the like."""
+        subject = f"{resource.full_name} in {namespace}" if namespace else resource.full_name
+        return cls(
+            verb, _with_query(resource.path(namespace), query), subject, resource.plural, rbac_group=resource.group
+        )
+
+    @classmethod
+    def of_object(
+        cls,
+        verb: str,
+        resource: Resource,
+        name: str,
+        namespace: str = "",
+        *,
+        subresource: str = "",
+        query: dict[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+    ) -> ApiRequest:
+        """Return a request on one object.
+
+        Raises:
+            Invalid: the name, or the namespace of a namespaced resource, is missing or cannot stand in a path; the
+                server would take the request for one on the collection.
+        """
+        tail = f"/{subresource}" if subresource else ""
+        where = f"{namespace}/{name}" if resource.namespaced else name
+        subject = f"{resource.full_name}{tail} {where}"
+        if name in {"", ".", ".."}:
+            raise Invalid(f"{verb.upper()} {subject}: {name!r} is no object name")
+        if resource.namespaced and namespace in {"", ".", ".."}:
+            raise Invalid(f"{verb.upper()} {subject}: {namespace!r} is no namespace; {resource.plural} are namespaced")
+        path = resource.path(namespace, name, subresource)
+        if query:
+            path = _with_query(path, query)
+        return cls(verb, path, subject, f"{resource.plural}{tail}", resource.group, body, content_type, name)
+
+
+class ApiResponse(Struct, frozen=True):
     """An object as the server sent it.
 
     Attributes:
@@ -47,7 +125,7 @@ class Answer(Struct, frozen=True):
         text: JSON; the server writes equal objects as equal text.
     """
 
-    call: Call
+    call: ApiRequest
     text: bytes
 
     def decode(self) -> dict[str, Any]:
@@ -56,10 +134,10 @@ class Answer(Struct, frozen=True):
         Raises:
             KubeError: the text is no JSON object.
         """
-        return decode(self.call, self.text)
+        return decode_object(self.call, self.text)
 
 
-def error_from_answer(call: Call, code: int, body: bytes) -> KubeError:
+def error_from_response(call: ApiRequest, code: int, body: bytes) -> KubeError:
     """Return the error for an HTTP answer that is no success.
 
     Args:
@@ -77,7 +155,7 @@ def error_from_answer(call: Call, code: int, body: bytes) -> KubeError:
     return error_from_status(call, code, value)
 
 
-def error_from_status(call: Call, code: int, status: Mapping[str, Any]) -> KubeError:
+def error_from_status(call: ApiRequest, code: int, status: Mapping[str, Any]) -> KubeError:
     """Return the error a Status object stands for.
 
     Args:
@@ -114,7 +192,7 @@ def warning_text(header: str) -> str | None:
     return re.sub(r"\\(.)", r"\1", match["text"]) if match else None
 
 
-def _rbac_remedy(call: Call, message: str) -> str:
+def _rbac_remedy(call: ApiRequest, message: str) -> str:
     refusal = _RBAC_REFUSAL.search(message)
     if refusal is None:
         return ""  # admission refused, no RBAC rule would help
@@ -126,7 +204,7 @@ def _rbac_remedy(call: Call, message: str) -> str:
     )
 
 
-def _about_object(call: Call, status: Mapping[str, Any]) -> bool:
+def _about_object(call: ApiRequest, status: Mapping[str, Any]) -> bool:
     """Return whether a NotFound is about the object: the details have its name, or that of its namespace."""
     details = _details(status)
     if not details:
@@ -153,3 +231,11 @@ def _details(status: Mapping[str, Any]) -> Mapping[str, Any]:
 def _one_line(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= _TEXT_LIMIT else f"{line[:_TEXT_LIMIT]}…"
+
+
+_METHODS = {"create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE", "deletecollection": "DELETE"}
+
+
+def _with_query(path: str, query: dict[str, str]) -> str:
+    given = {key: value for key, value in query.items() if value}
+    return f"{path}?{urlencode(given)}" if given else path

@@ -1,4 +1,4 @@
-"""The Kubernetes resources dra-kit talks about, and their paths below an API server."""
+"""The Kubernetes resources that dra-kit uses, and their paths on an API server."""
 
 from __future__ import annotations
 
@@ -62,9 +62,8 @@ def _quoted(name: str) -> str:
     return name if _NEEDS_NO_QUOTES(name) else quote(name, safe="")
 
 
-UNDERTAKEN: Final = "dra-kit/Undertaken"
+DECOMMISSIONED: Final = "dra-kit/Undertaken"
 """Condition of a driver's pod: true when nothing of the driver is left on the pod's node."""
-
 RESOURCE_SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
 RESOURCE_CLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", namespaced=True)
 RESOURCE_CLAIM_TEMPLATES = Resource(

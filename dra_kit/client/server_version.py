@@ -8,8 +8,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from dra_kit.client.api import Client
 from dra_kit.errors import ConfigurationError, KubeError, NotFound
-from dra_kit.kube.client import Client
 from dra_kit.kubernetes.release import OLDEST
 
 GROUP = "resource.k8s.io"
@@ -55,7 +55,7 @@ class ServerFeatures(Struct, frozen=True, order=True):
         return (self.major, self.minor) >= (1, 37)
 
 
-def choose(served: Collection[str], features: ServerFeatures) -> str:
+def choose_version(served: Collection[str], features: ServerFeatures) -> str:
     """Return the version of resource.k8s.io to use.
 
     Args:
@@ -78,7 +78,7 @@ def choose(served: Collection[str], features: ServerFeatures) -> str:
     raise ConfigurationError(f"the API server (Kubernetes {features}) {found}, but {GROUP}/v1 is needed", remedy=remedy)
 
 
-async def discover(client: Client) -> ServerFeatures:
+async def discover_release(client: Client) -> ServerFeatures:
     """Ask the server, in two requests, and make sure that it serves resource.k8s.io/v1.
 
     Raises:
@@ -90,5 +90,5 @@ async def discover(client: Client) -> ServerFeatures:
         group = await client.get_path(f"/apis/{GROUP}")
     except NotFound:
         group = {}
-    choose([str(version.get("version")) for version in group.get("versions") or []], features)
+    choose_version([str(version.get("version")) for version in group.get("versions") or []], features)
     return features

@@ -14,16 +14,13 @@ from weakref import WeakSet
 import aiohttp
 from yarl import URL
 
+from dra_kit.client.credentials import Credentials
+from dra_kit.client.request import ApiRequest, error_from_response, warning_text
 from dra_kit.errors import ConfigurationError, Forbidden, KubeError, Unavailable
-from dra_kit.kube.connection.credentials import Credentials
-from dra_kit.kube.http.call import Call
-from dra_kit.kube.http.status import error_from_answer, warning_text
 
 log: logging.Logger = logging.getLogger(__name__)
-
 CONNECTIONS = 16
 """A burst finds them open, or opens them: more make the first burst wait for TLS handshakes."""
-
 _CONNECT_SECONDS = 10.0
 _TURNS = 20  # of the event loop, in a few of which it notices that a socket has ended
 _KEEP_ALIVE_SECONDS = 80.0  # kube-apiserver closes an idle connection after 90
@@ -71,7 +68,7 @@ class Transport:
         self._sockets.add(made)
         return made
 
-    async def send(self, call: Call) -> bytes:
+    async def send(self, call: ApiRequest) -> bytes:
         """Send a request and return the body of its answer.
 
         Raises:
@@ -84,7 +81,7 @@ class Transport:
             raise self._unavailable(call, error) from error
 
     @asynccontextmanager
-    async def stream(self, call: Call, *, silence: float) -> AsyncGenerator[aiohttp.StreamReader, None]:
+    async def stream(self, call: ApiRequest, *, silence: float) -> AsyncGenerator[aiohttp.StreamReader, None]:
         """Send a request whose answer never ends by itself, on a connection of its own.
 
         Args:
@@ -105,29 +102,29 @@ class Transport:
             raise self._unavailable(call, error) from error
 
     async def _answer(
-        self, call: Call, timeout: aiohttp.ClientTimeout, *, streaming: bool = False
+        self, call: ApiRequest, timeout: aiohttp.ClientTimeout, *, streaming: bool = False
     ) -> aiohttp.ClientResponse:
         """Return the answer, if it is a success, its body not read yet."""
         response, authorization = await self._attempt(call, timeout, streaming=streaming)
         if response.status == 401:
-            refusal = error_from_answer(call, response.status, await response.read())
+            refusal = error_from_response(call, response.status, await response.read())
             if not await self._refresh(refusal, authorization):
                 raise refusal
             response, _ = await self._attempt(call, timeout, streaming=streaming)
         self._log_warnings(call, response)
         if not 200 <= response.status < 300:
             async with response:
-                raise error_from_answer(call, response.status, await response.read())
+                raise error_from_response(call, response.status, await response.read())
         return response
 
-    def _unavailable(self, call: Call, error: Exception) -> Unavailable:
+    def _unavailable(self, call: ApiRequest, error: Exception) -> Unavailable:
         server = self._credentials.server
         if isinstance(error, TimeoutError):
             return Unavailable(f"{call}: {server} gave no answer in time; is it overloaded or the network down?")
         return Unavailable(f"{call}: no connection to {server}: {_reason(error)}; is the API server up and reachable?")
 
     async def _attempt(
-        self, call: Call, timeout: aiohttp.ClientTimeout, *, streaming: bool
+        self, call: ApiRequest, timeout: aiohttp.ClientTimeout, *, streaming: bool
     ) -> tuple[aiohttp.ClientResponse, str | None]:
         credentials = self._credentials
         authorization = await credentials.authorization()
@@ -182,7 +179,7 @@ class Transport:
             return aiohttp.UnixConnector(path, limit=limit, keepalive_timeout=kept)
         return aiohttp.TCPConnector(limit=limit, keepalive_timeout=kept, socket_factory=self._new_socket)
 
-    def _log_warnings(self, call: Call, response: aiohttp.ClientResponse) -> None:
+    def _log_warnings(self, call: ApiRequest, response: aiohttp.ClientResponse) -> None:
         for header in response.headers.getall("Warning", ()):
             text = warning_text(header)
             if text is None or text in self._warned:

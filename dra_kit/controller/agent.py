@@ -16,36 +16,30 @@ from pydantic import BaseModel
 
 from dra_kit import __version__
 from dra_kit.author.driver import Driver
-from dra_kit.controller.active import ActiveParts
-from dra_kit.controller.claims.announcing import Announcing
-from dra_kit.controller.claims.backlog import Backlog
-from dra_kit.controller.claims.follower import ClaimFollower
-from dra_kit.controller.claims.history import ClaimHistory
-from dra_kit.controller.claims.observing import Observing
-from dra_kit.controller.claims.progress import UNKNOWN, FollowedVersions, Progress, announced_of
-from dra_kit.controller.claims.watch import ClaimWatch
-from dra_kit.controller.context import ControllerContext
-from dra_kit.controller.election.elector import Elector
-from dra_kit.controller.election.leadership import Leadership
-from dra_kit.controller.election.record import Timing, annotations_of
-from dra_kit.controller.owner import Owner
-from dra_kit.controller.startup import Startup
-from dra_kit.controller.upkeep.orphan_slices import OrphanSlices
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Credentials, load_credentials
+from dra_kit.client.events import EventRecorder
+from dra_kit.client.resources import LEASES
+from dra_kit.client.server_version import discover_release
+from dra_kit.controller.announcer import ClaimAnnouncer
+from dra_kit.controller.claim_follower import ClaimFollower, ClaimHistory, ClaimWatch
+from dra_kit.controller.claim_observer import ClaimObserverRunner
+from dra_kit.controller.claim_transitions import (
+    UNKNOWN,
+    AnnouncementBacklog,
+    AnnouncementProgress,
+    FollowedVersions,
+    announced_of,
+)
+from dra_kit.controller.context import ControllerContext, ControllerOwner, ControllerStartup
+from dra_kit.controller.election import ActiveParts, LeaderElector, Leadership, LeaseTiming, annotations_of
+from dra_kit.controller.orphan_slices import OrphanSliceCollector
 from dra_kit.errors import KubeError
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.credentials import Credentials, load_credentials
-from dra_kit.kube.events import EventRecorder
-from dra_kit.kube.resources import LEASES
-from dra_kit.kube.versions import discover
-from dra_kit.process.hanging import HangingCalls
-from dra_kit.process.metrics import families
-from dra_kit.process.metrics.families import Reading
-from dra_kit.process.metrics.process import process_readings
-from dra_kit.process.metrics.registry import Metrics
-from dra_kit.process.probes import Check, Probes, parts_not_ready
+from dra_kit.process.liveness import HangingCallCheck, LoopWatchdog
+from dra_kit.process.metrics import CLAIMS, LEADER, Metrics, Reading, process_metrics
+from dra_kit.process.probes import Check, Probes, unready_parts
 from dra_kit.process.supervisor import Part, Supervisor
-from dra_kit.process.watchdog import Watchdog
-from dra_kit.publishing.scope import cluster_source
+from dra_kit.slices.inventory import cluster_source
 
 _WAITING_EVENTS: Final = 4096  # one controller speaks for a whole cluster
 _FLUSH_SECONDS: Final = 5.0
@@ -82,7 +76,7 @@ class ControllerSettings(Struct, frozen=True, kw_only=True):
     since: str | None = None
     lease_namespace: str | None = None
     lease_name: str | None = None
-    timing: Timing = field(default_factory=Timing)
+    timing: LeaseTiming = field(default_factory=LeaseTiming)
     hang_timeout: float = 600.0
     author: BaseModel | None = None
     cluster_role: str | None = None
@@ -111,7 +105,7 @@ async def run_controller(
     """
     credentials = credentials or await load_credentials(settings.kubeconfig, settings.context)
     async with Client(credentials, user_agent=_user_agent(driver)) as client:
-        await discover(client)
+        await discover_release(client)
         recorder = EventRecorder(
             client,
             controller=driver.name,
@@ -136,7 +130,7 @@ def _wired(
     announced: int,
 ) -> Supervisor:
     leadership = Leadership(alone=not settings.election)
-    backlog = Backlog()
+    backlog = AnnouncementBacklog()
     follower = ClaimFollower(
         client,
         driver.name,
@@ -146,21 +140,21 @@ def _wired(
         announced=announced,
     )
     followed = FollowedVersions(time.monotonic, lambda: follower.seen)
-    progress = Progress(followed, lambda: backlog.announced)
+    progress = AnnouncementProgress(followed, lambda: backlog.announced)
     loop = asyncio.get_running_loop()
 
     lease = _lease(driver, settings)
-    supervisor, watchdog, metrics = Supervisor(), Watchdog(), Metrics()
+    supervisor, watchdog, metrics = Supervisor(), LoopWatchdog(), Metrics()
     if settings.probe_address:
-        live: list[Check] = [watchdog.blocked, HangingCalls(loop, settings.hang_timeout)]
+        live: list[Check] = [watchdog.blocked, HangingCallCheck(loop, settings.hang_timeout)]
 
         def readings() -> Iterator[Reading]:
-            yield families.LEADER.of(int(leadership.leading), lease)
-            yield families.CLAIMS.of(follower.claims)
-            yield from process_readings("controller", client, supervisor, watchdog)
+            yield LEADER.of(int(leadership.leading), lease)
+            yield CLAIMS.of(follower.claims)
+            yield from process_metrics("controller", client, supervisor, watchdog)
 
         metrics.read(readings, driver=driver.name)
-        ready = [partial(parts_not_ready, supervisor)]
+        ready = [partial(unready_parts, supervisor)]
         supervisor.add(Probes(settings.probe_address, live=live, ready=ready, metrics=metrics))
     supervisor.add(watchdog)
     supervisor.add(recorder)
@@ -174,13 +168,13 @@ def _wired(
         caught_up = ClaimHistory(client, follower, str(announced))
         supervisor.add(caught_up, after=watch)
     context = ControllerContext(driver.name, settings.author, metrics)
-    startup = Startup(driver, context, supervisor.stopping)
+    startup = ControllerStartup(driver, context, supervisor.stopping)
     supervisor.add(startup, after=caught_up)
     elected: Part = startup
     if settings.election:
         leadership.on_renewal(lambda annotations: backlog.renewed(announced_of(annotations)))
         leadership.on_renewal(lambda _: followed.sample())
-        elected = Elector(
+        elected = LeaderElector(
             client,
             leadership,
             identity=f"{settings.instance or socket.gethostname()}_{secrets.token_hex(8)}",
@@ -196,10 +190,12 @@ def _wired(
     for part in (*of_claims, *_for_cluster(driver, settings, client, context, metrics)):
         active.add(part)
     if driver.handler_module.used:
-        from dra_kit.controller.author_handlers.loading import load  # as for the parts below
-        from dra_kit.controller.author_handlers.operator import AuthorHandlers
+        from dra_kit.controller.author_handlers import (
+            AuthorHandlers,
+            load_handlers,  # as for the parts below
+        )
 
-        registry = load(driver)
+        registry = load_handlers(driver)
         handlers = AuthorHandlers(
             driver, registry, context,
             credentials=credentials, client=client, user_agent=_user_agent(driver),
@@ -215,14 +211,14 @@ def _for_claims(
     client: Client,
     follower: ClaimFollower,
     recorder: EventRecorder,
-    progress: Progress,
+    progress: AnnouncementProgress,
 ) -> Iterator[Part]:
     """Yield what the active replica does for claims."""
-    yield Announcing(follower, recorder, progress)
+    yield ClaimAnnouncer(follower, recorder, progress)
     if driver.observer is not None:
-        yield Observing(follower, driver.observer, driver.name, progress)
+        yield ClaimObserverRunner(follower, driver.observer, driver.name, progress)
     if driver.binder is not None:
-        from dra_kit.controller.binding.part import DeviceBinding  # most drivers bind nothing
+        from dra_kit.controller.binding import DeviceBinding  # most drivers bind nothing
 
         yield DeviceBinding(driver.name, driver.binder, client, follower, recorder)
 
@@ -231,21 +227,23 @@ def _for_cluster(
     driver: Driver[Any, Any], settings: ControllerSettings, client: Client, context: ControllerContext, metrics: Metrics
 ) -> Iterator[Part]:
     """Yield what the active replica makes in the cluster."""
-    yield OrphanSlices(client, driver.name)
+    yield OrphanSliceCollector(client, driver.name)
     source = cluster_source(driver)
     if source is not None:
-        from dra_kit.controller.pools.pools import ClusterPools  # most drivers have none of their own
+        from dra_kit.controller.cluster_pools import ClusterPools  # most drivers have none of their own
 
         pools = ClusterPools(
-            driver.name, source, client, context, Owner(client, settings.cluster_role),
+            driver.name, source, client, context, ControllerOwner(client, settings.cluster_role),
             published=settings.pools_published,
         )  # fmt: skip
         metrics.read(pools.readings)
         yield pools
     if driver.taint_rules is not None:
-        from dra_kit.controller.taint_rules.keeping import TaintRules  # most drivers have none
+        from dra_kit.controller.taint_rules import TaintRuleReconciler  # most drivers have none
 
-        yield TaintRules(driver.name, driver.taint_rules, client, context, Owner(client, settings.cluster_role))
+        yield TaintRuleReconciler(
+            driver.name, driver.taint_rules, client, context, ControllerOwner(client, settings.cluster_role)
+        )
 
 
 def lease_name(driver: str) -> str:

@@ -1,15 +1,19 @@
-"""The Events that tell users of a transition: on the claim, and on the pods it is about."""
+"""Announces to users, in Events, what becomes of the claims that hold our devices."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, TypeAlias
 
-from dra_kit.controller.claims.lifecycle import Change, Transition
-from dra_kit.kube.events import ObjectReference
-from dra_kit.kube.resources import PODS, RESOURCE_CLAIMS
-from dra_kit.kubernetes.resource.v1 import DeviceRequestAllocationResult, ResourceClaim, ResourceClaimConsumerReference
+from dra_kit.client.events import EventRecorder, ObjectReference
+from dra_kit.client.resources import PODS, RESOURCE_CLAIMS
+from dra_kit.controller.claim_follower import ClaimFollower
+from dra_kit.controller.claim_transitions import AnnouncementProgress, ClaimChange, ClaimTransition, node_of
+from dra_kit.kubernetes.resource.v1 import DeviceRequestAllocationResult, ResourceClaimConsumerReference
+from dra_kit.process.logging import log_context
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +36,20 @@ class Announcement:
 
 
 _REASONS: Final = {
-    Change.ALLOCATED: ("DeviceAllocated", "Allocate"),
-    Change.RESERVED: ("ClaimReserved", "Reserve"),
-    Change.UNRESERVED: ("ClaimReleased", "Release"),
-    Change.DEALLOCATED: ("ClaimReleased", "Release"),
-    Change.DELETED: ("ClaimReleased", "Release"),
+    ClaimChange.ALLOCATED: ("DeviceAllocated", "Allocate"),
+    ClaimChange.RESERVED: ("ClaimReserved", "Reserve"),
+    ClaimChange.UNRESERVED: ("ClaimReleased", "Release"),
+    ClaimChange.DEALLOCATED: ("ClaimReleased", "Release"),
+    ClaimChange.DELETED: ("ClaimReleased", "Release"),
 }
 
 
-def announcements(transition: Transition) -> tuple[Announcement, ...]:
+def announcements(transition: ClaimTransition) -> tuple[Announcement, ...]:
     """Return the Events of a transition: one on the claim, one on each pod concerned.
 
     Consumers that came or went are told one by one: another replica may have seen them come at different times.
     """
-    if transition.change in {Change.RESERVED, Change.UNRESERVED} and len(transition.consumers) > 1:
+    if transition.change in {ClaimChange.RESERVED, ClaimChange.UNRESERVED} and len(transition.consumers) > 1:
         single = (replace(transition, consumers=(consumer,)) for consumer in transition.consumers)
         return tuple(each for step in single for each in announcements(step))
     reason, action = _REASONS[transition.change]
@@ -57,11 +61,11 @@ def announcements(transition: Transition) -> tuple[Announcement, ...]:
     return tuple(Announcement(regarding, reason, action, note, identity) for regarding in (claim, *_pods(transition)))
 
 
-def _identity(transition: Transition) -> str:
+def _identity(transition: ClaimTransition) -> str:
     """Of the claim, this allocation of it, what happened, and to whom."""
     allocation = transition.claim.status.allocation
-    change = Change.DEALLOCATED if transition.change is Change.DELETED else transition.change
-    users = transition.consumers if change in {Change.RESERVED, Change.UNRESERVED} else ()
+    change = ClaimChange.DEALLOCATED if transition.change is ClaimChange.DELETED else transition.change
+    users = transition.consumers if change in {ClaimChange.RESERVED, ClaimChange.UNRESERVED} else ()
     return "\n".join(
         (
             transition.claim.metadata.uid,
@@ -73,28 +77,17 @@ def _identity(transition: Transition) -> str:
     )
 
 
-def node_of(claim: ResourceClaim) -> str | None:
-    """Return the node that an allocation is bound to, None when several may use it (or there is no allocation)."""
-    selector = claim.status.allocation.node_selector if claim.status.allocation else None
-    if selector is None or len(selector.node_selector_terms) != 1:
-        return None
-    for each in selector.node_selector_terms[0].match_fields:
-        if (each.key, each.operator) == ("metadata.name", "In") and len(each.values) == 1:
-            return each.values[0]
-    return None
-
-
-def _pods(transition: Transition) -> Iterator[ObjectReference]:
+def _pods(transition: ClaimTransition) -> Iterator[ObjectReference]:
     """Yield the pods concerned: who came or went, and, when devices come or go, the owner and all users."""
     claim = transition.claim
     pods: dict[str, str] = {}
-    if transition.change not in {Change.RESERVED, Change.UNRESERVED}:
+    if transition.change not in {ClaimChange.RESERVED, ClaimChange.UNRESERVED}:
         pods |= {
             owner.uid: owner.name
             for owner in claim.metadata.owner_references
             if (owner.api_version, owner.kind) == (PODS.api_version, PODS.kind)
         }
-    users = claim.status.reserved_for if transition.change is Change.ALLOCATED else transition.consumers
+    users = claim.status.reserved_for if transition.change is ClaimChange.ALLOCATED else transition.consumers
     pods |= {user.uid: user.name for user in users if _is_pod(user)}
     for uid, name in pods.items():
         yield ObjectReference(PODS.api_version, PODS.kind, name, uid, claim.metadata.namespace)
@@ -104,21 +97,21 @@ def _is_pod(consumer: ResourceClaimConsumerReference) -> bool:
     return (consumer.api_group, consumer.resource) == (PODS.group, PODS.plural)
 
 
-def _note(transition: Transition) -> str:
+def _note(transition: ClaimTransition) -> str:
     claim = f"ResourceClaim {transition.claim.metadata.name}"
     node = node_of(transition.claim)
     devices = _devices(transition.devices) + (f" on node {node}" if node else "")
     users = _users(transition.consumers)
     match transition.change:
-        case Change.ALLOCATED:
+        case ClaimChange.ALLOCATED:
             return f"Allocated {devices} to {claim}"
-        case Change.RESERVED:
+        case ClaimChange.RESERVED:
             return f"Reserved {claim} with {devices} for {users}"
-        case Change.UNRESERVED:
+        case ClaimChange.UNRESERVED:
             return f"{claim} with {devices} is no longer reserved for {users}"
-        case Change.DEALLOCATED:
+        case ClaimChange.DEALLOCATED:
             return f"{claim} released {devices}" + (f", used by {users}" if users else "")
-        case Change.DELETED:
+        case ClaimChange.DELETED:
             return f"{claim} was deleted and released {devices}" + (f", used by {users}" if users else "")
 
 
@@ -130,3 +123,71 @@ def _users(consumers: Iterable[ResourceClaimConsumerReference]) -> str:
     return ", ".join(
         f"pod {each.name}" if _is_pod(each) else f"{each.resource}.{each.api_group} {each.name}" for each in consumers
     )
+
+
+logger: logging.Logger = logging.getLogger(__name__)
+_Pending: TypeAlias = "asyncio.Queue[tuple[ClaimTransition, bool, Callable[[], None]]]"
+"""Transitions, whether they happened now, and what is called when they are announced."""
+
+
+class ClaimAnnouncer:
+    """An active part of the controller.
+
+    Args:
+        follower: knows what happens.
+        recorder: takes the Events.
+        progress: keeps which transitions are not announced yet.
+    """
+
+    name = "announcing"
+
+    def __init__(self, follower: ClaimFollower, recorder: EventRecorder, progress: AnnouncementProgress) -> None:
+        self._follower = follower
+        self._recorder = recorder
+        self._progress = progress
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """See :class:`dra_kit.process.supervisor.Part`; ready when it follows."""
+        pending: _Pending = asyncio.Queue()
+        with self._follower.subscribed() as claims, self._progress.announcing():
+            for step in claims.recent:
+                pending.put_nowait((step, False, self._progress.begin(inherited=True)))
+            ready.set()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._follow(claims.steps, pending))
+                group.create_task(self._announce_all(pending))
+
+    async def _follow(self, steps: asyncio.Queue[ClaimTransition], pending: _Pending) -> None:
+        """Take what happens at once: from when it was seen it counts as not announced."""
+        while True:
+            step = await steps.get()
+            pending.put_nowait((step, True, self._progress.begin()))
+
+    async def _announce_all(self, pending: _Pending) -> None:
+        while True:
+            step, now, announced = await pending.get()
+            await self._recorder.room()  # one that is pushed out would be lost
+            self._announce(step, announced, repeat=now)
+
+    def _announce(self, step: ClaimTransition, announced: Callable[[], None], *, repeat: bool) -> None:
+        metadata = step.claim.metadata
+        with log_context(claim=f"{metadata.namespace}/{metadata.name}", claim_uid=metadata.uid):
+            logger.info(
+                "claim changed",
+                extra={"change": step.change.value, "devices": [device.device for device in step.devices]},
+            )
+        events = announcements(step)
+        left = len(events)
+
+        def written() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                announced()
+
+        for each in events:
+            self._recorder.record(
+                each.regarding, "Normal",
+                reason=each.reason, action=each.action, note=each.note, identity=each.identity, repeat=repeat,
+                written=written,
+            )  # fmt: skip

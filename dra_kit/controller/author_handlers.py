@@ -1,26 +1,30 @@
-"""Runs the author's handlers in a kopf of their own: their filters and failures are not those of the claims' watch."""
+"""The author's own kopf handlers, in the active replica: loaded, run in a separate kopf, and their cluster API."""
 
 from __future__ import annotations
 
 import asyncio
+import importlib
 import itertools
 import logging
-from collections.abc import Iterator
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from typing_extensions import override
+
+from dra_kit.author.calls import author_location
 from dra_kit.author.context import Context
-from dra_kit.author.driver import Driver
-from dra_kit.controller.author_handlers.cluster import HandlersCluster
-from dra_kit.controller.author_handlers.loading import fresh
-from dra_kit.errors import KubeError, NotFound
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.credentials import Credentials
-from dra_kit.kube.operator.operator import OperatorThread, kopf, quiet_settings
-from dra_kit.process.metrics import families
-from dra_kit.process.metrics.families import Reading
+from dra_kit.author.controller import ClusterApi
+from dra_kit.author.driver import Driver, HandlerModule
+from dra_kit.client.api import APPLY, Client
+from dra_kit.client.credentials import Credentials
+from dra_kit.client.operator import KopfThread, kopf, kopf_settings
+from dra_kit.client.resources import Resource
+from dra_kit.errors import ConfigurationError, KubeError, NotFound
+from dra_kit.process.metrics import KOPF_RESTARTS, Reading
 
 logger: logging.Logger = logging.getLogger(__name__)
-
 LOOK_AGAIN: Final = (1.0, 2.0, 5.0, 10.0)
 """Seconds until a kind that is not served yet is looked for again; the last one repeats."""
 _PAGE: Final = 500
@@ -56,11 +60,11 @@ class AuthorHandlers:
         self._credentials = credentials
         self._client = client
         self._user_agent = user_agent
-        self._restarts: tuple[int, OperatorThread | None] = (0, None)  # of former lives of the part, and this one's
+        self._restarts: tuple[int, KopfThread | None] = (0, None)  # of former lives of the part, and this one's
 
     def readings(self) -> Iterator[Reading]:
         """Yield how often kopf was started again, in all lives of the part; from any thread."""
-        yield families.KOPF_RESTARTS.of(self._count_restarts())
+        yield KOPF_RESTARTS.of(self._count_restarts())
 
     def _count_restarts(self) -> int:
         former, thread = self._restarts
@@ -69,7 +73,7 @@ class AuthorHandlers:
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; ready when kopf is alive."""
         await self._served()
-        thread = OperatorThread(self._credentials, self._build, memo=self._memo)
+        thread = KopfThread(self._credentials, self._build, memo=self._memo)
         self._restarts = (self._count_restarts(), thread)
         await thread.run(ready)
 
@@ -102,11 +106,11 @@ class AuthorHandlers:
         return False
 
     def _build(self) -> tuple[kopf.OperatorRegistry, kopf.OperatorSettings]:
-        return fresh(self._registry), quiet_settings(chunk_size=_PAGE)
+        return copy_registry(self._registry), kopf_settings(chunk_size=_PAGE)
 
     def _memo(self, registry: kopf.OperatorRegistry) -> kopf.Memo:
         """Make the memo of one life, in kopf's loop: a client belongs to one loop."""
-        cluster = HandlersCluster(
+        cluster = HandlerClusterApi(
             Client(self._credentials, user_agent=self._user_agent), f"{self._driver.name}/controller"
         )
 
@@ -131,3 +135,129 @@ def _custom_kinds(registry: kopf.OperatorRegistry) -> set[tuple[str, str]]:
 
 def _names(kind: dict[str, Any]) -> set[str]:
     return {str(kind.get(key)) for key in ("name", "kind", "singularName")} | set(kind.get("shortNames") or ())
+
+
+_one_at_a_time: Final = threading.Lock()  # kopf's default registry is one for the process, a sandbox has several roles
+
+
+def load_handlers(driver: Driver[Any, Any]) -> kopf.OperatorRegistry:
+    """Import the module of a driver that has handlers, and return the registry with them.
+
+    While it is imported kopf's default registry is the driver's, so that ``@kopf.on.event(…)`` needs no ``registry=``.
+
+    Raises:
+        ConfigurationError: it cannot be imported, or registers nothing.
+    """
+    module = driver.handler_module
+    with _one_at_a_time:
+        former = kopf.get_default_registry()
+        kopf.set_default_registry(module.registry)
+        try:
+            _import(driver.name, module)
+        finally:
+            kopf.set_default_registry(former)
+    if not _has_any(module.registry):
+        raise ConfigurationError(
+            f"driver {driver.name}: handlers: {module.module or 'driver.handlers'} registers no kopf handler; decorate "
+            "functions there with @kopf.on.event(…), or leave out Driver(handlers=…)"
+        )
+    return module.registry
+
+
+def copy_registry(registry: kopf.OperatorRegistry) -> kopf.OperatorRegistry:
+    """Return a registry with the same handlers: each of kopf's lives adds its own to it."""
+    copy = kopf.OperatorRegistry()
+    for name, handlers in vars(registry).items():
+        for handler in handlers.get_all_handlers():
+            getattr(copy, name).append(handler)
+    return copy
+
+
+def _has_any(registry: kopf.OperatorRegistry) -> bool:
+    return any(handlers.get_all_handlers() for handlers in vars(registry).values())
+
+
+def _import(driver: str, module: HandlerModule) -> None:
+    name = module.module
+    if name is None:
+        return
+    try:
+        loaded = sys.modules.get(name)
+        if loaded is None:
+            importlib.import_module(name)
+        elif not _has_any(module.registry):
+            importlib.reload(loaded)  # another release of the driver in this process has had it
+    except ModuleNotFoundError as error:
+        if error.name is None or not (error.name == name or name.startswith(f"{error.name}.")):
+            raise _failed(driver, name, error) from error
+        raise ConfigurationError(
+            f"driver {driver}: handlers: there is no module {name}; write Driver(handlers=…) as in an import"
+        ) from None
+    except (Exception, SystemExit) as error:
+        raise _failed(driver, name, error) from error
+
+
+def _failed(driver: str, name: str, error: BaseException) -> ConfigurationError:
+    place = author_location(error, name) if isinstance(error, Exception) else ""
+    text = " ".join(str(error).split())
+    return ConfigurationError(
+        f"driver {driver}: handlers: {name} does not import: {type(error).__name__}: {text}"
+        f"{f' at {place}' if place else ''}; correct it, or leave out Driver(handlers=…)"
+    )
+
+
+class HandlerClusterApi(ClusterApi):
+    """On a client of the loop that the handlers run in.
+
+    Args:
+        client: of that loop.
+        owner: of applied fields.
+    """
+
+    def __init__(self, client: Client, owner: str) -> None:
+        self._client = client
+        self._owner = owner
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+    @override
+    async def get(
+        self, api_version: str, plural: str, name: str, namespace: str | None = None
+    ) -> Mapping[str, Any] | None:
+        try:
+            return await self._client.get(_resource(api_version, plural, namespace), name, namespace)
+        except NotFound:
+            return None
+
+    @override
+    async def list(
+        self, api_version: str, plural: str, namespace: str | None = None, *, label_selector: str = ""
+    ) -> Sequence[Mapping[str, Any]]:
+        resource = _resource(api_version, plural, namespace)
+        return (await self._client.list(resource, namespace, label_selector=label_selector)).items
+
+    @override
+    async def apply(self, plural: str, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+        metadata = manifest.get("metadata") or {}
+        namespace = metadata.get("namespace")
+        resource = _resource(str(manifest.get("apiVersion") or ""), plural, namespace, str(manifest.get("kind") or ""))
+        return await self._client.patch(
+            resource, str(metadata.get("name") or ""), manifest, namespace,
+            content_type=APPLY, field_manager=self._owner, force=True,
+        )  # fmt: skip
+
+    @override
+    async def delete(self, api_version: str, plural: str, name: str, namespace: str | None = None) -> None:
+        try:
+            await self._client.delete(_resource(api_version, plural, namespace), name, namespace)
+        except NotFound:
+            return
+
+
+def _resource(api_version: str, plural: str, namespace: str | None, kind: str = "") -> Resource:
+    group, slash, version = api_version.partition("/")
+    return Resource(
+        group if slash else "", version if slash else group, plural, kind or plural, namespaced=namespace is not None
+    )

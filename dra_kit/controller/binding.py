@@ -1,30 +1,67 @@
-"""One device of one claim: bound when it is allocated, released when it is given back; what there is decides."""
+"""Binding conditions (KEP-5007): one device of one claim is bound when it is allocated, and released afterwards."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
 
-from dra_kit.author.calling import call
-from dra_kit.author.cluster.binder import DeviceBinder
-from dra_kit.controller.binding.conditions import Attachment, Verdict
-from dra_kit.controller.binding.exclusive import Holders
-from dra_kit.controller.binding.writing import ClaimConditions
+from dra_kit.author.calls import author_exc_info, author_location, call, describe_error
+from dra_kit.author.controller import DeviceBinder, ObservedClaim, ObservedDevice
+from dra_kit.client.api import Client
+from dra_kit.client.events import EventRecorder, ObjectReference
+from dra_kit.client.reconcile import wait_for_event
+from dra_kit.client.resources import PODS, RESOURCE_CLAIMS
+from dra_kit.controller.binding_conditions import (
+    BindingConditionWriter,
+    BindingVerdict,
+    DeviceAttachment,
+    DevicePlace,
+    find_attachments,
+)
+from dra_kit.controller.claim_follower import ClaimFollower, ClaimSubscription
+from dra_kit.controller.claim_transitions import ClaimChange, ClaimTransition
 from dra_kit.errors import DraKitError, KubeError, NotYet, PermanentError
-from dra_kit.process.tracebacks import from_author, named, place_of
-from dra_kit.publishing.pace import happens
+from dra_kit.process.logging import log_context
 
 logger: logging.Logger = logging.getLogger(__name__)
-
 RETRY: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds until the author's code, the API server or a failed device is asked again; the last one repeats."""
 
 
-class Binding(Struct, frozen=True):
+class DeviceHolders:
+    """Belongs to one event loop. Claims with admin access neither hold nor wait."""
+
+    def __init__(self) -> None:
+        self._holders: dict[DevicePlace, str] = {}
+        self._freed = asyncio.Condition()
+
+    def restore(self, attachment: DeviceAttachment) -> None:
+        """Note that a claim has the device already."""
+        if not attachment.device.admin_access:
+            self._holders.setdefault(attachment.place, attachment.claim.uid)
+
+    async def take(self, attachment: DeviceAttachment) -> None:
+        """Wait until no other claim holds the device, and take it."""
+        if attachment.device.admin_access:
+            return
+        uid = attachment.claim.uid
+        async with self._freed:
+            await self._freed.wait_for(lambda: self._holders.get(attachment.place, uid) == uid)
+            self._holders[attachment.place] = uid
+
+    async def free(self, attachment: DeviceAttachment) -> None:
+        """Note that it was released."""
+        async with self._freed:
+            if self._holders.get(attachment.place) == attachment.claim.uid:
+                del self._holders[attachment.place]
+                self._freed.notify_all()
+
+
+class BindingContext(Struct, frozen=True):
     """What all workers share.
 
     Attributes:
@@ -37,14 +74,14 @@ class Binding(Struct, frozen=True):
     """
 
     binder: DeviceBinder[Any]
-    conditions: ClaimConditions
-    holders: Holders
+    conditions: BindingConditionWriter
+    holders: DeviceHolders
     turns: asyncio.Semaphore
-    decided: Callable[[Attachment, str | None], None]
+    decided: Callable[[DeviceAttachment, str | None], None]
     retry: tuple[float, ...] = RETRY
 
 
-class Worker:
+class BindingWorker:
     """Goes on while there is something to do for one device of one claim.
 
     Args:
@@ -52,11 +89,11 @@ class Worker:
         attachment: as it is, or was last.
     """
 
-    def __init__(self, shared: Binding, attachment: Attachment) -> None:
+    def __init__(self, shared: BindingContext, attachment: DeviceAttachment) -> None:
         self._shared = shared
         self._attachment = attachment
         self._released = False  # that one is
-        self._gone: Attachment | None = None
+        self._gone: DeviceAttachment | None = None
         self._look = True
         self._wake = asyncio.Event()
         self._logged = ""
@@ -66,7 +103,7 @@ class Worker:
         self._look = True
         self._wake.set()
 
-    def release(self, gone: Attachment) -> None:
+    def release(self, gone: DeviceAttachment) -> None:
         """Release a device that the claim gave back; it may have got it again since."""
         if self._attachment.since <= gone.since:  # else it was seen without a call, and is over
             self._gone = self._gone or gone
@@ -85,7 +122,7 @@ class Worker:
                 delay = self._shared.retry[min(attempt, len(self._shared.retry) - 1)]
                 attempt += 1
                 self._look = True
-                await happens(self._wake, delay)
+                await wait_for_event(self._wake, delay)
 
     async def _round(self) -> bool | None:
         """Do what is to be done next; whether to come back later, None when something was done."""
@@ -106,13 +143,13 @@ class Worker:
         if not released and not found.is_as(before):
             self._gone = before  # nobody has seen that it was given back in between
             return None
-        if verdict is Verdict.FAILED:
+        if verdict is BindingVerdict.FAILED:
             return True  # it will be given back, and may be allocated again before anybody sees that
-        if verdict is Verdict.BOUND:
+        if verdict is BindingVerdict.BOUND:
             return None
         return await self._bind(found)
 
-    async def _bind(self, attachment: Attachment) -> bool | None:
+    async def _bind(self, attachment: DeviceAttachment) -> bool | None:
         failure: str | None = None
         try:
             await self._unless_gone(asyncio.ensure_future(self._asked(attachment)))
@@ -134,7 +171,7 @@ class Worker:
         self._look = True  # what there is now decides how it goes on
         return None
 
-    async def _asked(self, attachment: Attachment) -> None:
+    async def _asked(self, attachment: DeviceAttachment) -> None:
         await self._shared.holders.take(attachment)
         await self._call(self._shared.binder.bind, attachment)
 
@@ -153,7 +190,7 @@ class Worker:
         if self._gone is None:
             task.result()
 
-    async def _release(self, gone: Attachment) -> bool | None:
+    async def _release(self, gone: DeviceAttachment) -> bool | None:
         try:
             if await self._is_bound_anew(gone):
                 self._gone = None
@@ -171,24 +208,29 @@ class Worker:
         self._gone, self._logged = None, ""
         return None
 
-    async def _is_bound_anew(self, gone: Attachment) -> bool:
+    async def _is_bound_anew(self, gone: DeviceAttachment) -> bool:
         """Return whether the claim has the device by another allocation, and it was released before that was bound."""
         known = await self._shared.conditions.read(gone.claim)
         now = known.attachments.get(gone.place) if known is not None else None
         return (
-            known is not None and now is not None and not now.is_as(gone) and known.verdict(gone.place) is Verdict.BOUND
+            known is not None
+            and now is not None
+            and not now.is_as(gone)
+            and known.verdict(gone.place) is BindingVerdict.BOUND
         )
 
-    async def _call(self, method: Callable[..., Awaitable[None] | None], attachment: Attachment) -> None:
+    async def _call(self, method: Callable[..., Awaitable[None] | None], attachment: DeviceAttachment) -> None:
         async with self._shared.turns:
             await call(method, attachment.claim, attachment.device)
 
     def _failed(self, message: str, error: Exception) -> bool:
         expected = isinstance(error, DraKitError)
         module = type(self._shared.binder).__module__
-        known = named(error) == self._logged
-        trace = None if expected or known else from_author(error, module)
-        self._log(logging.DEBUG if known else logging.ERROR, message, error, trace=trace, place=place_of(error, module))
+        known = describe_error(error) == self._logged
+        trace = None if expected or known else author_exc_info(error, module)
+        self._log(
+            logging.DEBUG if known else logging.ERROR, message, error, trace=trace, place=author_location(error, module)
+        )
         return True
 
     def _log_not_yet(self, message: str, error: NotYet) -> None:
@@ -196,10 +238,168 @@ class Worker:
 
     def _log(self, level: int, message: str, error: Exception, *, trace: Any = None, place: str = "") -> None:
         expected = isinstance(error, DraKitError)
-        self._logged = str(error) if isinstance(error, NotYet) else named(error)
-        extra: dict[str, object] = {"error": str(error) if expected else named(error)}
+        self._logged = str(error) if isinstance(error, NotYet) else describe_error(error)
+        extra: dict[str, object] = {"error": str(error) if expected else describe_error(error)}
         if isinstance(error, DraKitError):
             extra["code"] = error.code
         if place:
             extra["at"] = place
         logger.log(level, message, extra=extra, exc_info=trace)
+
+
+AT_ONCE: Final = 32
+"""Calls of the author's code that are under way at once."""
+_OVER: Final = (ClaimChange.DEALLOCATED, ClaimChange.DELETED)
+
+
+class DeviceBinding:
+    """An active part of the controller.
+
+    Args:
+        driver: the driver's name.
+        binder: the author's.
+        client: reads claims, and writes conditions.
+        follower: knows what happens to claims.
+        recorder: takes the Events.
+        retry: see :data:`dra_kit.controller.binding.RETRY`.
+    """
+
+    name = "binding"
+
+    def __init__(
+        self,
+        driver: str,
+        binder: DeviceBinder[Any],
+        client: Client,
+        follower: ClaimFollower,
+        recorder: EventRecorder,
+        *,
+        retry: tuple[float, ...] = RETRY,
+    ) -> None:
+        self._driver = driver
+        self._binder = binder
+        self._client = client
+        self._follower = follower
+        self._recorder = recorder
+        self._retry = retry
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """See :class:`dra_kit.process.supervisor.Part`; each life asks anew for what has no verdict yet."""
+        shared = BindingContext(
+            self._binder,
+            BindingConditionWriter(self._client, self._driver),
+            DeviceHolders(),
+            asyncio.Semaphore(AT_ONCE),
+            self._decided,
+            self._retry,
+        )
+        with self._follower.subscribed() as subscription:
+            held = [item for claim in subscription.claims for item in find_attachments(claim, self._driver)]
+            await self._resume([(item.claim, item.device) for item in held])
+            ready.set()
+            async with asyncio.TaskGroup() as group:
+                await self._follow(subscription, held, _Workers(group, shared))
+
+    async def _follow(
+        self, subscription: ClaimSubscription, held: Iterable[DeviceAttachment], workers: _Workers
+    ) -> None:
+        for step in subscription.recent:
+            if step.change in _OVER:
+                self._take(step, workers)  # what else happened to claims, is in those that there are
+        for item in held:
+            workers.shared.holders.restore(item)
+            workers.look(item)
+        while True:
+            self._take(await subscription.steps.get(), workers)
+
+    def _take(self, step: ClaimTransition, workers: _Workers) -> None:
+        for item in find_attachments(step.claim, self._driver):
+            if step.change in _OVER:
+                workers.release(item)
+            else:
+                workers.look(item)
+
+    async def _resume(self, held: Sequence[tuple[ObservedClaim, ObservedDevice]]) -> None:
+        """Give the binder what is bound, until it takes it."""
+        if type(self._binder).resume is DeviceBinder.resume:
+            return
+        attempt, logged = 0, ""
+        while True:
+            try:
+                await call(self._binder.resume, held)
+            except Exception as error:  # the author's code may raise anything
+                expected, module = isinstance(error, DraKitError), type(self._binder).__module__
+                text = str(error) if expected else describe_error(error)
+                again = self._retry[min(attempt, len(self._retry) - 1)]
+                extra: dict[str, object] = {"error": text, "again_in": again}
+                if place := author_location(error, module):
+                    extra["at"] = place
+                trace = None if expected or text == logged else author_exc_info(error, module)
+                level = logging.DEBUG if text == logged else logging.ERROR
+                logger.log(level, "resume failed, nothing is bound", extra=extra, exc_info=trace)
+                attempt, logged = attempt + 1, text
+                await asyncio.sleep(again)
+            else:
+                return
+
+    def _decided(self, attachment: DeviceAttachment, failure: str | None) -> None:
+        claim, device = attachment.claim, attachment.device
+        where = f" on node {claim.node}" if claim.node else ""
+        what = f"device {device.name} (request {device.request}, pool {device.pool}){where}"
+        fields = {"pool": device.pool, "device": device.name, "node": claim.node}
+        if failure is None:
+            logger.info("device is bound", extra=fields)
+        else:
+            logger.warning("device cannot be bound", extra={**fields, "error": failure})
+        reason, kind = ("DeviceBound", "Normal") if failure is None else ("DeviceBindingFailed", "Warning")
+        note = f"Bound {what} for ResourceClaim {claim.name}"
+        if failure is not None:
+            note = f"Cannot bind {what} for ResourceClaim {claim.name}: {failure}"
+        regarding = [
+            ObjectReference(RESOURCE_CLAIMS.api_version, RESOURCE_CLAIMS.kind, claim.name, claim.uid, claim.namespace),
+            *(
+                ObjectReference(PODS.api_version, PODS.kind, user.name, user.uid, claim.namespace)
+                for user in claim.consumers
+                if (user.api_group, user.resource) == (PODS.group, PODS.plural)
+            ),
+        ]
+        for reference in regarding:
+            self._recorder.record(
+                reference,
+                "Normal" if kind == "Normal" else "Warning",
+                reason=reason,
+                action="Bind",
+                note=note,
+                identity=f"{reason} {claim.uid} {attachment.place} {attachment.since}",
+            )
+
+
+class _Workers:
+    """A worker for each device of each claim, while it has something to do."""
+
+    def __init__(self, group: asyncio.TaskGroup, shared: BindingContext) -> None:
+        self._group = group
+        self.shared = shared
+        self._workers: dict[tuple[str, DevicePlace], BindingWorker] = {}
+
+    def look(self, attachment: DeviceAttachment) -> None:
+        """Start or wake the worker of a device that a claim has."""
+        self._worker(attachment).look()
+
+    def release(self, attachment: DeviceAttachment) -> None:
+        """Start or wake the worker of a device that a claim has no longer."""
+        self._worker(attachment).release(attachment)
+
+    def _worker(self, attachment: DeviceAttachment) -> BindingWorker:
+        key = (attachment.claim.uid, attachment.place)
+        worker = self._workers.get(key)
+        if worker is None:
+            worker = self._workers[key] = BindingWorker(self.shared, attachment)
+            self._group.create_task(self._run(key, worker, attachment), name=f"binding of {attachment.claim}")
+        return worker
+
+    async def _run(self, key: tuple[str, DevicePlace], worker: BindingWorker, attachment: DeviceAttachment) -> None:
+        claim = attachment.claim
+        with log_context(claim=str(claim), claim_uid=claim.uid):
+            await worker.run()
+        del self._workers[key]

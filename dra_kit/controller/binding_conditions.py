@@ -1,23 +1,27 @@
-"""Conditions of the binding of a claim's devices, read and made: ``status.devices[].conditions``."""
+"""Conditions of the binding of a claim's devices, ``status.devices[].conditions``: read, made and written."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from enum import Enum, auto
 from typing import Any, Final
 
 from msgspec import Struct
 from pydantic import ValidationError
 
-from dra_kit.author.observing.observed import ObservedClaim, ObservedDevice
-from dra_kit.controller.claims.lifecycle import our_devices
-from dra_kit.controller.claims.observed import observed_claim
+from dra_kit.author.controller import ObservedClaim, ObservedDevice
+from dra_kit.client.api import APPLY, Client
+from dra_kit.client.resources import RESOURCE_CLAIMS
+from dra_kit.controller.claim_transitions import observed_claim, our_devices
+from dra_kit.errors import Conflict, NotFound
 from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.objects import ClaimReference
 
 _MESSAGE_MAX: Final = 32768  # of metav1.Condition
 
 
-class Place(Struct, frozen=True):
+class DevicePlace(Struct, frozen=True):
     """A device, or the share of one, that a claim has."""
 
     pool: str
@@ -25,7 +29,7 @@ class Place(Struct, frozen=True):
     share_id: str | None
 
 
-class Verdict(Enum):
+class BindingVerdict(Enum):
     """What the conditions of one device mean."""
 
     UNDECIDED = auto()
@@ -33,7 +37,7 @@ class Verdict(Enum):
     FAILED = auto()
 
 
-class Attachment(Struct, frozen=True):
+class DeviceAttachment(Struct, frozen=True):
     """A device that a claim has, or had, by one allocation.
 
     Attributes:
@@ -47,16 +51,16 @@ class Attachment(Struct, frozen=True):
     since: str = ""
 
     @property
-    def place(self) -> Place:
+    def place(self) -> DevicePlace:
         """Return the device, or the share of it."""
-        return Place(self.device.pool, self.device.name, self.device.share_id)
+        return DevicePlace(self.device.pool, self.device.name, self.device.share_id)
 
-    def is_as(self, other: Attachment) -> bool:
+    def is_as(self, other: DeviceAttachment) -> bool:
         """Return whether both are of one allocation."""
         return (self.claim.uid, self.place, self.since) == (other.claim.uid, other.place, other.since)
 
 
-class Read(Struct, frozen=True):
+class BindingState(Struct, frozen=True):
     """A claim as it was just read.
 
     Attributes:
@@ -65,31 +69,31 @@ class Read(Struct, frozen=True):
         resource_version: of the claim.
     """
 
-    attachments: Mapping[Place, Attachment]
-    entries: Mapping[Place, Mapping[str, Any]]
+    attachments: Mapping[DevicePlace, DeviceAttachment]
+    entries: Mapping[DevicePlace, Mapping[str, Any]]
     resource_version: str
 
-    def verdict(self, place: Place) -> Verdict:
-        """Return what the conditions of a device of :attr:`attachments` mean."""
+    def verdict(self, place: DevicePlace) -> BindingVerdict:
+        """Return what the conditions of a device of :attr:`find_attachments` mean."""
         device = self.attachments[place].device
         true = {
             item.get("type") for item in self.entries.get(place, {}).get("conditions") or ()
             if item.get("status") == "True"
         }  # fmt: skip
         if true & set(device.binding_failure_conditions):
-            return Verdict.FAILED
-        return Verdict.BOUND if set(device.binding_conditions) <= true else Verdict.UNDECIDED
+            return BindingVerdict.FAILED
+        return BindingVerdict.BOUND if set(device.binding_conditions) <= true else BindingVerdict.UNDECIDED
 
 
-def attachments(claim: v1.ResourceClaim, driver: str) -> Iterator[Attachment]:
+def find_attachments(claim: v1.ResourceClaim, driver: str) -> Iterator[DeviceAttachment]:
     """Yield the devices of a claim that must be bound before its pod is."""
     allocation = claim.status.allocation
     since = (allocation.allocation_timestamp if allocation is not None else None) or ""
     found = observed_claim(claim, our_devices(claim, driver))
-    yield from (Attachment(found, device, since) for device in found.devices if device.binding_conditions)
+    yield from (DeviceAttachment(found, device, since) for device in found.devices if device.binding_conditions)
 
 
-def read(raw: Mapping[str, Any], uid: str, driver: str) -> Read | None:
+def read_binding_state(raw: Mapping[str, Any], uid: str, driver: str) -> BindingState | None:
     """Read a claim object; None where its UID is another one, or it is invalid."""
     metadata = raw.get("metadata") or {}
     if metadata.get("uid") != uid:
@@ -99,15 +103,17 @@ def read(raw: Mapping[str, Any], uid: str, driver: str) -> Read | None:
     except ValidationError:
         return None
     entries = {
-        Place(entry.get("pool", ""), entry.get("device", ""), entry.get("shareID")): entry
+        DevicePlace(entry.get("pool", ""), entry.get("device", ""), entry.get("shareID")): entry
         for entry in (raw.get("status") or {}).get("devices") or ()
         if entry.get("driver") == driver
     }
-    found = {item.place: item for item in attachments(claim, driver)}
-    return Read(found, entries, str(metadata.get("resourceVersion") or ""))
+    found = {item.place: item for item in find_attachments(claim, driver)}
+    return BindingState(found, entries, str(metadata.get("resourceVersion") or ""))
 
 
-def device_statuses(known: Read, place: Place, driver: str, *, failure: str | None, now: str) -> list[dict[str, Any]]:
+def device_statuses(
+    known: BindingState, place: DevicePlace, driver: str, *, failure: str | None, now: str
+) -> list[dict[str, Any]]:
     """Return the controller's entries of ``status.devices`` once one more device is decided; for server-side apply.
 
     Those of the other devices are applied again: what an apply leaves out is removed.
@@ -126,7 +132,7 @@ def device_statuses(known: Read, place: Place, driver: str, *, failure: str | No
     ]
 
 
-def _entry(place: Place, driver: str, conditions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _entry(place: DevicePlace, driver: str, conditions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     entry = {"driver": driver, "pool": place.pool, "device": place.device, "conditions": list(conditions)}
     return entry if place.share_id is None else {**entry, "shareID": place.share_id}
 
@@ -140,8 +146,87 @@ def _decided(device: ObservedDevice, failure: str | None, now: str) -> list[dict
     ]
 
 
-def _existing(known: Read, place: Place) -> list[dict[str, Any]]:
+def _existing(known: BindingState, place: DevicePlace) -> list[dict[str, Any]]:
     device = known.attachments[place].device
     ours = {*device.binding_conditions, *device.binding_failure_conditions}
     conditions = known.entries.get(place, {}).get("conditions") or ()
     return [dict(item) for item in conditions if item.get("type") in ours]
+
+
+_ATTEMPTS: Final = 10
+
+
+class BindingConditionWriter:
+    """Of one driver.
+
+    Server-side apply with a field manager of its own, ``<driver>-controller``: what the node says of the same device
+    (``<driver>``) stays, and what is said here stays when the node writes. Needs ``get`` on resourceclaims, ``patch``
+    on resourceclaims/status and, from Kubernetes 1.36 on, ``arbitrary-node:patch`` on resourceclaims/driver.
+
+    Args:
+        client: of the API server.
+        driver: the driver's name.
+    """
+
+    def __init__(self, client: Client, driver: str) -> None:
+        self._client = client
+        self._driver = driver
+
+    async def read(self, claim: ClaimReference) -> BindingState | None:
+        """Return the claim as it is; None when it is gone.
+
+        Raises:
+            KubeError: the API server does not say.
+        """
+        try:
+            raw = await self._client.get(RESOURCE_CLAIMS, claim.name, claim.namespace)
+        except NotFound:
+            return None
+        return read_binding_state(raw, claim.uid, self._driver)
+
+    async def write(self, attachment: DeviceAttachment, *, failure: str | None) -> bool:
+        """Say that a device is bound, or why not; False where the allocation is there no more, or says it already.
+
+        Raises:
+            KubeError: the API server refuses, or does not answer.
+        """
+        claim = attachment.claim
+        for attempt in range(_ATTEMPTS):
+            known = await self.read(claim)
+            place = attachment.place
+            if known is None or place not in known.attachments or not known.attachments[place].is_as(attachment):
+                return False
+            if known.verdict(place) is not BindingVerdict.UNDECIDED:
+                return False
+            now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            body = {
+                "apiVersion": RESOURCE_CLAIMS.api_version,
+                "kind": RESOURCE_CLAIMS.kind,
+                # with these the server refuses to write to a claim that is another one, or has changed since
+                "metadata": {
+                    "name": claim.name,
+                    "namespace": claim.namespace,
+                    "uid": claim.uid,
+                    "resourceVersion": known.resource_version,
+                },
+                "status": {"devices": device_statuses(known, place, self._driver, failure=failure, now=now)},
+            }
+            try:
+                await self._client.patch(
+                    RESOURCE_CLAIMS,
+                    claim.name,
+                    body,
+                    claim.namespace,
+                    content_type=APPLY,
+                    subresource="status",
+                    field_manager=f"{self._driver}-controller",
+                    force=True,
+                )
+            except Conflict:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+            except NotFound:
+                return False
+            else:
+                return True
+        raise AssertionError

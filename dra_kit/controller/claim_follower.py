@@ -1,36 +1,34 @@
-"""The claims that hold our devices, as last seen, and what changed since; updated by a watch and by lists.
-
-A watch may lose events and may lag behind a list, and a list may be older than what the watch brought while it was
-under way. Every state is therefore taken by its resource version and never replaced by an older one. Kubernetes
-promises that versions of one resource compare as integers (KEP-5504; so they are in every release with etcd).
-"""
+"""Follows the claims of the cluster, in every replica, and reports what becomes of those that hold our devices."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import random
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 from pydantic import ValidationError
 
-from dra_kit.controller.claims.lifecycle import Transition, our_devices, transitions
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Credentials
+from dra_kit.client.operator import KopfThread, kopf, kopf_settings, on_event
+from dra_kit.client.resources import RESOURCE_CLAIMS
+from dra_kit.controller.claim_transitions import UNKNOWN, AnnouncementBacklog, ClaimTransition, our_devices, transitions
+from dra_kit.errors import Gone, Unavailable
 from dra_kit.kubernetes.resource.v1 import ResourceClaim
 
 logger: logging.Logger = logging.getLogger(__name__)
-
-
 _METADATA: Final = ("name", "namespace", "uid", "resourceVersion", "ownerReferences")
 _RESULT: Final = (
     "request", "driver", "pool", "device", "shareID", "adminAccess", "consumedCapacity", "bindingConditions",
     "bindingFailureConditions",
 )  # fmt: skip
-
-
 _ENDED_MAX: Final = 10_000
 """Claims without devices that are remembered; a watch does not lag behind a list by that many."""
 
@@ -71,7 +69,7 @@ class ClaimCache:
         """Return those that hold devices of ours now."""
         return HeldClaims(tuple(self._claims.values()))
 
-    def observe(self, claim: Mapping[str, Any], *, deleted: bool = False) -> tuple[Transition, ...]:
+    def observe(self, claim: Mapping[str, Any], *, deleted: bool = False) -> tuple[ClaimTransition, ...]:
         """Take the state of one claim from a watch.
 
         Args:
@@ -95,7 +93,7 @@ class ClaimCache:
         finally:
             self._listing = False
 
-    def replace(self, claims: Iterable[Mapping[str, Any]], resource_version: str) -> tuple[Transition, ...]:
+    def replace(self, claims: Iterable[Mapping[str, Any]], resource_version: str) -> tuple[ClaimTransition, ...]:
         """Take a complete list: what it does not hold is gone.
 
         Args:
@@ -104,7 +102,7 @@ class ClaimCache:
         """
         listed = _number(resource_version)
         silent = not self.primed
-        steps: list[Transition] = []
+        steps: list[ClaimTransition] = []
         seen: set[str] = set()
         for claim in claims:
             uid, version = _identity(claim)
@@ -120,7 +118,7 @@ class ClaimCache:
         self._seen = max(self._seen, listed)
         return () if silent else tuple(steps)
 
-    def _take(self, uid: str, version: int, claim: ResourceClaim | None) -> tuple[Transition, ...]:
+    def _take(self, uid: str, version: int, claim: ResourceClaim | None) -> tuple[ClaimTransition, ...]:
         held = self._claims.get(uid)
         happened = transitions(held.read() if held is not None else None, claim, self._driver)
         steps = tuple(replace(step, version=version) for step in happened)
@@ -209,3 +207,288 @@ def _identity(claim: Mapping[str, Any]) -> tuple[str, int]:
 
 def _number(resource_version: object) -> int:
     return int(str(resource_version or 0))
+
+
+LIST_RETRY: Final = 10.0
+
+
+class ClaimSubscription(Struct, frozen=True):
+    """What one listener receives.
+
+    Attributes:
+        claims: those that hold devices of ours at its beginning.
+        recent: what happened before it and may not be announced: ``claims`` are in the state after it.
+        steps: what happens from its beginning on, in order.
+    """
+
+    claims: HeldClaims
+    recent: tuple[ClaimTransition, ...]
+    steps: asyncio.Queue[ClaimTransition] = field(default_factory=asyncio.Queue)
+
+
+class ClaimFollower:
+    """A part of the controller: the periodic list, and the service behind the watch's handler.
+
+    The watch brings changes at once; the list brings what the watch lost, deletions above all.
+
+    Args:
+        client: to list with.
+        driver: name of the driver whose devices count.
+        resync_seconds: between two lists, give or take a tenth.
+        backlog: keeps what the active replica may not have told; None where there is only one.
+        since: a resource version at which there were no claims, and since when nothing was announced: whatever is seen
+            is news, and kept for those who subscribe first. None: what there is at the beginning was announced.
+        announced: the resource version up to which former replicas have announced everything: the first list is of
+            that version, so that later changes are steps for the backlog. ``UNKNOWN``: the newest state is announced.
+    """
+
+    name = "claims"
+
+    def __init__(
+        self,
+        client: Client,
+        driver: str,
+        *,
+        resync_seconds: float,
+        backlog: AnnouncementBacklog | None = None,
+        since: str | None = None,
+        announced: int = UNKNOWN,
+    ) -> None:
+        self._client = client
+        self._resync_seconds = resync_seconds
+        self._backlog = AnnouncementBacklog() if since is not None else backlog
+        self._since = since
+        self._announced = announced
+        self.first_list: int | None = None
+        """The resource version of the first list of the newest state; None before it."""
+        self._cache = ClaimCache(driver)
+        self._look_again = asyncio.Event()
+        self._subscriptions: list[ClaimSubscription] = []
+
+    @contextmanager
+    def subscribed(self) -> Iterator[ClaimSubscription]:
+        """Give the claims as they are, and every step from then on; in the follower's loop."""
+        recent = self._backlog.steps() if self._backlog is not None else ()
+        if self._since is not None:
+            # the parts that subscribe do so in one turn of the loop, once: nobody takes over from the only replica
+            asyncio.get_running_loop().call_soon(self._drop_backlog)
+        subscription = ClaimSubscription(self._cache.claims(), recent)
+        self._subscriptions.append(subscription)
+        try:
+            yield subscription
+        finally:
+            self._subscriptions.remove(subscription)
+
+    @property
+    def claims(self) -> int:
+        """How many claims hold devices of the driver; from any thread."""
+        return len(self._cache)
+
+    @property
+    def seen(self) -> int:
+        """The latest resource version that a watch or a list has brought, of whatever claim."""
+        return self._cache.seen
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """List again and again.
+
+        Args:
+            ready: set after the first list, or at once where what is seen is news: watch events may come from then on.
+
+        Raises:
+            KubeError: the API server refuses the list.
+        """
+        if self._since is not None:
+            self._cache.replace((), self._since)
+            ready.set()
+            await self._look_again.wait()  # a list before the watch would hide what happens between the two
+        elif self._announced != UNKNOWN and await self._list_announced():
+            ready.set()
+            await self._look_again.wait()
+        while True:
+            # in step, all controllers of a cluster would list at once
+            pause = self._resync_seconds * random.uniform(0.9, 1.1)  # noqa: S311 - no secret
+            self._look_again.clear()
+            try:
+                await self.resync()
+                ready.set()
+            except Unavailable as error:
+                logger.warning("claims cannot be listed now", extra={"error": str(error)})
+                pause = min(pause, LIST_RETRY)
+                await asyncio.sleep(pause)
+                continue
+            try:
+                async with asyncio.timeout(pause):
+                    await self._look_again.wait()
+            except TimeoutError:
+                pass
+
+    def look_again(self) -> None:
+        """List again: the watch has begun anew, and only a list shows what was deleted in the gap."""
+        self._look_again.set()
+
+    async def resync(self) -> None:
+        """List the claims, and deliver what had been missed, except the first time.
+
+        Raises:
+            KubeError: the list failed.
+        """
+        with self._cache.listing():
+            found = await self._client.list(RESOURCE_CLAIMS, keep=reduced)
+            self._deliver(self._cache.replace(found.items, found.resource_version))
+        if self.first_list is None:
+            self.first_list = int(found.resource_version)
+        logger.debug("claims listed", extra={"claims": len(found.items), "ours": len(self._cache)})
+
+    async def _list_announced(self) -> bool:
+        """Take the claims as they were when everything was announced; False where the server has forgotten that."""
+        try:
+            found = await self._client.list(RESOURCE_CLAIMS, at=str(self._announced), keep=reduced)
+        except (Gone, Unavailable) as error:
+            logger.info("what happened before this replica started is not known", extra={"error": str(error)})
+            return False
+        self._cache.replace(found.items, str(self._announced))
+        return True
+
+    async def on_claim(self, event_type: str | None, claim: Mapping[str, Any]) -> None:
+        """Take one event of the watch.
+
+        Args:
+            event_type: ADDED, MODIFIED or DELETED; None for an object of the watch's initial list.
+            claim: the object, in its last state where it was deleted.
+        """
+        self._deliver(self._cache.observe(claim, deleted=event_type == "DELETED"))
+
+    def _drop_backlog(self) -> None:
+        self._backlog = None
+
+    def _deliver(self, steps: Iterable[ClaimTransition]) -> None:
+        for step in steps:
+            if self._backlog is not None:
+                self._backlog.add(step)
+            for subscription in self._subscriptions:
+                subscription.steps.put_nowait(step)
+
+
+WATCH_RETRY: Final = 1.0
+_WATCH_SECONDS: Final = 2
+"""The API server sends what happened since a resource version at once, but a bookmark only after a minute."""
+
+
+class ClaimHistory:
+    """A part of the controller: watches from a resource version on, until kopf's watch has taken its place.
+
+    A list shows claims as they are. One that was created and deleted meanwhile is in no list, and its Events would be
+    missing.
+
+    Args:
+        client: to watch with.
+        follower: receives the changes.
+        since: the resource version of claims.
+    """
+
+    name = "history"
+
+    def __init__(self, client: Client, follower: ClaimFollower, since: str) -> None:
+        self._client = client
+        self._follower = follower
+        self._version = since
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """See :class:`dra_kit.process.supervisor.Part`; ready when the follower knows all that happened before."""
+        while not self._is_over():
+            try:
+                if await self._watch():
+                    break
+            except Gone as error:  # the follower's list brings what is still there
+                logger.warning(
+                    "changes of claims before this process started are lost: the API server does not keep them so long",
+                    extra={"error": str(error)},
+                )
+                break
+            except Unavailable as error:
+                logger.warning("claims cannot be watched now", extra={"error": str(error)})
+                await asyncio.sleep(WATCH_RETRY)
+        ready.set()
+        await asyncio.Event().wait()
+
+    async def _watch(self) -> bool:
+        """Watch for a while, and return whether nothing is left that happened before the list."""
+        complete = self._follower.first_list is not None
+        events = self._client.watch(RESOURCE_CLAIMS, resource_version=self._version, seconds=_WATCH_SECONDS)
+        async with aclosing(events):
+            async for event in events:
+                if event.type != "BOOKMARK":
+                    complete = False  # there may be more than the server could send in time
+                    await self._follower.on_claim(event.type, event.object)
+                self._version = str(event.object["metadata"]["resourceVersion"])
+                if self._is_over():
+                    return True
+        return complete
+
+    def _is_over(self) -> bool:
+        """Return whether everything is known that happened before kopf watched: the list came after."""
+        listed = self._follower.first_list
+        return listed is not None and int(self._version) >= listed
+
+
+_PAGE: Final = 500  # objects per page of kopf's list
+# kopf has a task for each object of its initial list, for 5 s after its event: with 10,000 claims that is 80 MiB
+_WORKERS: Final = 100
+_IDLE_SECONDS: Final = 0.1
+
+
+class ClaimWatch:
+    """Runs kopf for the follower.
+
+    It has one life: kopf that ended may have lost what it watched, and the pod starts again from a list.
+
+    Args:
+        credentials: of the process.
+        follower: what the events are for.
+    """
+
+    name = "kopf"
+
+    def __init__(self, credentials: Credentials, follower: ClaimFollower) -> None:
+        self._credentials = credentials
+        self._follower = follower
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """See :class:`dra_kit.process.supervisor.Part`; ready when claims are watched: from then on nothing is missed.
+
+        Raises:
+            KubeError: what ended kopf.
+        """
+        loop = asyncio.get_running_loop()
+
+        def build() -> tuple[kopf.OperatorRegistry, kopf.OperatorSettings]:
+            registry = kopf.OperatorRegistry()
+            register_claim_handler(registry, self._follower, loop)
+            settings = kopf_settings(chunk_size=_PAGE)
+            settings.queueing.worker_limit = _WORKERS
+            settings.queueing.idle_timeout = _IDLE_SECONDS
+            return registry, settings
+
+        def watching() -> None:
+            ready.set()
+            self._follower.look_again()
+
+        def notify() -> None:
+            with suppress(RuntimeError):  # the process has ended, kopf's thread has not
+                loop.call_soon_threadsafe(watching)
+
+        await KopfThread(self._credentials, build, backoff=(), events_only=True, watching=notify).run(asyncio.Event())
+
+
+def register_claim_handler(
+    registry: kopf.OperatorRegistry, follower: ClaimFollower, loop: asyncio.AbstractEventLoop
+) -> None:
+    """Register the handler.
+
+    Args:
+        registry: of the life that is being built.
+        follower: what the events are for.
+        loop: the follower's loop.
+    """
+    on_event(registry, RESOURCE_CLAIMS, follower.on_claim, id="follow-claims", loop=loop)

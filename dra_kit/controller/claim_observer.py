@@ -1,4 +1,4 @@
-"""Calls the author's hooks on claims: those of one claim in order, those of different claims side by side."""
+"""Calls the author's hooks on claims: those of one claim in order, those of different claims concurrently."""
 
 from __future__ import annotations
 
@@ -12,33 +12,35 @@ from typing import Any, Final, TypeAlias, cast
 
 from msgspec import Struct
 
-from dra_kit.author.calling import call
-from dra_kit.author.observing.observed import ObservedClaim
-from dra_kit.author.observing.observer import ClaimObserver
-from dra_kit.controller.claims.follower import ClaimFollower, Subscription
-from dra_kit.controller.claims.lifecycle import Change, Transition, transitions
-from dra_kit.controller.claims.observed import consumers, observed_claim
-from dra_kit.controller.claims.progress import Progress
+from dra_kit.author.calls import author_exc_info, author_location, call, describe_error
+from dra_kit.author.controller import ClaimObserver, ObservedClaim
+from dra_kit.controller.claim_follower import ClaimFollower, ClaimSubscription
+from dra_kit.controller.claim_transitions import (
+    AnnouncementProgress,
+    ClaimChange,
+    ClaimTransition,
+    consumers,
+    observed_claim,
+    transitions,
+)
 from dra_kit.errors import TransientError
 from dra_kit.kubernetes.resource.v1 import ResourceClaim
 from dra_kit.process.logging import log_context
-from dra_kit.process.tracebacks import from_author, named, place_of
 
 logger: logging.Logger = logging.getLogger(__name__)
-
 RETRY: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
 AT_ONCE: Final = 100
 """Hooks that are called at once; those that wait to be called again do not count."""
-
 HELD_SECONDS: Final = 1800.0
 """How long a successor calls a hook that is not over: one that never ends must not hold Events until they expire."""
-
 _Hook: TypeAlias = Callable[..., Awaitable[None] | None]
 _Over: TypeAlias = Callable[[], None]
 """Called when the hook of a transition is over."""
 
 
-def catching_up(claims: Iterable[ResourceClaim], recent: Iterable[Transition], driver: str) -> Iterator[Transition]:
+def catching_up(
+    claims: Iterable[ResourceClaim], recent: Iterable[ClaimTransition], driver: str
+) -> Iterator[ClaimTransition]:
     """Yield the steps for an observer whose replica becomes active: every claim that holds devices, and what came last.
 
     Of each claim in order: that it was allocated and reserved comes before what happened to it since.
@@ -49,10 +51,10 @@ def catching_up(claims: Iterable[ResourceClaim], recent: Iterable[Transition], d
         driver: whose devices count.
     """
     steps = tuple(recent)
-    allocated = {step.claim.metadata.uid for step in steps if step.change is Change.ALLOCATED}
+    allocated = {step.claim.metadata.uid for step in steps if step.change is ClaimChange.ALLOCATED}
     reserved = {
         (step.claim.metadata.uid, user.uid)
-        for step in steps if step.change is Change.RESERVED for user in step.consumers
+        for step in steps if step.change is ClaimChange.RESERVED for user in step.consumers
     }  # fmt: skip
     for claim in claims:
         uid = claim.metadata.uid
@@ -60,12 +62,12 @@ def catching_up(claims: Iterable[ResourceClaim], recent: Iterable[Transition], d
             continue  # all of its present life is among the steps
         for step in transitions(None, claim, driver):
             users = tuple(user for user in step.consumers if (uid, user.uid) not in reserved)
-            if step.change is Change.ALLOCATED or users:
+            if step.change is ClaimChange.ALLOCATED or users:
                 yield replace(step, consumers=users)
     yield from steps
 
 
-class Observing:
+class ClaimObserverRunner:
     """An active part of the controller.
 
     Args:
@@ -83,7 +85,7 @@ class Observing:
         follower: ClaimFollower,
         observer: ClaimObserver,
         driver: str,
-        progress: Progress,
+        progress: AnnouncementProgress,
         *,
         retry: tuple[float, ...] = RETRY,
     ) -> None:
@@ -96,7 +98,7 @@ class Observing:
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; ready when it follows."""
-        pending: asyncio.Queue[tuple[Transition, _Over]] = asyncio.Queue()
+        pending: asyncio.Queue[tuple[ClaimTransition, _Over]] = asyncio.Queue()
         with self._follower.subscribed() as subscription:
             recent = {id(step): self._begin(inherited=True) for step in subscription.recent}
             ready.set()
@@ -108,7 +110,7 @@ class Observing:
         return self._progress.begin(inherited=inherited, seconds=HELD_SECONDS)
 
     async def _receive(
-        self, steps: asyncio.Queue[Transition], pending: asyncio.Queue[tuple[Transition, _Over]]
+        self, steps: asyncio.Queue[ClaimTransition], pending: asyncio.Queue[tuple[ClaimTransition, _Over]]
     ) -> None:
         """Take what happens at once: from when it was seen its hook is not over."""
         while True:
@@ -116,9 +118,9 @@ class Observing:
 
     async def _follow(
         self,
-        subscription: Subscription,
+        subscription: ClaimSubscription,
         recent: Mapping[int, _Over],
-        pending: asyncio.Queue[tuple[Transition, _Over]],
+        pending: asyncio.Queue[tuple[ClaimTransition, _Over]],
         lives: _Lives,
     ) -> None:
         for step in catching_up(subscription.claims, subscription.recent, self._driver):
@@ -130,28 +132,28 @@ class Observing:
         while True:
             self._add(*await pending.get(), lives)
 
-    def _add(self, step: Transition, over: _Over, lives: _Lives) -> None:
+    def _add(self, step: ClaimTransition, over: _Over, lives: _Lives) -> None:
         hook, arguments = self._hook_of(step)
         if getattr(type(self._observer), hook.__name__, None) is getattr(ClaimObserver, hook.__name__):
             over()
         else:
             lives.add(_Call(hook, arguments, over))
 
-    def _hook_of(self, step: Transition) -> tuple[_Hook, tuple[Any, ...]]:
+    def _hook_of(self, step: ClaimTransition) -> tuple[_Hook, tuple[Any, ...]]:
         claim, users = observed_claim(step.claim, step.devices), consumers(step.consumers)
         match step.change:
-            case Change.ALLOCATED:
+            case ClaimChange.ALLOCATED:
                 return self._observer.allocated, (claim,)
-            case Change.RESERVED:
+            case ClaimChange.RESERVED:
                 return self._observer.reserved, (claim, users)
-            case Change.UNRESERVED:
+            case ClaimChange.UNRESERVED:
                 # the step has the claim as it was; the hook tells what is left
                 gone = {user.uid for user in users}
                 left = tuple(user for user in claim.consumers if user.uid not in gone)
                 return self._observer.released, (replace(claim, consumers=left), users)
-            case Change.DEALLOCATED:
+            case ClaimChange.DEALLOCATED:
                 return self._observer.released, (replace(claim, consumers=()), users)
-            case Change.DELETED:
+            case ClaimChange.DELETED:
                 return self._observer.deleted, (replace(claim, consumers=()),)
 
     async def _until_over(self, made: _Call) -> None:
@@ -172,10 +174,10 @@ class Observing:
                 await asyncio.sleep(again)
             except Exception as error:
                 module = type(self._observer).__module__
-                extra = {"hook": title, "error": named(error)}
-                if place := place_of(error, module):
+                extra = {"hook": title, "error": describe_error(error)}
+                if place := author_location(error, module):
                     extra["at"] = place
-                logger.error("hook failed", extra=extra, exc_info=from_author(error, module))
+                logger.error("hook failed", extra=extra, exc_info=author_exc_info(error, module))
                 return
             else:
                 return

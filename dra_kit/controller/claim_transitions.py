@@ -1,16 +1,19 @@
-"""How far the active replica has come with Events and hooks: its Lease says so, and a successor goes on from there.
-
-Replicas have no clock in common, but resource versions: those of claims compare as integers (KEP-5504).
-"""
+"""What happened to a claim that holds our devices, from two states of it, and what of that is announced; pure."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final
+
+from dra_kit.author.claim import ConsumerReference
+from dra_kit.author.controller import ObservedClaim, ObservedDevice
+from dra_kit.kubernetes.resource.v1 import DeviceRequestAllocationResult, ResourceClaim, ResourceClaimConsumerReference
 
 ANNOUNCED: Final = "dra-kit/announced-up-to"
 """Annotation of the Lease: the resource version of claims up to which all that happened to them is announced."""
@@ -58,7 +61,7 @@ class FollowedVersions:
         return next((version for at, version in reversed(self._samples) if at <= before), UNKNOWN)
 
 
-class Progress:
+class AnnouncementProgress:
     """Which transitions the active replica has not announced yet, by Events and hooks; belongs to one event loop.
 
     Args:
@@ -111,3 +114,166 @@ class Progress:
         """Return what the Lease is to say."""
         announced = self.announced()
         return {} if announced == UNKNOWN else {ANNOUNCED: str(announced)}
+
+
+class ClaimChange(StrEnum):
+    """What a transition says of the claim."""
+
+    ALLOCATED = "allocated"  # the scheduler chose devices of ours
+    RESERVED = "reserved"  # somebody may use them from now on
+    UNRESERVED = "unreserved"  # somebody does not use them any more; the claim keeps them
+    DEALLOCATED = "deallocated"  # the claim gave them back
+    DELETED = "deleted"  # the claim is gone, and with it its hold on them
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimTransition:
+    """One step in the life of a claim.
+
+    Attributes:
+        change: what happened.
+        claim: in the state that tells of the devices: the new one, or the old one of devices that were given back.
+        devices: the allocation results of our driver that the step is about.
+        consumers: who came with RESERVED; who went otherwise; with ALLOCATED nobody.
+        version: resource version of claims at which it had happened at the latest; 0 where it is not known.
+    """
+
+    change: ClaimChange
+    claim: ResourceClaim
+    devices: tuple[DeviceRequestAllocationResult, ...]
+    consumers: tuple[ResourceClaimConsumerReference, ...] = ()
+    version: int = field(default=0, compare=False)
+
+
+def our_devices(claim: ResourceClaim | None, driver: str) -> tuple[DeviceRequestAllocationResult, ...]:
+    """Return the allocation results of ``claim`` that name devices of ``driver``; empty when it is not allocated."""
+    if claim is None or claim.status.allocation is None:
+        return ()
+    return tuple(result for result in claim.status.allocation.devices.results if result.driver == driver)
+
+
+def transitions(
+    previous: ResourceClaim | None, current: ResourceClaim | None, driver: str
+) -> tuple[ClaimTransition, ...]:
+    """Return the steps from one state of a claim to a later one, in the order in which they must have happened.
+
+    States in between may have been missed: one that was released and allocated anew meanwhile gives both steps.
+
+    Args:
+        previous: the claim as it was; None when it did not exist.
+        current: the claim as it is; None when it is gone. Of the same UID.
+        driver: whose devices count; allocations of other drivers are nothing to us.
+    """
+    before, now = our_devices(previous, driver), our_devices(current, driver)
+    same = _keys(before) == _keys(now)
+    steps: list[ClaimTransition] = []
+    if previous is not None and before:
+        users = previous.status.reserved_for
+        if current is None:
+            steps.append(ClaimTransition(ClaimChange.DELETED, previous, before, users))
+        elif not same:
+            steps.append(ClaimTransition(ClaimChange.DEALLOCATED, previous, before, users))
+        elif gone := _missing(users, current.status.reserved_for):
+            steps.append(ClaimTransition(ClaimChange.UNRESERVED, previous, before, gone))
+    if current is not None and now:
+        known = previous.status.reserved_for if previous is not None and same else ()
+        if not same:
+            steps.append(ClaimTransition(ClaimChange.ALLOCATED, current, now))
+        if came := _missing(current.status.reserved_for, known):
+            steps.append(ClaimTransition(ClaimChange.RESERVED, current, now, came))
+    return tuple(steps)
+
+
+def _keys(devices: Iterable[DeviceRequestAllocationResult]) -> set[tuple[str, str, str, str | None]]:
+    return {(device.request, device.pool, device.device, device.share_id) for device in devices}
+
+
+def _missing(
+    consumers: Iterable[ResourceClaimConsumerReference], others: Iterable[ResourceClaimConsumerReference]
+) -> tuple[ResourceClaimConsumerReference, ...]:
+    known = {consumer.uid for consumer in others}
+    return tuple(consumer for consumer in consumers if consumer.uid not in known)
+
+
+def observed_claim(claim: ResourceClaim, devices: Iterable[DeviceRequestAllocationResult]) -> ObservedClaim:
+    """Return a claim with its devices of one driver.
+
+    Args:
+        claim: as it is, or was.
+        devices: of the driver.
+    """
+    metadata = claim.metadata
+    return ObservedClaim(
+        namespace=metadata.namespace,
+        name=metadata.name,
+        uid=metadata.uid,
+        devices=tuple(map(observed_device, devices)),
+        consumers=consumers(claim.status.reserved_for),
+        node=node_of(claim),
+    )
+
+
+def observed_device(result: DeviceRequestAllocationResult) -> ObservedDevice:
+    """Return one allocated device."""
+    return ObservedDevice(
+        name=result.device,
+        pool=result.pool,
+        request=result.request,
+        share_id=result.share_id,
+        consumed_capacity=result.consumed_capacity,
+        admin_access=bool(result.admin_access),
+        binding_conditions=result.binding_conditions,
+        binding_failure_conditions=result.binding_failure_conditions,
+    )
+
+
+def consumers(references: Iterable[ResourceClaimConsumerReference]) -> tuple[ConsumerReference, ...]:
+    """Return who uses a claim."""
+    return tuple(ConsumerReference(each.api_group, each.resource, each.name, each.uid) for each in references)
+
+
+CAPACITY: Final = 50_000
+"""Transitions that are kept; beyond that the oldest are lost."""
+
+
+class AnnouncementBacklog:
+    """Transitions that the active replica may not have announced when it last renewed its lease.
+
+    Some of them may be announced: Events have names that make a second creation a conflict, and hooks may come twice.
+
+    Attributes:
+        announced: the resource version of claims up to which all that happened is announced.
+    """
+
+    def __init__(self) -> None:
+        self.announced: int = UNKNOWN
+        self._steps: deque[ClaimTransition] = deque(maxlen=CAPACITY)
+
+    def add(self, step: ClaimTransition) -> None:
+        """Keep a transition, which was seen now."""
+        self._steps.append(step)
+
+    def renewed(self, announced: int) -> None:
+        """Drop what is announced: the active replica has renewed its lease.
+
+        Args:
+            announced: the resource version of claims up to which all that happened is announced, as it says.
+        """
+        self.announced = max(self.announced, announced)
+        while self._steps and self._steps[0].version <= self.announced:
+            self._steps.popleft()
+
+    def steps(self) -> tuple[ClaimTransition, ...]:
+        """Return what may not be announced, in order."""
+        return tuple(self._steps)
+
+
+def node_of(claim: ResourceClaim) -> str | None:
+    """Return the node that an allocation is bound to, None when several may use it (or there is no allocation)."""
+    selector = claim.status.allocation.node_selector if claim.status.allocation else None
+    if selector is None or len(selector.node_selector_terms) != 1:
+        return None
+    for each in selector.node_selector_terms[0].match_fields:
+        if (each.key, each.operator) == ("metadata.name", "In") and len(each.values) == 1:
+            return each.values[0]
+    return None

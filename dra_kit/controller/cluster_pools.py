@@ -1,22 +1,27 @@
-"""The slices of no node: what selects them, who owns them, and which names the pools of nodes have taken."""
+"""Pools that belong to no node: found by the author's cluster provider, published by the active controller."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from typing_extensions import override
 
-from dra_kit.author.devices.device import Device
-from dra_kit.author.devices.inventory import Pool
-from dra_kit.controller.owner import Owner
+from dra_kit.author.device import Device
+from dra_kit.author.inventory import Pool
+from dra_kit.client.api import Client
+from dra_kit.client.reconcile import call_on_changes
+from dra_kit.client.resources import RESOURCE_SLICES
+from dra_kit.client.server_version import ServerFeatures, discover_release
+from dra_kit.controller.context import ControllerContext, ControllerOwner
 from dra_kit.errors import ConfigurationError
-from dra_kit.kube.client import Client
-from dra_kit.kube.resources import RESOURCE_SLICES
-from dra_kit.kube.versions import ServerFeatures, discover
 from dra_kit.kubernetes.resource.api_model import OwnerReference
-from dra_kit.publishing.scope import SliceScope, Write
+from dra_kit.process.metrics import Reading
+from dra_kit.slices.discovery import Discovery
+from dra_kit.slices.inventory import CurrentInventory, ProviderSource
 from dra_kit.slices.planning import DesiredPool
+from dra_kit.slices.publisher import CHECK_AFTER_WRITE, PublicationCounts, Publisher, SliceScope, SliceWrite
 
 _ASKED_ONE_BY_ONE: Final = 16
 """Pools that are looked for by name; for more, all slices of the driver are listed."""
@@ -36,7 +41,7 @@ class ClusterScope(SliceScope):
         owner: of the slices.
     """
 
-    def __init__(self, driver: str, client: Client, owner: Owner) -> None:
+    def __init__(self, driver: str, client: Client, owner: ControllerOwner) -> None:
         self._driver = driver
         self._client = client
         self._owner = owner
@@ -56,7 +61,7 @@ class ClusterScope(SliceScope):
     @override
     async def features(self) -> ServerFeatures:
         if self._features is None:
-            self._features = await discover(self._client)
+            self._features = await discover_release(self._client)
         return self._features
 
     @override
@@ -104,7 +109,7 @@ class ClusterScope(SliceScope):
         return False  # the lease decides who is the active one
 
     @override
-    def wrote(self, what: Write) -> None:
+    def wrote(self, what: SliceWrite) -> None:
         pass
 
     async def _of_nodes(self, names: Sequence[str]) -> dict[str, str]:
@@ -122,3 +127,70 @@ class ClusterScope(SliceScope):
 def _pool_and_node(item: dict[str, Any]) -> dict[str, Any]:
     spec = item.get("spec") or {}
     return {"pool": (spec.get("pool") or {}).get("name"), "node": spec.get("nodeName")}
+
+
+class ClusterPools:
+    """An active part of the controller.
+
+    Args:
+        driver: the driver's name.
+        source: its cluster provider.
+        client: reads and writes slices.
+        context: of the author's code.
+        owner: of the slices.
+        check_after_write: seconds after a write until the slices are looked at again.
+        published: called when the first inventory of a life is published.
+    """
+
+    name = "pools"
+
+    def __init__(
+        self,
+        driver: str,
+        source: ProviderSource,
+        client: Client,
+        context: ControllerContext,
+        owner: ControllerOwner,
+        *,
+        check_after_write: float = CHECK_AFTER_WRITE,
+        published: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._driver = driver
+        self._source = source
+        self._client = client
+        self._context = context
+        self._owner = owner
+        self._check_after_write = check_after_write
+        self._published = published
+        self._record = PublicationCounts()
+        self._publishing = False
+
+    def readings(self) -> Iterator[Reading]:
+        """Yield what was published so far; from any thread. A replica that stands by publishes no pools."""
+        if self._publishing:
+            yield from self._record.readings()
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """See :class:`dra_kit.process.supervisor.Part`; each life finds and looks anew."""
+        current = CurrentInventory()
+        discovery = Discovery(self._source, current)
+        scope = ClusterScope(self._driver, self._client, self._owner)
+        publisher = Publisher(scope, self._client, check_after_write=self._check_after_write, record=self._record)
+        current.listen(publisher.publish)
+        look_again: Callable[[], None] = publisher.look_again
+        self._publishing = True
+        try:
+            with self._context.rescanning(discovery.rescan):
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(discovery.run(asyncio.Event()))
+                    group.create_task(publisher.run(ready))
+                    group.create_task(self._tell(ready))
+                    group.create_task(
+                        call_on_changes(self._client, RESOURCE_SLICES, look_again, field_selector=scope.field_selector)
+                    )
+        finally:
+            self._publishing = False
+
+    async def _tell(self, ready: asyncio.Event) -> None:
+        await ready.wait()
+        self._published()

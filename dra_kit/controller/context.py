@@ -1,19 +1,25 @@
-"""``Context`` as the controller implements it: it runs on no node, and prepares nothing."""
+"""``Context`` as the controller implements it, the startup of the author's code, and the owner of what it creates."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from dra_kit.author.context import Context, PreparedClaim
-from dra_kit.author.preparing.prepared import DeviceMetadata, DeviceStatus
-from dra_kit.author.stopping import Stopping
-from dra_kit.errors import ConfigurationError
+from dra_kit.author.calls import call, describe_raised_error
+from dra_kit.author.context import Context, PreparedClaim, Stopping
+from dra_kit.author.driver import Driver
+from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
+from dra_kit.client.api import Client
+from dra_kit.client.resources import CLUSTER_ROLES
+from dra_kit.errors import ConfigurationError, DraKitError, NotFound
+from dra_kit.kubernetes.resource.api_model import OwnerReference
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.process.metrics.registry import Metrics
+from dra_kit.process.metrics import Metrics
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -90,3 +96,101 @@ class ControllerContext(Context[Any]):
             f"driver {self.driver}: {what} belongs to a node, and this code runs in the controller; keep what it needs "
             "in the cluster, or in what is reached by context.settings"
         )
+
+
+class ControllerStartup:
+    """A part of the controller, in every replica; one whose startup has not returned does not become the active one.
+
+    Args:
+        driver: whose provider, binder and taint rules are started.
+        context: what they are given.
+        ending: set when the process is asked to end.
+    """
+
+    name = "startup"
+
+    def __init__(self, driver: Driver[Any, Any], context: ControllerContext, ending: asyncio.Event) -> None:
+        self._driver = driver
+        self._context = context
+        self._ending = ending
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """See :class:`dra_kit.process.supervisor.Part`; ready when all of it has returned.
+
+        Raises:
+            ConfigurationError: one of them raised.
+        """
+        relay = asyncio.create_task(self._relay_ending())
+        try:
+            for part in self._driver.controller_bound:
+                part.context = self._context
+                await self._start(part)
+            ready.set()
+            await asyncio.Event().wait()
+        finally:
+            relay.cancel()
+            self._context.stopping.set()
+
+    async def _relay_ending(self) -> None:
+        """Set ``context.stopping`` at once, however long running parts take to stop."""
+        await self._ending.wait()
+        self._context.stopping.set()
+
+    async def _start(self, part: Any) -> None:
+        try:
+            await call(part.startup, self._context)
+        except DraKitError:
+            raise
+        except Exception as error:  # the author's code may raise anything
+            text = describe_raised_error(error, type(part).__module__)
+            raise ConfigurationError(f"{type(part).__name__}.startup {text}; correct it") from error
+
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+
+class ControllerOwner:
+    """The ClusterRole that owns what the controller makes, read once, and again after :meth:`forget`.
+
+    Args:
+        client: to ask with; needs ``get`` on that one ClusterRole.
+        cluster_role: its name; None: nobody owns what is made.
+    """
+
+    def __init__(self, client: Client, cluster_role: str | None) -> None:
+        self._client = client
+        self._cluster_role = cluster_role
+        self._known: OwnerReference | None = None
+        self._logged = False
+
+    async def reference(self) -> OwnerReference | None:
+        """Return the owner; None where there is none.
+
+        Raises:
+            KubeError: it cannot be read.
+        """
+        if self._cluster_role is None:
+            return None
+        if self._known is None:
+            try:
+                role = await self._client.get(CLUSTER_ROLES, self._cluster_role)
+            except NotFound:
+                if not self._logged:
+                    logger.warning(
+                        "what the controller makes stays when it is uninstalled",
+                        extra={"cluster_role": self._cluster_role, "remedy": "there is none of that name; correct "
+                               "--cluster-role"},
+                    )  # fmt: skip
+                self._logged = True
+                return None
+            self._known = OwnerReference(
+                api_version=CLUSTER_ROLES.api_version,
+                kind=CLUSTER_ROLES.kind,
+                name=self._cluster_role,
+                uid=role["metadata"]["uid"],
+            )
+        return self._known
+
+    def forget(self) -> None:
+        """Read it again: it may be another one by now, of the same name."""
+        self._known = None

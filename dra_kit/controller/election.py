@@ -1,4 +1,4 @@
-"""Takes the Lease, renews it, and gives it back: one replica is the active one."""
+"""Which replica of the controller is the active one, decided by a Lease, and the parts that run only there."""
 
 from __future__ import annotations
 
@@ -10,18 +10,33 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from dra_kit.controller.election.leadership import Leadership
-from dra_kit.controller.election.record import Timing, acquired, annotations_of, duration_of, holder_of, released
-from dra_kit.errors import ConfigurationError, Conflict, Forbidden, Invalid, KubeError, NotFound
-from dra_kit.kube.client import Client
-from dra_kit.kube.resources import LEASES
+from msgspec import Struct
+
+from dra_kit.client.api import Client
+from dra_kit.client.events import micro_time
+from dra_kit.client.resources import LEASES
+from dra_kit.errors import ConfigurationError, Conflict, Forbidden, InternalError, Invalid, KubeError, NotFound
+from dra_kit.process.supervisor import Part
 
 logger: logging.Logger = logging.getLogger(__name__)
-
 _RELEASE_SECONDS: Final = 5.0
 
 
-class Elector:
+class LeaseTiming(Struct, frozen=True):
+    """How long what takes, in seconds; the defaults are those of client-go and of Kubernetes' own controllers.
+
+    Attributes:
+        lease: how long a lease that is not renewed is respected by others.
+        renew_deadline: how long its holder tries to renew it until it gives up being the active one.
+        retry: between two attempts.
+    """
+
+    lease: float = 15.0
+    renew_deadline: float = 10.0
+    retry: float = 2.0
+
+
+class LeaderElector:
     """A part of the controller; works as client-go's leader election does, and with it: a Lease is a Lease.
 
     Clocks of machines may differ: a lease counts as expired when it has not *changed* for its duration, by this
@@ -50,7 +65,7 @@ class Elector:
         identity: str,
         namespace: str,
         lease: str,
-        timing: Timing = Timing(),  # noqa: B008 - immutable
+        timing: LeaseTiming = LeaseTiming(),  # noqa: B008 - immutable
         clock: Callable[[], float] = time.monotonic,
         annotations: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
@@ -210,3 +225,183 @@ class Elector:
                     await self._client.update(LEASES, released(lease, dt.datetime.now(dt.UTC)))
         except (KubeError, TimeoutError) as error:
             logger.warning("the lease is not given back and expires", extra={"error": str(error) or "no answer"})
+
+
+def holder_of(lease: Mapping[str, Any]) -> str:
+    """Return who holds it; empty when it was given back."""
+    return str((lease.get("spec") or {}).get("holderIdentity") or "")
+
+
+def duration_of(lease: Mapping[str, Any], default: float) -> float:
+    """Return how long its holder wants it to be respected after a renewal, in seconds."""
+    return float((lease.get("spec") or {}).get("leaseDurationSeconds") or default)
+
+
+def annotations_of(lease: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return what its holder says beside that it holds it."""
+    return (lease.get("metadata") or {}).get("annotations") or {}
+
+
+def acquired(
+    lease: Mapping[str, Any] | None, identity: str, timing: LeaseTiming, now: dt.datetime, *, namespace: str, name: str,
+    annotations: Mapping[str, str],
+) -> dict[str, Any]:  # fmt: skip
+    """Return the lease as ``identity`` takes it, or renews it where it has it already; what else is in it stays.
+
+    Args:
+        lease: as it is stored; None when there is none.
+        identity: of the process.
+        timing: of the election.
+        now: by the process's clock, for people: nobody's decision follows from it.
+        namespace: of the lease.
+        name: of the lease.
+        annotations: that it gets; others that it has stay.
+    """
+    stored: Mapping[str, Any] = lease or {
+        "apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": {"namespace": namespace, "name": name}
+    }  # fmt: skip
+    spec = dict(stored.get("spec") or {})
+    if lease is None:
+        spec["leaseTransitions"] = 0
+    if holder_of(stored) != identity:
+        spec["acquireTime"] = micro_time(now)
+        if lease is not None:
+            spec["leaseTransitions"] = int(spec.get("leaseTransitions") or 0) + 1
+    spec |= {
+        "holderIdentity": identity,
+        "leaseDurationSeconds": max(1, round(timing.lease)),
+        "renewTime": micro_time(now),
+    }
+    metadata = stored["metadata"] | {"annotations": {**annotations_of(stored), **annotations}}
+    return {**stored, "metadata": metadata, "spec": spec}
+
+
+def released(lease: Mapping[str, Any], now: dt.datetime) -> dict[str, Any]:
+    """Return the lease given back: nobody holds it, and whoever comes next need not wait."""
+    spec = {
+        **(lease.get("spec") or {}),
+        "holderIdentity": "",
+        "leaseDurationSeconds": 1,
+        "acquireTime": micro_time(now),
+        "renewTime": micro_time(now),
+    }
+    return {**lease, "spec": spec}
+
+
+STOP_SECONDS: Final = 4.0
+"""What active parts get to stop in; a lease that is not renewed is given away 5 s after it was given up here."""
+DRAIN_SECONDS: Final = 15.0
+"""What they get when the process is to end, and the lease is renewed until they have stopped."""
+
+
+class ActiveParts:
+    """A part of the controller: runs other parts while this replica is the active one, and stops them at once after.
+
+    Each active life calls their ``run`` anew. One that fails ends the process, as any part does; so does one that
+    cannot be stopped in time, because an author's blocking call holds it up: nothing else ends such a call.
+
+    Args:
+        leadership: tells when.
+        stop_seconds: that stopping may take.
+    """
+
+    name = "active"
+
+    def __init__(self, leadership: Leadership, *, stop_seconds: float = STOP_SECONDS) -> None:
+        self._leadership = leadership
+        self._stop_seconds = stop_seconds
+        self._parts: list[Part] = []
+
+    def add(self, part: Part) -> None:
+        """Add a part; before :meth:`run`."""
+        self._parts.append(part)
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """See :class:`dra_kit.process.supervisor.Part`; ready at once: a standby is what it is to be.
+
+        Raises:
+            Exception: of a part.
+            InternalError: a part ended by itself, or does not stop in time.
+        """
+        ready.set()
+        while True:
+            await self._leadership.gained()
+            await self._life()
+
+    async def _life(self) -> None:
+        lost = asyncio.create_task(self._leadership.lost(), name="lease lost")
+        tasks = {asyncio.create_task(part.run(asyncio.Event()), name=part.name): part for part in self._parts}
+        try:
+            await asyncio.wait({lost, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            lost.cancel()
+            slow = await self._stopped(set(tasks))
+        for task, part in tasks.items():
+            if task.done() and not task.cancelled():
+                error = task.exception()
+                raise error or InternalError(f"part {part.name!r} ended by itself: it should run until it is stopped")
+        if slow:
+            raise InternalError(
+                f"{', '.join(sorted(slow))} did not stop within {self._stop_seconds:g} s after the lease was lost: "
+                "the process ends, since another replica becomes active"
+            )
+
+    async def _stopped(self, tasks: set[asyncio.Task[None]]) -> list[str]:
+        """Cancel all tasks at once; return the names of those that go on."""
+        if not tasks:
+            return []
+        for task in tasks:
+            task.cancel()
+        seconds = DRAIN_SECONDS if self._leadership.leading else self._stop_seconds
+        _, going_on = await asyncio.wait(tasks, timeout=seconds)
+        for task in going_on:
+            task.cancel()  # a second time: whoever waits for a thread gives up on it
+        if going_on:
+            await asyncio.wait(going_on, timeout=0.1)
+        return [task.get_name() for task in going_on]
+
+
+class Leadership:
+    """Set by the elector, read by everybody else; belongs to one event loop.
+
+    Args:
+        alone: it is the active one from the beginning to the end: there is no election.
+    """
+
+    def __init__(self, *, alone: bool = False) -> None:
+        self._gained = asyncio.Event()
+        self._lost = asyncio.Event()
+        self._renewals: list[Callable[[Mapping[str, str]], None]] = []
+        (self._gained if alone else self._lost).set()
+
+    @property
+    def leading(self) -> bool:
+        """Whether it is the active one now."""
+        return self._gained.is_set()
+
+    async def gained(self) -> None:
+        """Wait until it is the active one."""
+        await self._gained.wait()
+
+    async def lost(self) -> None:
+        """Wait until it is not the active one."""
+        await self._lost.wait()
+
+    def set(self, *, leading: bool) -> None:
+        """Note that this process has become the active one, or has ceased to be; for the elector."""
+        now, before = (self._gained, self._lost) if leading else (self._lost, self._gained)
+        before.clear()
+        now.set()
+
+    def on_renewal(self, listener: Callable[[Mapping[str, str]], None]) -> None:
+        """Call ``listener`` whenever the active one, this process or another, is seen to have renewed its lease.
+
+        Args:
+            listener: gets the annotations of the lease.
+        """
+        self._renewals.append(listener)
+
+    def renewed(self, annotations: Mapping[str, str]) -> None:
+        """Call the listeners: the lease was renewed, by this process or another; for the elector."""
+        for listener in self._renewals:
+            listener(annotations)

@@ -1,4 +1,4 @@
-"""ResourceSlices of nodes that are gone: their drivers cannot delete them, and the scheduler goes on counting them."""
+"""ResourceSlices of nodes that are gone: their drivers cannot delete them, and the scheduler still counts them."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from dra_kit.client.api import Client
+from dra_kit.client.resources import NODES, RESOURCE_SLICES
 from dra_kit.errors import Conflict, KubeError, NotFound
-from dra_kit.kube.client import Client
-from dra_kit.kube.resources import NODES, RESOURCE_SLICES
 
 logger: logging.Logger = logging.getLogger(__name__)
-
 LOOK_EVERY: Final = 600.0
 """Seconds between two looks."""
 SURE_AFTER: Final = 60.0
 """Seconds that a slice must have been an orphan's: a Node may be deleted and made anew under its driver."""
 
 
-class Suspect(Struct, frozen=True):
+class OrphanSlice(Struct, frozen=True):
     """A slice, as identified and as read."""
 
     name: str
@@ -32,7 +31,7 @@ class Suspect(Struct, frozen=True):
     node: str
 
 
-def suspects(slices: Iterable[Mapping[str, Any]], nodes: Mapping[str, str]) -> tuple[Suspect, ...]:
+def find_orphan_slices(slices: Iterable[Mapping[str, Any]], nodes: Mapping[str, str]) -> tuple[OrphanSlice, ...]:
     """Return the slices whose node is gone, or is another one of that name; never those of pools of no node.
 
     Args:
@@ -40,7 +39,7 @@ def suspects(slices: Iterable[Mapping[str, Any]], nodes: Mapping[str, str]) -> t
         nodes: UIDs by name.
     """
     return tuple(
-        Suspect(metadata["name"], metadata["uid"], metadata["resourceVersion"], node)
+        OrphanSlice(metadata["name"], metadata["uid"], metadata["resourceVersion"], node)
         for item in slices
         if (node := (item.get("spec") or {}).get("nodeName"))
         and _is_orphan(metadata := item["metadata"], nodes.get(node))
@@ -54,7 +53,7 @@ def _is_orphan(metadata: Mapping[str, Any], node_uid: str | None) -> bool:
     return bool(owners) and node_uid not in owners
 
 
-class OrphanSlices:
+class OrphanSliceCollector:
     """An active part of the controller.
 
     Kubernetes' garbage collector does this for slices that name their Node as owner; this is for those that it leaves.
@@ -114,7 +113,7 @@ class OrphanSlices:
         ).items
         of_nodes = any(item["spec"]["nodeName"] for item in slices)
         nodes = (await self._client.list(NODES, keep=_node)).items if of_nodes else ()
-        found = suspects(slices, {item["name"]: item["uid"] for item in nodes})
+        found = find_orphan_slices(slices, {item["name"]: item["uid"] for item in nodes})
         now = self._clock()
         self._since = {each.uid: self._since.get(each.uid, now) for each in found}
         sure = [each for each in found if now - self._since[each.uid] >= self._sure_after]
@@ -122,7 +121,7 @@ class OrphanSlices:
             await self._delete(each)
         return len(sure)
 
-    async def _delete(self, suspect: Suspect) -> None:
+    async def _delete(self, suspect: OrphanSlice) -> None:
         try:
             await self._client.delete(
                 RESOURCE_SLICES, suspect.name, uid=suspect.uid, resource_version=suspect.resource_version

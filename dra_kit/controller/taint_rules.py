@@ -1,4 +1,4 @@
-"""Keeps the driver's DeviceTaintRules as its author's source wants them, while this replica is the active one."""
+"""DeviceTaintRules by the author's policy: complete sets, written by the active controller."""
 
 from __future__ import annotations
 
@@ -8,27 +8,28 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
-from dra_kit.author.cluster.taint_rules import TaintRule, TaintRuleSource
-from dra_kit.author.models.model import shown
-from dra_kit.controller.context import ControllerContext
-from dra_kit.controller.owner import Owner
-from dra_kit.controller.taint_rules.planning import LABEL, RulePlan, plan_rules
-from dra_kit.controller.taint_rules.served import served
-from dra_kit.controller.watching import look_again_on_changes
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dra_kit.author.calls import GeneratorMessages, GeneratorThread, call_threadsafe
+from dra_kit.author.controller import TaintRule, TaintRuleSource
+from dra_kit.author.model import short_repr
+from dra_kit.client.api import Client
+from dra_kit.client.reconcile import call_on_changes, retry_delay, wait_for_event
+from dra_kit.client.resources import DEVICE_TAINT_RULES, Resource
+from dra_kit.client.server_version import GROUP, discover_release
+from dra_kit.controller.context import ControllerContext, ControllerOwner
 from dra_kit.errors import ConfigurationError, Conflict, DraKitError, Invalid, InvalidDevice, NotFound
-from dra_kit.kube.client import Client
-from dra_kit.kube.resources import Resource
 from dra_kit.kubernetes.resource import v1
-from dra_kit.process.generators import GeneratorThread, Words, threadsafe
-from dra_kit.publishing.pace import happens, pause
+from dra_kit.kubernetes.resource.api_model import OwnerReference
+from dra_kit.slices.planning import is_stored_alike
 
 logger: logging.Logger = logging.getLogger(__name__)
-
 CHECK_EVERY: Final = 600.0
 """Seconds between two looks when nothing happens, and after a refusal that trying again does not change."""
 
 
-class TaintRules:
+class TaintRuleReconciler:
     """An active part of the controller.
 
     Args:
@@ -42,7 +43,12 @@ class TaintRules:
     name = "taint-rules"
 
     def __init__(
-        self, driver: str, source: TaintRuleSource[Any], client: Client, context: ControllerContext, owner: Owner
+        self,
+        driver: str,
+        source: TaintRuleSource[Any],
+        client: Client,
+        context: ControllerContext,
+        owner: ControllerOwner,
     ) -> None:
         self._driver = driver
         self._source = source
@@ -77,15 +83,15 @@ class TaintRules:
         """
         title = f"{type(self._source).__name__}.rules"
         if not isinstance(yielded, Sequence) or isinstance(yielded, str | bytes):
-            raise InvalidDevice(f"{title} yielded {shown(yielded)}; yield a list of dra_kit.TaintRule")
+            raise InvalidDevice(f"{title} yielded {short_repr(yielded)}; yield a list of dra_kit.TaintRule")
         names: set[str] = set()
         for rule in yielded:
             if not isinstance(rule, TaintRule):
-                raise InvalidDevice(f"{title} yielded {shown(rule)}, which is no dra_kit.TaintRule")
+                raise InvalidDevice(f"{title} yielded {short_repr(rule)}, which is no dra_kit.TaintRule")
             if rule.name in names:
                 raise InvalidDevice(f"{title} yielded two rules named {rule.name!r}; give each a name of its own")
             names.add(rule.name)
-        threadsafe(loop, partial(self._want, tuple(yielded)))
+        call_threadsafe(loop, partial(self._want, tuple(yielded)))
 
     def _want(self, rules: Sequence[TaintRule]) -> None:
         if rules != self._wanted:
@@ -96,21 +102,21 @@ class TaintRules:
         attempt = 0
         delay: float | None = None
         while True:
-            await happens(self._changed, delay)
+            await wait_for_event(self._changed, delay)
             self._changed.clear()
             if self._wanted is None:
                 continue
             try:
-                resource = await served(self._client)
+                resource = await served_taint_rules(self._client)
                 if self._watching is None:
-                    watch = look_again_on_changes(
+                    watch = call_on_changes(
                         self._client, resource, self._changed.set, label_selector=f"{LABEL}={self._driver}"
                     )
                     self._watching = group.create_task(watch)
                 await self._reconcile(resource, self._wanted)
             except DraKitError as error:
                 hopeless = isinstance(error, Invalid | ConfigurationError)
-                delay = CHECK_EVERY if hopeless else max(pause(attempt), 0.2)
+                delay = CHECK_EVERY if hopeless else max(retry_delay(attempt), 0.2)
                 attempt += 1
                 self._report(error, delay)
                 continue
@@ -136,7 +142,7 @@ class TaintRules:
             extra={"creates": len(steps.creates), "updates": len(steps.updates), "deletes": len(steps.deletes)},
         )
 
-    async def _execute(self, resource: Resource, steps: RulePlan) -> None:
+    async def _execute(self, resource: Resource, steps: TaintRulePlan) -> None:
         for rule in steps.deletes:
             try:
                 await self._client.delete(resource, rule.metadata.name, uid=rule.metadata.uid)
@@ -166,12 +172,119 @@ def _body(rule: v1.DeviceTaintRule, resource: Resource) -> dict[str, Any]:
     return {**rule.to_json(), "apiVersion": resource.api_version, "kind": resource.kind}
 
 
-def _words(title: str) -> Words:
-    return Words(
+def _words(title: str) -> GeneratorMessages:
+    return GeneratorMessages(
         title=title,
         failed="rules failed, the taint rules stay as they are",
         again="rules failed again",
         returns="write 'yield [...]' instead of 'return [...]'",
         empty="a set of rules; yield [] when there are none",
         code="invalid-taint-rules",
+    )
+
+
+LABEL: Final = "dra-kit/driver"
+"""Its value is the driver that keeps a rule; a rule without it is somebody else's."""
+
+
+class TaintRulePlan(Struct, frozen=True):
+    """Writes to be made in this order.
+
+    Attributes:
+        deletes: rules as they are stored.
+        updates: whole rules, with the resource version of the stored one.
+        creates: whole rules.
+    """
+
+    deletes: tuple[v1.DeviceTaintRule, ...] = ()
+    updates: tuple[v1.DeviceTaintRule, ...] = ()
+    creates: tuple[v1.DeviceTaintRule, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.deletes or self.updates or self.creates)
+
+
+def plan_rules(
+    driver: str,
+    wanted: Sequence[TaintRule],
+    existing: Sequence[v1.DeviceTaintRule],
+    owner: OwnerReference | None = None,
+) -> TaintRulePlan:
+    """Return what must be written.
+
+    Args:
+        driver: whose rules these are.
+        wanted: all of them.
+        existing: those with the driver's label; others are never touched.
+        owner: whose deletion deletes them.
+    """
+    ours = {rule.metadata.name: rule for rule in existing if rule.metadata.labels.get(LABEL) == driver}
+    desired = {rule.metadata.name: rule for rule in (_labelled(each.to_v1(driver), driver, owner) for each in wanted)}
+    stays = [rule for rule in ours.values() if rule.metadata.deletion_timestamp is None]
+    updates = [
+        _updated(desired[rule.metadata.name], rule)
+        for rule in stays
+        if rule.metadata.name in desired and not _is_current(desired[rule.metadata.name], rule)
+    ]
+    return TaintRulePlan(
+        deletes=tuple(rule for rule in stays if rule.metadata.name not in desired),
+        updates=tuple(updates),
+        creates=tuple(rule for name, rule in desired.items() if name not in ours),
+    )
+
+
+def _labelled(rule: v1.DeviceTaintRule, driver: str, owner: OwnerReference | None) -> v1.DeviceTaintRule:
+    metadata = rule.metadata.model_copy(
+        update={"labels": {LABEL: driver}, "owner_references": (owner,) if owner is not None else ()}
+    )
+    return rule.model_copy(update={"metadata": metadata})
+
+
+def _is_current(wanted: v1.DeviceTaintRule, stored: v1.DeviceTaintRule) -> bool:
+    owned = all(
+        any(is_stored_alike(owner, other) for other in stored.metadata.owner_references)
+        for owner in wanted.metadata.owner_references
+    )
+    return owned and is_stored_alike(wanted.spec, stored.spec)
+
+
+def _updated(wanted: v1.DeviceTaintRule, stored: v1.DeviceTaintRule) -> v1.DeviceTaintRule:
+    """Return ``wanted`` over ``stored``; the API server itself begins a new time when the effect changes."""
+    taint = wanted.spec.taint
+    if taint.time_added is None:
+        taint = taint.model_copy(update={"time_added": stored.spec.taint.time_added})
+    mine = wanted.metadata.owner_references
+    others = tuple(
+        owner
+        for owner in stored.metadata.owner_references
+        if (owner.kind, owner.name) not in {(each.kind, each.name) for each in mine}
+    )
+    metadata = stored.metadata.model_copy(update={"owner_references": (*mine, *others)})
+    return wanted.model_copy(update={"metadata": metadata, "spec": wanted.spec.model_copy(update={"taint": taint})})
+
+
+VERSIONS: Final = ("v1", "v1beta2", "v1alpha3")
+"""Best first: v1 since Kubernetes 1.37, v1beta2 since 1.36, v1alpha3 from 1.33 to 1.38."""
+
+
+async def served_taint_rules(client: Client) -> Resource:
+    """Return the resource in the best version that is served.
+
+    Raises:
+        ConfigurationError: none is (code ``taint-rules-not-served``).
+        KubeError: the API server does not answer.
+    """
+    for version in VERSIONS:
+        try:
+            found = await client.get_path(f"/apis/{GROUP}/{version}")
+        except NotFound:
+            continue
+        if any(item.get("name") == DEVICE_TAINT_RULES.plural for item in found.get("resources") or ()):
+            return replace(DEVICE_TAINT_RULES, version=version)
+    features = await discover_release(client)
+    raise ConfigurationError(
+        f"taint rules are not kept: the API server (Kubernetes {features}) serves DeviceTaintRules in no version; "
+        "upgrade to 1.37, or switch on the gate DRADeviceTaintRules and --runtime-config=resource.k8s.io/v1beta2=true "
+        "(before 1.36 v1alpha3) there, in kube-scheduler and in kube-controller-manager",
+        code="taint-rules-not-served",
     )

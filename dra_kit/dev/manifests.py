@@ -9,9 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from dra_kit.client.api import Client
+from dra_kit.client.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from dra_kit.errors import ConfigurationError, KubeError, NotFound
-from dra_kit.kube.client import Client
-from dra_kit.kube.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from dra_kit.kubernetes.resource.objects import finalizer_note
 from dra_kit.sandbox.cluster.served_kinds import ServedKinds
 from dra_kit.sandbox.stories.manifests import read_manifests

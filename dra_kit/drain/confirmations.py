@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from dra_kit.kube.resources import UNDERTAKEN
+from dra_kit.client.resources import DECOMMISSIONED
 
 DRIVER_LABEL: Final = "app.kubernetes.io/name"
 """Label of a driver's DaemonSet; its value is the driver's name."""
@@ -173,7 +173,7 @@ def _problem(pod: Object) -> str:
     """Return what is left, as the pod itself says, or why it does not say anything; empty where nothing is left."""
     name, status = pod["metadata"]["name"], pod.get("status") or {}
     for condition in status.get("conditions") or ():
-        if condition["type"] == UNDERTAKEN:
+        if condition["type"] == DECOMMISSIONED:
             return "" if condition["status"] == "True" else str(condition.get("message") or "something is left")
     for container in status.get("containerStatuses") or ():
         waiting = (container.get("state") or {}).get("waiting") or {}

@@ -9,6 +9,10 @@ from typing import Any, Final
 from msgspec import Struct
 
 from dra_kit import __version__
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Credentials
+from dra_kit.client.resources import DAEMON_SETS, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dra_kit.client.server_version import discover_release
 from dra_kit.drain.confirmations import (
     DRIVER_LABEL,
     Confirmations,
@@ -21,10 +25,6 @@ from dra_kit.drain.confirmations import (
 from dra_kit.drain.holders import Holders, holders
 from dra_kit.drain.mentions import require_mentioned
 from dra_kit.errors import ConfigurationError, Forbidden, Unavailable
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.credentials import Credentials
-from dra_kit.kube.resources import DAEMON_SETS, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
-from dra_kit.kube.versions import discover
 
 _LOOK_EVERY: Final = 2.0
 _METADATA: Final = ("name", "namespace", "uid")
@@ -92,7 +92,7 @@ async def wait_drained(
     until = loop.time() + wait
     before: Drained | None = None
     async with Client(credentials, user_agent=f"dra-kit/{__version__} drain") as client:
-        await discover(client)
+        await discover_release(client)
         look = _Look(client, query)
         while True:
             try:

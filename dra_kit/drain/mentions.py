@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from dra_kit.client.api import Client
+from dra_kit.client.resources import DAEMON_SETS, DEVICE_CLASSES, RESOURCE_SLICES, Resource
 from dra_kit.drain.confirmations import DRIVER_LABEL, is_of_node_role
 from dra_kit.errors import ConfigurationError, Forbidden
-from dra_kit.kube.client import Client
-from dra_kit.kube.resources import DAEMON_SETS, DEVICE_CLASSES, RESOURCE_SLICES, Resource
 from dra_kit.text import did_you_mean
 
 _NAMED: Final = re.compile(r"""device\.driver\s*==\s*["']([^"']+)["']""")

@@ -1,3 +1,5 @@
-"""Our side of the kubelet's wire: the DRA service, the registration service, and their sockets."""
+"""Our side of the kubelet's and the container runtime's interfaces: DRA, registration, health, CDI, CRI, files."""
 
-import dra_kit.proto  # noqa: F401 (before any module here imports gRPC, for what it sets)
+from __future__ import annotations
+
+import dra_kit.kubelet.proto  # noqa: F401 (before any module here imports gRPC, for what it sets)

@@ -1,9 +1,4 @@
-"""The kubelet's own memory of claims, ``dra_manager_state`` in its root directory.
-
-Which claims the kubelet has to release still. The format is that of Kubernetes 1.37 (``pkg/kubelet/cm/dra/state``): the
-claims as JSON text, and the text's CRC32. The file is the kubelet's, and it may change its form: a driver may let it
-hold back what it would do otherwise, and nothing more.
-"""
+"""The kubelet's checkpoint of claims, ``dra_manager_state`` in its root directory."""
 
 from __future__ import annotations
 
@@ -19,16 +14,13 @@ from typing import Any, Final, TypedDict, TypeVar
 from dra_kit.kubernetes.resource.objects import ClaimReference
 
 logger: logging.Logger = logging.getLogger(__name__)
-
 FILE_NAME: Final = "dra_manager_state"
-
 _T = TypeVar("_T")
-
 _KIND: Final = "DRACheckpoint"
 _API_VERSION: Final = "checkpoint.dra.kubelet.k8s.io/v1"
 
 
-class DeviceEntry(TypedDict):
+class CheckpointDevice(TypedDict):
     """One prepared device of a claim."""
 
     PoolName: str
@@ -38,7 +30,7 @@ class DeviceEntry(TypedDict):
     CDIDeviceIDs: Sequence[str] | None
 
 
-class ClaimEntry(TypedDict):
+class CheckpointClaim(TypedDict):
     """One claim; ``PodUIDs`` is a set as Go writes it, ``DriverState`` has an entry for each driver with a result."""
 
     ClaimUID: str
@@ -48,14 +40,14 @@ class ClaimEntry(TypedDict):
     DriverState: Mapping[str, Mapping[str, Any]] | None
 
 
-def encode(claims: Iterable[ClaimEntry]) -> str:
+def encode_checkpoint(claims: Iterable[CheckpointClaim]) -> str:
     """Return the content of the file."""
     data = {"kind": _KIND, "apiVersion": _API_VERSION, "ClaimInfoStateList": list(claims) or None}
     text = json.dumps(data, separators=(",", ":"))
     return json.dumps({"Data": text, "Checksum": zlib.crc32(text.encode())})
 
 
-def decode(content: bytes) -> list[ClaimEntry]:
+def decode_checkpoint(content: bytes) -> list[CheckpointClaim]:
     """Return the claims of a file.
 
     Raises:
@@ -74,7 +66,7 @@ def decode(content: bytes) -> list[ClaimEntry]:
         raise ValueError(f"{type(error).__name__}: {error}") from error
 
 
-def pods_of_kubelet(kubelet_dir: Path) -> dict[str, frozenset[str]]:
+def read_claim_pods(kubelet_dir: Path) -> dict[str, frozenset[str]]:
     """Return UIDs of the claims that the kubelet knows of, and will release when their containers have ended.
 
     Args:
@@ -87,14 +79,14 @@ def pods_of_kubelet(kubelet_dir: Path) -> dict[str, frozenset[str]]:
         OSError: the file is not there, or cannot be read from here.
         ValueError: it is damaged, or of another form.
     """
-    entries = decode((kubelet_dir / FILE_NAME).read_bytes())
+    entries = decode_checkpoint((kubelet_dir / FILE_NAME).read_bytes())
     try:
         return {entry["ClaimUID"]: frozenset(entry.get("PodUIDs") or ()) for entry in entries}
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
 
 
-def claims_of_kubelet(kubelet_dir: Path, driver: str) -> set[ClaimReference]:
+def read_driver_claims(kubelet_dir: Path, driver: str) -> set[ClaimReference]:
     """Return claims that the kubelet will ask a driver to release: those with an entry of it in ``DriverState``.
 
     Args:
@@ -108,7 +100,7 @@ def claims_of_kubelet(kubelet_dir: Path, driver: str) -> set[ClaimReference]:
     try:
         return {
             ClaimReference(entry["Namespace"], entry["ClaimName"], entry["ClaimUID"])
-            for entry in decode((kubelet_dir / FILE_NAME).read_bytes())
+            for entry in decode_checkpoint((kubelet_dir / FILE_NAME).read_bytes())
             if driver in (entry.get("DriverState") or ())
         }
     except (KeyError, TypeError, AttributeError) as error:
@@ -127,15 +119,15 @@ class KubeletCheckpoint:
         self._logged = ""
 
     def pods(self) -> Mapping[str, frozenset[str]]:
-        """Return what :func:`pods_of_kubelet` returns; nothing where it cannot be read, which is logged."""
+        """Return what :func:`read_claim_pods` returns; nothing where it cannot be read, which is logged."""
         return self._read(
-            partial(pods_of_kubelet, self._kubelet_dir), {}, "checkpoint of the kubelet not read, time alone decides"
+            partial(read_claim_pods, self._kubelet_dir), {}, "checkpoint of the kubelet not read, time alone decides"
         )
 
     def claims(self, driver: str) -> AbstractSet[ClaimReference]:
-        """Return what :func:`claims_of_kubelet` returns; none where it cannot be read, which is logged."""
+        """Return what :func:`read_driver_claims` returns; none where it cannot be read, which is logged."""
         return self._read(
-            partial(claims_of_kubelet, self._kubelet_dir, driver),
+            partial(read_driver_claims, self._kubelet_dir, driver),
             set(),
             "checkpoint of the kubelet not read, the state alone tells",
         )

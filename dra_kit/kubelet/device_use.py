@@ -1,4 +1,4 @@
-"""One device, or share of one, in the hands of one container: the row of ``dra-kit who``."""
+"""One device, or share of one, in use by one container: the row of ``dra-kit who``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 Identity: TypeAlias = tuple[str, str, str, str, str, str, str, str]
 """Namespace, pod, container, claim, driver, pool, device, share."""
-
 _TEXTS: Final = {
     "driver": "driver",
     "pool": "pool",

@@ -1,4 +1,4 @@
-"""Tells the kubelet how the devices are: ``DRAResourceHealth`` v1 and v1alpha1 (KEP-4680).
+"""Reports to the kubelet whether devices are healthy: ``DRAResourceHealth`` v1 and v1alpha1 (KEP-4680).
 
 To be imported by drivers that have a health source only: its messages take memory.
 """
@@ -14,26 +14,23 @@ from typing import Final, Literal
 import grpc.aio
 from msgspec import Struct
 
-from dra_kit.plugin.answers import sendable
-from dra_kit.proto import dra_health_v1_pb2 as v1
-from dra_kit.proto import dra_health_v1_pb2_grpc as v1_grpc
-from dra_kit.proto import dra_health_v1alpha1_pb2 as v1alpha1
-from dra_kit.proto import dra_health_v1alpha1_pb2_grpc as v1alpha1_grpc
+from dra_kit.kubelet.plugin_server import limit_error_text
+from dra_kit.kubelet.proto import dra_health_v1_pb2 as v1
+from dra_kit.kubelet.proto import dra_health_v1_pb2_grpc as v1_grpc
+from dra_kit.kubelet.proto import dra_health_v1alpha1_pb2 as v1alpha1
+from dra_kit.kubelet.proto import dra_health_v1alpha1_pb2_grpc as v1alpha1_grpc
 
 HEALTH_VERSIONS: Final = ("v1", "v1alpha1")
 """Versions of the health service, newest first: v1 for kubelet 1.37 and newer, v1alpha1 for 1.34 and newer."""
-
 LEASE: Final = 30
 """Seconds for which the kubelet believes a report; its own default (kubelet 1.37, cm/dra/healthinfo.go)."""
-
 RESEND: Final = 5.0
 """Seconds after which everything is sent again: when one of two processes of an update ends, the kubelet forgets the
 report of the other one until the next one."""
-
 _STATUS: Final = {"Unknown": v1.UNKNOWN, "Healthy": v1.HEALTHY, "Unhealthy": v1.UNHEALTHY}
 
 
-class DeviceHealth(Struct, frozen=True):
+class ReportedHealth(Struct, frozen=True):
     """How a device is.
 
     Attributes:
@@ -49,7 +46,7 @@ class DeviceHealth(Struct, frozen=True):
     message: str = ""
 
 
-class HealthStreams:
+class HealthService:
     """All streams to kubelets; belongs to the event loop. A slow reader gets the latest, and nothing in between.
 
     Args:
@@ -67,7 +64,7 @@ class HealthStreams:
         """What to advertise, after the versions of the DRA service."""
         return tuple(f"{version}.DRAResourceHealth" for version in HEALTH_VERSIONS)
 
-    def report(self, devices: Sequence[DeviceHealth], now: dt.datetime) -> None:
+    def report(self, devices: Sequence[ReportedHealth], now: dt.datetime) -> None:
         """Report how all devices are; those of which nothing is known are not among them.
 
         Before the first call nothing is sent to the kubelet, so that the report of the process before stays.
@@ -80,7 +77,7 @@ class HealthStreams:
                     health=_STATUS[item.status],
                     last_updated_time=updated,
                     health_check_timeout_seconds=LEASE,
-                    message=sendable(item.message),
+                    message=limit_error_text(item.message),
                 )
                 for item in devices
             ]
@@ -113,7 +110,7 @@ class HealthStreams:
 
 
 class _HealthV1(v1_grpc.DRAResourceHealthServicer):
-    def __init__(self, streams: HealthStreams) -> None:
+    def __init__(self, streams: HealthService) -> None:
         self._streams = streams
 
     async def NodeWatchResources(  # noqa: N802 (the method's name on the wire)
@@ -125,7 +122,7 @@ class _HealthV1(v1_grpc.DRAResourceHealthServicer):
 
 
 class _HealthV1alpha1(v1alpha1_grpc.DRAResourceHealthServicer):
-    def __init__(self, streams: HealthStreams) -> None:
+    def __init__(self, streams: HealthService) -> None:
         self._streams = streams
 
     async def NodeWatchResources(  # noqa: N802

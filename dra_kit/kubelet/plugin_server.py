@@ -1,38 +1,209 @@
-"""Turns what a ``NodeService`` returns or raises into exactly one answer per claim the kubelet asked for.
-
-The kubelet aborts the start of the pod on an answer that lacks a claim or has one it did not ask for, and takes an
-empty error for success (kubelet 1.37, ``pkg/kubelet/cm/dra/manager.go``). So nothing a service does may lead to either.
-"""
+"""Serves DRA v1 and v1beta1 to the kubelet with one ``NodeService``: requests, answers and error texts."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from dra_kit.errors import DraKitError, InternalError
+import grpc.aio
+from msgspec import Struct
+
+from dra_kit.errors import ConfigurationError, DraKitError, InternalError
+from dra_kit.kubelet.proto import dra_v1_pb2 as v1
+from dra_kit.kubelet.proto import dra_v1_pb2_grpc as v1_grpc
+from dra_kit.kubelet.proto import dra_v1beta1_pb2 as v1beta1
+from dra_kit.kubelet.proto import dra_v1beta1_pb2_grpc as v1beta1_grpc
+from dra_kit.kubelet.sockets import SocketFile
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.plugin.messages import device_message
-from dra_kit.plugin.service import NodeService, PreparedDevice
-from dra_kit.proto import dra_v1_pb2 as v1
 from dra_kit.text import shorten, without_paths
 
+if TYPE_CHECKING:
+    from dra_kit.kubelet.health import HealthService
+
+
+DRA_VERSIONS = ("v1", "v1beta1")
+"""Versions of the DRA service, newest first: v1 for kubelet 1.34 and newer, v1beta1 for 1.32 and newer."""
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+"""Upper bound of a request and of an answer; grpc-go's default for what the kubelet receives is 4 MiB."""
+
+
+class PluginServer:
+    """The driver's gRPC server on its service socket; every method runs on the event loop that calls it.
+
+    Args:
+        service: what prepares and releases claims.
+        socket: path of the service socket, as ``plugin_socket`` gives it.
+        versions: which of ``DRA_VERSIONS`` to serve.
+        health: what tells how the devices are; None for a driver that does not.
+
+    Raises:
+        ConfigurationError: a version that is not known, or none.
+    """
+
+    def __init__(
+        self,
+        service: NodeService,
+        socket: Path,
+        *,
+        versions: Sequence[str] = DRA_VERSIONS,
+        health: HealthService | None = None,
+    ) -> None:
+        if not versions or not set(versions) <= set(DRA_VERSIONS):
+            raise ConfigurationError(
+                f"DRA service versions {list(versions)}: give at least one of {', '.join(DRA_VERSIONS)} and no others"
+            )
+        self._service = service
+        self._versions = tuple(version for version in DRA_VERSIONS if version in versions)
+        self._health = health
+        self._socket = SocketFile(socket)
+        self._server: grpc.aio.Server | None = None
+
+    @property
+    def supported_versions(self) -> tuple[str, ...]:
+        """What to advertise, newest first: the kubelet takes the first it knows. These are no gRPC service names.
+
+        Health is selected separately from DRA, and comes after it.
+        """
+        dra = tuple(f"{version}.DRAPlugin" for version in self._versions)
+        return dra if self._health is None else (*dra, *self._health.supported_versions)
+
+    async def start(self, *, bound: Callable[[], None] = lambda: None) -> None:
+        """Listen and serve; when it returns, the driver can be registered.
+
+        Args:
+            bound: called when the socket is there and has not got its name yet.
+
+        Raises:
+            ConfigurationError: the socket cannot be created.
+        """
+        server = grpc.aio.server(
+            options=[
+                ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+                ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+            ]
+        )
+        for version in self._versions:
+            _ADD[version](self._service, server)
+        if self._health is not None:
+            self._health.add_to(server)
+        self._socket.bind(server.add_insecure_port)
+        bound()
+        await server.start()
+        self._server = server
+        self._socket.publish()
+
+    async def stop(self, grace: float) -> None:
+        """Take no further calls, let running ones finish for ``grace`` seconds, then cancel them."""
+        server, self._server = self._server, None
+        if server is not None:
+            self._socket.remove()
+            if self._health is not None:
+                self._health.close()  # a stream would last as long as the kubelet
+            await server.stop(grace)
+
+
+class _PluginV1(v1_grpc.DRAPluginServicer):
+    def __init__(self, service: NodeService) -> None:
+        self._service = service
+
+    async def NodePrepareResources(  # noqa: N802 (the method's name on the wire)
+        self, request: v1.NodePrepareResourcesRequest, context: object
+    ) -> v1.NodePrepareResourcesResponse:
+        del context
+        return prepare_response(await answer_prepare(self._service, claim_refs(request)))
+
+    async def NodeUnprepareResources(  # noqa: N802
+        self, request: v1.NodeUnprepareResourcesRequest, context: object
+    ) -> v1.NodeUnprepareResourcesResponse:
+        del context
+        return unprepare_response(await answer_unprepare(self._service, claim_refs(request)))
+
+
+class _PluginV1beta1(v1beta1_grpc.DRAPluginServicer):
+    def __init__(self, service: NodeService) -> None:
+        self._service = service
+
+    async def NodePrepareResources(  # noqa: N802
+        self, request: v1beta1.NodePrepareResourcesRequest, context: object
+    ) -> v1beta1.NodePrepareResourcesResponse:
+        del context
+        return prepare_response_v1beta1(await answer_prepare(self._service, claim_refs(request)))
+
+    async def NodeUnprepareResources(  # noqa: N802
+        self, request: v1beta1.NodeUnprepareResourcesRequest, context: object
+    ) -> v1beta1.NodeUnprepareResourcesResponse:
+        del context
+        return unprepare_response_v1beta1(await answer_unprepare(self._service, claim_refs(request)))
+
+
+def _add_v1(service: NodeService, server: grpc.aio.Server) -> None:
+    v1_grpc.add_DRAPluginServicer_to_server(_PluginV1(service), server)
+
+
+def _add_v1beta1(service: NodeService, server: grpc.aio.Server) -> None:
+    v1beta1_grpc.add_DRAPluginServicer_to_server(_PluginV1beta1(service), server)
+
+
+class NodeService(Protocol):
+    """Prepares and releases claims; called by ``PluginServer`` from its event loop, also concurrently.
+
+    The claims of one call have distinct, non-empty UIDs. A call is cancelled when the kubelet gives up (after 45 s,
+    Kubernetes 1.37) or when the grace period of a shutdown ends. An exception, returned for one claim or raised for
+    all, reaches the kubelet as text: a ``DraKitError`` word for word, anything else as a bug in dra-kit.
+    """
+
+    async def prepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, Sequence[KubeletDevice] | Exception]:
+        """Make the devices of each claim usable; by claim UID, one entry per claim, in any order.
+
+        The same claim may come again, and must give the same answer.
+        """
+        ...
+
+    async def unprepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, Exception | None]:
+        """Release each claim; by claim UID, one entry per claim, None for done.
+
+        A claim that is not known is done.
+        """
+        ...
+
+
+_ADD: Mapping[str, Callable[[NodeService, grpc.aio.Server], None]] = {"v1": _add_v1, "v1beta1": _add_v1beta1}
+
+
+class KubeletDevice(Struct, frozen=True):
+    """One allocated device that is ready for the containers of a claim.
+
+    Args:
+        request_names: top-level requests of the claim, without sub-request (``gpu``, never ``gpu/big``): the kubelet
+            compares these with what a container asks for. None means every request.
+        pool_name: the allocation result's pool.
+        device_name: the allocation result's device.
+        cdi_device_ids: fully qualified CDI names (``vendor/class=name``).
+        share_id: of a device that several claims share (KEP-5075); kubelets that speak v1beta1 never see it.
+    """
+
+    request_names: tuple[str, ...]
+    pool_name: str
+    device_name: str
+    cdi_device_ids: tuple[str, ...] = ()
+    share_id: str | None = None
+
+
 logger: logging.Logger = logging.getLogger(__name__)
-
 T = TypeVar("T")
-
 ERROR_BYTES: Final = 1024
 """Bytes of a claim's error. The kubelet makes an Event of it, and takes an answer of 4 MiB for all claims of a call."""
-
 _BUG: Final = "this is a bug in dra-kit, please report it"
 
 
-async def prepare(service: NodeService, claims: Sequence[ClaimReference]) -> dict[str, list[v1.Device] | str]:
+async def answer_prepare(service: NodeService, claims: Sequence[ClaimReference]) -> dict[str, list[v1.Device] | str]:
     """Answer NodePrepareResources: by claim UID, the prepared devices or the text of an error."""
     return await _answer("prepare", service.prepare, claims, _devices)
 
 
-async def unprepare(service: NodeService, claims: Sequence[ClaimReference]) -> dict[str, str | None]:
+async def answer_unprepare(service: NodeService, claims: Sequence[ClaimReference]) -> dict[str, str | None]:
     """Answer NodeUnprepareResources: by claim UID, None or the text of an error."""
     return await _answer("unprepare", service.unprepare, claims, _nothing)
 
@@ -48,17 +219,17 @@ def error_text(error: Exception, doing: str) -> str:
     """
     line = _one_line(error.public if isinstance(error, DraKitError) else without_paths(str(error)))
     if isinstance(error, DraKitError) and not isinstance(error, InternalError):
-        return sendable(line or f"{doing}: failed with code {error.code} and without a message")
+        return limit_error_text(line or f"{doing}: failed with code {error.code} and without a message")
     logger.error("%s: %s", doing, _BUG, exc_info=error)
     what = [line] if isinstance(error, InternalError) else [type(error).__name__, line]
-    return sendable(": ".join(filter(None, [doing, *what])) + f" ({_BUG})")
+    return limit_error_text(": ".join(filter(None, [doing, *what])) + f" ({_BUG})")
 
 
 def _one_line(text: str) -> str:
     return "; ".join(filter(None, map(str.strip, text.splitlines())))
 
 
-def sendable(text: str) -> str:
+def limit_error_text(text: str) -> str:
     """Return a text as it can be sent: one line of at most ``ERROR_BYTES``; one that is too long loses its middle."""
     # protobuf strings are UTF-8, and messages may quote file names with undecodable bytes
     return shorten(_one_line(text).encode("utf-8", "backslashreplace").decode("utf-8"), ERROR_BYTES)
@@ -97,11 +268,11 @@ def _well_formed(claims: Sequence[ClaimReference]) -> tuple[dict[str, ClaimRefer
     for claim in claims:
         missing = [field for field in ("namespace", "name", "uid") if not getattr(claim, field)]
         if missing:
-            errors[claim.uid] = sendable(
+            errors[claim.uid] = limit_error_text(
                 f"the request names ResourceClaim {str(claim)!r} without {' and '.join(missing)}"
             )
         elif asked.setdefault(claim.uid, claim) != claim:
-            errors[claim.uid] = sendable(
+            errors[claim.uid] = limit_error_text(
                 f"the request names UID {claim.uid} twice, as {asked[claim.uid]} and as {claim}"
             )
     for uid in errors:
@@ -119,7 +290,7 @@ def _result(results: Mapping[str, object], uid: str, check: Callable[[object], T
 
 
 def _devices(result: object) -> list[v1.Device]:
-    if not isinstance(result, Sequence) or not all(isinstance(device, PreparedDevice) for device in result):
+    if not isinstance(result, Sequence) or not all(isinstance(device, KubeletDevice) for device in result):
         raise InternalError(f"the node service answered {result!r} instead of prepared devices")
     return [device_message(device) for device in result]
 
@@ -131,3 +302,64 @@ def _nothing(result: object) -> None:
 
 def _doing(verb: str, asked: Mapping[str, ClaimReference]) -> str:
     return f"{verb} of ResourceClaim {next(iter(asked.values()))}"
+
+
+def claim_refs(
+    request: v1.NodePrepareResourcesRequest
+    | v1.NodeUnprepareResourcesRequest
+    | v1beta1.NodePrepareResourcesRequest
+    | v1beta1.NodeUnprepareResourcesRequest,
+) -> list[ClaimReference]:
+    """Return the claims that a request of either version names, in its order."""
+    return [ClaimReference(namespace=claim.namespace, name=claim.name, uid=claim.uid) for claim in request.claims]
+
+
+def device_message(device: KubeletDevice) -> v1.Device:
+    """Return v1's message for one prepared device.
+
+    Raises:
+        TypeError, ValueError: a field is no text, or text that UTF-8 cannot hold.
+    """
+    return v1.Device(
+        request_names=device.request_names,
+        pool_name=device.pool_name,
+        device_name=device.device_name,
+        cdi_device_ids=device.cdi_device_ids,
+        share_id=device.share_id,
+    )
+
+
+def prepare_response(answers: Mapping[str, Sequence[v1.Device] | str]) -> v1.NodePrepareResourcesResponse:
+    """Return v1's answer: by claim UID, prepared devices or the text of an error."""
+    response = v1.NodePrepareResourcesResponse()
+    for uid, answer in answers.items():
+        entry = response.claims[uid]  # reading creates the entry
+        if isinstance(answer, str):
+            entry.error = answer
+        else:
+            entry.devices.extend(answer)
+    return response
+
+
+def prepare_response_v1beta1(
+    answers: Mapping[str, Sequence[v1.Device] | str],
+) -> v1beta1.NodePrepareResourcesResponse:
+    """Return v1beta1's answer: the same without share ids, which it has no field for."""
+    response = prepare_response(answers)
+    for entry in response.claims.values():
+        for device in entry.devices:
+            device.ClearField("share_id")
+    return v1beta1.NodePrepareResourcesResponse.FromString(response.SerializeToString())
+
+
+def unprepare_response(answers: Mapping[str, str | None]) -> v1.NodeUnprepareResourcesResponse:
+    """Return v1's answer: by claim UID, None or the text of an error."""
+    response = v1.NodeUnprepareResourcesResponse()
+    for uid, error in answers.items():
+        response.claims[uid].error = error or ""
+    return response
+
+
+def unprepare_response_v1beta1(answers: Mapping[str, str | None]) -> v1beta1.NodeUnprepareResourcesResponse:
+    """Return v1beta1's answer, the same as v1's."""
+    return v1beta1.NodeUnprepareResourcesResponse.FromString(unprepare_response(answers).SerializeToString())

@@ -1,7 +1,4 @@
-"""Which container has which device, by the kubelet's own word: its PodResources service, on the node alone.
-
-It tells of DRA devices since Kubernetes 1.34 (KEP-3695, gate KubeletPodResourcesDynamicResources, GA in 1.36).
-"""
+"""Which container has which device, as reported by the kubelet's PodResources service on the node."""
 
 from __future__ import annotations
 
@@ -14,15 +11,17 @@ import grpc.aio
 from msgspec import Struct
 
 from dra_kit.errors import Unavailable
+from dra_kit.kubelet.device_use import DeviceUse
 
 if TYPE_CHECKING:
-    from dra_kit.proto import podresources_v1_pb2 as pb
+    from dra_kit.kubelet.proto import podresources_v1_pb2 as pb
+
 
 MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
 """What the kubelet's own client takes (k8s.io/kubernetes, pkg/kubelet/apis/podresources/constants.go)."""
 
 
-class HeldDevice(Struct, frozen=True):
+class ContainerDevice(Struct, frozen=True):
     """A device that the kubelet has given to a container.
 
     Attributes:
@@ -51,7 +50,7 @@ def pod_resources_socket(kubelet_dir: Path) -> Path:
     return kubelet_dir / "pod-resources" / "kubelet.sock"
 
 
-async def held_devices(socket: Path, *, timeout: float = 5.0) -> list[HeldDevice]:
+async def list_container_devices(socket: Path, *, timeout: float = 5.0) -> list[ContainerDevice]:
     """Ask the kubelet.
 
     Args:
@@ -62,8 +61,8 @@ async def held_devices(socket: Path, *, timeout: float = 5.0) -> list[HeldDevice
         Unavailable: it does not answer.
     """
     # most processes of a driver never ask
-    from dra_kit.proto import podresources_v1_pb2 as pb
-    from dra_kit.proto import podresources_v1_pb2_grpc as pb_grpc
+    from dra_kit.kubelet.proto import podresources_v1_pb2 as pb
+    from dra_kit.kubelet.proto import podresources_v1_pb2_grpc as pb_grpc
 
     options = [("grpc.max_receive_message_length", MAX_MESSAGE_BYTES)]
     try:
@@ -79,12 +78,12 @@ async def held_devices(socket: Path, *, timeout: float = 5.0) -> list[HeldDevice
     return list(_devices(answer))
 
 
-def _devices(answer: pb.ListPodResourcesResponse) -> Iterator[HeldDevice]:
+def _devices(answer: pb.ListPodResourcesResponse) -> Iterator[ContainerDevice]:
     for pod in answer.pod_resources:
         for container in pod.containers:
             for resource in container.dynamic_resources:
                 for item in resource.claim_resources:
-                    yield HeldDevice(
+                    yield ContainerDevice(
                         namespace=pod.namespace,
                         pod=pod.name,
                         container=container.name,
@@ -95,3 +94,17 @@ def _devices(answer: pb.ListPodResourcesResponse) -> Iterator[HeldDevice]:
                         share=item.share_id,
                         cdi_devices=tuple(device.name for device in item.cdi_devices),
                     )
+
+
+def device_use_of(held: ContainerDevice) -> DeviceUse:
+    """Return what the kubelet says of a device, as a row."""
+    return DeviceUse(
+        driver=held.driver,
+        pool=held.pool,
+        device=held.device,
+        share=held.share,
+        namespace=held.namespace,
+        claim=held.claim,
+        pod=held.pod,
+        container=held.container,
+    )

@@ -1,4 +1,4 @@
-"""Makes the driver known to the kubelet: the plugin registration service on a socket in ``plugins_registry``."""
+"""Registers the driver with the kubelet: the plugin registration service on a socket in ``plugins_registry``."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ from pathlib import Path
 import grpc
 from msgspec import Struct
 
-from dra_kit.plugin.socket_file import SocketFile
-from dra_kit.proto import pluginregistration_v1_pb2 as pb
-from dra_kit.proto import pluginregistration_v1_pb2_grpc as pb_grpc
+from dra_kit.kubelet.proto import pluginregistration_v1_pb2 as pb
+from dra_kit.kubelet.proto import pluginregistration_v1_pb2_grpc as pb_grpc
+from dra_kit.kubelet.sockets import SocketFile
 
 logger: logging.Logger = logging.getLogger(__name__)
-
 PLUGIN_TYPE = "DRAPlugin"
 """The plugin manager's name for DRA drivers (kubelet 1.37)."""
-
 # one for the kubelet's call, one for somebody who looks at the same time
 _THREADS = 2
 

@@ -1,11 +1,4 @@
-"""Where the sockets of a DRA driver lie, and which of those found there are leftovers.
-
-Two directories below the kubelet's root directory count: ``plugins/<driver>``, the driver's own, and
-``plugins_registry``, which the kubelet watches and all plugins share. The operation socket, where people and exporters
-ask what is prepared for whom, lies in the first. With the UID of the driver's pod in the names, two instances run side
-by side during a rolling update (kubelet 1.33 and newer). Names are shortened in the forms of the Go helper
-(``k8s.io/dynamic-resource-allocation/kubeletplugin`` 0.37), so that both are known to those who look.
-"""
+"""Where the sockets of a DRA driver are, which of those found there are stale, and the file of a listening one."""
 
 from __future__ import annotations
 
@@ -13,15 +6,17 @@ import base64
 import errno
 import glob
 import hashlib
+import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Final
+from urllib.parse import quote
 
 from dra_kit.errors import ConfigurationError
 
 SOCKET_PATH_MAX = 107
 """Bytes of a usable path: Linux' ``sun_path`` holds 108, and the last one is a NUL."""
-
 _SERVICES = "dra*.sock"
 _OPERATIONS = "ops-*.sock"  # no name of a service socket, and no longer than one
 _SERVICE_HASH_BYTES = 6
@@ -90,7 +85,7 @@ def operation_link(kubelet_dir: Path, driver: str) -> Path:
     return _service_directory(kubelet_dir, driver) / "ops.sock"
 
 
-def unpublished_link(socket: Path) -> Path:
+def hidden_link(socket: Path) -> Path:
     """Return where an instance with this operation socket makes the link before it is renamed."""
     return socket.with_name(f".{socket.name}.link")
 
@@ -103,10 +98,10 @@ def operation_links(kubelet_dir: Path) -> list[Path]:
 def operation_sockets(kubelet_dir: Path, driver: str) -> list[Path]:
     """Return the operation sockets of all instances of a driver, without those that dead ones left behind."""
     found = _listed(_service_directory(kubelet_dir, driver), _OPERATIONS)
-    return [path for path in found if answers(path) is not False]
+    return [path for path in found if is_listening(path) is not False]
 
 
-def unpublished(path: Path) -> Path:
+def hidden_path(path: Path) -> Path:
     """Return where a socket is bound before it is renamed to ``path``: hidden, and no longer, so that it fits, too.
 
     The kubelet's watcher skips names that begin with a dot (1.37). The last letter goes, which all sockets share, so
@@ -131,9 +126,9 @@ def remove_stale_sockets(kubelet_dir: Path, driver: str, *, alone: bool) -> list
     directory, fixed = _service_directory(kubelet_dir, driver), _registry_directory(kubelet_dir) / f"{driver}-reg.sock"
     stale = [fixed]
     if alone:
-        stale += [unpublished(fixed)]
+        stale += [hidden_path(fixed)]
         for names in (_SERVICES, _OPERATIONS):
-            stale += _listed(directory, unpublished(Path(names)).name)
+            stale += _listed(directory, hidden_path(Path(names)).name)
     for service in filter(_is_dead, _listed(directory, _SERVICES)):
         registrars = list(filter(_is_dead, _registrars_beside(service, kubelet_dir, driver)))
         if alone or not any(path.name.startswith(".") for path in registrars):
@@ -141,13 +136,13 @@ def remove_stale_sockets(kubelet_dir: Path, driver: str, *, alone: bool) -> list
             stale += [*registrars, service]
     stale += _listed(directory, _OPERATIONS)
     removed = [path for path in stale if _remove_if_dead(path)]
-    for link in _listed(directory, unpublished_link(Path(_OPERATIONS)).name) if alone else ():
+    for link in _listed(directory, hidden_link(Path(_OPERATIONS)).name) if alone else ():
         link.unlink(missing_ok=True)
         removed.append(link)
     return removed
 
 
-def answers(path: Path) -> bool | None:
+def is_listening(path: Path) -> bool | None:
     """Return whether somebody listens at a socket: True, False for a leftover, None when that is unknown."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
@@ -161,7 +156,7 @@ def answers(path: Path) -> bool | None:
 
 
 def _is_dead(path: Path) -> bool:
-    return path.is_socket() and answers(path) is False
+    return path.is_socket() and is_listening(path) is False
 
 
 def _remove_if_dead(path: Path) -> bool:
@@ -180,12 +175,12 @@ def _registrars_beside(service: Path, kubelet_dir: Path, driver: str) -> Iterato
         path = registration_socket(kubelet_dir, driver, uid)
     except ConfigurationError:
         return  # that instance cannot have had one here
-    yield from (path, unpublished(path))
+    yield from (path, hidden_path(path))
     if len(uid) == len(_hash("", _SERVICE_HASH_BYTES)):
         # the hash of a UID in a service socket's name is the beginning of that in the registration socket's
         rest = "?" * (len(_hash("", _UID_HASH_BYTES)) - len(uid))
         names = Path(f"{driver}-{glob.escape(uid)}{rest}-reg.sock")
-        for name in (names, unpublished(names)):
+        for name in (names, hidden_path(names)):
             yield from _listed(_registry_directory(kubelet_dir), name.name)
 
 
@@ -226,3 +221,88 @@ def _hash(text: str, size: int) -> str:
     """Return the first ``size`` bytes of SHA-256 in base64url without padding, as the Go helper writes them."""
     digest = hashlib.sha256(text.encode()).digest()[:size]
     return base64.urlsafe_b64encode(digest).decode().rstrip("=")
+
+
+_MODE: Final = 0o600  # the kubelet is root, as this process is, or of the same user
+
+
+class SocketFile:
+    """One listening socket of this process at ``path``, of mode 0600 whatever the umask.
+
+    Args:
+        path: where clients find it; missing parent directories are created with mode 0750.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._hidden = hidden_path(path)
+        self._identity: tuple[int, int] | None = None
+
+    def bind(self, listen: Callable[[str], object]) -> None:
+        """Clear the way and have the server bind; ``publish`` comes when the server serves.
+
+        Args:
+            listen: binds an address ``unix:PATH``, whose path is quoted as in a URL: ``add_insecure_port`` of a gRPC
+                server.
+
+        Raises:
+            ConfigurationError: the path is too long, holds something that is no leftover socket, or its directory
+                cannot be written.
+        """
+        check_length(self.path, "socket")
+        try:
+            _make_directory(self.path.parent)
+            self._refuse_what_is_no_leftover()
+            self._hidden.unlink(missing_ok=True)
+            if not os.access(self.path.parent, os.W_OK | os.X_OK):
+                raise PermissionError(f"no permission to write to {self.path.parent}")
+            listen(f"unix:{quote(str(self._hidden))}")
+            # gRPC leaves the mode to the umask; nothing is served yet, and the umask of a whole process is no tool
+            self._hidden.chmod(_MODE)
+        except (OSError, RuntimeError) as error:  # gRPC raises RuntimeError when it cannot bind
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+            raise ConfigurationError(
+                f"the socket {self.path} cannot be created: {reason}: mount the kubelet's directory writable at this "
+                "path, or give the right --kubelet-dir",
+                code="socket-directory",
+            ) from error
+
+    def publish(self) -> None:
+        """Make the bound socket appear at ``path``, in one step and in place of a leftover."""
+        status = self._hidden.stat()
+        self._hidden.rename(self.path)
+        self._identity = (status.st_dev, status.st_ino)
+
+    def remove(self) -> None:
+        """Remove the file, unless a successor's has taken its place; do nothing the second time."""
+        if self._identity is not None and self._identity == _identity(self.path):
+            self.path.unlink(missing_ok=True)
+        self._identity = None
+
+    def _refuse_what_is_no_leftover(self) -> None:
+        if not os.path.lexists(self.path):
+            return
+        if not self.path.is_socket():
+            raise ConfigurationError(
+                f"{self.path} is in the way of the driver's socket and is no socket: remove it",
+                code="socket-path-taken",
+            )
+        if is_listening(self.path) is not False:
+            raise ConfigurationError(
+                f"another process uses the socket {self.path}: stop it, or give both instances the UIDs of their pods",
+                code="socket-path-taken",
+            )
+
+
+def _make_directory(directory: Path) -> None:
+    if not directory.is_dir():
+        _make_directory(directory.parent)
+        directory.mkdir(mode=0o750, exist_ok=True)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from dra_kit.author.config.decoding import ConfigDecoder
+from dra_kit.author.config import ConfigDecoder
 from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.resource import v1

@@ -5,73 +5,72 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from dra_kit.author.context import NodeInfo
-from dra_kit.author.devices.inventory import Inventory
+from msgspec import Struct
+
+from dra_kit.author.context import NodeInfo, Stopping
 from dra_kit.author.driver import Driver
-from dra_kit.author.effects.effect import Effect
-from dra_kit.author.stopping import Stopping
-from dra_kit.cdi.store import SpecStore
+from dra_kit.author.effect import Effect
+from dra_kit.author.inventory import Inventory
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Credentials, load_credentials
 from dra_kit.errors import ConfigurationError
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.credentials import Credentials, load_credentials
+from dra_kit.kubelet.cdi.store import SpecStore
+from dra_kit.kubelet.checkpoint import KubeletCheckpoint
+from dra_kit.kubelet.plugin_server import NodeService
+from dra_kit.kubelet.sockets import operation_link, operation_socket
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.node.claims.author.preparation import Preparation
-from dra_kit.node.claims.holders.reallocated import Reallocated
-from dra_kit.node.claims.reports.events import ClaimEvents
-from dra_kit.node.claims.reports.facts import DeviceFacts
-from dra_kit.node.claims.reports.news import ClaimNews
-from dra_kit.node.claims.reports.status import StatusWriter
+from dra_kit.node.claims.events import ClaimEventRecorder, ClaimEvents
+from dra_kit.node.claims.files import ClaimFiles, FileRepair, StrayFileSweeper
+from dra_kit.node.claims.metadata import MetadataFiles
+from dra_kit.node.claims.preparer_runner import PreparerRunner
+from dra_kit.node.claims.recovery import LeftoverSweeper, OrphanReleaser
+from dra_kit.node.claims.reservations import ReallocationGuard
 from dra_kit.node.claims.service import ClaimService
-from dra_kit.node.context import NodeContext
-from dra_kit.node.effects.engine import EffectEngine
-from dra_kit.node.effects.holding import Holding
-from dra_kit.node.effects.wiring import wire_effects
-from dra_kit.node.files.claim_files import ClaimFiles
-from dra_kit.node.files.metadata import MetadataFiles
-from dra_kit.node.files.strays import StrayFiles
-from dra_kit.node.hardware import Hardware
-from dra_kit.node.locks.named import NodeLocks
-from dra_kit.node.locks.processes import Processes
-from dra_kit.node.operation.failures import LastFailures
-from dra_kit.node.operation.measured import MeasuredService
-from dra_kit.node.operation.operation import operation_of
-from dra_kit.node.operation.server import OperationServer
-from dra_kit.node.operation.status import NodeView
-from dra_kit.node.operation.who import PreparedDevices
-from dra_kit.node.parts import KubeletRegistration, KubeletService, Operator, Startup, kubelet_parts
-from dra_kit.node.server_facts import ServerFacts
+from dra_kit.node.claims.status import ClaimStatusWriter
+from dra_kit.node.claims.updates import Repreparer
+from dra_kit.node.context import ClusterFacts, DeviceUpdate, HardwareHandle, NodeContext
+from dra_kit.node.effects.classes import EffectClasses
+from dra_kit.node.effects.engine import EffectEngine, EffectReverter, Replaced
+from dra_kit.node.effects.unrecorded import UnrecordedEffects
+from dra_kit.node.effects.verifier import EffectVerifier, Reapplying
+from dra_kit.node.failpoints import Failpoint, hit
+from dra_kit.node.kubelet_connection import (
+    KubeletRegistration,
+    KubeletService,
+    MeasuredService,
+    NodeStartup,
+    kubelet_parts,
+)
+from dra_kit.node.locks import NodeLocks
+from dra_kit.node.operation_socket import STATUS, WHO, OperationServer
+from dra_kit.node.processes import DriverProcesses, Takeover
 from dra_kit.node.settings import NodeSettings
-from dra_kit.node.slices.advertising import Advertising, advertise
-from dra_kit.node.slices.of_no_node import of_no_node
-from dra_kit.node.slices.scope import NodeScope
-from dra_kit.node.state.store import Store
-from dra_kit.node.steps import Step, reached
-from dra_kit.node.takeover import Takeover
-from dra_kit.node.upkeep.leftovers import Leftovers
-from dra_kit.node.upkeep.mending import Mending
-from dra_kit.node.upkeep.orphans import Orphans
-from dra_kit.node.upkeep.reapplying import Reapplying
-from dra_kit.node.upkeep.replugging import Replugging
-from dra_kit.plugin.kubelet_checkpoint import KubeletCheckpoint
-from dra_kit.plugin.service import NodeService
-from dra_kit.process.hanging import HangingCalls
-from dra_kit.process.metrics.registry import Metrics
-from dra_kit.process.probes import Probes, parts_not_ready
+from dra_kit.node.slices import NodeScope, SliceWatch, cluster_pool_devices
+from dra_kit.node.state.store import StateStore
+from dra_kit.node.status import DevicesInUse, NodeStatus, NodeView, RecentFailures
+from dra_kit.process.liveness import HangingCallCheck, LoopWatchdog
+from dra_kit.process.metrics import Metrics
+from dra_kit.process.probes import Probes, unready_parts
 from dra_kit.process.supervisor import Supervisor
-from dra_kit.process.watchdog import Watchdog
-from dra_kit.publishing.discovery import Discovery
-from dra_kit.publishing.inventory import CurrentInventory
-from dra_kit.publishing.publisher import Publisher
-from dra_kit.publishing.scope import node_source
+from dra_kit.slices.discovery import Discovery
+from dra_kit.slices.inventory import CurrentInventory, ProviderSource, node_source
+from dra_kit.slices.publisher import Publisher
 
 if TYPE_CHECKING:
-    from dra_kit.node.undertaking.mode import Undertaking
+    from dra_kit.author.device import Device
+    from dra_kit.node.decommission import Decommission
+    from dra_kit.node.device_policy import PolicyPart
+    from dra_kit.node.effects.children import ChildProcesses
+    from dra_kit.node.effects.unrecorded import EffectFinder
+    from dra_kit.node.health_monitor import HealthMonitor
+    from dra_kit.process.metrics import Reading
+
 
 logger: logging.Logger = logging.getLogger(__name__)
 DRAIN: Final = 20.0
@@ -89,10 +88,10 @@ async def run_node(driver: Driver[Any, Any], settings: NodeSettings) -> int:
         ConfigurationError: a setting, a socket path, the CDI directory, a kubeconfig or an effect does not fit.
         StoreError: the durable state cannot be opened.
     """
-    return await Agent(driver, settings, await load_credentials(settings.kubeconfig)).run()
+    return await NodeAgent(driver, settings, await load_credentials(settings.kubeconfig)).run()
 
 
-class Agent:
+class NodeAgent:
     """Everything the node role consists of; see :func:`run_node` for its other arguments and errors.
 
     Args:
@@ -114,7 +113,7 @@ class Agent:
         settings: NodeSettings,
         credentials: Credentials,
         *,
-        undertaking: Undertaking | None = None,
+        undertaking: Decommission | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._loop = asyncio.get_running_loop()
@@ -128,10 +127,10 @@ class Agent:
         self._probes: Probes | None = None
         self.nothing_left: bool = False
         boot_id = settings.read_boot_id()
-        self._store = Store(settings.database(driver.name))
-        reached(Step.STATE_OPENED)
-        self._metrics, self._failures, self._watchdog = Metrics(), LastFailures(), Watchdog()
-        self._events = ClaimEvents(self._client, driver.name, settings.node_name, self._store)
+        self._store = StateStore(settings.database(driver.name))
+        hit(Failpoint.STATE_OPENED)
+        self._metrics, self._failures, self._watchdog = Metrics(), RecentFailures(), LoopWatchdog()
+        self._events = ClaimEventRecorder(self._client, driver.name, settings.node_name, self._store)
         try:
             self._wire(credentials, boot_id)
         except BaseException:
@@ -160,28 +159,28 @@ class Agent:
             metrics=self._metrics,
         )
         node_locks = NodeLocks.below(locks)
-        facts = ServerFacts(self._client, node, context.node_known)
+        facts = ClusterFacts(self._client, node, context.node_known)
         hardware, effects, holding = self._effects(facts, node_locks, boot_id)
-        news, started = ClaimNews(), asyncio.Event()
+        news, started = ClaimEvents(), asyncio.Event()
         metadata_dir = settings.state(name) / "device-metadata"
         metadata = MetadataFiles(metadata_dir, name)
-        status, files = StatusWriter(self._client, name, self._store), ClaimFiles(cdi, metadata)
-        preparation = Preparation(
+        status, files = ClaimStatusWriter(self._client, name, self._store), ClaimFiles(cdi, metadata)
+        preparation = PreparerRunner(
             driver, driver.configs.with_settings(settings.author), inventory, effects, boot_id, started,
             metadata, hardware, holding, looks_for_nodes=settings.check_device_nodes,
-            of_no_node=of_no_node(driver, self._client, facts),
+            of_no_node=cluster_pool_devices(driver, self._client, facts),
         )  # fmt: skip
         checkpoint = KubeletCheckpoint(settings.kubelet_dir)
         self._service = ClaimService(
             preparation, api=self._client, store=self._store, files=files, locks=node_locks, news=news,
-            reallocated=Reallocated(boot_id, checkpoint, after=settings.orphan_after, clock=self._clock),
+            reallocated=ReallocationGuard(boot_id, checkpoint, after=settings.orphan_after, clock=self._clock),
             deadline=settings.deadline,
         )  # fmt: skip
-        self._replugging = Replugging(self._store, node_locks.claims, preparation, self._service.prepare_again)
+        self._replugging = Repreparer(self._store, node_locks.claims, preparation, self._service.prepare_again)
         self._report(news, status)
-        self._processes = Processes(locks / "processes")
-        self._leftovers = Leftovers(
-            name, settings.kubelet_dir, self._processes, StrayFiles(self._store, files, node_locks.claims),
+        self._processes = DriverProcesses(locks / "processes")
+        self._leftovers = LeftoverSweeper(
+            name, settings.kubelet_dir, self._processes, StrayFileSweeper(self._store, files, node_locks.claims),
             epochs=self._service.epochs, unasked=self._service.unasked, process_ended=self._process_ended,
             every=settings.leftovers_interval,
         )  # fmt: skip
@@ -201,20 +200,20 @@ class Agent:
             clock=self._clock,
         )  # fmt: skip
         service, kubelet = self._kubelet(boot_id)
-        startup = Startup(
+        startup = NodeStartup(
             driver, context, self._service.unasked, facts,
             started=started, hardware=hardware, takeover=self._takeover,
         )  # fmt: skip
-        self._mending = Mending(
+        self._mending = FileRepair(
             (settings.cdi_dir, metadata_dir), self._store, files, node_locks.claims,
             boot_id=boot_id, every=settings.mending_interval,
         )  # fmt: skip
-        self.orphans: Orphans = Orphans(
+        self.orphans: OrphanReleaser = OrphanReleaser(
             name, self._client, self._store, self._service.unasked,
             checkpoint=checkpoint, after=settings.orphan_after, clock=self._clock,
         )  # fmt: skip
         self._kubelet_part = kubelet
-        kopf = Operator(credentials, name, node, publisher)
+        kopf = SliceWatch(credentials, name, node, publisher)
         self._add_parts(service, kubelet, startup, status, kopf=kopf)
         if self._undertaking is not None:
             self._advertised.replace(Inventory(pools=[]), {})
@@ -232,10 +231,10 @@ class Agent:
         self,
         service: KubeletService,
         kubelet: KubeletRegistration,
-        startup: Startup,
-        status: StatusWriter,
+        startup: NodeStartup,
+        status: ClaimStatusWriter,
         *,
-        kopf: Operator,
+        kopf: SliceWatch,
     ) -> None:
         self._add_probes()
         self.supervisor.add(self._operation(kubelet, kopf))
@@ -269,21 +268,23 @@ class Agent:
 
     def _missing(self) -> list[str]:
         """Return what this process needs before it can serve the kubelet, a line each."""
-        return parts_not_ready(self.supervisor, self.supervisor.before(self._kubelet_part))
+        return unready_parts(self.supervisor, self.supervisor.before(self._kubelet_part))
 
     async def _publishable(self) -> None:
         if self._undertaking is None:  # else there is nothing to publish, and claims are released without it
             await self._publisher.try_out()
 
     def _calls_under_way(self) -> str:
-        return "; ".join(HangingCalls(self._loop, _A_MOMENT)())
+        return "; ".join(HangingCallCheck(self._loop, _A_MOMENT)())
 
     def _discover_problem(self) -> str:
         if self._inventory.problem:
             return f"discover fails: {self._inventory.problem}"
         return "; ".join(self._discovery.hanging(_A_MOMENT))
 
-    def _effects(self, facts: ServerFacts, locks: NodeLocks, boot_id: str) -> tuple[Hardware, EffectEngine, Holding]:
+    def _effects(
+        self, facts: ClusterFacts, locks: NodeLocks, boot_id: str
+    ) -> tuple[HardwareHandle, EffectEngine, EffectVerifier]:
         wired = wire_effects(
             self._driver, self._settings, self._undertaking.classes if self._undertaking else None,
             store=self._store, client=self._client, facts=facts, locks=locks,
@@ -296,7 +297,7 @@ class Agent:
             wired.runner.listen(self._reapplying.look_again)
         return wired.hardware, wired.engine, wired.holding
 
-    def _report(self, news: ClaimNews, status: StatusWriter) -> None:
+    def _report(self, news: ClaimEvents, status: ClaimStatusWriter) -> None:
         news.prepared.listen(status.submit)
         news.prepared.listen(self._replugging.prepared)
         news.resumed.listen(status.resume)
@@ -310,7 +311,7 @@ class Agent:
         self._probes = Probes(
             self._settings.probe_address,
             live=[self._watchdog.blocked, partial(self.hanging, self._settings.hang_timeout)],
-            ready=[partial(parts_not_ready, self.supervisor)],
+            ready=[partial(unready_parts, self.supervisor)],
             metrics=self._metrics,
         )
         self.supervisor.add(self._probes)  # stopped last: also what stops is alive
@@ -325,10 +326,10 @@ class Agent:
         streams = None if self._health is None else self._health.streams
         return kubelet_parts(name, self._settings, service, self._takeover, calls=self._calls, health=streams)
 
-    def _operation(self, kubelet: KubeletRegistration, kopf: Operator) -> OperationServer:
+    def _operation(self, kubelet: KubeletRegistration, kopf: SliceWatch) -> OperationServer:
         settings, store = self._settings, self._store
         view = NodeView(
-            prepared=PreparedDevices(self._driver.name, settings.node_name, store, settings.kubelet_dir),
+            prepared=DevicesInUse(self._driver.name, settings.node_name, store, settings.kubelet_dir),
             store=self._store,
             in_force=self._engine.is_in_force,
             publisher=self._publisher,
@@ -352,7 +353,7 @@ class Agent:
             with self._processes.present():
                 self._events.damaged()
                 await self._leftovers.sweep()
-                reached(Step.FILES_SWEPT)
+                hit(Failpoint.FILES_SWEPT)
                 code = await self._run_parts()
                 await self._leftovers.sweep()  # of a process that was killed beside this one
                 return code
@@ -385,7 +386,7 @@ class Agent:
         """Return a line for each call of the author's code that hangs for so many seconds; from any thread."""
         health = [] if self._health is None else self._health.hanging(patience)
         discover = [] if self._undertaking is not None else self._discovery.hanging(patience)  # no undo waits for it
-        return [*HangingCalls(self._loop, patience)(), *discover, *health]
+        return [*HangingCallCheck(self._loop, patience)(), *discover, *health]
 
     def inject_health(self, device: str, reason: str, message: str | None, *, pool: str | None = None) -> Future[None]:
         """Make something wrong with a device, for drills and tests; from any thread.
@@ -432,7 +433,179 @@ class Agent:
         self._reapplying.look_again()
         self._publisher.look_again()
 
-    def _update(self, facts: DeviceFacts) -> None:
+    def _update(self, facts: DeviceUpdate) -> None:
         """Report facts that an author's code reports later, from whatever thread it runs in."""
         with suppress(RuntimeError):  # the process has ended, the author's thread has not
             self._loop.call_soon_threadsafe(self._service.facts.report, facts)
+
+
+class NodeEffects(Struct, frozen=True):
+    """What a node has for its effects.
+
+    Attributes:
+        classes: what is understood of stored effects.
+        runner: of programs; None where no effect is one.
+        hardware: the author's handle.
+        engine: makes effects true.
+        holding: asks whether they still are.
+        unrecorded: finds what they have made and no record knows.
+    """
+
+    classes: EffectClasses
+    runner: ChildProcesses | None
+    hardware: HardwareHandle
+    engine: EffectEngine
+    holding: EffectVerifier
+    unrecorded: UnrecordedEffects
+
+
+def wire_effects(
+    driver: Driver[Any, Any],
+    settings: NodeSettings,
+    classes: EffectClasses | None,
+    *,
+    store: StateStore,
+    client: Client,
+    facts: ClusterFacts,
+    locks: NodeLocks,
+    boot_id: str,
+    replaced: Replaced,
+) -> NodeEffects:
+    """Put them together.
+
+    Args:
+        driver: whose effects these are.
+        settings: of the node.
+        classes: what is understood; None for the driver's own.
+        store: the records.
+        client: for objects in the cluster.
+        facts: of the API server.
+        locks: hold across the driver's processes.
+        boot_id: of this boot.
+        replaced: is notified of an effect whose outcome is another one now.
+    """
+    classes, runner = classes or EffectClasses(driver.effects), None
+    if classes.runs_programs:
+        from dra_kit.node.effects.children import ChildProcesses
+
+        directory = settings.state(driver.name) / "children"
+        runner = ChildProcesses(
+            directory, locks.children, environment=settings.child_environment, records=store.effects
+        )  # fmt: skip
+    keeper: ClusterObjects | None = None
+    finders: list[EffectFinder] = [] if runner is None else [runner]
+    if driver.effects or store.effects():
+        from dra_kit.node.effects.cluster_objects import ClusterObjectFinder, ClusterObjects
+
+        keeper = ClusterObjects(client, driver.name, facts, records=store.effects)
+        finders.insert(0, ClusterObjectFinder(keeper, driver.effects.values(), settings.author))
+    hardware = HardwareHandle(driver, runner, keeper)
+    undoing = EffectReverter(store, classes, hardware, locks.effects)
+    engine = EffectEngine(
+        store, classes, hardware, undoing, boot_id=boot_id, locks=locks.effects, replaced=replaced
+    )  # fmt: skip
+    holding = EffectVerifier(store, driver.effects, classes, hardware, engine, boot_id=boot_id, locks=locks.effects)
+    unrecorded = UnrecordedEffects(
+        store, classes, finders, locks.effects, claims=locks.claims, every=settings.orphan_after
+    )  # fmt: skip
+    return NodeEffects(classes, runner, hardware, engine, holding, unrecorded)
+
+
+class Advertising(NamedTuple):
+    """The parts between inventory and publisher; what a driver does not have takes no memory."""
+
+    health: HealthMonitor | None = None
+    policy: PolicyPart | None = None
+
+
+def advertise(
+    driver: Driver[Any, Any],
+    settings: NodeSettings,
+    client: Client,
+    *,
+    source: ProviderSource,
+    inventory: CurrentInventory,
+    publisher: Publisher,
+    changed: Callable[..., None],
+) -> Advertising:
+    """Notify the publisher of each inventory.
+
+    Args:
+        driver: with or without a health source and a policy.
+        settings: of the node.
+        client: of the node.
+        source: of the inventory.
+        inventory: what is found.
+        publisher: of what is advertised.
+        changed: notified of devices whose health changes.
+    """
+    publish: Callable[[Inventory[Device]], None] = publisher.publish
+    policy: PolicyPart | None = None
+    if driver.policy is not None:
+        from dra_kit.node.device_policy import PolicyPart
+
+        policy = PolicyPart(
+            driver.policy, client, settings.node_name, current=inventory, publish=publish, serving=source.serving
+        )
+        publish = policy.publish
+    health: HealthMonitor | None = None
+    if driver.health is not None:
+        from dra_kit.node.health_monitor import create_monitor
+
+        health = create_monitor(
+            driver.name,
+            driver.health,
+            state_dir=settings.state(driver.name),
+            current=inventory,
+            publish=publish,
+            changed=changed,
+        )
+    inventory.listen(publish if health is None else health.inventory_changed)
+    return Advertising(health, policy)
+
+
+def operation_of(
+    view: NodeView,
+    settings: NodeSettings,
+    *,
+    calls: MeasuredService,
+    watchdog: LoopWatchdog,
+    kopf_restarts: Callable[[], int],
+    metrics: Metrics,
+    serving: asyncio.Event,
+) -> OperationServer:
+    """Return the operation socket of a node; its numbers are among the process's from now on.
+
+    Args:
+        view: what there is to look at.
+        settings: of the node.
+        calls: of the kubelet.
+        watchdog: of the event loop that this is called in.
+        kopf_restarts: how often kopf was started again.
+        metrics: of the process.
+        serving: set once the kubelet calls this process.
+
+    Raises:
+        ConfigurationError: the path of the socket is too long.
+    """
+    driver, prepared = view.prepared.driver, view.prepared
+    loop = asyncio.get_running_loop()
+
+    def readings() -> Iterator[Reading]:
+        from dra_kit.node.status import NodeMetrics  # when somebody asks for numbers
+
+        return NodeMetrics(view, loop, calls, watchdog, kopf_restarts)()
+
+    metrics.read(readings, driver=driver)
+
+    async def who() -> Mapping[str, Any]:
+        uses = await prepared.in_use()
+        return {"driver": driver, "node": prepared.node, "devices": [use.to_json() for use in uses]}
+
+    return OperationServer(
+        operation_socket(settings.kubelet_dir, driver, settings.pod_uid),
+        operation_link(settings.kubelet_dir, driver),
+        {WHO: who, STATUS: NodeStatus(view).document},
+        metrics.text,
+        serving,
+    )

@@ -1,24 +1,77 @@
-"""``Context`` as the node implements it."""
+"""The node as code sees it: ``Context``, the handle to the hardware, the API server's release and the Node object."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from dra_kit.author.context import Context, EffectInForce, NodeInfo, PreparedClaim
-from dra_kit.author.preparing.prepared import DeviceMetadata, DeviceStatus
-from dra_kit.author.stopping import Stopping
-from dra_kit.errors import ConfigurationError
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dra_kit.author.calls import call
+from dra_kit.author.context import Context, EffectInForce, NodeInfo, PreparedClaim, Stopping
+from dra_kit.author.driver import Driver
+from dra_kit.author.effect import Effect
+from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
+from dra_kit.client.api import Client
+from dra_kit.client.resources import NODES
+from dra_kit.client.server_version import ServerFeatures, discover_release
+from dra_kit.errors import ConfigurationError, NotFound
+from dra_kit.kubernetes.resource.api_model import OwnerReference
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.node.claims.reports.facts import DeviceFacts
-from dra_kit.node.state.store import Store
-from dra_kit.process.metrics.registry import Metrics
+from dra_kit.node.state.records import ClaimRecord, DeviceRecord
+from dra_kit.node.state.store import StateStore
+from dra_kit.process.metrics import Metrics
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-Update = Callable[[DeviceFacts], None]
+    from dra_kit.author.child_process import ChildRunner
+    from dra_kit.author.cluster_object import ClusterObjectClient
+
+
+class DeviceUpdate(Struct, frozen=True):
+    """What is reported of a device.
+
+    Attributes:
+        pool: its pool.
+        device: the device.
+        claim: UID of the one claim concerned; None for all that have the device.
+        share: of a device that is shared, the one concerned; None for all of the claim.
+        status: replaces what was reported of it; None leaves that as it is.
+        metadata: likewise.
+    """
+
+    pool: str
+    device: str
+    claim: str | None = None
+    share: str | None = None
+    status: DeviceStatus | None = None
+    metadata: DeviceMetadata | None = None
+
+    @property
+    def subject(self) -> Subject:
+        """What they are about, in each claim."""
+        return self.pool, self.device, self.share
+
+    def after(self, earlier: DeviceUpdate | None) -> DeviceUpdate:
+        """Return these facts, and of earlier ones those that they leave unchanged."""
+        if earlier is None:
+            return self
+        return replace(self, status=self.status or earlier.status, metadata=self.metadata or earlier.metadata)
+
+    def are_of(self, device: DeviceRecord) -> bool:
+        """Return whether these are facts of a device of a claim."""
+        return (device.pool, device.device) == (self.pool, self.device) and self.share in {None, device.share_id}
+
+    def concern(self, record: ClaimRecord) -> bool:
+        """Return whether a claim has the device."""
+        return any(map(self.are_of, record.devices))
+
+
+Update = Callable[[DeviceUpdate], None]
 
 
 class NodeContext(Context[Any]):
@@ -47,7 +100,7 @@ class NodeContext(Context[Any]):
         node: NodeInfo,
         state_dir: Path,
         settings: Any,
-        store: Store,
+        store: StateStore,
         rescan: Callable[[], None],
         update: Update,
         effects: Callable[[], Sequence[EffectInForce]],
@@ -119,7 +172,7 @@ class NodeContext(Context[Any]):
     ) -> None:
         """See :class:`dra_kit.Context`."""
         self._update(
-            DeviceFacts(
+            DeviceUpdate(
                 pool=pool or self.node.name,
                 device=device,
                 claim=claim if isinstance(claim, str | None) else claim.uid,
@@ -128,3 +181,123 @@ class NodeContext(Context[Any]):
                 metadata=metadata,
             )
         )
+
+
+EffectT = TypeVar("EffectT", bound="Effect[Any, Any]")
+
+
+class HardwareHandle:
+    """Made before the author's startup; who needs it waits for it.
+
+    Args:
+        driver: whose handle it is.
+        runner: runs the programs of effects; None where the driver has no such effect.
+        keeper: keeps the objects of effects.
+    """
+
+    def __init__(
+        self, driver: Driver[Any, Any], runner: ChildRunner | None = None, keeper: ClusterObjectClient | None = None
+    ) -> None:
+        self._driver = driver
+        self._runner = runner
+        self._keeper = keeper
+        self._made = asyncio.Event()
+        self._handle: Any = None
+
+    @property
+    def lacking(self) -> bool:
+        """Whether it is still being made."""
+        return self._driver.hardware is not None and not self._made.is_set()
+
+    async def make(self, context: Context[Any]) -> None:
+        """Call the author's factory, and give what it made to all of the driver that is bound to a node.
+
+        Raises:
+            ConfigurationError: the factory returned nothing.
+        """
+        factory = self._driver.hardware
+        if factory is None:
+            return
+        handle = await call(factory, context)
+        if handle is None:
+            raise ConfigurationError(
+                f"driver {self._driver.name}: {getattr(factory, '__qualname__', 'hardware')} returned None; return the "
+                "handle to the hardware, or leave out hardware=…",
+                code="no-hardware",
+            )
+        for part in self._driver.node_bound:
+            part.hardware = handle
+        self._handle = handle
+        self._made.set()
+
+    async def bound(self, effect: EffectT) -> EffectT:
+        """Return the effect as it may be called: with the handle, if the driver has one, and what runs or keeps it."""
+        if self._driver.hardware is not None:
+            await self._made.wait()
+        return self.bound_now(effect)
+
+    def bound_now(self, effect: EffectT) -> EffectT:
+        """Return the same for whoever only looks at it, from any thread; without the handle before that is there."""
+        if self._handle is not None:
+            effect = effect.with_hardware(self._handle)
+        from dra_kit.author.child_process import ChildProcess  # few drivers have effects, and so come here
+        from dra_kit.author.cluster_object import ClusterObject
+
+        if isinstance(effect, ChildProcess) and self._runner is not None:
+            return effect.with_runner(self._runner)
+        if isinstance(effect, ClusterObject) and self._keeper is not None:
+            return effect.with_keeper(self._keeper)
+        return effect
+
+
+class ClusterFacts:
+    """Asks once, remembers what was answered until asked to forget it; an error is not remembered.
+
+    Args:
+        client: to ask with.
+        node_name: the Node object's name.
+        node_known: notified of the Node each time it was read.
+    """
+
+    def __init__(self, client: Client, node_name: str, node_known: Callable[[NodeInfo], None]) -> None:
+        self._client = client
+        self._node_name = node_name
+        self._node_known = node_known
+        self._lock = asyncio.Lock()
+        self._facts: tuple[ServerFeatures, OwnerReference] | None = None
+
+    async def features(self) -> ServerFeatures:
+        """Return the release of the API server."""
+        return (await self._all())[0]
+
+    async def owner(self) -> OwnerReference:
+        """Return the Node as the owner of its slices, so that they go when it goes."""
+        return (await self._all())[1]
+
+    def forget(self) -> None:
+        """Forget the answers: a Node that is created again has another UID, and other labels too."""
+        self._facts = None
+
+    async def _all(self) -> tuple[ServerFeatures, OwnerReference]:
+        async with self._lock:
+            if self._facts is None:
+                features = await discover_release(self._client)
+                try:
+                    node = await self._client.get(NODES, self._node_name)
+                except NotFound as error:
+                    raise NotFound(
+                        f"node {self._node_name} does not exist in this cluster; correct --node-name (DRA_NODE_NAME)",
+                        status=404,
+                        code="unknown-node",
+                    ) from error
+                metadata = node["metadata"]
+                owner = OwnerReference(
+                    api_version="v1", kind="Node", name=self._node_name, uid=metadata["uid"], controller=True
+                )
+                self._facts = (features, owner)
+                self._node_known(NodeInfo(self._node_name, metadata.get("labels") or {}))
+            return self._facts
+
+
+Subject: TypeAlias = tuple[str, str, str | None]
+"""Pool, device, and share or None for all shares."""

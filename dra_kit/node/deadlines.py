@@ -1,4 +1,4 @@
-"""Work for the kubelet under a deadline: the kubelet is answered in time, whatever the work does."""
+"""Work for the kubelet under a deadline, and work in threads that cannot be cancelled."""
 
 from __future__ import annotations
 
@@ -9,27 +9,26 @@ from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from typing import Any, Final, Generic, TypeVar
 
+from typing_extensions import ParamSpec
+
 from dra_kit.errors import TransientError
 
 logger: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")
-
 _CUT_OFF: Final = "cut off, because the driver's process ends or its code has cancelled itself; the kubelet tries again"
 _TO_TELL: Final = 0.1  # of the deadline: in which work that would go on trying says how far it has come
 _ON_ITS_WAY: Final = 0.02  # seconds until an answer that was given has left the process
 _UNDOING: Final = 2.0  # seconds that cancelled work gets to undo what it began, when the process ends
-
-
 _try_until: ContextVar[float | None] = ContextVar("try_until", default=None)
 
 
-def try_until() -> float | None:
+def retry_deadline() -> float | None:
     """Return until when, by the loop's clock, the work that runs here may try again; None without a deadline."""
     return _try_until.get()
 
 
 @contextmanager
-def trying_for(seconds: float) -> Iterator[None]:
+def retry_window(seconds: float) -> Iterator[None]:
     """Yield what would try again says after so long how far it has come; 0: at once."""
     before = _try_until.set(asyncio.get_running_loop().time() + seconds)
     try:
@@ -38,7 +37,7 @@ def trying_for(seconds: float) -> Iterator[None]:
         _try_until.reset(before)
 
 
-class Calls:
+class DeadlineRunner:
     """The work that runs now.
 
     Args:
@@ -110,7 +109,7 @@ class Calls:
         self._drained = True
 
 
-async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
+async def run_to_completion(work: Coroutine[Any, Any, T]) -> T:
     """Do work that would have to be begun again if it were cut off at a deadline.
 
     Being cancelled waits until it has ended; being cancelled for the second time, when the process ends, cuts it off.
@@ -166,3 +165,56 @@ class _Call(Generic[T]):
         self._work.close()
         if not self.answer.done():
             self.answer.set_result(self._failed(TransientError(_CUT_OFF)))
+
+
+P = ParamSpec("P")
+
+
+class UncancellableFuture(asyncio.Future[T]):
+    """The outcome of work in a thread that goes on whether somebody waits for it or not; see :func:`wait_to_completion`."""
+
+    _asked_to_stop = False
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """Do nothing at first; cancelled a second time, at the end of the process, give up."""
+        if self._asked_to_stop:
+            return super().cancel(msg)
+        self._asked_to_stop = True
+        return False  # the task that waits is cancelled as soon as it goes on
+
+    def settle(self, result: Any, error: BaseException | None) -> None:
+        """Note that the work is done; in the thread of the loop."""
+        if self.done():  # given up on
+            return
+        if error is None:
+            self.set_result(result)
+        else:
+            self.set_exception(error)
+
+
+async def wait_to_completion(work: UncancellableFuture[T]) -> T:
+    """Return the outcome of the work.
+
+    When the caller is cancelled, the work is waited for all the same, so that nothing is done behind the back of
+    whoever undoes it next. Its error then comes before the cancellation.
+    """
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if work.done() and not work.cancelled():
+            work.result()
+        raise
+
+
+async def run_in_thread_to_completion(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Run in a thread like :func:`asyncio.to_thread`, but wait for it by the rules of :func:`wait_to_completion`."""
+    loop = asyncio.get_running_loop()
+    outcome: UncancellableFuture[T] = UncancellableFuture(loop=loop)
+    context = copy_context()
+
+    def ended(done: asyncio.Future[T]) -> None:
+        error = done.exception()
+        outcome.settle(None if error else done.result(), error)
+
+    loop.run_in_executor(None, lambda: context.run(work, *args, **kwargs)).add_done_callback(ended)
+    return await wait_to_completion(outcome)

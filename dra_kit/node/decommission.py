@@ -1,44 +1,53 @@
-"""The undertaker: the node role at the end of a driver, with its code or without.
+"""Decommission: the node role when a driver is removed, with its code or without.
 
-A kubelet cannot end a pod whose driver is gone: it has nobody to ask for NodeUnprepareResources, and asks again for
-ever. The undertaker registers in the driver's place, releases each claim that the kubelet gives back, undoes what is in
+A kubelet cannot end a pod whose driver is gone: no process answers its NodeUnprepareResources, and it asks again
+forever. This mode registers in the driver's place, releases each claim that the kubelet gives back, undoes what is in
 force for it, withdraws the node's devices, removes the state, and ends when nothing is left. In a DaemonSet it stays:
 without state it answers late calls of the kubelet, and its pod has the condition that nothing is left.
 """
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import logging
+import shutil
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AsyncExitStack, closing, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Final
 
-from msgspec import Struct
+from msgspec import Struct, field, to_builtins
 
 from dra_kit import __version__
+from dra_kit.author.claim import AllocatedDevice, Claim, PreparedDevice
+from dra_kit.author.device import Device
 from dra_kit.author.driver import Driver
-from dra_kit.errors import ConfigurationError, StoreError
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.credentials import load_credentials
+from dra_kit.author.prepared import Prepared
+from dra_kit.author.preparer import Preparer
+from dra_kit.author.provider import DeviceProvider
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import load_credentials
+from dra_kit.errors import ConfigurationError, DraKitError, PermanentError, StoreError, TransientError
+from dra_kit.kubelet.checkpoint import KubeletCheckpoint
+from dra_kit.kubelet.plugin_server import KubeletDevice, NodeService
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.node.agent import Agent
-from dra_kit.node.effects.without_class import title_without_class, without_class
+from dra_kit.node.agent import NodeAgent
+from dra_kit.node.decommissioned import PodName, RemovalConfirmation, StopRequest, answer_late_calls, removed_error
+from dra_kit.node.effects.classes import EffectClasses
+from dra_kit.node.effects.without_code import REMEDY, EffectsWithoutCode, effect_without_class, title_without_class
 from dra_kit.node.settings import NodeSettings
+from dra_kit.node.state.records import EffectRecord
 from dra_kit.node.state.salvage import needs_salvage
-from dra_kit.node.state.store import Store
-from dra_kit.node.undertaking.confirmation import Confirmation, PodName
-from dra_kit.node.undertaking.driver import driver_without_code
-from dra_kit.node.undertaking.effects import REMEDY, EffectsWithoutCode
-from dra_kit.node.undertaking.mode import Undertaking
-from dra_kit.node.undertaking.remaining import has_ended, is_emptied, remove_state
-from dra_kit.node.undertaking.removed import StopRequest, answer_late_calls
-from dra_kit.plugin.kubelet_checkpoint import KubeletCheckpoint
+from dra_kit.node.state.store import StateStore
+from dra_kit.slices.discovery import Discovery
+from dra_kit.slices.publisher import Publisher
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-class Estate(Struct, frozen=True, kw_only=True):
+class StateNeedingCode(Struct, frozen=True, kw_only=True):
     """What a driver has left that is not to be undone without its code.
 
     Attributes:
@@ -50,7 +59,7 @@ class Estate(Struct, frozen=True, kw_only=True):
     effects: list[str]
 
 
-async def run_undertaker(
+async def run_decommission(
     name: str,
     settings: NodeSettings,
     driver: Driver[Any, Any] | None,
@@ -59,7 +68,7 @@ async def run_undertaker(
     stays: bool = False,
     pod: PodName | None = None,
 ) -> int:
-    """Run until nothing is left of a driver on this node, or until SIGTERM; see :func:`undertaker`.
+    """Run until nothing is left of a driver on this node, or until SIGTERM; see :func:`decommission_agent`.
 
     Args:
         name: of the driver.
@@ -73,11 +82,11 @@ async def run_undertaker(
         The exit code of the process: 0 when nothing is left, also of an earlier end, or it was asked to end, else 1.
 
     Raises:
-        ConfigurationError: as of :func:`undertaker`.
+        ConfigurationError: as of :func:`decommission_agent`.
         StoreError: likewise.
     """
     directory = settings.state(name)
-    if not stays and has_ended(directory) and not _of_kubelet(settings, name):
+    if not stays and is_decommissioned(directory) and not _of_kubelet(settings, name):
         logger.info(
             "nothing is left to undo: there is no state, and no claim that the kubelet has to release",
             extra={"driver": name, "path": str(directory), "remedy": "if there should be, correct STATE_DIR"},
@@ -92,8 +101,10 @@ async def run_undertaker(
         if pod is not None:
             credentials = await load_credentials(settings.kubeconfig)
             client = await stack.enter_async_context(Client(credentials, user_agent=f"dra-kit/{__version__} undertake"))
-            confirmation = Confirmation(client, pod)
-        agent = await undertaker(name, settings, driver, abandon=abandon, stays=stays, confirmation=confirmation)
+            confirmation = RemovalConfirmation(client, pod)
+        agent = await decommission_agent(
+            name, settings, driver, abandon=abandon, stays=stays, confirmation=confirmation
+        )
         code = await agent.run()
         if not (agent.nothing_left and _remove_state(settings, name)):
             return code
@@ -105,15 +116,15 @@ async def run_undertaker(
         return code
 
 
-async def undertaker(
+async def decommission_agent(
     name: str,
     settings: NodeSettings,
     driver: Driver[Any, Any] | None,
     *,
     abandon: bool = False,
     stays: bool = False,
-    confirmation: Confirmation | None = None,
-) -> Agent:
+    confirmation: RemovalConfirmation | None = None,
+) -> NodeAgent:
     """Return the node role at the end of a driver; it does not run yet.
 
     Args:
@@ -121,7 +132,7 @@ async def undertaker(
         settings: of its node role.
         driver: its code; None where that is gone.
         abandon: without code, forget what only the code could undo.
-        stays: the process goes on afterwards, see :class:`dra_kit.node.undertaking.mode.Undertaking`.
+        stays: the process goes on afterwards, see :class:`dra_kit.node.decommission.Decommission`.
         confirmation: gets what is left.
 
     Raises:
@@ -139,7 +150,7 @@ async def undertaker(
         )
     classes = None
     if driver is None:
-        left = estate(settings, name) if is_there else Estate(claims={}, effects=[])
+        left = state_needing_code(settings, name) if is_there else StateNeedingCode(claims={}, effects=[])
         if left.claims or left.effects:
             fields = {"claims": list(left.claims.values()), "effects": left.effects}
             if abandon:
@@ -148,20 +159,20 @@ async def undertaker(
                 logger.warning("only the driver's code can undo these", extra=fields | {"remedy": REMEDY})
         driver = driver_without_code(name, left.claims, abandon=abandon)
         classes = EffectsWithoutCode(abandon=abandon)
-    undertaking = Undertaking(classes=classes, stays=stays, confirmation=confirmation)
-    return Agent(driver, settings, await load_credentials(settings.kubeconfig), undertaking=undertaking)
+    undertaking = Decommission(classes=classes, stays=stays, confirmation=confirmation)
+    return NodeAgent(driver, settings, await load_credentials(settings.kubeconfig), undertaking=undertaking)
 
 
-def estate(settings: NodeSettings, name: str) -> Estate:
+def state_needing_code(settings: NodeSettings, name: str) -> StateNeedingCode:
     """Return the part of a driver's state that needs its code.
 
     Raises:
         StoreError: it cannot be read.
     """
-    with closing(Store(settings.database(name))) as store:
-        return Estate(
+    with closing(StateStore(settings.database(name))) as store:
+        return StateNeedingCode(
             claims={record.uid: str(record.reference) for record in store.claims() if record.imperative},
-            effects=[title_without_class(effect) for effect in store.effects() if without_class(effect) is None],
+            effects=[title_without_class(effect) for effect in store.effects() if effect_without_class(effect) is None],
         )
 
 
@@ -191,3 +202,348 @@ def _remove_folder(directory: Path) -> None:
     """Remove the folder of the sockets; another process may have some in it."""
     with suppress(OSError):
         directory.rmdir()
+
+
+LOOK_EVERY: Final = 0.5
+"""Seconds between two looks at the state, which is a file."""
+_DATABASE: Final = "state.sqlite"
+_BESIDE_IT: Final = (*(f"{_DATABASE}-{of}" for of in ("lock", "transactions")), "health.json")
+_LOGS: Final = tuple(f"{_DATABASE}-{of}" for of in ("wal", "shm"))
+_UNFINISHED: Final = tuple(f"{_DATABASE}.{of}-*" for of in ("new", "rebuilt"))
+_OUR_FOLDERS: Final = ("locks", "children", "device-metadata")
+_AUTHORS: Final = "author"
+
+
+class Remainder(Struct, frozen=True):
+    """What is left of a driver; nothing by default.
+
+    Attributes:
+        claims: that are not released, and those that the kubelet will ask for still: it may not have had an answer.
+        effects: that no claim needs, and that are not undone.
+        processes: others of the driver run on this node, and might write state again.
+        slices: are to be withdrawn still, and that has not failed. What stays, the kubelet removes 30 s after it has
+            lost the driver (``wipingDelay`` of its DRA manager).
+    """
+
+    claims: list[str] = field(default_factory=list)
+    effects: list[str] = field(default_factory=list)
+    slices: bool = False
+    processes: bool = False
+
+    def __str__(self) -> str:
+        parts = [
+            f"{what} {', '.join(names)}"
+            for what, names in (("claims", self.claims), ("effects", self.effects))
+            if names
+        ]
+        parts += ["its slices"] if self.slices else []
+        parts += ["another process of the driver"] if self.processes else []
+        return f"left: {'; '.join(parts)}" if parts else "nothing is left"
+
+
+class RemainderWatch:
+    """A part of the process: tells what is left, and when nothing is.
+
+    Args:
+        driver: whose end it is.
+        store: the records.
+        checkpoint: the claims that the kubelet knows.
+        publisher: withdraws the devices.
+        title: what people read of an effect.
+        all_known: whether effects without a record were looked for: before that, there may be more than is recorded.
+        others: whether other processes of the driver that must be gone first run on this node.
+        confirmation: gets what is left; None where nothing waits for it.
+        ended: called once when nothing is left.
+    """
+
+    name = "remaining"
+
+    def __init__(
+        self,
+        driver: str,
+        store: StateStore,
+        checkpoint: KubeletCheckpoint,
+        publisher: Publisher,
+        *,
+        title: Callable[[EffectRecord], str],
+        all_known: Callable[[], bool],
+        others: Callable[[], bool],
+        confirmation: RemovalConfirmation | None,
+        ended: Callable[[], None],
+    ) -> None:
+        self._driver = driver
+        self._store = store
+        self._checkpoint = checkpoint
+        self._publisher = publisher
+        self._title = title
+        self._all_known = all_known
+        self._others = others
+        self._confirmation = confirmation
+        self._ended = ended
+        self._logged: Remainder | None = None
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """See :class:`dra_kit.process.supervisor.Part`."""
+        ready.set()
+        writing = None if self._confirmation is None else asyncio.create_task(self._confirmation.run())
+        try:
+            await self._watch()
+        finally:
+            if writing is not None:
+                writing.cancel()
+
+    async def _watch(self) -> None:
+        while True:
+            try:
+                left = self.left()
+            except DraKitError as error:  # a disk that does not work now is no reason to end
+                logger.error("what is left is not known", extra={"error": str(error), "code": error.code})
+            else:
+                if left != Remainder():
+                    self._log(left)
+                elif self._all_known():
+                    logger.info("nothing is left")
+                    self._ended()
+                    await asyncio.Event().wait()
+            await asyncio.sleep(LOOK_EVERY)
+
+    def left(self) -> Remainder:
+        """Return what is left now.
+
+        Raises:
+            StoreError: the state cannot be read.
+        """
+        store = self._store
+        claims = {*(record.reference for record in store.claims()), *store.lost(), *store.needing()}
+        claims |= self._checkpoint.claims(self._driver)
+        effects = [self._title(effect) for effect in store.effects() if not effect.claims]
+        slices = not (self._publisher.is_up_to_date or self._publisher.last_error)
+        return Remainder(sorted(set(map(str, claims))), effects, slices=slices, processes=self._others())
+
+    def _log(self, left: Remainder) -> None:
+        if self._logged == left:
+            return
+        self._logged = left
+        logger.info("left", extra=to_builtins(left))
+        if self._confirmation is not None:
+            self._confirmation.set(False, str(left))
+
+
+def is_decommissioned(directory: Path) -> bool:
+    """Whether a driver's state is removed already: its directory is gone, or has only what :func:`remove_state` leaves.
+
+    A directory in a place that does not exist, or with other things in it, was never that of a driver.
+
+    Args:
+        directory: of the durable state.
+    """
+    if not directory.exists():
+        return directory.parent.is_dir()
+    return directory.is_dir() and all(
+        path.name == _AUTHORS or path.name.startswith(f"{_DATABASE}.damaged-") for path in directory.iterdir()
+    )
+
+
+def is_emptied(directory: Path) -> bool:
+    """Whether nothing is in the directory of a driver's state any more: who removed it was killed just before the end.
+
+    Args:
+        directory: of the durable state.
+    """
+    return directory.is_dir() and not [path for path in directory.rglob("*") if path != directory / _AUTHORS]
+
+
+def remove_state(directory: Path) -> list[str]:
+    """Remove the state of a driver that has ended: what the framework keeps there, and nothing else.
+
+    The database goes last: after a crash it tells the next undertaker that there is something to remove. Without it,
+    what it had beside it would tell the driver's next release that its state was lost. The directory goes with it,
+    unless it is a mount point: then it is empty.
+
+    Args:
+        directory: of the durable state. Files of the author's own, and databases that were set aside, stay.
+
+    Returns:
+        The names of what stays.
+
+    Raises:
+        OSError: something cannot be removed.
+    """
+    for name in _OUR_FOLDERS:
+        if (directory / name).is_dir():
+            shutil.rmtree(directory / name)
+    unfinished = (path.name for pattern in _UNFINISHED for path in directory.glob(pattern))
+    for name in (*unfinished, *_BESIDE_IT, _DATABASE, *_LOGS):
+        (directory / name).unlink(missing_ok=True)
+    for folder in (directory / _AUTHORS, directory):
+        if folder.is_dir() and not any(folder.iterdir()):
+            try:
+                folder.rmdir()
+            except OSError as error:
+                if error.errno != errno.EBUSY:
+                    raise
+    return sorted(path.name for path in directory.iterdir()) if directory.exists() else []
+
+
+class EffectFacts(Struct, frozen=True):
+    """What is known of effects where the driver's code is not there to apply them again.
+
+    Attributes:
+        is_in_force: whether an effect is, as far as is known.
+        title: what people read of an effect.
+    """
+
+    is_in_force: Callable[[EffectRecord], bool]
+    title: Callable[[EffectRecord], str]
+
+
+class ReleaseOnlyService:
+    """A :class:`dra_kit.kubelet.plugin_server.NodeService` that prepares nothing new.
+
+    Args:
+        service: that of the node role.
+        store: the records.
+        driver: the driver's name.
+        boot_id: of this boot; what was prepared in another one is not prepared again.
+        without_code: the driver's code is not there; None where it is, and prepares again what does not hold any more.
+    """
+
+    def __init__(
+        self, service: NodeService, store: StateStore, driver: str, boot_id: str, *, without_code: EffectFacts | None
+    ) -> None:
+        self._service = service
+        self._store = store
+        self._driver = driver
+        self._boot_id = boot_id
+        self._without_code = without_code
+
+    async def prepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, Sequence[KubeletDevice] | Exception]:
+        """Answer for claims that are prepared; refuse all others."""
+        refused = {claim.uid: problem for claim in claims if (problem := self._refusal(claim)) is not None}
+        prepared = [claim for claim in claims if claim.uid not in refused]
+        return {**refused, **(await self._service.prepare(prepared) if prepared else {})}
+
+    async def unprepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, Exception | None]:
+        """Release claims as ever."""
+        return await self._service.unprepare(claims)
+
+    def _refusal(self, claim: ClaimReference) -> PermanentError | StoreError | None:
+        try:
+            record, effects = self._store.claim(claim.uid), self._store.effects_of(claim.uid)
+        except StoreError as error:  # whether it is prepared is not known
+            return error
+        if record is None or (record.phase, record.boot_id) != ("prepared", self._boot_id):
+            return removed_error(claim, self._driver)
+        if self._without_code is None:
+            return None
+        lost = [item for item in effects if not self._without_code.is_in_force(item)]
+        if not (lost or record.outdated):
+            return None
+        what = f"{', '.join(map(self._without_code.title, lost))} not in force" if lost else "its device is another one"
+        return PermanentError(
+            f"claim {claim} is not prepared again ({what}): driver {self._driver} is being removed from this node, and "
+            "its code is not here; delete the pod, or undertake it with the driver's TARGET, in the driver's image",
+            code="no-driver-code",
+        )
+
+
+class _NoDevices(DeviceProvider[Device]):
+    def discover(self) -> Iterator[Sequence[Device]]:
+        yield []
+
+
+class _NoCode(Preparer):
+    """Releases claims that the driver's code has nothing to undo of.
+
+    Args:
+        imperative: UIDs of claims that only the driver's ``unprepare`` can release.
+        abandon: forget those, too.
+    """
+
+    def __init__(self, imperative: Collection[str], *, abandon: bool) -> None:
+        self._imperative = frozenset(imperative)
+        self._abandon = abandon
+
+    def prepare(self, claim: Claim, device: AllocatedDevice) -> Prepared:
+        raise PermanentError(f"claim {claim} is not prepared with {device.name}: the driver's code is not here")
+
+    def unprepare(self, claim: ClaimReference, devices: Sequence[PreparedDevice]) -> None:
+        if claim.uid not in self._imperative:
+            return
+        names = ", ".join(f"{item.pool}/{item.device}" for item in devices)
+        if not self._abandon:
+            raise TransientError(
+                f"claim {claim} can only be released by the driver's unprepare (devices {names}); {REMEDY}",
+                code="no-driver-code",
+            )
+        logger.warning("claim abandoned", extra={"claim": str(claim), "devices": names})
+
+
+def driver_without_code(name: str, imperative: Collection[str], *, abandon: bool) -> Driver[Any, Any]:
+    """Return a driver that has no devices and prepares nothing.
+
+    Args:
+        name: of the driver whose state is there.
+        imperative: UIDs of claims that only its own ``unprepare`` can release.
+        abandon: release them all the same.
+
+    Raises:
+        ConfigurationError: the name is none.
+    """
+    return Driver(name, provider=_NoDevices(), preparer=_NoCode(imperative, abandon=abandon))
+
+
+class DecommissionDiscovery:
+    """A part of the process: finds the devices, so that a claim whose effects do not hold can be prepared again.
+
+    Args:
+        discovery: of the driver's provider.
+    """
+
+    name = "discovery"
+
+    def __init__(self, discovery: Discovery) -> None:
+        self._discovery = discovery
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """See :class:`dra_kit.process.supervisor.Part`; ready at once: what is to be undone needs no device."""
+        ready.set()
+        await self._discovery.run(asyncio.Event())
+
+
+class Decommission(Struct, frozen=True, kw_only=True):
+    """What is different from an ordinary node, and the parts that this takes: no other node loads them.
+
+    Attributes:
+        classes: undo what is in force; None for the driver's own effect classes.
+        stays: the process goes on when nothing is left, as a DaemonSet's must. Another process of the driver, such as
+            the pod of before an update, is waited for: it might write state again.
+        confirmation: gets what is left; None where nothing waits for it.
+        devices: the part that takes the place of a discovery.
+        remaining: the part that watches what is left.
+    """
+
+    classes: EffectClasses | None = None
+    stays: bool = False
+    confirmation: RemovalConfirmation | None = None
+    devices: ClassVar[type[DecommissionDiscovery]] = DecommissionDiscovery
+    remaining: ClassVar[type[RemainderWatch]] = RemainderWatch
+
+    @property
+    def has_code(self) -> bool:
+        """Whether the driver's own code is here."""
+        return self.classes is None
+
+    def calls(
+        self,
+        service: NodeService,
+        store: StateStore,
+        driver: str,
+        boot_id: str,
+        *,
+        is_in_force: Callable[[EffectRecord], bool],
+        title: Callable[[EffectRecord], str],
+    ) -> ReleaseOnlyService:
+        """Return what takes the place of a service; see :class:`ReleaseOnlyService` and :class:`EffectFacts`."""
+        without_code = None if self.has_code else EffectFacts(is_in_force, title)
+        return ReleaseOnlyService(service, store, driver, boot_id, without_code=without_code)

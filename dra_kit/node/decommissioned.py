@@ -1,4 +1,8 @@
-"""A node on which nothing of a driver is left: late calls of the kubelet are answered, until the pod is deleted."""
+"""A node on which nothing of a driver is left: the removal is confirmed, and late calls of the kubelet are answered.
+
+The confirmation is a condition of the decommissioning pod. Everything that waits for a removal reads it:
+``dra-kit drain``, the chart's guard, and ``kubectl wait --for=condition=dra-kit/Undertaken pod --selector …``.
+"""
 
 from __future__ import annotations
 
@@ -8,27 +12,26 @@ import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
+from msgspec import Struct
+
+from dra_kit.client.api import STRATEGIC_MERGE_PATCH, Client
+from dra_kit.client.resources import DECOMMISSIONED, PODS
+from dra_kit.errors import ConfigurationError, DraKitError, PermanentError
+from dra_kit.kubelet.plugin_server import KubeletDevice, PluginServer
+from dra_kit.kubelet.registration import RegistrationServer
+from dra_kit.kubelet.sockets import plugin_socket, registration_socket
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.settings import NodeSettings
-from dra_kit.node.undertaking.confirmation import Confirmation
-from dra_kit.node.undertaking.service import removed_error
-from dra_kit.plugin.registration import RegistrationServer
-from dra_kit.plugin.server import PluginServer
-from dra_kit.plugin.service import PreparedDevice
-from dra_kit.plugin.sockets import plugin_socket, registration_socket
-from dra_kit.process.metrics import families
-from dra_kit.process.metrics.families import Reading
-from dra_kit.process.metrics.process import process_readings
-from dra_kit.process.metrics.registry import Metrics
-from dra_kit.process.probes import Probes, parts_not_ready
+from dra_kit.process.liveness import LoopWatchdog
+from dra_kit.process.metrics import REGISTERED, Metrics, Reading, process_metrics
+from dra_kit.process.probes import Probes, unready_parts
 from dra_kit.process.supervisor import Supervisor
-from dra_kit.process.watchdog import Watchdog
 
 logger: logging.Logger = logging.getLogger(__name__)
-
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _UNREGISTER_SECONDS: Final = 0.5
 
@@ -66,7 +69,7 @@ class StopRequest:
 
 
 async def answer_late_calls(
-    driver: str, settings: NodeSettings, confirmation: Confirmation | None, *, stop: StopRequest
+    driver: str, settings: NodeSettings, confirmation: RemovalConfirmation | None, *, stop: StopRequest
 ) -> int:
     """Serve the kubelet without state until SIGTERM, and confirm the removal.
 
@@ -84,36 +87,36 @@ async def answer_late_calls(
     """
     supervisor = Supervisor()
     stop.stops(supervisor)
-    late, watchdog = _LateCalls(driver, settings), Watchdog()
+    late, watchdog = _LateCallServer(driver, settings), LoopWatchdog()
     if settings.probe_address:
         metrics = Metrics()
         metrics.read(late.readings, driver=driver)
-        metrics.read(lambda: process_readings("node", None, supervisor, watchdog))
-        live, ready = [watchdog.blocked], [partial(parts_not_ready, supervisor)]
+        metrics.read(lambda: process_metrics("node", None, supervisor, watchdog))
+        live, ready = [watchdog.blocked], [partial(unready_parts, supervisor)]
         supervisor.add(Probes(settings.probe_address, live=live, ready=ready, metrics=metrics))
     supervisor.add(watchdog)
     supervisor.add(late)
     if confirmation is not None:
         confirmation.set(True, "nothing of the driver is left on this node")
-        supervisor.add(_Confirming(confirmation))
+        supervisor.add(_ConfirmationPart(confirmation))
     logger.info("answering late calls", extra={"driver": driver})
     return await supervisor.run()
 
 
 class _NoClaims:
-    """A :class:`dra_kit.plugin.service.NodeService` that has no claims: none is prepared, and all are released."""
+    """A :class:`dra_kit.kubelet.plugin_server.NodeService` that has no claims: none is prepared, and all are released."""
 
     def __init__(self, driver: str) -> None:
         self._driver = driver
 
-    async def prepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, Sequence[PreparedDevice] | Exception]:
+    async def prepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, Sequence[KubeletDevice] | Exception]:
         return {claim.uid: removed_error(claim, self._driver) for claim in claims}
 
     async def unprepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, Exception | None]:
         return dict.fromkeys(claim.uid for claim in claims)
 
 
-class _LateCalls:
+class _LateCallServer:
     """A part of the process: both sockets."""
 
     name = "kubelet"
@@ -132,7 +135,7 @@ class _LateCalls:
     def readings(self) -> Iterator[Reading]:
         """Yield whether the kubelet has registered the driver: without that number an alert would miss the process."""
         status = self._registration.status
-        yield families.REGISTERED.of(int(status is not None and status.registered))
+        yield REGISTERED.of(int(status is not None and status.registered))
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`."""
@@ -146,15 +149,116 @@ class _LateCalls:
             await self._plugin.stop(self._drain)
 
 
-class _Confirming:
+class _ConfirmationPart:
     """A part of the process: writes the confirmation; ready at once, so that an outage does not stop the driver."""
 
     name = "confirmation"
 
-    def __init__(self, confirmation: Confirmation) -> None:
+    def __init__(self, confirmation: RemovalConfirmation) -> None:
         self._confirmation = confirmation
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`."""
         ready.set()
         await self._confirmation.run()
+
+
+_RETRY_SECONDS: Final = 2.0
+_MESSAGE_CHARACTERS: Final = 1024
+
+
+class PodName(Struct, frozen=True):
+    """The pod that an undertaker runs in.
+
+    Attributes:
+        namespace: of the pod.
+        name: of the pod.
+    """
+
+    namespace: str
+    name: str
+
+    @classmethod
+    def parse(cls, text: str) -> PodName:
+        """Return the pod of ``NAMESPACE/NAME``.
+
+        Raises:
+            ConfigurationError: the text has another form.
+        """
+        namespace, slash, name = text.partition("/")
+        if not (namespace and slash and name) or "/" in name:
+            raise ConfigurationError(f"--pod {text!r} is not a pod; write NAMESPACE/NAME")
+        return cls(namespace, name)
+
+
+class RemovalConfirmation:
+    """Keeps the pod's condition at what was set last, and retries while the API server does not answer.
+
+    Args:
+        client: needs ``patch`` on pods/status of this pod.
+        pod: the undertaker's own pod.
+    """
+
+    def __init__(self, client: Client, pod: PodName) -> None:
+        self._client = client
+        self._pod = pod
+        self._wanted: tuple[bool, str] | None = None
+        self._changed = asyncio.Event()
+        self._logged = ""
+
+    def set(self, done: bool, message: str) -> None:
+        """Set what the condition says.
+
+        Args:
+            done: whether nothing is left.
+            message: what is left, for people.
+        """
+        wanted = done, message[:_MESSAGE_CHARACTERS]
+        if wanted != self._wanted:
+            self._wanted = wanted
+            self._changed.set()
+
+    async def run(self) -> None:
+        """Write each change, until cancelled."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                await self._write()
+            except DraKitError as error:
+                self._report(error)
+                self._changed.set()
+                await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _write(self) -> None:
+        if self._wanted is None:
+            return
+        done, message = self._wanted
+        condition = {
+            "type": DECOMMISSIONED,
+            "status": "True" if done else "False",
+            "reason": "NothingLeft" if done else "Undertaking",
+            "message": message,
+            "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        await self._client.patch(
+            PODS, self._pod.name, {"status": {"conditions": [condition]}}, self._pod.namespace,
+            content_type=STRATEGIC_MERGE_PATCH, subresource="status",
+        )  # fmt: skip
+        self._logged = ""
+        if done:
+            logger.info("removal confirmed", extra={"pod": f"{self._pod.namespace}/{self._pod.name}"})
+
+    def _report(self, error: DraKitError) -> None:
+        if str(error) != self._logged:
+            logger.error("removal not confirmed", extra={"error": str(error), "code": error.code})
+        self._logged = str(error)
+
+
+def removed_error(claim: ClaimReference, driver: str) -> PermanentError:
+    """Return what the kubelet gets for a claim that is not prepared any more."""
+    return PermanentError(
+        f"claim {claim} is not prepared: driver {driver} is being removed from this node; delete the pod, or install "
+        "the driver again",
+        code="driver-removed",
+    )

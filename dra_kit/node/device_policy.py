@@ -1,32 +1,31 @@
-"""Asks the author's policy about each device, and hands on what is left."""
+"""The author's device policy, as a part of the process between the inventory and the publisher."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
-from dra_kit.author.calling import call
-from dra_kit.author.devices.device import Device
-from dra_kit.author.devices.inventory import Inventory, Pool
-from dra_kit.author.devices.policy import DevicePolicy
-from dra_kit.author.devices.unserved import Serving
-from dra_kit.errors import InvalidDevice
+from dra_kit.author.calls import author_exc_info, author_location, call, describe_error
+from dra_kit.author.device import Device
+from dra_kit.author.device_policy import DevicePolicy, WatchedObject
+from dra_kit.author.inventory import Inventory, Pool
+from dra_kit.author.provider import ProviderCapabilities
+from dra_kit.client.api import Client
+from dra_kit.client.informer import Informer
+from dra_kit.client.resources import Resource
+from dra_kit.errors import InvalidDevice, KubeError, NotFound
 from dra_kit.kubernetes.resource.validation.devices import TAINTS_MAX
-from dra_kit.node.policy.watched import Watched
-from dra_kit.process.tracebacks import from_author, named, place_of
-from dra_kit.publishing.inventory import CurrentInventory, valid_device
+from dra_kit.slices.inventory import CurrentInventory, validate_device
 
 logger: logging.Logger = logging.getLogger(__name__)
-
-AGAIN: Final = 10.0
+ASK_AGAIN: Final = 10.0
 """Seconds until a policy that failed is asked again."""
-
-_OF_NODE: Final = Serving("node")
-
+_OF_NODE: Final = ProviderCapabilities("node")
 Key: TypeAlias = tuple[str, str]
 """Pool and name of a device."""
 
@@ -50,8 +49,8 @@ class PolicyFilter:
         current: CurrentInventory,
         publish: Callable[[Inventory[Device]], None],
         *,
-        serving: Serving = _OF_NODE,
-        again: float = AGAIN,
+        serving: ProviderCapabilities = _OF_NODE,
+        again: float = ASK_AGAIN,
     ) -> None:
         self._policy = policy
         self._serving = serving
@@ -72,7 +71,7 @@ class PolicyFilter:
         """Note that what the policy reads has changed."""
         self._news.set()
 
-    async def run(self, ready: asyncio.Event, watched: Watched | None = None) -> None:
+    async def run(self, ready: asyncio.Event, watched: WatchedObjectFollower | None = None) -> None:
         """Ask again whenever something changes.
 
         Args:
@@ -150,7 +149,7 @@ class PolicyFilter:
             return error
 
     def _report(self, key: Key, error: Exception) -> None:
-        text = str(error) if isinstance(error, InvalidDevice) else named(error)
+        text = str(error) if isinstance(error, InvalidDevice) else describe_error(error)
         device = "/".join(key)
         if self._reported.get(device) == text:
             return
@@ -161,10 +160,10 @@ class PolicyFilter:
             "method": f"{type(self._policy).__name__}.advertise",
             "error": text,
         }
-        if place := place_of(error, module):
+        if place := author_location(error, module):
             extra["at"] = place
         expected = isinstance(error, InvalidDevice)
-        logger.error("policy failed", extra=extra, exc_info=None if expected else from_author(error, module))
+        logger.error("policy failed", extra=extra, exc_info=None if expected else author_exc_info(error, module))
 
 
 async def _of(answer: object) -> object:
@@ -176,14 +175,14 @@ async def _of(answer: object) -> object:
         return error
 
 
-def _checked(device: Device, answer: object, serving: Serving) -> Device | Exception | None:
+def _checked(device: Device, answer: object, serving: ProviderCapabilities) -> Device | Exception | None:
     """Return what the policy returned, if it may be published; else why not."""
     if answer is None or answer is device:
         return device if answer is not None else None
     if isinstance(answer, Exception):
         return answer
     try:
-        made = valid_device(answer, serving)
+        made = validate_device(answer, serving)
     except InvalidDevice as error:
         return error
     if made.name == device.name:
@@ -208,3 +207,119 @@ def _pool(pool: Pool[Device], devices: Sequence[Device]) -> Pool[Device]:
         return pool
     fields = {field: getattr(pool, field) for field in type(pool).model_fields}
     return type(pool)(**{**fields, "devices": devices})
+
+
+WATCH_AGAIN: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
+"""Seconds until a kind that does not exist, or may not be read, is asked for again; the last one repeats."""
+
+
+class WatchedObjectFollower:
+    """Follows the object.
+
+    Args:
+        client: of the node.
+        what: its kind.
+        node_name: its name.
+        changed: called when it is known, and whenever it changes.
+        again: seconds until what was refused is asked for again.
+
+    Attributes:
+        known: whether it is known what it is, or that there is none.
+        object: as it is; None when there is none.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        what: WatchedObject,
+        node_name: str,
+        changed: Callable[[], None],
+        *,
+        again: Sequence[float] = WATCH_AGAIN,
+    ) -> None:
+        self._client = client
+        # of a custom kind the API server sends the kind with every object
+        self._resource = Resource(what.group, what.version, what.plural, what.plural, namespaced=False)
+        self._node_name = node_name
+        self._changed = changed
+        self._again = again
+        self._reported = ""
+        self.known: bool = False
+        self.object: Mapping[str, Any] | None = None
+
+    async def follow(self) -> None:
+        """Follow it until cancelled."""
+        for attempt in itertools.count():
+            informer = Informer(self._client, self._resource, field_selector=f"metadata.name={self._node_name}")
+            synced = asyncio.ensure_future(self._when_synced(informer))
+            try:
+                async for change in informer.changes():
+                    self._reported = ""
+                    self._set(None if change.type == "DELETED" else change.object)
+            except NotFound:
+                self._trouble("the kind does not exist in the cluster", "create its CustomResourceDefinition")
+                self._set(None)
+            except KubeError as error:
+                self._trouble(
+                    str(error), "install the chart with the values that dra-kit chart TARGET --values FILE makes"
+                )
+            finally:
+                synced.cancel()
+            await asyncio.sleep(self._again[min(attempt, len(self._again) - 1)])
+
+    async def _when_synced(self, informer: Informer) -> None:
+        await informer.synced.wait()
+        if not informer.objects:
+            self._set(None)
+
+    def _set(self, found: Mapping[str, Any] | None) -> None:
+        if self.known and found == self.object:
+            return
+        self.known, self.object = True, found
+        self._changed()
+
+    def _trouble(self, error: str, remedy: str) -> None:
+        if error != self._reported:
+            logger.warning(
+                "what the policy watches is not there",
+                extra={"object": f"{self._resource.full_name} {self._node_name}", "error": error, "remedy": remedy},
+            )
+        self._reported = error
+
+
+class PolicyPart:
+    """See :class:`dra_kit.process.supervisor.Part`.
+
+    Args:
+        policy: the author's.
+        client: of the node.
+        node_name: of the node.
+        current: knows the devices.
+        publish: takes what is to be published.
+        serving: what can be served of the devices.
+    """
+
+    name = "policy"
+
+    def __init__(
+        self,
+        policy: DevicePolicy[Any, Any, Any],
+        client: Client,
+        node_name: str,
+        *,
+        current: CurrentInventory,
+        publish: Callable[[Inventory[Device]], None],
+        serving: ProviderCapabilities,
+    ) -> None:
+        self._filter = PolicyFilter(policy, current, publish, serving=serving)
+        self.publish: Callable[[Inventory[Device]], None] = self._filter.publish
+        self._watched: WatchedObjectFollower | None = None
+        if policy.watches is not None:
+            self._watched = WatchedObjectFollower(client, policy.watches, node_name, self._filter.watched_changed)
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """Run until cancelled; ready when something was published."""
+        async with asyncio.TaskGroup() as group:
+            if self._watched is not None:
+                group.create_task(self._watched.follow(), name="watched object")
+            await self._filter.run(ready, self._watched)

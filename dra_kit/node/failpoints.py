@@ -1,7 +1,7 @@
-"""Every step after which the outside world, or the disk, is different: where a crash must not lose or leak anything.
+"""Failpoints: every step after which the outside world, or the disk, is different.
 
-The code names each step as it is done; nobody listens in production. The crash tests enumerate this list, kill the
-process after each step, and fail when one of them is never reached.
+The code names each step when it is done. Only crash tests listen: they kill the process after each step, and fail when
+one of them is never reached.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from enum import StrEnum
 
 
-class Step(StrEnum):
+class Failpoint(StrEnum):
     """What was just done, in the order of a claim's life and of the process's."""
 
     STATE_REBUILT = "what can be read of a damaged database is in a new one"
@@ -60,36 +60,35 @@ class Step(StrEnum):
 
 
 LIFE_OF_A_CLAIM = (
-    Step.CLAIM_FETCHED,
-    Step.CLAIM_BEGUN,
-    Step.EFFECT_INTENDED,
-    Step.EFFECT_APPLIED,
-    Step.OUTCOME_STORED,
-    Step.AUTHOR_RETURNED,
-    Step.CLAIM_STORED,
-    Step.FILES_WRITTEN,
-    Step.PREPARED,
-    Step.STATUS_WRITTEN,
-    Step.RELEASE_BEGUN,
-    Step.FILES_REMOVED,
-    Step.EFFECT_RELEASED,
-    Step.EFFECT_REVERTED,
-    Step.EFFECT_FORGOTTEN,
-    Step.AUTHOR_UNPREPARED,
-    Step.CLAIM_FORGOTTEN,
+    Failpoint.CLAIM_FETCHED,
+    Failpoint.CLAIM_BEGUN,
+    Failpoint.EFFECT_INTENDED,
+    Failpoint.EFFECT_APPLIED,
+    Failpoint.OUTCOME_STORED,
+    Failpoint.AUTHOR_RETURNED,
+    Failpoint.CLAIM_STORED,
+    Failpoint.FILES_WRITTEN,
+    Failpoint.PREPARED,
+    Failpoint.STATUS_WRITTEN,
+    Failpoint.RELEASE_BEGUN,
+    Failpoint.FILES_REMOVED,
+    Failpoint.EFFECT_RELEASED,
+    Failpoint.EFFECT_REVERTED,
+    Failpoint.EFFECT_FORGOTTEN,
+    Failpoint.AUTHOR_UNPREPARED,
+    Failpoint.CLAIM_FORGOTTEN,
 )
 """The steps of a claim that is prepared once and released."""
+_listener: Callable[[Failpoint], None] | None = None
 
-_listener: Callable[[Step], None] | None = None
 
-
-def reached(step: Step) -> None:
+def hit(step: Failpoint) -> None:
     """Tell the listener, if there is one, that a step is done. From any thread."""
     if _listener is not None:
         _listener(step)
 
 
-def listen(listener: Callable[[Step], None] | None) -> None:
+def set_listener(listener: Callable[[Failpoint], None] | None) -> None:
     """Call ``listener`` after each step, in the thread that did it; None ends it. For tests only."""
     global _listener  # noqa: PLW0603 - one process, one listener
     _listener = listener

@@ -11,29 +11,25 @@ from typing import Any, Final
 
 from typing_extensions import override
 
-from dra_kit.author.calling import call
-from dra_kit.author.context import Context, NodeInfo, PreparedClaim
-from dra_kit.author.devices.device import Device
-from dra_kit.author.devices.inventory import Inventory
+from dra_kit.author.calls import call, describe_raised_error
+from dra_kit.author.context import Context, NodeInfo, PreparedClaim, Stopping
+from dra_kit.author.device import Device
 from dra_kit.author.driver import Driver
-from dra_kit.author.preparing.prepared import DeviceMetadata, DeviceStatus
-from dra_kit.author.stopping import Stopping
+from dra_kit.author.inventory import Inventory
+from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.node.hardware import Hardware
-from dra_kit.process.tracebacks import raised
-from dra_kit.publishing.discovery import Discovery
-from dra_kit.publishing.inventory import CurrentInventory
-from dra_kit.publishing.scope import node_source
+from dra_kit.node.context import HardwareHandle
+from dra_kit.slices.discovery import Discovery
+from dra_kit.slices.inventory import CurrentInventory, node_source
 
 NODE: Final = "this-node"
 """What the machine is called, which is no node."""
-
 _POLL_SECONDS: Final = 0.02
 _REMEDY: Final = "run this where its devices are, or correct it"
 
 
-def first_inventory(
+def discover_once(
     driver: Driver[Any, Any], settings: Any, timeout: float, node: NodeInfo | None = None
 ) -> Inventory[Device]:
     """Return the first complete inventory of a driver's provider.
@@ -80,16 +76,18 @@ async def _first(driver: Driver[Any, Any], context: Context[Any], timeout: float
 async def _started(driver: Driver[Any, Any], context: Context[Any], current: CurrentInventory) -> None:
     provider = type(driver.provider)
     try:
-        await Hardware(driver).make(context)
+        await HardwareHandle(driver).make(context)
     except ConfigurationError:
         raise
     except Exception as error:  # the author's code may raise anything
-        raise ConfigurationError(f"Driver(hardware=…) {raised(error, provider.__module__)}; {_REMEDY}") from error
+        raise ConfigurationError(
+            f"Driver(hardware=…) {describe_raised_error(error, provider.__module__)}; {_REMEDY}"
+        ) from error
     driver.provider.context = context
     try:
         await call(driver.provider.startup, context)
     except Exception as error:  # likewise
-        text = f"{provider.__name__}.startup {raised(error, provider.__module__)}; {_REMEDY}"
+        text = f"{provider.__name__}.startup {describe_raised_error(error, provider.__module__)}; {_REMEDY}"
         raise ConfigurationError(text) from error
     await Discovery(node_source(driver, context.node.name), current).run(asyncio.Event())
 

@@ -1,27 +1,31 @@
-"""How all devices are: reports come in, and what follows by the author's policy can be read off; pure."""
+"""The health of all devices: reports come in, and what follows by the author's policy can be read off; pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+import datetime as dt
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from dra_kit.author.devices.device import Device
-from dra_kit.author.devices.health import HealthReport, HealthSource, HealthUnknown, Healthy, Unhealthy
-from dra_kit.author.devices.vocabulary import DeviceTaint
-from dra_kit.author.models.model import shown
+from dra_kit.author.device import Device
+from dra_kit.author.device_fields import DeviceTaint
+from dra_kit.author.health import HealthReport, HealthRule, HealthSource, HealthUnknown, Healthy, Unhealthy
+from dra_kit.author.inventory import Inventory, Pool
+from dra_kit.author.model import short_repr
 from dra_kit.errors import ConfigurationError
-from dra_kit.node.health.conditions import Conditions, Moment, Problem, Status
-from dra_kit.node.health.identity import Identity, Key
-from dra_kit.publishing.identity import differs
+from dra_kit.slices import inventory as slices_identity
+from dra_kit.slices.inventory import CurrentInventory, identity_differs
 from dra_kit.text import did_you_mean
 
 _ABSENT_MAX: Final = 1024
 """Devices that are gone and whose health is stored, should they come back."""
+Status: TypeAlias = Literal["Healthy", "Unhealthy", "Unknown"]
 
 
-class Verdict(Struct, frozen=True):
+class HealthVerdict(Struct, frozen=True):
     """What follows for a device.
 
     Attributes:
@@ -35,7 +39,29 @@ class Verdict(Struct, frozen=True):
     withdrawn: bool
 
 
-class Remembered(Struct, frozen=True):
+class HealthProblem(Struct, frozen=True):
+    """Something that is wrong with a device, and counts.
+
+    Attributes:
+        reason: a key of the policy.
+        message: for people.
+        value: of the taint, None where the rule says it.
+        since: when it began to count, in whole seconds as the API has them.
+    """
+
+    reason: str
+    message: str
+    value: str | None
+    since: dt.datetime
+
+
+Key: TypeAlias = tuple[str, str]
+"""Pool and name of a device."""
+Identity: TypeAlias = Mapping[str, str]
+"""What makes it the same device, in short, by key."""
+
+
+class StoredHealth(Struct, frozen=True):
     """What is stored of a device for the next process.
 
     Attributes:
@@ -46,15 +72,164 @@ class Remembered(Struct, frozen=True):
 
     key: Key
     identity: Identity
-    problems: tuple[Problem, ...]
+    problems: tuple[HealthProblem, ...]
+
+
+class DeviceConditions:
+    """One device.
+
+    Args:
+        policy: the author's.
+        stale_after: the author's.
+    """
+
+    def __init__(self, policy: Mapping[str, HealthRule], stale_after: float | None = None) -> None:
+        self._policy = policy
+        self._stale_after = stale_after
+        self._heard: float | None = None  # when the source last spoke of it
+        self._unknown: str | None = None  # why nothing can be known
+        self._stale = False
+        self._conditions: dict[str, _Condition] = {}
+
+    # -- what is reported
+
+    def unhealthy(
+        self, reason: str, message: str, value: str | None, now: HealthTime, *, injected: bool = False
+    ) -> None:
+        """Take a report that something is wrong; an injected one counts at once and stays until it is withdrawn."""
+        if not injected:
+            self._listen(now)
+        condition = self._of(reason)
+        if condition.injected and not injected:
+            return
+        condition.injected = injected
+        condition.message, condition.value, condition.unknown = message, value, None
+        if condition.problem is not None:
+            condition.problem = HealthProblem(reason, message, value, condition.problem.since)
+            condition.turned = None
+        elif injected:
+            condition.turned = -math.inf
+        elif condition.turned is None:
+            condition.turned = now.seconds
+        self.settle(now)
+
+    def healthy(self, reason: str, now: HealthTime) -> None:
+        """Take a report that one thing, or everything, is healthy."""
+        self._listen(now)
+        for one in [reason] if reason else list(self._conditions):
+            condition = self._of(one)
+            condition.unknown = None
+            if not condition.injected and not (condition.rule.sticky and condition.problem is not None):
+                _well(condition, now)
+        self.settle(now)
+
+    def unknown(self, reason: str, message: str, now: HealthTime) -> None:
+        """Take a report that one thing, or anything, is unknown; what is known to be wrong stays so."""
+        self._listen(now)
+        if reason:
+            self._of(reason).unknown = message
+        else:
+            self._unknown = message
+
+    def taken_back(self, reason: str, now: HealthTime) -> None:
+        """End an injected condition; the source decides again."""
+        condition = self._of(reason)
+        condition.injected = False
+        if not condition.rule.sticky:
+            condition.turned = None if condition.problem is None else -math.inf
+        self.settle(now)
+
+    def asked(self, reason: str, now: HealthTime, *, recovered: bool) -> None:
+        """Take the answer of the author's ``recovered``."""
+        condition = self._of(reason)
+        if condition.problem is None or condition.injected:
+            return
+        if recovered:
+            _well(condition, now)
+        else:
+            condition.turned = None
+        self.settle(now)
+
+    def restore(self, problem: HealthProblem) -> None:
+        """Restore what counted when it was stored, by the process before."""
+        if problem.reason in self._policy:
+            condition = self._of(problem.reason)
+            condition.problem, condition.message, condition.value = problem, problem.message, problem.value
+
+    # -- what follows
+
+    def settle(self, now: HealthTime) -> None:
+        """Let what has lasted long enough count."""
+        for reason, condition in self._conditions.items():
+            if condition.turned is None or now.seconds < condition.turned + _patience(condition):
+                continue
+            condition.turned = None
+            if condition.problem is None:
+                since = now.date.replace(microsecond=0)
+                condition.problem = HealthProblem(reason, condition.message, condition.value, since)
+            else:
+                condition.problem = None
+        stale = self._stale_at
+        self._stale = stale is not None and now.seconds >= stale
+
+    def due(self) -> float | None:
+        """Return when :meth:`settle` has something to do; None for never, if nothing is reported."""
+        times = [item.turned + _patience(item) for item in self._conditions.values() if item.turned is not None]
+        if not self._stale and self._stale_at is not None:
+            times.append(self._stale_at)
+        return min(times, default=None)
+
+    def problems(self) -> Mapping[str, HealthProblem]:
+        """Return what counts, by reason."""
+        return {reason: item.problem for reason, item in self._conditions.items() if item.problem is not None}
+
+    def to_ask(self) -> list[str]:
+        """Return the reasons whose end only the author's ``recovered`` tells."""
+        return [
+            reason
+            for reason, item in self._conditions.items()
+            if item.rule.sticky and item.problem is not None and not item.injected
+        ]
+
+    def status(self) -> tuple[Status, str] | None:
+        """Return what the kubelet is to get, with a text for people; None where nothing was reported yet."""
+        wrong = [item.problem for item in self._reported() if item.problem is not None]
+        if wrong:
+            texts = (f"{item.reason}: {item.message}" if item.message else item.reason for item in wrong)
+            return "Unhealthy", "; ".join(texts)
+        if self._heard is None:
+            return None
+        unknown = [self._unknown, *(item.unknown for item in self._reported())]
+        if why := [text for text in unknown if text is not None]:
+            return "Unknown", "; ".join(filter(None, why))
+        if self._stale:
+            return "Unknown", f"nothing was heard of it for {self._stale_after:g} s"
+        return "Healthy", ""
+
+    def _reported(self) -> Iterator[_Condition]:
+        return (item for item in self._conditions.values() if item.rule.report)
+
+    def _listen(self, now: HealthTime) -> None:
+        """Note that the source has reported the device."""
+        self._heard, self._stale, self._unknown = now.seconds, False, None
+
+    @property
+    def _stale_at(self) -> float | None:
+        return None if self._heard is None or self._stale_after is None else self._heard + self._stale_after
+
+    def _of(self, reason: str) -> _Condition:
+        known = self._conditions.get(reason)
+        if known is None:
+            known = self._conditions[reason] = _Condition(self._policy.get(reason, _REPORTED_ALONE))
+        return known
 
 
 class _Entry(Struct, frozen=True):
     identity: Identity
-    conditions: Conditions
+    conditions: DeviceConditions
 
 
-class Ledger:
+class HealthLedger:
     """All devices.
 
     Args:
@@ -74,18 +249,18 @@ class Ledger:
         self._by_name: dict[str, list[Key]] = {}
         self._entries: dict[Key, _Entry] = {}  # also of devices that are gone, with what is wrong with them
 
-    def remember(self, known: Sequence[Remembered]) -> None:
+    def remember(self, known: Sequence[StoredHealth]) -> None:
         """Restore what the process before stored."""
         for item in known:
             entry = self._entries[item.key] = _Entry(item.identity, self._new())
             for problem in item.problems:
                 entry.conditions.restore(problem)
 
-    def adopt(self, known: Sequence[Remembered]) -> None:
+    def adopt(self, known: Sequence[StoredHealth]) -> None:
         """Take over what another process beside this one had found out; the source will report the rest again."""
         for item in known:
             entry = self._entries.get(item.key)
-            if entry is None or differs(item.identity, entry.identity):
+            if entry is None or identity_differs(item.identity, entry.identity):
                 continue
             held = entry.conditions.problems()
             for problem in item.problems:
@@ -101,7 +276,7 @@ class Ledger:
             self._by_name.setdefault(key[1], []).append(key)
         for key, (_, now) in devices.items():
             before = self._entries.pop(key, None)
-            known = before is not None and not differs(before.identity, now)
+            known = before is not None and not identity_differs(before.identity, now)
             self._entries[key] = _Entry(now, before.conditions if known and before is not None else self._new())
         gone = [key for key in self._entries if key not in devices]
         well = [key for key in gone if not self._entries[key].conditions.problems()]
@@ -109,7 +284,7 @@ class Ledger:
         for key in (*well, *absent[: max(0, len(absent) - _ABSENT_MAX)]):
             del self._entries[key]
 
-    def take(self, report: HealthReport, now: Moment) -> None:
+    def take(self, report: HealthReport, now: HealthTime) -> None:
         """Take a report of the source; one of a device that was replaced since says nothing.
 
         Raises:
@@ -123,7 +298,7 @@ class Ledger:
             and isinstance(getattr(report, "message", ""), str)
         ):
             raise ConfigurationError(
-                f"{self._title}.watch yielded {shown(report)}; yield dra_kit.Healthy(device), "
+                f"{self._title}.watch yielded {short_repr(report)}; yield dra_kit.Healthy(device), "
                 "dra_kit.Unhealthy(device, reason) or dra_kit.HealthUnknown(device)",
                 code="invalid-health-report",
             )
@@ -131,7 +306,7 @@ class Ledger:
         if key is None:
             return
         entry, present = self._entries[key], self._devices[key]
-        if report.device != present and differs(entry.identity, self._identity_of(report.device)):
+        if report.device != present and identity_differs(entry.identity, self._identity_of(report.device)):
             return
         conditions = entry.conditions
         match report:
@@ -143,13 +318,13 @@ class Ledger:
                 conditions.unknown(report.reason, report.message, now)
         if report.reason and report.reason not in self._policy:
             raise ConfigurationError(
-                f"{self._title}.watch: reason {shown(report.reason)} is not in its policy"
+                f"{self._title}.watch: reason {short_repr(report.reason)} is not in its policy"
                 f"{did_you_mean(report.reason, self._policy) or ';'} the kubelet alone is told of it",
                 code="unknown-health-reason",
             )
 
     def inject(
-        self, device: str, pool: str | None, reason: str, problem: tuple[str, str | None] | None, now: Moment
+        self, device: str, pool: str | None, reason: str, problem: tuple[str, str | None] | None, now: HealthTime
     ) -> None:
         """Make something wrong with a device, with message and value, or take that back.
 
@@ -164,7 +339,7 @@ class Ledger:
             )
         if reason not in self._policy:
             raise ConfigurationError(
-                f"health of device {device}: reason {shown(reason)} is not in the policy of {self._title}"
+                f"health of device {device}: reason {short_repr(reason)} is not in the policy of {self._title}"
                 f"{did_you_mean(reason, self._policy) or ';'} it has {', '.join(self._policy) or 'none'}"
             )
         conditions = self._entries[key].conditions
@@ -173,12 +348,12 @@ class Ledger:
         else:
             conditions.unhealthy(reason, *problem, now, injected=True)
 
-    def asked(self, key: Key, reason: str, now: Moment, *, recovered: bool) -> None:
+    def asked(self, key: Key, reason: str, now: HealthTime, *, recovered: bool) -> None:
         """Take the answer of ``recovered`` about a device."""
         if key in self._entries:
             self._entries[key].conditions.asked(reason, now, recovered=recovered)
 
-    def settle(self, now: Moment) -> None:
+    def settle(self, now: HealthTime) -> None:
         """Let what has lasted long enough count."""
         for entry in self._entries.values():
             entry.conditions.settle(now)
@@ -196,24 +371,24 @@ class Ledger:
             for reason in self._entries[key].conditions.to_ask()
         ]
 
-    def problems(self) -> dict[Key, Mapping[str, Problem]]:
+    def problems(self) -> dict[Key, Mapping[str, HealthProblem]]:
         """Return what is wrong, also with devices that are gone."""
         found = ((key, entry.conditions.problems()) for key, entry in self._entries.items())
         return {key: problems for key, problems in found if problems}
 
-    def remembered(self) -> list[Remembered]:
+    def remembered(self) -> list[StoredHealth]:
         """Return what the next process is to know."""
         return [
-            Remembered(key, entry.identity, tuple(problems.values()))
+            StoredHealth(key, entry.identity, tuple(problems.values()))
             for key, entry in self._entries.items()
             if (problems := entry.conditions.problems())
         ]
 
-    def verdicts(self) -> dict[Key, Verdict]:
+    def verdicts(self) -> dict[Key, HealthVerdict]:
         """Return what follows, for each device that is there."""
         return {key: self._verdict(self._entries[key].conditions) for key in self._devices}
 
-    def _verdict(self, conditions: Conditions) -> Verdict:
+    def _verdict(self, conditions: DeviceConditions) -> HealthVerdict:
         taints: dict[tuple[str, str], DeviceTaint] = {}
         withdrawn = False
         for reason, problem in conditions.problems().items():
@@ -226,7 +401,7 @@ class Ledger:
                 value = rule.value if problem.value is None else problem.value
                 taint = DeviceTaint(key=key, value=value, effect=rule.taint, time_added=problem.since)
                 taints.setdefault((key, rule.taint), taint)
-        return Verdict(conditions.status(), tuple(taints.values()), withdrawn)
+        return HealthVerdict(conditions.status(), tuple(taints.values()), withdrawn)
 
     def _key(self, device: str, pool: str | None) -> Key | None:
         """Return where a device is; None for one that is gone.
@@ -243,9 +418,105 @@ class Ledger:
             )
         return found[0] if found else None
 
-    def _new(self) -> Conditions:
-        return Conditions(self._policy, self._source.stale_after)
+    def _new(self) -> DeviceConditions:
+        return DeviceConditions(self._policy, self._source.stale_after)
 
     @property
     def _title(self) -> str:
         return type(self._source).__name__
+
+
+_REPORTED_ALONE: Final = HealthRule()
+"""For a reason without a rule."""
+
+
+class HealthTime(Struct, frozen=True):
+    """A point in time.
+
+    Attributes:
+        seconds: by a clock that does not jump.
+        date: by the wall clock, for people and the API.
+    """
+
+    seconds: float
+    date: dt.datetime
+
+
+def health_time_now() -> HealthTime:
+    """Return the time now."""
+    return HealthTime(time.monotonic(), dt.datetime.now(dt.UTC))
+
+
+class _Condition(Struct):
+    rule: HealthRule
+    problem: HealthProblem | None = None  # None: nothing is wrong
+    turned: float | None = None  # since when the reports say the opposite of that
+    message: str = ""  # of the last report, and its value
+    value: str | None = None
+    unknown: str | None = None  # why nothing is known of it
+    injected: bool = False  # reports of the source do not count
+
+
+def _well(condition: _Condition, now: HealthTime) -> None:
+    if condition.problem is None:
+        condition.turned = None
+    elif condition.turned is None:
+        condition.turned = now.seconds
+
+
+def _patience(condition: _Condition) -> float:
+    rule = condition.rule
+    return rule.unhealthy_after if condition.problem is None else rule.healthy_after
+
+
+TAINTS_MAX: Final = 16
+"""Taints of one device (resource.k8s.io/v1)."""
+
+
+def advertised_inventory(inventory: Inventory[Device], verdicts: Mapping[Key, HealthVerdict]) -> Inventory[Device]:
+    """Return the inventory without the devices that are withdrawn, and with taints beside the author's own.
+
+    Args:
+        inventory: as ``discover`` yielded it.
+        verdicts: by pool and name.
+    """
+    pools = [_pool(pool, verdicts) for pool in inventory.pools]
+    if all(new is old for new, old in zip(pools, inventory.pools, strict=True)):
+        return inventory
+    return inventory.model_copy(update={"pools": tuple(pools)})
+
+
+def _pool(pool: Pool[Device], verdicts: Mapping[Key, HealthVerdict]) -> Pool[Device]:
+    devices = []
+    for device in pool.devices:
+        verdict = verdicts.get((pool.name or "", device.name))
+        if verdict is None:
+            devices.append(device)
+        elif not verdict.withdrawn:
+            devices.append(_tainted(device, verdict.taints))
+    if len(devices) == len(pool.devices) and all(map(_same, devices, pool.devices)):
+        return pool
+    return pool.model_copy(update={"devices": tuple(devices)})
+
+
+def _same(new: Device, old: Device) -> bool:
+    return new is old
+
+
+def _tainted(device: Device, taints: tuple[DeviceTaint, ...]) -> Device:
+    if not taints:
+        return device
+    published = {field: getattr(device, field) for field in Device.model_fields}
+    all_taints = (*device.taints, *taints)
+    # of those that mean the same one would do, but the API takes them; of too many the author's own come first
+    return Device(**{**published, "taints": all_taints[:TAINTS_MAX]})
+
+
+def identity(current: CurrentInventory, key: Key) -> Identity:
+    """Return that of a device of the latest inventory; it was found out where the device was discovered."""
+    return current.identity(*key).hashes
+
+
+def identity_of(device: Device) -> Identity:
+    """Return that of a device that is in no inventory any more."""
+    return slices_identity.device_identity(device).hashes

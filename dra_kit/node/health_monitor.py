@@ -1,32 +1,49 @@
-"""Health on a node: from the source's reports to slices, the kubelet and Events, off the way of the kubelet's calls."""
+"""Health on a node: from the source's reports to slices, the kubelet, Events and the file that outlives the process."""
 
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
+import inspect
+import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import secrets
+import stat
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
-from dra_kit.author.devices.device import Device
-from dra_kit.author.devices.health import HealthSource, Healthy
-from dra_kit.author.devices.inventory import Inventory
-from dra_kit.errors import ConfigurationError, StoreError
-from dra_kit.node.health.advertising import advertised
-from dra_kit.node.health.conditions import Moment, Problem, present
-from dra_kit.node.health.identity import Identity, Key, identity, identity_of
-from dra_kit.node.health.ledger import Ledger, Remembered, Verdict
-from dra_kit.node.health.memory import FILE, HealthMemory
-from dra_kit.node.health.recovery import Recovery
-from dra_kit.node.health.watching import Watching
-from dra_kit.node.waiting import in_thread
-from dra_kit.plugin.health import DeviceHealth, HealthStreams
-from dra_kit.publishing.inventory import CurrentInventory
+from dra_kit.author.calls import author_exc_info, author_location, call, contained_exception, describe_error
+from dra_kit.author.device import Device
+from dra_kit.author.health import HealthReport, HealthSource, Healthy
+from dra_kit.author.inventory import Inventory
+from dra_kit.errors import ConfigurationError, DraKitError, StoreError
+from dra_kit.kubelet.health import HealthService, ReportedHealth
+from dra_kit.node.deadlines import run_in_thread_to_completion
+from dra_kit.node.failpoints import Failpoint, hit
+from dra_kit.node.health_ledger import (
+    HealthLedger,
+    HealthProblem,
+    HealthTime,
+    HealthVerdict,
+    Identity,
+    Key,
+    StoredHealth,
+    advertised_inventory,
+    health_time_now,
+    identity,
+    identity_of,
+)
+from dra_kit.node.state.database_files import sync
+from dra_kit.node.state.rows import checksum
+from dra_kit.slices.inventory import CurrentInventory
 
 logger: logging.Logger = logging.getLogger(__name__)
-
 SETTLE: Final = 0.02
 """Seconds in which several reports become one look at what follows."""
 STORE_AGAIN: Final = 5.0
@@ -43,7 +60,7 @@ class DeviceChanged(Protocol):
         ...
 
 
-def monitor_of(
+def create_monitor(
     driver: str,
     source: HealthSource[Any, Any, Any],
     *,
@@ -51,7 +68,7 @@ def monitor_of(
     current: CurrentInventory,
     publish: Callable[[Inventory[Device]], None],
     changed: DeviceChanged,
-) -> Monitor:
+) -> HealthMonitor:
     """Return the monitor of a node's driver, with what the process before has stored.
 
     Args:
@@ -62,22 +79,22 @@ def monitor_of(
         publish: takes what is to be published from now on.
         changed: notified of each problem.
     """
-    memory = HealthMemory(state_dir / FILE)
-    ledger = Ledger(driver, source, identity_of)
+    memory = HealthFile(state_dir / FILE)
+    ledger = HealthLedger(driver, source, identity_of)
     memory.sweep()
     ledger.remember(memory.read())
-    return Monitor(
+    return HealthMonitor(
         source,
         ledger,
         memory,
         identity=partial(identity, current),
         publish=publish,
-        streams=HealthStreams(),
+        streams=HealthService(),
         changed=changed,
     )
 
 
-class Monitor:
+class HealthMonitor:
     """A part of the node process; belongs to the main loop.
 
     Args:
@@ -99,14 +116,14 @@ class Monitor:
     def __init__(
         self,
         source: HealthSource[Any, Any, Any],
-        ledger: Ledger,
-        memory: HealthMemory,
+        ledger: HealthLedger,
+        memory: HealthFile,
         *,
         identity: Callable[[Key], Identity],
         publish: Callable[[Inventory[Device]], None],
-        streams: HealthStreams,
+        streams: HealthService,
         changed: DeviceChanged,
-        now: Callable[[], Moment] = present,
+        now: Callable[[], HealthTime] = health_time_now,
     ) -> None:
         self._source = source
         self._ledger = ledger
@@ -117,12 +134,12 @@ class Monitor:
         self._changed = changed
         self._now = now
         self._watching = Watching(source, self._wake)
-        self._recovery = Recovery(source, ledger, now, self._wake)
+        self._recovery = RecoveryPoller(source, ledger, now, self._wake)
         self._inventory: Inventory[Device] | None = None
         self._known = asyncio.Event()  # the first inventory
         self._news = asyncio.Event()
         self._published: object = None  # what follows for slices of what was published last
-        self._shown: list[DeviceHealth] = []  # to the kubelet
+        self._shown: list[ReportedHealth] = []  # to the kubelet
         self._problems = ledger.problems()
         self._stored = _worth_storing(ledger.remembered())
         self._store_at: float | None = None
@@ -139,7 +156,7 @@ class Monitor:
         self._advertise(inventory, self._ledger.verdicts())
         self._wake()
 
-    def shown(self) -> Sequence[DeviceHealth]:
+    def shown(self) -> Sequence[ReportedHealth]:
         """Return what the kubelet got last of each device; from any thread."""
         return self._shown
 
@@ -205,7 +222,7 @@ class Monitor:
         at = min((time for time in times if time is not None), default=None)
         return None if at is None else max(0.0, at - self._now().seconds)
 
-    def _take(self, now: Moment) -> None:
+    def _take(self, now: HealthTime) -> None:
         healthy = set()
         for report in self._watching.take():
             try:
@@ -222,7 +239,7 @@ class Monitor:
 
     # -- what follows
 
-    async def _follow(self, now: Moment) -> None:
+    async def _follow(self, now: HealthTime) -> None:
         """Store, publish and tell what is different from before; stored first, so that no taint is lost by a crash."""
         before, self._problems = self._problems, self._ledger.problems()
         self._report(before, self._problems, now)
@@ -231,7 +248,7 @@ class Monitor:
         if self._inventory is not None and self._published != _for_slices(verdicts):
             self._advertise(self._inventory, verdicts)
         shown = [
-            DeviceHealth(pool, device, *verdict.reported)
+            ReportedHealth(pool, device, *verdict.reported)
             for (pool, device), verdict in verdicts.items()
             if verdict.reported is not None
         ]
@@ -239,12 +256,15 @@ class Monitor:
             self._shown = shown
             self.streams.report(shown, now.date)
 
-    def _advertise(self, inventory: Inventory[Device], verdicts: Mapping[Key, Verdict]) -> None:
+    def _advertise(self, inventory: Inventory[Device], verdicts: Mapping[Key, HealthVerdict]) -> None:
         self._published = _for_slices(verdicts)
-        self._publish(advertised(inventory, verdicts))
+        self._publish(advertised_inventory(inventory, verdicts))
 
     def _report(
-        self, before: Mapping[Key, Mapping[str, Problem]], after: Mapping[Key, Mapping[str, Problem]], now: Moment
+        self,
+        before: Mapping[Key, Mapping[str, HealthProblem]],
+        after: Mapping[Key, Mapping[str, HealthProblem]],
+        now: HealthTime,
     ) -> None:
         for key in {**before, **after}:
             old, new = before.get(key, {}), after.get(key, {})
@@ -262,12 +282,12 @@ class Monitor:
                 text = f"{reason}: {problem.message}" if problem.message else reason
                 self._changed(*key, text, healthy=over)
 
-    async def _store(self, now: Moment) -> None:
+    async def _store(self, now: HealthTime) -> None:
         if not self._is_to_be_stored(now):
             return
         known = self._ledger.remembered()
         try:
-            await in_thread(self._memory.write, known)
+            await run_in_thread_to_completion(self._memory.write, known)
         except StoreError as error:  # what follows of it is more urgent than that the next process knows it
             if self._store_at is None:
                 logger.error("health of devices not stored", extra={"error": str(error), "code": error.code})
@@ -275,17 +295,359 @@ class Monitor:
         else:
             self._stored, self._store_at = _worth_storing(known), None
 
-    def _is_to_be_stored(self, now: Moment) -> bool:
+    def _is_to_be_stored(self, now: HealthTime) -> bool:
         different = _worth_storing(self._ledger.remembered()) != self._stored
         return different and (self._store_at is None or now.seconds >= self._store_at)
 
 
-def _for_slices(verdicts: Mapping[Key, Verdict]) -> object:
+def _for_slices(verdicts: Mapping[Key, HealthVerdict]) -> object:
     return {key: (item.taints, item.withdrawn) for key, item in verdicts.items() if item.taints or item.withdrawn}
 
 
-def _worth_storing(known: Sequence[Remembered]) -> object:
+def _worth_storing(known: Sequence[StoredHealth]) -> object:
     """Return what is worth storing of devices: not the wording of a problem."""
     return [
         (item.key, dict(item.identity), [(one.reason, one.value, one.since) for one in item.problems]) for item in known
     ]
+
+
+RETRY_SECONDS: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
+_WAITING_MAX: Final = 1024
+"""Reports that may wait for the main loop; a source that has more of them waits."""
+
+
+class Watching:
+    """The thread of one source.
+
+    Args:
+        source: the author's.
+        arrived: called in the main loop when there are reports to :meth:`take`.
+    """
+
+    def __init__(self, source: HealthSource[Any, Any, Any], arrived: Callable[[], None]) -> None:
+        self._source = source
+        self._arrived = arrived
+        self._changed = threading.Condition()
+        self._reports: deque[HealthReport] = deque()
+        self._stopping = False
+        self._failure = ""  # why it failed the last time, empty when it did not
+        self._asked: float | None = None  # since when it is asked for its next report
+
+    def start(self) -> None:
+        """Start the thread; from the main loop."""
+        loop = asyncio.get_running_loop()
+        threading.Thread(target=self._work, args=(loop,), name="health", daemon=True).start()
+
+    def stop(self) -> None:
+        """Take no report any more; a thread that blocks in the author's code ends with the process."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+
+    def take(self) -> list[HealthReport]:
+        """Return the reports that have come, in their order."""
+        with self._changed:
+            reports = list(self._reports)
+            self._reports.clear()
+            self._changed.notify_all()
+        return reports
+
+    def hanging(self, patience: float) -> list[str]:
+        """Return a line while a source that reports regularly, as its ``stale_after`` says, has long reported nothing.
+
+        Any other one may wait for the next event as long as it likes. May be asked from any thread.
+
+        Args:
+            patience: seconds beyond ``stale_after``.
+        """
+        asked, stale_after, now = self._asked, self._source.stale_after, time.monotonic()
+        if asked is None or stale_after is None or not self._source.devices or now - asked <= stale_after + patience:
+            return []
+        return [f"{type(self._source).__name__}.watch has not reported anything for {now - asked:.0f} s"]
+
+    def _work(self, loop: asyncio.AbstractEventLoop) -> None:
+        attempt = 0
+        while not self._stopping:
+            began = time.monotonic()
+            try:
+                self._once(loop)
+            except BaseException as raised:  # noqa: BLE001 - the author's code may raise anything; reported and tried again
+                error = contained_exception(raised)
+            else:
+                return  # it has nothing more to say
+            finally:
+                self._asked = None
+            if time.monotonic() - began > RETRY_SECONDS[-1]:
+                attempt, self._failure = 0, ""  # it worked for a while: this is a new trouble
+            delay = RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)]
+            attempt += 1
+            self._report(error, delay)
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopping, timeout=delay)
+
+    def _once(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Run one life of the generator."""
+        self._asked = time.monotonic()
+        produced: object = self._source.watch()
+        if isinstance(produced, AsyncIterable):
+            asyncio.run(self._drain(produced, loop))
+        elif inspect.isgenerator(produced):
+            for report in produced:
+                self._deliver(report, loop)
+                if self._stopping:
+                    break
+        else:
+            if inspect.iscoroutine(produced):
+                produced.close()
+            raise ConfigurationError(
+                f"{type(self._source).__name__}.watch must be a generator; write 'yield dra_kit.Healthy(device)'",
+                code="invalid-health-report",
+            )
+
+    async def _drain(self, produced: AsyncIterable[HealthReport], loop: asyncio.AbstractEventLoop) -> None:
+        async for report in produced:
+            self._deliver(report, loop)
+            if self._stopping:
+                break
+
+    def _deliver(self, report: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self._asked = None
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopping or len(self._reports) < _WAITING_MAX)
+            self._reports.append(report)
+            first = len(self._reports) == 1
+        if first:
+            try:
+                loop.call_soon_threadsafe(self._arrived)
+            except RuntimeError:
+                self._stopping = True  # the main loop has ended: the process is going down
+        self._asked = time.monotonic()
+
+    def _report(self, error: Exception, delay: float) -> None:
+        expected = isinstance(error, DraKitError)
+        text = str(error) if expected else describe_error(error)
+        if text == self._failure:
+            logger.info("health not watched again", extra={"again_in": delay})  # nothing new to say
+            return
+        self._failure = text
+        module = type(self._source).__module__
+        fields: dict[str, object] = {"error": text, "again_in": delay}
+        if isinstance(error, DraKitError):
+            fields["code"] = error.code
+        if place := author_location(error, module):
+            fields["at"] = place
+        logger.error(
+            "health not watched, all stays as it was reported last",
+            extra=fields,
+            exc_info=None if expected else author_exc_info(error, module),
+        )
+
+
+FILE: Final = "health.json"
+"""Its name, below the state directory."""
+_FORM: Final = 1
+"""A release that reads another one knows nothing: what it would misread is worse."""
+
+
+class HealthFile:
+    """The file :data:`FILE` of the state directory.
+
+    Args:
+        path: of the file; its directory is there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: tuple[int, int] | None = None  # which file was read or written last
+
+    def sweep(self) -> None:
+        """Remove what a process left that was killed while it wrote; one that lives tries again."""
+        for unfinished in self._path.parent.glob(f".{self._path.name}.*"):
+            unfinished.unlink(missing_ok=True)
+
+    def read(self) -> list[StoredHealth]:
+        """Return what was written last; nothing where there is no file, or it is damaged, which is reported."""
+        self._seen = self._signature()
+        try:
+            return [_remembered(item) for item in _stored(self._path)]
+        except (OSError, ValueError, KeyError, TypeError) as cause:
+            error = _damaged(self._path, cause)
+            logger.error("health of devices is lost", extra={"error": str(error), "code": error.code})
+            with suppress(OSError):  # then it is written over
+                self._path.replace(_aside(self._path))
+            return []
+
+    def of_another(self) -> list[StoredHealth]:
+        """Return what another process has written since this one read or wrote last; nothing where none has."""
+        return self.read() if self._signature() != self._seen else []
+
+    def _signature(self) -> tuple[int, int] | None:
+        try:
+            status = self._path.stat()
+        except OSError:
+            return None
+        return (status.st_ino, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else None
+
+    def write(self, known: Sequence[StoredHealth]) -> None:
+        """Replace what is stored, durably.
+
+        Raises:
+            StoreError: the file cannot be written.
+        """
+        text = json.dumps([_json(item) for item in known])
+        document = json.dumps({"form": _FORM, "checksum": checksum([text]), "devices": text})
+        # no process ID: in containers both processes of an update have the same
+        temporary = self._path.with_name(f".{self._path.name}.{secrets.token_hex(4)}")
+        try:
+            self._path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+            temporary.write_text(document)
+            temporary.chmod(0o600)
+            sync(temporary)
+            temporary.replace(self._path)
+            sync(self._path.parent)
+            self._seen = self._signature()
+        except OSError as error:
+            raise StoreError(
+                f"health of devices cannot be written to {self._path}: {error}; check that the disk is writable and "
+                "not full (--state-dir)"
+            ) from error
+        hit(Failpoint.HEALTH_STORED)
+
+
+def dump_health(path: Path) -> list[dict[str, Any]]:
+    """Return what ``dra-kit node --dump-state`` shows of the file: devices with their problems; change nothing.
+
+    Raises:
+        StoreError: the file is damaged, or cannot be read.
+    """
+    try:
+        return [{name: item[name] for name in ("pool", "device", "problems")} for item in _stored(path)]
+    except (OSError, ValueError, KeyError, TypeError) as cause:
+        raise _damaged(path, cause) from cause
+
+
+def _stored(path: Path) -> list[dict[str, Any]]:
+    try:
+        document = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return []
+    text = document["devices"]
+    if document["form"] != _FORM or document["checksum"] != checksum([text]):
+        msg = "its checksum is not that of what was stored"
+        raise ValueError(msg)
+    stored: list[dict[str, Any]] = json.loads(text)
+    return stored
+
+
+def _damaged(path: Path, cause: Exception) -> StoreError:
+    return StoreError(
+        f"health of devices in {path} cannot be read: {type(cause).__name__}: {cause}; the node sets it aside as "
+        f"{_aside(path).name}, and the driver's health source finds out again what is wrong",
+        code="damaged-health",
+    )
+
+
+def _aside(path: Path) -> Path:
+    return path.with_name(f"{path.name}.damaged")
+
+
+def _json(item: StoredHealth) -> dict[str, Any]:
+    pool, device = item.key
+    problems = [
+        {"reason": one.reason, "message": one.message, "value": one.value, "since": one.since.isoformat()}
+        for one in item.problems
+    ]
+    return {"pool": pool, "device": device, "identity": dict(item.identity), "problems": problems}
+
+
+def _remembered(item: dict[str, Any]) -> StoredHealth:
+    problems = tuple(
+        HealthProblem(one["reason"], one["message"], one["value"], dt.datetime.fromisoformat(one["since"]))
+        for one in item["problems"]
+    )
+    return StoredHealth((item["pool"], item["device"]), item["identity"], problems)
+
+
+ASK_EVERY: Final = 10.0
+"""Seconds between two questions whether a device has recovered."""
+ASK_AT_MOST: Final = 1.0
+"""Seconds until it is asked when the source says that the device is healthy."""
+_Question: TypeAlias = tuple[Key, str]
+
+
+class RecoveryPoller:
+    """The questions; belongs to the main loop.
+
+    Args:
+        source: the author's.
+        ledger: knows what sticks, and takes the answers.
+        now: the present.
+        answered: called after each answer.
+    """
+
+    def __init__(
+        self,
+        source: HealthSource[Any, Any, Any],
+        ledger: HealthLedger,
+        now: Callable[[], HealthTime],
+        answered: Callable[[], None],
+    ) -> None:
+        self._source = source
+        self._ledger = ledger
+        self._now = now
+        self._answered = answered
+        self._under_way: dict[_Question, asyncio.Task[None]] = {}
+        self._due: dict[_Question, float] = {}  # none: at once, as of what holds since before this process
+        self._failure = ""
+
+    def begun(self, key: Key, reason: str, now: HealthTime) -> None:
+        """Note that something begins to hold: it is not over at once."""
+        self._due[key, reason] = now.seconds + ASK_EVERY
+
+    def soon(self, healthy: Collection[tuple[str, str]], now: HealthTime) -> None:
+        """Ask soon: devices are reported healthy.
+
+        Args:
+            healthy: names of devices, each with the reason for which it is healthy, empty for all.
+            now: the present.
+        """
+        for key, _, one in self._open():
+            if (key[1], "") in healthy or (key[1], one) in healthy:
+                self._due[key, one] = min(self._due.get((key, one), 0.0), now.seconds + ASK_AT_MOST)
+
+    def ask(self, now: HealthTime) -> None:
+        """Ask what is due."""
+        for key, device, reason in self._open():
+            if now.seconds >= self._due.get((key, reason), 0.0):
+                self._under_way[key, reason] = asyncio.ensure_future(self._question(key, reason, device))
+
+    def due(self) -> float | None:
+        """Return when :meth:`ask` has something to do."""
+        return min((self._due.get((key, reason), 0.0) for key, _, reason in self._open()), default=None)
+
+    def stop(self) -> None:
+        """Stop waiting for answers."""
+        for question in self._under_way.values():
+            question.cancel()
+
+    def _open(self) -> list[tuple[Key, Device, str]]:
+        return [item for item in self._ledger.to_ask() if (item[0], item[2]) not in self._under_way]
+
+    async def _question(self, key: Key, reason: str, device: Device) -> None:
+        recovered = False
+        try:
+            recovered = bool(await call(self._source.recovered, device, reason))
+        except Exception as error:
+            text = str(error) if isinstance(error, DraKitError) else describe_error(error)
+            if text != self._failure:
+                logger.error(
+                    "not known whether a device has recovered",
+                    extra={"device": device.name, "reason": reason, "error": text},
+                    exc_info=author_exc_info(error, type(self._source).__module__),
+                )
+            self._failure = text
+        now = self._now()
+        self._due[key, reason] = now.seconds + ASK_EVERY
+        del self._under_way[key, reason]
+        self._ledger.asked(key, reason, now, recovered=recovered)
+        self._answered()

@@ -1,40 +1,38 @@
-"""The parts of the node process that are more than a wire between two others."""
+"""The service socket and the registration socket, and the measured service between them and the claims."""
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
-from collections.abc import Coroutine
-from contextlib import suppress
+import time
+from collections import Counter
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from dra_kit.author.calling import call
+from dra_kit.author.calls import call
 from dra_kit.author.driver import Driver
 from dra_kit.errors import DraKitError, Unavailable
-from dra_kit.kube.connection.credentials import Credentials
+from dra_kit.kubelet.plugin_server import KubeletDevice, NodeService, PluginServer
+from dra_kit.kubelet.registration import RegistrationServer, RegistrationStatus
+from dra_kit.kubelet.sockets import plugin_socket, registration_socket
+from dra_kit.kubernetes.resource.objects import ClaimReference
+from dra_kit.node.claims.recovery import ClaimRecovery
 from dra_kit.node.claims.service import ClaimService
-from dra_kit.node.claims.unasked import Unasked
-from dra_kit.node.context import NodeContext
-from dra_kit.node.hardware import Hardware
-from dra_kit.node.server_facts import ServerFacts
+from dra_kit.node.context import ClusterFacts, HardwareHandle, NodeContext
+from dra_kit.node.failpoints import Failpoint, hit
+from dra_kit.node.processes import Takeover
 from dra_kit.node.settings import NodeSettings
-from dra_kit.node.steps import Step, reached
-from dra_kit.node.takeover import Takeover
-from dra_kit.plugin.registration import RegistrationServer, RegistrationStatus
-from dra_kit.plugin.server import PluginServer
-from dra_kit.plugin.service import NodeService
-from dra_kit.plugin.sockets import plugin_socket, registration_socket
-from dra_kit.publishing.publisher import Publisher
+from dra_kit.process.measures import CALL_SECONDS, BoundedLabel, Durations
+from dra_kit.process.tracing import span
 
 if TYPE_CHECKING:
-    from dra_kit.kube.operator.operator import OperatorThread
-    from dra_kit.plugin.health import HealthStreams
+    from dra_kit.kubelet.health import HealthService
+    from dra_kit.process.metrics import Reading
+
 
 logger: logging.Logger = logging.getLogger(__name__)
-
 KUBELET_WAIT: Final = 10.0
 """Seconds in which a kubelet that watches the registration socket has answered; it needs about one."""
 NODE_WAIT: Final = 5.0
@@ -61,15 +59,15 @@ class KubeletService:
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; ready when calls are answered."""
-        await self._server.start(bound=partial(reached, Step.SERVICE_BOUND))
-        reached(Step.SERVING)
+        await self._server.start(bound=partial(hit, Failpoint.SERVICE_BOUND))
+        hit(Failpoint.SERVING)
         ready.set()
         try:
             await asyncio.Event().wait()
         finally:
             await self._server.stop(self._drain)
             await self._service.drain(self._drain)
-            reached(Step.DRAINED)
+            hit(Failpoint.DRAINED)
 
 
 class KubeletRegistration:
@@ -115,8 +113,8 @@ class KubeletRegistration:
         """
         try:
             preceded = await self._takeover.turn()
-            self._server.start(bound=partial(reached, Step.REGISTRATION_BOUND))
-            reached(Step.REGISTERED)
+            self._server.start(bound=partial(hit, Failpoint.REGISTRATION_BOUND))
+            hit(Failpoint.REGISTERED)
             warning = asyncio.get_running_loop().call_later(KUBELET_WAIT, self._look_for_kubelet)
             try:
                 if preceded:
@@ -127,10 +125,10 @@ class KubeletRegistration:
             finally:
                 warning.cancel()
         finally:
-            reached(Step.DRAINING)
+            hit(Failpoint.DRAINING)
             self._takeover.ends()
             await asyncio.to_thread(self._server.stop, 0.5)
-            reached(Step.UNREGISTERED)
+            hit(Failpoint.UNREGISTERED)
 
     def _is_registered(self) -> bool:
         return self.status is not None and self.status.registered
@@ -153,7 +151,7 @@ def kubelet_parts(
     takeover: Takeover,
     *,
     calls: NodeService,
-    health: HealthStreams | None,
+    health: HealthService | None,
 ) -> tuple[KubeletService, KubeletRegistration]:
     """Return both sockets of a driver on this node.
 
@@ -177,7 +175,7 @@ def kubelet_parts(
     return KubeletService(plugin, service, settings.drain), KubeletRegistration(registration, takeover)
 
 
-class Startup:
+class NodeStartup:
     """The author's hardware, the startup of provider and preparer, and what the last process left half done.
 
     Args:
@@ -196,11 +194,11 @@ class Startup:
         self,
         driver: Driver[Any, Any],
         context: NodeContext,
-        unasked: Unasked,
-        facts: ServerFacts,
+        unasked: ClaimRecovery,
+        facts: ClusterFacts,
         *,
         started: asyncio.Event,
-        hardware: Hardware,
+        hardware: HardwareHandle,
         takeover: Takeover,
     ) -> None:
         self._takeover = takeover
@@ -228,7 +226,7 @@ class Startup:
         ready.set()
         await self._takeover.done.wait()
         await self._resume()
-        reached(Step.RESUMED)
+        hit(Failpoint.RESUMED)
         await asyncio.Event().wait()
 
     async def _resume(self) -> None:
@@ -250,58 +248,59 @@ async def _abandonable(work: Coroutine[Any, Any, object]) -> None:
     await task
 
 
-class Operator:
-    """kopf in its own thread; started late, since its import costs more than all the rest of the start.
+Method: TypeAlias = Literal["prepare", "unprepare"]
+_BUG: Final = "internal"
+
+
+class MeasuredService:
+    """Implements :class:`dra_kit.kubelet.plugin_server.NodeService` by another one.
 
     Args:
-        credentials: of the API server.
-        driver: its name.
-        node_name: the node's.
-        publisher: is to look again when slices have changed.
+        service: what does the work.
     """
 
-    name = "kopf"
+    def __init__(self, service: NodeService) -> None:
+        self._service = service
+        self._seconds: dict[tuple[Method, str], Durations] = {}
+        self._claims: Counter[tuple[Method, str, str]] = Counter()
+        self._codes = BoundedLabel()  # an author may give any
 
-    def __init__(
-        self,
-        credentials: Credentials,
-        driver: str,
-        node_name: str,
-        publisher: Publisher,
-    ) -> None:
-        self._credentials = credentials
-        self._driver = driver
-        self._node_name = node_name
-        self._publisher = publisher
-        self._thread: OperatorThread | None = None
+    async def prepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, Sequence[KubeletDevice] | Exception]:
+        """See :class:`dra_kit.kubelet.plugin_server.NodeService`."""
+        began = time.monotonic()
+        with span("NodePrepareResources", claims=len(claims)):
+            answer = await self._service.prepare(claims)
+        self._count("prepare", began, answer)
+        return answer
 
-    def restarts(self) -> int:
-        """Return how often kopf was started again; from any thread."""
-        return self._thread.restarts if self._thread is not None else 0
+    async def unprepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, Exception | None]:
+        """See :class:`dra_kit.kubelet.plugin_server.NodeService`."""
+        began = time.monotonic()
+        with span("NodeUnprepareResources", claims=len(claims)):
+            answer = await self._service.unprepare(claims)
+        self._count("unprepare", began, answer)
+        return answer
 
-    async def run(self, ready: asyncio.Event) -> None:
-        """See :class:`dra_kit.process.supervisor.Part`; kopf may die and come back, the node keeps its promises."""
-        loop = asyncio.get_running_loop()
-        build, thread_class = await asyncio.to_thread(_import_kopf)
+    def _count(self, method: Method, began: float, answer: Mapping[str, object]) -> None:
+        failed = False
+        for result in answer.values():
+            if isinstance(result, Exception):
+                failed = True
+                code = result.code if isinstance(result, DraKitError) else _BUG
+                self._claims[method, "error", self._codes.of(code)] += 1
+            else:
+                self._claims[method, "success", ""] += 1
+        key: tuple[Method, str] = (method, "error" if failed else "success")
+        durations = self._seconds.get(key)
+        if durations is None:
+            durations = self._seconds[key] = Durations(CALL_SECONDS)
+        durations.add(time.monotonic() - began)
 
-        def look_again() -> None:
-            with suppress(RuntimeError):  # the process has ended, kopf's thread has not
-                loop.call_soon_threadsafe(self._publisher.look_again)
+    def readings(self) -> Iterator[Reading]:
+        """Yield what was counted."""
+        from dra_kit.process.metrics import KUBELET_CALL_SECONDS, KUBELET_CLAIMS  # when somebody asks
 
-        self._thread = thread = thread_class(
-            self._credentials,
-            lambda: build(self._driver, self._node_name, self._publisher.look_again, loop),
-            # whatever happened to slices between the publisher's list and kopf's is reported by nobody
-            watching=look_again,
-        )
-        await thread.run(ready)
-
-
-def _import_kopf() -> tuple[Any, Any]:
-    from dra_kit.kube.operator.operator import OperatorThread
-    from dra_kit.node.handlers import build
-
-    # all that is loaded now stays: without this each full collection costs a prepare some ten milliseconds (make bench)
-    gc.collect()
-    gc.freeze()
-    return build, OperatorThread
+        for key, durations in list(self._seconds.items()):
+            yield KUBELET_CALL_SECONDS.of(durations, *key)
+        for labels, count in list(self._claims.items()):
+            yield KUBELET_CLAIMS.of(count, *labels)

@@ -1,16 +1,21 @@
-"""Locks by name that hold across the processes of a rolling update."""
+"""Locks by name that hold across the processes of a rolling update, and the order of calls to the author's code."""
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import hashlib
+import os
+import struct
 from collections.abc import AsyncIterator, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from msgspec import Struct, field
 
-from dra_kit.node.locks.byte_locks import ByteLocks
+from dra_kit.errors import StoreError
+from dra_kit.node.state.database_files import recreate_directory
 
 _FIRST_WAIT: Final = 0.002  # seconds until another process's lock is tried again, doubled up to the last
 _LAST_WAIT: Final = 0.05
@@ -22,7 +27,7 @@ class _Queue(Struct):
     ours: bool = False  # other processes are kept out
 
 
-class Locks:
+class NamedLocks:
     """One lock for each name: first come first served within a process, one process at a time among several.
 
     Args:
@@ -33,13 +38,13 @@ class Locks:
         self._between = ByteLocks(file)
         self._here: dict[str, _Queue] = {}
 
-    def hold(self, name: str) -> Holding:
+    def hold(self, name: str) -> HeldLock:
         """Hold the lock of that name, waiting for it as long as it takes (``async with``)."""
-        return Holding(name, self._here, self._between, wait=True)
+        return HeldLock(name, self._here, self._between, wait=True)
 
-    def try_hold(self, name: str) -> Holding:
+    def try_hold(self, name: str) -> HeldLock:
         """Hold the lock of that name if nobody else does, here or in another process (``async with``)."""
-        return Holding(name, self._here, self._between, wait=False)
+        return HeldLock(name, self._here, self._between, wait=False)
 
     @asynccontextmanager
     async def hold_all(self, names: Iterable[str]) -> AsyncIterator[None]:
@@ -81,20 +86,20 @@ class NodeLocks(Struct, frozen=True):
         children: by the names of programs, held by the process that owns them.
     """
 
-    claims: Locks
-    devices: Locks
-    calls: Locks
-    effects: Locks
-    children: Locks
+    claims: NamedLocks
+    devices: NamedLocks
+    calls: NamedLocks
+    effects: NamedLocks
+    children: NamedLocks
 
     @classmethod
     def below(cls, directory: Path) -> NodeLocks:
         """Return the locks whose files are in a directory."""
         names = ("claims", "devices", "calls", "effects", "children")
-        return cls(*(Locks(directory / f"{name}.lock") for name in names))
+        return cls(*(NamedLocks(directory / f"{name}.lock") for name in names))
 
 
-class Holding:
+class HeldLock:
     """One use of a lock: a context manager that gives whether the lock is held, and gives it up at the end.
 
     It is a class, not a generator, because each claim that is prepared needs several.
@@ -166,3 +171,114 @@ class Holding:
         queue.users -= 1
         if not queue.users:
             self._here.pop(self._name, None)
+
+
+_LEVELS: Final = 3  # plugins/<driver>/locks in the kubelet's directory
+_FLOCK: Final = struct.Struct("hhqqi0q")  # struct flock with 64 bits: type, whence, start, length, process
+
+
+class ByteLocks:
+    """fcntl(2) open file description locks: each name has one byte of the file for its own, which need not exist.
+
+    The kernel gives such a lock up with the process that holds it, however that ends. A file for each name would cost a
+    claim more than all its reads of the database: directories are slow to change.
+
+    Args:
+        file: on a local file system; made, with its directory, when missing, and left there.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._path = str(file)  # opened for each claim
+
+    def take(self, name: str) -> int | None:
+        """Take the lock; return what :meth:`give_up` needs, or None when another process, or another use here, has it.
+
+        Raises:
+            StoreError: when the file cannot be made.
+        """
+        descriptor = self._open()
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _flock(fcntl.F_WRLCK, name))
+        except OSError as error:
+            os.close(descriptor)
+            if isinstance(error, BlockingIOError | PermissionError):  # EAGAIN or EACCES: POSIX allows both
+                return None
+            raise self._store_error(error) from error
+        return descriptor
+
+    def give_up(self, taken: int) -> None:
+        """Let others have the lock."""
+        # closing is not enough: a process that the author's code forked meanwhile has the same descriptor; and that
+        # code may have closed it, as some libraries do that become daemons, and the lock with it
+        with suppress(OSError):
+            fcntl.fcntl(taken, fcntl.F_OFD_SETLK, _EVERYTHING)
+        with suppress(OSError):
+            os.close(taken)
+
+    def is_taken(self, name: str) -> bool:
+        """Return whether somebody has the lock now.
+
+        Raises:
+            StoreError: when the file cannot be made.
+        """
+        # only asked for: whoever tries to have it in the same moment finds it free
+        descriptor = self._open()
+        try:
+            found = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _flock(fcntl.F_WRLCK, name))
+        except OSError as error:
+            raise self._store_error(error) from error
+        finally:
+            os.close(descriptor)
+        kind, *_ = _FLOCK.unpack(found)
+        return bool(kind != fcntl.F_UNLCK)
+
+    def _open(self) -> int:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        try:
+            try:
+                return os.open(self._path, flags, 0o600)
+            except FileNotFoundError:
+                recreate_directory(self._file.parent, _LEVELS)
+                return os.open(self._path, flags, 0o600)
+        except OSError as error:
+            raise self._store_error(error) from error
+
+    def _store_error(self, error: OSError) -> StoreError:
+        return StoreError(
+            f"lock {self._file} cannot be taken: {error}; check that the disk is writable and not full (--state-dir)"
+        )
+
+
+def _flock(kind: int, name: str) -> bytes:
+    """Return ``struct flock`` of the byte of a name; 62 bits distinguish any two names."""
+    digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return _FLOCK.pack(kind, os.SEEK_SET, int.from_bytes(digest, "little") >> 2, 1, 0)
+
+
+_EVERYTHING: Final = _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0)  # a length of 0: to the end
+
+
+class CallSerializer:
+    """Taken for each call; the one call at a time of a claim is its own lock's affair.
+
+    Args:
+        concurrency: what may overlap with nothing else of its kind.
+        locks: hold across the driver's processes.
+    """
+
+    def __init__(self, concurrency: Literal["claim", "device", "driver"], locks: NamedLocks) -> None:
+        self._concurrency = concurrency
+        self._locks = locks
+
+    def taken(self, devices: Iterable[tuple[str, str]]) -> AbstractAsyncContextManager[None]:
+        """Return a context that waits for its turn.
+
+        Args:
+            devices: pool and name of those that the call is about.
+        """
+        if self._concurrency == "driver":
+            return self._locks.hold_all(["driver"])
+        if self._concurrency == "device":
+            return self._locks.hold_all("/".join(device) for device in devices)
+        return nullcontext()

@@ -1,8 +1,9 @@
-"""The operation socket: JSON over HTTP for root on the node, while nobody asks no more than a socket."""
+"""Both ends of the operation socket: JSON over HTTP, for root on the node."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import socket
@@ -12,19 +13,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
-from dra_kit.errors import DraKitError
-from dra_kit.plugin.socket_file import SocketFile
-from dra_kit.plugin.sockets import answers, unpublished_link
-from dra_kit.publishing.pace import happens
-from dra_kit.serving.readable import readable
+import aiohttp
+
+from dra_kit.client.reconcile import wait_for_event
+from dra_kit.errors import DraKitError, Unavailable
+from dra_kit.kubelet.sockets import SocketFile, hidden_link, is_listening
+from dra_kit.process.listening import wait_until_readable
 
 if TYPE_CHECKING:
     from aiohttp import web
 
+
 logger: logging.Logger = logging.getLogger(__name__)
-
 Document = Callable[[], Awaitable[Mapping[str, Any]]]
-
 TRY_AGAIN: Final = 60.0
 """Seconds until the socket is tried again, when it cannot be made; the driver does without it meanwhile."""
 LOOK_EVERY: Final = 10.0
@@ -83,7 +84,7 @@ class OperationServer:
             file.publish()
             looking = asyncio.create_task(self._look_after_link())
             try:
-                await readable(listening)  # aiohttp's server is loaded when somebody asks for the first time
+                await wait_until_readable(listening)  # aiohttp's server is loaded when somebody asks for the first time
                 await self._answer_from(listening)
             finally:
                 looking.cancel()
@@ -93,7 +94,7 @@ class OperationServer:
     async def _answer_from(self, listening: socket.socket) -> None:
         from aiohttp import web
 
-        from dra_kit.serving.connections import ConnectionLimits, Connections, requests_logger
+        from dra_kit.process.connections import ConnectionLimiter, ConnectionLimits, requests_logger
 
         app = web.Application()
         app.add_routes([web.get(path, self._report) for path in self._documents])
@@ -102,7 +103,7 @@ class OperationServer:
         await runner.setup()
         assert runner.server is not None  # noqa: S101 - for type checkers; it has been set up
         try:
-            async with Connections(
+            async with ConnectionLimiter(
                 runner.server, listening, None, ConnectionLimits(connections=_CONNECTIONS)
             ).serving():
                 await asyncio.Event().wait()
@@ -120,7 +121,7 @@ class OperationServer:
     async def _serve_metrics(self, request: web.Request) -> web.Response:
         from aiohttp import web
 
-        from dra_kit.process.metrics.registry import CONTENT_TYPE
+        from dra_kit.process.metrics import CONTENT_TYPE
 
         del request
         return web.Response(body=await asyncio.to_thread(self._metrics), headers={"Content-Type": CONTENT_TYPE})
@@ -131,14 +132,14 @@ class OperationServer:
         """Lead the link here when this instance takes over, and whenever the one that it leads to was killed."""
         while not self._serving.is_set():
             self._replace_dead_link()
-            await happens(self._serving, LOOK_EVERY)
+            await wait_for_event(self._serving, LOOK_EVERY)
         self._lead_here()
         while True:
             await asyncio.sleep(LOOK_EVERY)
             self._replace_dead_link()
 
     def _replace_dead_link(self) -> None:
-        if not self._leads_here() and answers(self._link) is not True:
+        if not self._leads_here() and is_listening(self._link) is not True:
             self._lead_here()
 
     def _leads_here(self) -> bool:
@@ -151,7 +152,7 @@ class OperationServer:
 
     def _lead_to(self, path: Path) -> None:
         """Replace the link in one step; it is relative, so that it holds wherever the directory is mounted."""
-        new = unpublished_link(self._path)
+        new = hidden_link(self._path)
         try:
             new.unlink(missing_ok=True)  # of a process that was killed here
             new.symlink_to(path.name)
@@ -166,7 +167,71 @@ class OperationServer:
             if not self._leads_here() and self._link.exists():
                 return
             for other in sorted(self._path.parent.glob("ops-*.sock")):
-                if other != self._path and answers(other) is True:
+                if other != self._path and is_listening(other) is True:
                     self._lead_to(other)
                     return
             self._link.unlink()
+
+
+WHO: Final = "/v1/who"
+"""``{"driver": …, "node": …, "devices": [DeviceUse, …]}``: what is prepared here."""
+STATUS: Final = "/v1/status"
+"""How the driver is; :mod:`dra_kit.operation.status` says what is in it."""
+METRICS: Final = "/metrics"
+"""The process's numbers, in the text format of Prometheus."""
+_BYTES_MAX: Final = 64 * 1024 * 1024
+
+
+async def ask(socket: Path, path: str, *, timeout: float = 10.0) -> dict[str, Any]:
+    """Return the JSON object at a path.
+
+    Args:
+        socket: a driver's operation socket, or the link to it.
+        path: such as ``WHO``.
+        timeout: seconds for the answer.
+
+    Raises:
+        Unavailable: nobody answers, or not so.
+    """
+    text = await ask_text(socket, path, timeout=timeout)
+    try:
+        answer = json.loads(text)
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict):
+        raise Unavailable(f"{socket} answers {path} with no JSON object; is it a driver of dra-kit?", code="no-answer")
+    return answer
+
+
+async def ask_text(socket: Path, path: str, *, timeout: float = 10.0) -> str:
+    """Return the body of the answer; see :func:`ask` for arguments and errors."""
+    try:
+        async with (
+            aiohttp.ClientSession(
+                connector=aiohttp.UnixConnector(str(socket)), timeout=aiohttp.ClientTimeout(total=timeout)
+            ) as session,
+            session.get(f"http://localhost{path}") as response,
+        ):
+            body = bytearray()
+            async for part in response.content.iter_any():
+                body += part
+                if len(body) > _BYTES_MAX:
+                    raise Unavailable(
+                        f"{socket} answers {path} with more than {_BYTES_MAX} bytes; is it a driver of dra-kit?",
+                        code="no-answer",
+                    )
+            if response.status != 200:
+                text = body.decode(errors="replace").strip()[:500]
+                raise Unavailable(f"{socket} answers {path} with status {response.status}: {text}", code="no-answer")
+            return body.decode(errors="replace")
+    except (OSError, aiohttp.ClientError) as error:
+        raise Unavailable(f"no driver answers at {socket}: {_reason(error)}", code="no-answer") from error
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "not in time; the event loop of the driver may be blocked: look at its log"
+    cause = getattr(error, "os_error", error)
+    if isinstance(cause, PermissionError):
+        return "this user may not open it; run as root"
+    return f"{getattr(cause, 'strerror', None) or cause}; is the driver running on this node?"

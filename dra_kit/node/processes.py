@@ -1,16 +1,20 @@
-"""The processes of one driver on one node: which are there, which began last, and whether one ended without a word."""
+"""The processes of one driver on one node: which of them run, which began last, and when one takes over from another."""
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
+import logging
 import os
 import secrets
-from collections.abc import Iterator
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from dra_kit.errors import StoreError
+from dra_kit.client.reconcile import retry_delay
+from dra_kit.errors import DraKitError, StoreError
 
 _SUFFIX: Final = ".lock"
 _STARTING: Final = b"starting"
@@ -19,7 +23,7 @@ _STOPPING: Final = b"stopping"
 """In the file of a process that takes no more calls of the kubelet."""
 
 
-class Processes:
+class DriverProcesses:
     """Each process has a file for its own and holds flock(2) on it for as long as it lives.
 
     The kernel gives that lock up however a process ends. One that ends in order removes its file too, so that a file
@@ -265,3 +269,151 @@ def _store_error(path: Path, error: OSError) -> StoreError:
     return StoreError(
         f"lock {path} cannot be taken: {error}; check that the disk is writable and not full (--state-dir)"
     )
+
+
+logger: logging.Logger = logging.getLogger(__name__)
+LOOK_EVERY: Final = 0.1
+"""Seconds between two looks whether the older process still serves, and whether this one can."""
+LOG_AFTER: Final = 10.0
+"""Seconds until it is logged what this process waits for: an ordinary update takes less."""
+_TRY_AGAIN: Final = 10.0
+"""Seconds between two tries of the publication while a process has to prove itself."""
+_DOUBLED_AT_MOST: Final = 4
+
+
+class Takeover:
+    """Waits until it is this process's turn.
+
+    Args:
+        processes: those of the driver on this node.
+        missing: returns what this process needs before it can serve, a line each; nothing when it can.
+        publishable: returns when the API server would take the slices.
+        settle: seconds that this process must have been able to serve where another one took over from the same older
+            process and has ended; twice as long after the second one, and so on, up to sixteen times as long.
+        clock: gives seconds that only rise.
+
+    Attributes:
+        done: set once the kubelet calls this process.
+        waits_for: what it waits for, in words; empty while it does not. May be read from any thread.
+    """
+
+    def __init__(
+        self,
+        processes: DriverProcesses,
+        *,
+        missing: Callable[[], Sequence[str]],
+        publishable: Callable[[], Awaitable[None]],
+        settle: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._processes = processes
+        self._missing = missing
+        self._publishable = publishable
+        self._settle = settle
+        self._clock = clock
+        self._logged = ""
+        self.done: asyncio.Event = asyncio.Event()
+        self.waits_for: str = ""
+
+    async def turn(self) -> bool:
+        """Wait until this process may register; return whether an older one serves beside it.
+
+        Without an older one nothing is awaited.
+        """
+        if not self._is_preceded():
+            return False
+        logger.info("registration is deferred until this process can serve; an older one serves meanwhile")
+        self._defer("it starts")
+        able = asyncio.create_task(self._until_able())
+        logging_ = asyncio.get_running_loop().call_later(LOG_AFTER, self._log)
+        try:
+            while (preceded := self._is_preceded()) and not able.done():
+                await asyncio.wait({able}, timeout=LOOK_EVERY)
+            if able.done():
+                able.result()
+        finally:
+            logging_.cancel()
+            able.cancel()
+            await asyncio.wait({able})
+        self.waits_for = ""
+        why = "it can serve" if preceded else "the older process has ended"
+        logger.info("this process takes over", extra={"reason": why})
+        if preceded:
+            self._note()
+        return preceded
+
+    async def confirmed(self, is_registered: Callable[[], bool]) -> None:
+        """Wait until the kubelet has registered this process, or no older one is there that it could call instead."""
+        self.waits_for = "the kubelet has not registered this process yet; an older one serves meanwhile"
+        while not is_registered() and self._is_preceded():  # noqa: ASYNC110 - other processes, and a thread
+            await asyncio.sleep(LOOK_EVERY)
+        self.waits_for = ""
+
+    def ends(self) -> None:
+        """Note that this process takes no more calls."""
+        try:
+            self._processes.stops()
+        except StoreError as error:  # a younger process then waits until this one has ended
+            logger.warning("end not noted", extra={"error": str(error), "code": error.code})
+
+    async def _until_able(self) -> None:
+        """Return when this process can serve, and has been able to for as long as it must."""
+        since: float | None = None
+        attempt = 0
+        while True:
+            if missing := self._missing():
+                since = None
+                self._defer("; ".join(missing))
+                await asyncio.sleep(LOOK_EVERY)
+                continue
+            try:
+                await self._publishable()
+            except DraKitError as error:
+                since = None
+                self._defer(f"its devices cannot be published: {error}", error)
+                await asyncio.sleep(max(retry_delay(attempt), LOOK_EVERY))
+                attempt += 1
+                continue
+            attempt = 0
+            since = self._clock() if since is None else since
+            outlived, settle = self._needed()
+            seconds = self._clock() - since
+            if seconds >= settle:
+                return
+            others = "1 process" if outlived == 1 else f"{outlived} processes"
+            self._defer(f"it has been able to for {seconds:.0f} of {settle:.0f} s; {others} before it ended early")
+            await asyncio.sleep(min(settle - seconds, _TRY_AGAIN))
+
+    def _needed(self) -> tuple[int, float]:
+        """Return how many have ended too early, and the seconds that follow from it."""
+        try:
+            outlived = self._processes.outlived()
+        except StoreError:  # reported when it is asked whether an older one is there
+            outlived = 0
+        return outlived, self._settle * 2 ** min(outlived - 1, _DOUBLED_AT_MOST) if outlived else 0.0
+
+    def _defer(self, reason: str, error: DraKitError | None = None) -> None:
+        self.waits_for = (
+            f"registration is deferred until this process can serve, and an older one serves meanwhile: {reason}"
+        )
+        if error is not None and str(error) != self._logged:
+            self._logged = str(error)
+            logger.error("slices cannot be published yet", extra={"error": str(error), "code": error.code})
+
+    def _log(self) -> None:
+        logger.warning("update waits", extra={"reason": self.waits_for})
+
+    def _note(self) -> None:
+        try:
+            self._processes.takes_over()
+        except StoreError as error:  # the next one then takes over sooner
+            logger.warning("takeover not noted", extra={"error": str(error), "code": error.code})
+
+    def _is_preceded(self) -> bool:
+        try:
+            return self._processes.is_preceded()
+        except StoreError as error:  # a disk that does not work now says nothing of another process
+            if str(error) != self._logged:
+                self._logged = str(error)
+                logger.error("other processes not looked for", extra={"error": str(error), "code": error.code})
+            return bool(self.waits_for)

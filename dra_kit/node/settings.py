@@ -1,4 +1,4 @@
-"""What the node role gets by flags and environment."""
+"""The settings of the node role, from flags and environment."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class NodeSettings(Struct, frozen=True):
         leftovers_interval: seconds between two looks for other processes of the driver that have ended.
         mending_interval: seconds between two looks for files of claims that somebody has removed or changed.
         settle: seconds that this process must have been able to serve before it takes over from an older one, where
-            another one took over from that and has ended; see :class:`dra_kit.node.takeover.Takeover`.
+            another one took over from that and has ended; see :class:`dra_kit.node.processes.Takeover`.
         probe_address: where liveness and readiness are reported, ``host:port`` or ``:port``; empty: nowhere.
         hang_timeout: seconds after which a call of the author's code that has not returned fails the liveness.
         child_environment: variables for the programs of ``ChildProcess`` effects, beside their own.

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dra_kit.kube.operator.operator import EventType, kopf, on_event, quiet_settings
-from dra_kit.kube.resources import RESOURCE_SLICES
-from dra_kit.node.slices.scope import field_selector
+from dra_kit.client.operator import EventType, kopf, kopf_settings, on_event
+from dra_kit.client.resources import RESOURCE_SLICES
+from dra_kit.node.slices import field_selector
 
 
-def build(
+def build_slice_registry(
     driver: str, node_name: str, look_again: Callable[[], None], loop: asyncio.AbstractEventLoop
 ) -> tuple[kopf.OperatorRegistry, kopf.OperatorSettings]:
     """Return registry and settings of one life of kopf; nothing but this driver's slices of this node is watched."""
@@ -22,4 +22,4 @@ def build(
             look_again()
 
     on_event(registry, RESOURCE_SLICES, slice_changed, id="slice-changed", loop=loop)
-    return registry, quiet_settings({RESOURCE_SLICES: field_selector(driver, node_name)})
+    return registry, kopf_settings({RESOURCE_SLICES: field_selector(driver, node_name)})

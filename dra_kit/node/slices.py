@@ -1,27 +1,139 @@
-"""Devices of pools that belong to no node, which the controller publishes: read when a claim names one."""
+"""The slices of this node, the watch that has the publisher look again, and devices of pools without a node."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
+import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
+from typing_extensions import override
 
-from dra_kit.author.devices.device import Device
-from dra_kit.author.devices.published import from_published
-from dra_kit.author.devices.unserved import device_class
+from dra_kit.author.device import Device, device_from_published
 from dra_kit.author.driver import Driver
-from dra_kit.errors import InvalidDevice, KubeError, TransientError
-from dra_kit.kube.client import Client
-from dra_kit.kube.resources import RESOURCE_SLICES
+from dra_kit.author.inventory import Pool
+from dra_kit.author.provider import provider_device_class
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Credentials
+from dra_kit.client.resources import RESOURCE_SLICES
+from dra_kit.client.server_version import ServerFeatures
+from dra_kit.errors import ConfigurationError, InvalidDevice, KubeError, StoreError, TransientError
 from dra_kit.kubernetes.resource import v1
-from dra_kit.node.server_facts import ServerFacts
-from dra_kit.publishing.identity import Identity, identity
+from dra_kit.kubernetes.resource.api_model import OwnerReference
+from dra_kit.node.context import ClusterFacts
+from dra_kit.node.failpoints import Failpoint, hit
+from dra_kit.node.processes import DriverProcesses
+from dra_kit.slices.inventory import DeviceIdentity, device_identity
+from dra_kit.slices.planning import DesiredPool
+from dra_kit.slices.publisher import Publisher, SliceScope, SliceWrite
+
+if TYPE_CHECKING:
+    from dra_kit.client.operator import KopfThread
 
 
-class DevicesOfNoNode:
+logger: logging.Logger = logging.getLogger(__name__)
+_STEPS: Final = {
+    SliceWrite.DELETED: Failpoint.SLICE_DELETED,
+    SliceWrite.UPDATED: Failpoint.SLICE_UPDATED,
+    SliceWrite.CREATED: Failpoint.SLICE_CREATED,
+}
+
+
+def field_selector(driver: str, node_name: str) -> str:
+    """Return what selects this driver's slices of this node on the server."""
+    return f"spec.driver={driver},spec.nodeName={node_name}"
+
+
+def desired_pool(pool: Pool[Device], node_name: str) -> DesiredPool:
+    """Return an author's pool of this node as it is to be published."""
+    return DesiredPool(
+        name=pool.name or node_name,
+        node_name=node_name,
+        devices=tuple(device.to_v1() for device in pool.devices),
+        counter_sets=tuple(pool.counter_sets_v1()),
+        partition_type_attribute=pool.partition_type_attribute,
+        skip_node_operations=tuple(pool.skip_node_operations),
+    )
+
+
+class NodeScope(SliceScope):
+    """Of one driver on this node.
+
+    Args:
+        driver: the driver's name.
+        node_name: the node that the slices belong to.
+        facts: what the API server can do, and the Node as the slices' owner.
+        processes: those of the driver on this node: what began earlier leaves slices to what began later, so that two
+            releases with different inventories do not undo each other's writes. None when there is only this one.
+    """
+
+    def __init__(
+        self, driver: str, node_name: str, facts: ClusterFacts, *, processes: DriverProcesses | None = None
+    ) -> None:
+        self._driver = driver
+        self._node_name = node_name
+        self._facts = facts
+        self._processes = processes
+        self._succeeded = False
+
+    @property
+    @override
+    def driver(self) -> str:
+        return self._driver
+
+    @property
+    @override
+    def field_selector(self) -> str:
+        return field_selector(self._driver, self._node_name)
+
+    @override
+    async def features(self) -> ServerFeatures:
+        return await self._facts.features()
+
+    @override
+    async def owner(self) -> OwnerReference | None:
+        return await self._facts.owner()
+
+    @override
+    def forget(self) -> None:
+        self._facts.forget()
+
+    @override
+    def desired(self, pool: Pool[Device]) -> DesiredPool:
+        return desired_pool(pool, self._node_name)
+
+    @override
+    async def publishable(
+        self, pools: tuple[DesiredPool, ...]
+    ) -> tuple[tuple[DesiredPool, ...], ConfigurationError | None]:
+        return pools, None  # whether pools of no node have such names, the controller asks once, not every node
+
+    @override
+    def left_to_another(self) -> bool:
+        if self._processes is None:
+            return False
+        try:
+            self._processes.publishes()
+            succeeded = self._processes.is_succeeded()
+        except StoreError as error:  # a disk that does not work now is no reason to publish nothing
+            logger.warning("other processes not looked for", extra={"error": str(error), "code": error.code})
+            succeeded = False
+        if succeeded != self._succeeded:
+            text = "slices are left to a process that began later" if succeeded else "slices are taken over again"
+            logger.info(text)
+        self._succeeded = succeeded
+        return succeeded
+
+    @override
+    def wrote(self, what: SliceWrite) -> None:
+        hit(_STEPS[what])
+
+
+class ClusterPoolDevices:
     """For a driver with a cluster provider; nothing is asked for claims of this node's own devices.
 
     Each claim sees what is published when it is prepared: one list for it, which claims that come meanwhile share.
@@ -38,7 +150,7 @@ class DevicesOfNoNode:
         self,
         client: Client,
         driver: str,
-        facts: ServerFacts,
+        facts: ClusterFacts,
         device_class: type[Device],
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -51,7 +163,7 @@ class DevicesOfNoNode:
         self._reading = asyncio.Lock()
         self._read: dict[str, tuple[float, Sequence[v1.ResourceSlice]]] = {}
 
-    async def device(self, pool: str, name: str) -> tuple[Device, Identity]:
+    async def device(self, pool: str, name: str) -> tuple[Device, DeviceIdentity]:
         """Return the device as it is published, and what makes it the same one.
 
         Raises:
@@ -97,9 +209,9 @@ class DevicesOfNoNode:
             problem = error.errors(include_url=False)[0]["msg"]
             raise KubeError(f"slices of pool {pool} are not understood: {problem}; report this") from error
 
-    def _known(self, pool: str, published: v1.Device) -> tuple[Device, Identity]:
+    def _known(self, pool: str, published: v1.Device) -> tuple[Device, DeviceIdentity]:
         try:
-            device = from_published(self._device_class, published)
+            device = device_from_published(self._device_class, published)
         except (InvalidDevice, ValueError) as error:
             text = " ".join(str(error).split())
             raise TransientError(
@@ -107,10 +219,67 @@ class DevicesOfNoNode:
                 "node's driver to the release of the controller's",
                 code="device-gone",
             ) from error
-        return device, identity(device)
+        return device, device_identity(device)
 
 
-def of_no_node(driver: Driver[Any, Any], client: Client, facts: ServerFacts) -> DevicesOfNoNode | None:
+def cluster_pool_devices(driver: Driver[Any, Any], client: Client, facts: ClusterFacts) -> ClusterPoolDevices | None:
     """Return the source for a driver that has such devices, else None."""
     provider = driver.cluster_provider
-    return None if provider is None else DevicesOfNoNode(client, driver.name, facts, device_class(provider))
+    return None if provider is None else ClusterPoolDevices(client, driver.name, facts, provider_device_class(provider))
+
+
+class SliceWatch:
+    """kopf in its own thread; started late, since its import costs more than all the rest of the start.
+
+    Args:
+        credentials: of the API server.
+        driver: its name.
+        node_name: the node's.
+        publisher: is to look again when slices have changed.
+    """
+
+    name = "kopf"
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        driver: str,
+        node_name: str,
+        publisher: Publisher,
+    ) -> None:
+        self._credentials = credentials
+        self._driver = driver
+        self._node_name = node_name
+        self._publisher = publisher
+        self._thread: KopfThread | None = None
+
+    def restarts(self) -> int:
+        """Return how often kopf was started again; from any thread."""
+        return self._thread.restarts if self._thread is not None else 0
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """See :class:`dra_kit.process.supervisor.Part`; kopf may die and come back, the node keeps its promises."""
+        loop = asyncio.get_running_loop()
+        build, thread_class = await asyncio.to_thread(_import_kopf)
+
+        def look_again() -> None:
+            with suppress(RuntimeError):  # the process has ended, kopf's thread has not
+                loop.call_soon_threadsafe(self._publisher.look_again)
+
+        self._thread = thread = thread_class(
+            self._credentials,
+            lambda: build(self._driver, self._node_name, self._publisher.look_again, loop),
+            # whatever happened to slices between the publisher's list and kopf's is reported by nobody
+            watching=look_again,
+        )
+        await thread.run(ready)
+
+
+def _import_kopf() -> tuple[Any, Any]:
+    from dra_kit.client.operator import KopfThread
+    from dra_kit.node.slice_handlers import build_slice_registry
+
+    # all that is loaded now stays: without this each full collection costs a prepare some ten milliseconds (make bench)
+    gc.collect()
+    gc.freeze()
+    return build_slice_registry, KopfThread

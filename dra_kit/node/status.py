@@ -1,32 +1,142 @@
-"""How the driver is on this node: the document behind ``dra-kit status``."""
+"""The status and the metrics of the driver on this node: what ``dra-kit status`` and ``dra-kit who`` print."""
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
+import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dra_kit import __version__
-from dra_kit.author.devices.device import Device
-from dra_kit.author.devices.inventory import Inventory
+from dra_kit.author.device import Device
+from dra_kit.author.inventory import Inventory
+from dra_kit.client.api import Client
+from dra_kit.client.resources import RESOURCE_SLICES
 from dra_kit.errors import DraKitError
-from dra_kit.kube.client import Client
-from dra_kit.kube.resources import RESOURCE_SLICES
-from dra_kit.node.operation.failures import LastFailures
-from dra_kit.node.operation.who import PreparedDevices
-from dra_kit.node.parts import KubeletRegistration
-from dra_kit.node.slices.scope import field_selector
-from dra_kit.node.state.records import EffectRecord
-from dra_kit.node.state.store import Store
+from dra_kit.kubelet.device_use import DeviceUse
+from dra_kit.kubelet.pod_resources import list_container_devices, pod_resources_socket
+from dra_kit.kubernetes.resource.objects import ClaimReference
+from dra_kit.node.kubelet_connection import KubeletRegistration, MeasuredService
+from dra_kit.node.slices import field_selector
+from dra_kit.node.state.records import ClaimRecord, EffectRecord
+from dra_kit.node.state.store import StateStore
+from dra_kit.process.liveness import LoopWatchdog
+from dra_kit.process.metrics import (
+    DEVICE_INFO,
+    DEVICES,
+    EFFECTS,
+    KOPF_RESTARTS,
+    PREPARED_CLAIMS,
+    REGISTERED,
+    STORE_BYTES,
+    STORE_COMMIT_SECONDS,
+    STORE_DAMAGED,
+    Reading,
+    process_metrics,
+)
 from dra_kit.process.supervisor import Supervisor
-from dra_kit.publishing.inventory import CurrentInventory
-from dra_kit.publishing.publisher import Publisher
+from dra_kit.slices.inventory import CurrentInventory
+from dra_kit.slices.publisher import Publisher
 
 if TYPE_CHECKING:
-    from dra_kit.plugin.health import DeviceHealth  # takes memory where a driver has no health source
+    from dra_kit.kubelet.health import ReportedHealth
+
+
+class DevicesInUse:
+    """The devices of prepared claims.
+
+    Args:
+        driver: the driver's name.
+        node: the node's name.
+        store: the records.
+        kubelet_dir: where the kubelet's PodResources may be found; it is not mounted into every driver's pod.
+    """
+
+    def __init__(self, driver: str, node: str, store: StateStore, kubelet_dir: Path) -> None:
+        self.driver = driver
+        self.node = node
+        self._store = store
+        self._socket = pod_resources_socket(kubelet_dir)
+        self._reported = ""
+
+    def recorded(self) -> list[DeviceUse]:
+        """As they are recorded: with the pods that claims were reserved for when they were prepared.
+
+        Raises:
+            StoreError: the records cannot be read.
+        """
+        return [use for record in self._store.claims() if record.phase == "prepared" for use in self._of(record)]
+
+    async def in_use(self) -> list[DeviceUse]:
+        """With containers, where the kubelet tells them; none of other drivers.
+
+        Raises:
+            StoreError: the records cannot be read.
+        """
+        uses = self.recorded()
+        if not self._socket.is_socket():
+            return uses
+        try:
+            held = await list_container_devices(self._socket)
+        except DraKitError as error:
+            if str(error) != self._reported:
+                logger.warning("containers of devices not known", extra={"error": str(error), "code": error.code})
+            self._reported = str(error)
+            return uses
+        self._reported = ""
+        from dra_kit.kubelet.device_use import with_users
+        from dra_kit.kubelet.pod_resources import device_use_of  # when somebody asks
+
+        own = {use.allocation for use in uses}
+        # what the kubelet knows and no record does is being released, or was prepared by a release that is gone
+        return with_users(uses, (user for user in map(device_use_of, held) if user.allocation in own))
+
+    def _of(self, record: ClaimRecord) -> Iterator[DeviceUse]:
+        from dra_kit.kubelet.device_use import DeviceUse  # when somebody asks
+
+        for item in record.devices:
+            use = DeviceUse(
+                driver=self.driver,
+                pool=item.pool,
+                device=item.device,
+                share=item.share_id or "",
+                request=item.request,
+                hardware_ids=item.hardware_ids,
+                namespace=record.namespace,
+                claim=record.name,
+                claim_uid=record.uid,
+                node=self.node,
+            )
+            yield from [replace(use, pod=pod) for pod in record.pods] or [use]
+
+
+class RecentFailures:
+    """The latest failures, newest last; a claim that fails alike again counts as one."""
+
+    def __init__(self) -> None:
+        self._latest: deque[PrepareFailure] = deque(maxlen=_KEPT)
+
+    def failed(self, claim: ClaimReference, error: DraKitError) -> None:
+        """Record that a claim could not be prepared."""
+        times = 1
+        for known in list(self._latest):
+            if (known.claim, known.code, known.message) == (claim, error.code, str(error)):
+                self._latest.remove(known)
+                times = known.times + 1
+        self._latest.append(PrepareFailure(datetime.now(UTC), claim, error.code, str(error), times))
+
+    def all(self) -> list[PrepareFailure]:
+        """Return the last failures."""
+        return list(self._latest)
 
 
 class NodeView(Struct, frozen=True, kw_only=True):
@@ -46,17 +156,17 @@ class NodeView(Struct, frozen=True, kw_only=True):
         failures: what failed last.
     """
 
-    prepared: PreparedDevices
-    store: Store
+    prepared: DevicesInUse
+    store: StateStore
     in_force: Callable[[EffectRecord], bool]
     publisher: Publisher
     inventory: CurrentInventory
     client: Client
     kubelet: KubeletRegistration
     pod_uid: str
-    health: Callable[[], Sequence[DeviceHealth]] | None
+    health: Callable[[], Sequence[ReportedHealth]] | None
     supervisor: Supervisor
-    failures: LastFailures
+    failures: RecentFailures
 
 
 class NodeStatus:
@@ -205,3 +315,128 @@ def _published(slices: Sequence[Mapping[str, Any]]) -> list[Any]:
 
 def _time(seconds: float) -> str | None:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds") if seconds else None
+
+
+_PATIENCE: Final = 5.0
+
+
+class NodeMetrics:
+    """Gives the numbers of now; called in the thread that scrapes.
+
+    Args:
+        view: what there is to look at.
+        loop: that of the process.
+        calls: of the kubelet.
+        watchdog: of the loop.
+        kopf_restarts: how often kopf was started again.
+    """
+
+    def __init__(
+        self,
+        view: NodeView,
+        loop: asyncio.AbstractEventLoop,
+        calls: MeasuredService,
+        watchdog: LoopWatchdog,
+        kopf_restarts: Callable[[], int],
+    ) -> None:
+        self._view = view
+        self._loop = loop
+        self._calls = calls
+        self._watchdog = watchdog
+        self._kopf_restarts = kopf_restarts
+
+    def __call__(self) -> Iterator[Reading]:
+        """Yield all of them; those that cannot be read are missing."""
+        yield from self._calls.readings()
+        status = self._view.kubelet.status
+        yield REGISTERED.of(int(status is not None and status.registered))
+        for read in (self._devices, self._effects, self._state):
+            with suppress(DraKitError):  # the disk does not work now, which the log tells
+                yield from list(read())
+        yield from self._view.publisher.record.readings()
+        yield from process_metrics("node", self._view.client, self._view.supervisor, self._watchdog)
+        yield KOPF_RESTARTS.of(self._kopf_restarts())
+
+    def _devices(self) -> Iterator[Reading]:
+        recorded = self._view.prepared.recorded()
+        yield PREPARED_CLAIMS.of(len({use.claim_uid for use in recorded}))
+        inventory = self._view.inventory.latest
+        health = {(item.pool, item.device): item.status.lower() for item in self._health()}
+        used = {(use.pool, use.device) for use in recorded}
+        found: Counter[tuple[str, str]] = Counter()
+        for pool in inventory.pools if inventory is not None else ():
+            for device in pool.devices:
+                key = (pool.name or "", device.name)
+                found["prepared" if key in used else "free", health.get(key, "not_reported")] += 1
+        for labels, count in found.items():
+            yield DEVICES.of(count, *labels)
+        for info in sorted({item for use in self._in_use(recorded) for item in _info(use)}):
+            yield DEVICE_INFO.of(1, *info)
+
+    def _health(self) -> Sequence[ReportedHealth]:
+        return self._view.health() if self._view.health is not None else ()
+
+    def _in_use(self, recorded: Sequence[DeviceUse]) -> Sequence[DeviceUse]:
+        """With containers, which only the loop can ask for."""
+        asking = asyncio.run_coroutine_threadsafe(self._view.prepared.in_use(), self._loop)
+        try:
+            return asking.result(_PATIENCE)
+        except (TimeoutError, concurrent.futures.CancelledError):
+            asking.cancel()
+            return recorded
+
+    def _effects(self) -> Iterator[Reading]:
+        states = Counter(
+            (record.effect, effect_state(record, in_force=self._view.in_force(record)))
+            for record in self._view.store.effects()
+        )
+        for labels, count in states.items():
+            yield EFFECTS.of(count, *labels)
+
+    def _state(self) -> Iterator[Reading]:
+        store = self._view.store
+        yield STORE_COMMIT_SECONDS.of(store.commit_seconds)
+        yield STORE_BYTES.of(store.size_bytes())
+        yield STORE_DAMAGED.of(len(store.damage()))
+
+
+def _info(use: DeviceUse) -> Iterator[tuple[str, ...]]:
+    """Labels of ``dra_device_info``: one series for each hardware id, so that others can be joined with it."""
+    for hardware_id in use.hardware_ids or ("",):
+        yield (
+            use.pool, use.device, use.share, hardware_id, use.namespace, use.claim, use.pod, use.container,
+        )  # fmt: skip
+
+
+logger: logging.Logger = logging.getLogger(__name__)
+_KEPT: Final = 32
+
+
+class PrepareFailure(Struct, frozen=True):
+    """A claim that could not be prepared.
+
+    Attributes:
+        at: when that was last.
+        claim: which one.
+        code: of the error.
+        message: what the kubelet got.
+        times: how often in a row.
+    """
+
+    at: datetime
+    claim: ClaimReference
+    code: str
+    message: str
+    times: int = 1
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all of it."""
+        return {
+            "at": self.at.isoformat(timespec="seconds"),
+            "namespace": self.claim.namespace,
+            "claim": self.claim.name,
+            "claimUID": self.claim.uid,
+            "code": self.code,
+            "message": self.message,
+            "times": self.times,
+        }

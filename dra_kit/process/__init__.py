@@ -1,1 +1,1 @@
-"""What every role's process is made of: supervisor, settings, logging, and loading a driver."""
+"""What every role's process consists of: supervisor, liveness, probes, metrics, logging, tracing, connections."""

@@ -1,14 +1,4 @@
-"""The connections of a server that any client may reach: a bounded number, each with a bounded time.
-
-aiohttp limits neither their number nor the time that a request takes to come in. Here a new connection always gets in,
-and the connection that is worth least makes room for it. Half of the connections are for those that have not brought a
-request yet: only if there are more of them, one of them makes room. First go those of an address that has more than its
-share, then the one that has been idle for the longest time. So no client can keep the API server or the kubelet out by
-holding connections, or by opening ever more of them.
-
-A connection whose complete request is being answered makes room only if the request is a large one. Where all requests
-are small, the next connection waits until one of them is answered.
-"""
+"""The connections of a server that any client may reach: a bounded number, each with a bounded time."""
 
 from __future__ import annotations
 
@@ -28,13 +18,11 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from msgspec import Struct
 
-from dra_kit.serving.readable import readable
+from dra_kit.process.listening import wait_until_readable
 
 logger: logging.Logger = logging.getLogger(__name__)
-
 requests_logger: Final = logging.getLogger(f"{__name__}.requests")
 """For aiohttp: what is no HTTP, and connections that end, are the client's to know; anybody could fill the log so."""
-
 _SWEEP: Final = 0.5  # seconds between two looks at what has run out of time
 _BACKLOG: Final = 512
 _NO_ROOM_SECONDS: Final = 0.02
@@ -85,7 +73,7 @@ class ConnectionLimits(Struct, frozen=True, kw_only=True):
         return max(1, self.connections // 16)
 
 
-class Connections:
+class ConnectionLimiter:
     """Accepts connections, and closes those that take too long or must make room.
 
     Args:
@@ -146,7 +134,7 @@ class Connections:
 
     async def _accept(self) -> None:
         while True:
-            await readable(self._listening)
+            await wait_until_readable(self._listening)
             try:
                 for _ in range(self._limits.batch):
                     await self._accept_one()

@@ -1,7 +1,8 @@
-"""Sockets to listen on, taken before anything else is begun: an address that is in use is reported at once."""
+"""Sockets to listen on: bound before anything else starts, and watched until a client connects."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 from typing import Any
@@ -39,3 +40,14 @@ def bound_socket(host: str, port: int, *, who: str, remedy: str) -> socket.socke
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ConfigurationError(f"{who} cannot listen on {host or '*'}:{port} ({reason}): {remedy}") from error
+
+
+async def wait_until_readable(listening: socket.socket) -> None:
+    """Wait until somebody connects; the connection is left to be accepted."""
+    loop = asyncio.get_running_loop()
+    somebody = asyncio.Event()
+    loop.add_reader(listening.fileno(), somebody.set)
+    try:
+        await somebody.wait()
+    finally:
+        loop.remove_reader(listening.fileno())

@@ -1,4 +1,4 @@
-"""Tells when something blocks the event loop: then nothing is answered, and not even a signal stops the process."""
+"""What the liveness probe checks: whether the event loop is blocked, and whether calls of the author's code hang."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ import traceback
 from types import FrameType
 from typing import Final
 
-from dra_kit.process.metrics.measures import LAG_SECONDS, Durations
+from dra_kit.author.calls import RunningCall, running_calls
+from dra_kit.process.logging import context_of
+from dra_kit.process.measures import LAG_SECONDS, Durations
 
 logger: logging.Logger = logging.getLogger(__name__)
-
 BEAT: Final = 1.0  # seconds between two signs of life of the loop
 
 
-class Watchdog:
+class LoopWatchdog:
     """A part of a process: a thread of its own that watches the event loop.
 
     Args:
@@ -82,3 +83,28 @@ def _place_of(thread: int) -> str:
     frame: FrameType | None = sys._current_frames().get(thread)  # noqa: SLF001 - the only way to see another thread
     frames = traceback.extract_stack(frame)[-3:] if frame is not None else []
     return " < ".join(f"{item.filename}:{item.lineno} in {item.name}" for item in reversed(frames))
+
+
+class HangingCallCheck:
+    """Asked by the liveness probe, from any thread; a call that returns hangs no longer.
+
+    Args:
+        loop: whose calls are looked at.
+        patience: seconds after which a call hangs.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, patience: float) -> None:
+        self._loop = loop
+        self._patience = patience
+
+    def __call__(self) -> list[str]:
+        """Return a line for each call that hangs, oldest first: the claim, if there is one, the method, and its age."""
+        now = time.monotonic()
+        return [
+            _line(item, now - item.since) for item in running_calls(self._loop) if now - item.since > self._patience
+        ]
+
+
+def _line(item: RunningCall, age: float) -> str:
+    claim = context_of(item.context).get("claim")
+    return f"{f'claim {claim}: ' if claim else ''}{item.method} has not returned for {age:.0f} s"

@@ -1,47 +1,31 @@
-"""Logging of every role: constant messages with fields, as readable text or as JSON lines.
-
-A message never changes; what does goes into ``extra`` and becomes a field of the line::
-
-    logger.info("claim prepared", extra={"devices": 2})
-
-    12:00:01 INFO node.claims: claim prepared claim=default/lunch claim_uid=6ad1 devices=2
-
-:func:`log_context` adds the claim, pod or device at hand to every line logged inside it, in other tasks started there
-and in worker threads started with :func:`asyncio.to_thread` too, because both inherit the context variables. The names
-``LogRecord`` uses itself (``name``, ``message``, ``args``, ``process`` ...) cannot be fields: the standard library
-refuses them where the line is logged.
-
-A line cannot be forged: whatever a value contains, it stays within its field and its line.
-"""
+"""Logging of every role: constant messages with fields, as readable text or as JSON lines."""
 
 from __future__ import annotations
 
 import json
 import logging
+import math
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from contextvars import Context, ContextVar
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Final, Literal, TextIO, get_args
+from typing import Final, Literal, TextIO, TypeAlias, get_args
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.process.fields import plain, quoted
 from dra_kit.text import escape_unprintable
 
 logger: logging.Logger = logging.getLogger(__name__)
-
 LogFormat = Literal["text", "json"]
-
 _PACKAGE: Final = "dra_kit."
 _STANDARD: Final = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {"message", "asctime", "taskName"}
 # What kopf adds to its own records: the whole of its settings, among others.
 _KOPFS: Final = frozenset({"settings", "k8s_ref", "k8s_skip"})
 # Chatty below WARNING: kopf reports every handler call, aiohttp every request, asyncio its selector.
 _THIRD_PARTY: Final = ("aiohttp", "asyncio", "grpc", "kopf", "kubernetes_asyncio")
-
 _context: ContextVar[Mapping[str, str]] = ContextVar("log_context", default=MappingProxyType({}))
 
 
@@ -174,7 +158,9 @@ class JsonFormatter(logging.Formatter):
         if traceback:
             entry["traceback"] = traceback
         fixed = frozenset(entry)
-        entry |= {f"{key}_" if key in fixed else key: plain(value) for key, value in fields_of(record).items()}
+        entry |= {
+            f"{key}_" if key in fixed else key: to_printable_json(value) for key, value in fields_of(record).items()
+        }
         return json.dumps(entry)
 
 
@@ -186,12 +172,14 @@ def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
     except Exception:  # noqa: BLE001 - arguments that do not fit, or cannot be printed: the line matters more
-        return f"{plain(record.msg)} {plain(record.args)}"
+        return f"{to_printable_json(record.msg)} {to_printable_json(record.args)}"
 
 
 def shown_fields(record: logging.LogRecord) -> str:
     """Return the fields of a line as text: `` claim=default/lunch devices=2``; empty without any."""
-    return "".join(f" {escape_unprintable(key)}={quoted(value)}" for key, value in fields_of(record).items())
+    return "".join(
+        f" {escape_unprintable(key)}={format_field_value(value)}" for key, value in fields_of(record).items()
+    )
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, object]:
@@ -210,3 +198,48 @@ def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
     if record.stack_info:
         text = f"{text}\n{record.stack_info}" if text else record.stack_info
     return text
+
+
+Plain: TypeAlias = "str | int | float | bool | list[Plain] | dict[str, Plain] | None"
+_DEEPEST: Final = 4  # deeper values are cut: a log line is no dump
+_WIDEST_INT: Final = 2**64  # beyond, numbers are written in hex: Python refuses to print huge decimals
+
+
+def to_printable_json(value: object, _depth: int = 0) -> Plain:
+    """Return what JSON can hold: containers as lists and objects, everything else as its ``repr``.
+
+    Never raises: values that cannot be printed are named by their type, cycles are cut.
+    """
+    try:
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, str):
+            return str.__str__(value)
+        if isinstance(value, int):
+            return int(value) if abs(value) < _WIDEST_INT else hex(value)
+        if isinstance(value, float):
+            return float(value) if math.isfinite(value) else repr(float(value))
+        if isinstance(value, BaseException):
+            return str(value) or type(value).__name__
+        if _depth == _DEEPEST:
+            return "..."
+        if isinstance(value, Mapping):
+            return {_key(key): to_printable_json(item, _depth + 1) for key, item in value.items()}
+        if isinstance(value, (list, tuple, AbstractSet)):
+            return [to_printable_json(item, _depth + 1) for item in value]
+        return repr(value)
+    except Exception:  # noqa: BLE001 - a __repr__, __str__ or __iter__ that fails must not lose the line
+        return f"<{type(value).__name__} that cannot be printed>"
+
+
+def format_field_value(value: object) -> str:
+    """Return ``value`` for ``key=value``: bare where that is unambiguous, else as JSON."""
+    shown = to_printable_json(value)
+    if isinstance(shown, str) and shown and shown.isprintable() and not any(mark in shown for mark in ' "=\\'):
+        return shown
+    return escape_unprintable(json.dumps(shown, ensure_ascii=False))
+
+
+def _key(key: object) -> str:
+    shown = to_printable_json(key)
+    return shown if isinstance(shown, str) else json.dumps(shown)

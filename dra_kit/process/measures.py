@@ -1,4 +1,4 @@
-"""What is counted while nobody asks: plain numbers, so that a process that is not scraped pays next to nothing."""
+"""What is counted while nothing reads it: plain numbers, so that a process that is not scraped pays almost nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Final
 
 OTHER: Final = "other"
 """In place of a label's value when there are too many of them."""
-
 CALL_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0)
 """Upper bounds for calls of the kubelet, which are answered within 40 seconds."""
 COMMIT_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0)
@@ -56,7 +55,7 @@ class Durations:
             yield ("+Inf" if bound == float("inf") else str(float(bound))), total
 
 
-class Words:
+class BoundedLabel:
     """Values of a label that others choose, such as error codes: so many of them, and the rest is one.
 
     Args:

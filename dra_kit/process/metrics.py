@@ -1,16 +1,22 @@
-"""All metrics of dra-kit: names, units and labels that dashboards and alerts may rely on.
-
-``docs/reference/metrics.md`` has the same table, and a test compares them. A name keeps its meaning between releases.
-"""
+"""The metrics of a process: their names, units and labels, and their text in the format of Prometheus."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, Literal, TypeAlias
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from dra_kit.process.metrics.measures import Durations
+from dra_kit import __version__
+from dra_kit.client.api import Client
+from dra_kit.process.liveness import LoopWatchdog
+from dra_kit.process.measures import Durations
+from dra_kit.process.supervisor import PartState, Supervisor
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
 
 Role: TypeAlias = Literal["node", "controller", "webhook"]
 
@@ -48,11 +54,9 @@ class Family(Struct, frozen=True):
 
 
 Reading: TypeAlias = "tuple[Family, Sequence[str], float | Durations]"
-
 _ALL: Final[tuple[Role, ...]] = ("node", "controller", "webhook")
 _CLIENTS: Final[tuple[Role, ...]] = ("node", "controller")
 """Those that keep a client of the API server."""
-
 DEVICE_INFO: Final = Family(
     "dra_device_info", "gauge", "A device in use, with what the hardware calls it and who has it; always 1.",
     ("pool", "device", "share", "hardware_id", "namespace", "claim", "pod", "container"),
@@ -132,6 +136,70 @@ LEADER: Final = Family(
     "1 in the replica that holds the Lease of that name, 0 in those that stand by; named as Kubernetes' own.",
     ("name",), ("controller",),
 )  # fmt: skip
-
 FAMILIES: Final = tuple(value for value in list(globals().values()) if isinstance(value, Family))
 """All of them."""
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Metrics:
+    """One registry for a process. prometheus-client is loaded when an author has a number, or somebody asks for all."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._registry: CollectorRegistry | None = None
+        self._readings: list[Callable[[], Iterable[Reading]]] = []
+        self._labels: dict[str, str] = {}
+        self._collects = False
+
+    @property
+    def registry(self) -> CollectorRegistry:
+        """Where collectors are registered; always the same one, in every thread."""
+        with self._lock:
+            if self._registry is None:
+                from prometheus_client import CollectorRegistry
+
+                self._registry = CollectorRegistry()
+            return self._registry
+
+    def read(self, readings: Callable[[], Iterable[Reading]], **labels: str) -> None:
+        """Ask for numbers of a part of the process whenever somebody asks for all.
+
+        Args:
+            readings: gives the numbers of now, in a thread of its own.
+            labels: that all numbers of the process have.
+        """
+        self._readings.append(readings)
+        self._labels |= labels
+
+    def text(self) -> bytes:
+        """All numbers of now; asks the collectors, which may take time and raise anything."""
+        if self._registry is None and not self._readings:
+            return b""
+        from prometheus_client import generate_latest
+
+        registry = self.registry
+        if self._readings and not self._collects:
+            from dra_kit.process.metrics_collector import register_collectors
+
+            self._collects = True
+            register_collectors(registry, self._readings, self._labels)
+        return generate_latest(registry)
+
+
+def process_metrics(
+    role: Role, client: Client | None, supervisor: Supervisor, watchdog: LoopWatchdog
+) -> Iterator[Reading]:
+    """Yield the readings of now; from any thread.
+
+    Args:
+        role: of the process.
+        client: of the API server; None where none is kept.
+        supervisor: runs the parts of the process.
+        watchdog: of the event loop.
+    """
+    yield BUILD_INFO.of(1, __version__, role)
+    for (verb, code), count in list(client.answers.items()) if client is not None else ():
+        yield API_REQUESTS.of(count, verb, code)
+    yield LOOP_LAG_SECONDS.of(watchdog.lag)
+    for name, part in supervisor.status().items():
+        yield PART_READY.of(int(part.state is PartState.READY), name)

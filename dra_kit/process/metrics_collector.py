@@ -1,4 +1,4 @@
-"""From the plain numbers of a process to prometheus-client; loaded when somebody asks for them."""
+"""Converts the plain numbers of a process for prometheus-client; loaded when metrics are read."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
-from dra_kit.process.metrics.families import Family, Reading
-from dra_kit.process.metrics.measures import Durations
+from dra_kit.process.measures import Durations
+from dra_kit.process.metrics import Family, Reading
 
 
-def register(
+def register_collectors(
     registry: CollectorRegistry, readings: Sequence[Callable[[], Iterable[Reading]]], labels: Mapping[str, str]
 ) -> None:
     """Make a registry tell the numbers, and those of the operating system about the process.

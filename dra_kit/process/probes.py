@@ -1,12 +1,4 @@
-"""Liveness and readiness over HTTP, for the kubelet's probes, and metrics beside them.
-
-``/healthz`` answers 200 while the process does what it must, ``/readyz`` while all its parts are ready; else the answer
-is 503 and the body says why, one line each. Both are served by a thread with a loop of its own: the loop of the process
-is what is looked at, and whatever blocks it blocks no answer.
-
-``/metrics`` has the numbers of the process for Prometheus; a thread of its own asks for them, one scrape after the
-other.
-"""
+"""Liveness and readiness over HTTP, for the kubelet's probes, and metrics next to them."""
 
 from __future__ import annotations
 
@@ -20,17 +12,16 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from dra_kit.errors import ConfigurationError, InternalError
 from dra_kit.process.listening import bound_socket
-from dra_kit.process.metrics.registry import CONTENT_TYPE, Metrics
-from dra_kit.process.supervisor import State, Supervisor
+from dra_kit.process.metrics import CONTENT_TYPE, Metrics
+from dra_kit.process.supervisor import PartState, Supervisor
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-logger: logging.Logger = logging.getLogger(__name__)
 
+logger: logging.Logger = logging.getLogger(__name__)
 Check: TypeAlias = Callable[[], Iterable[str]]
 """What is wrong now, a line each; nothing when all is well. Called in the thread of the probes."""
-
 _STOP_SECONDS: Final = 2.0
 _CONNECTIONS: Final = 128
 _PATIENCE_SECONDS: Final = 5.0
@@ -106,7 +97,7 @@ class Probes:
     async def _serve(self, stop: concurrent.futures.Future[None], serving: Callable[[], object]) -> None:
         from aiohttp import web  # costs the start of the process less in this thread
 
-        from dra_kit.serving.connections import ConnectionLimits, Connections, requests_logger
+        from dra_kit.process.connections import ConnectionLimiter, ConnectionLimits, requests_logger
 
         app = web.Application()
         app.add_routes([web.get(path, self._answer) for path in self._checks])
@@ -119,7 +110,7 @@ class Probes:
             connections=_CONNECTIONS, request_seconds=_PATIENCE_SECONDS, idle_seconds=_PATIENCE_SECONDS
         )
         try:
-            async with Connections(runner.server, self._socket, None, limits).serving():
+            async with ConnectionLimiter(runner.server, self._socket, None, limits).serving():
                 serving()
                 await asyncio.wrap_future(stop)
         finally:
@@ -148,7 +139,7 @@ class Probes:
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE})
 
 
-def parts_not_ready(supervisor: Supervisor, names: Container[str] | None = None) -> list[str]:
+def unready_parts(supervisor: Supervisor, names: Container[str] | None = None) -> list[str]:
     """Return a line for each part that is not ready, and one while the process stops; may be called from any thread.
 
     Parts that have not started because another is not ready have no line of their own.
@@ -159,7 +150,7 @@ def parts_not_ready(supervisor: Supervisor, names: Container[str] | None = None)
     """
     lines = ["the process is stopping"] if supervisor.stopping.is_set() else []
     for name, status in supervisor.status().items():
-        if status.state is State.READY or status.after or (names is not None and name not in names):
+        if status.state is PartState.READY or status.after or (names is not None and name not in names):
             continue
         why = status.waits_for or status.error
         lines.append(f"{name} is {status.state}{f': {why}' if why else ''}")

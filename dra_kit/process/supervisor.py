@@ -1,12 +1,4 @@
-"""Runs the parts of one role: starts them in order, stops them in reverse, ends the process when one fails.
-
-What somebody waits for an answer from stops before everything else, so that no other part eats the time it drains in.
-
-A part is anything with a ``name`` and a ``run`` that goes on until it is cancelled. Being cancelled *is* being asked to
-stop: a part drains in its ``finally`` and returns or raises ``CancelledError``. A part that ends before it is asked to,
-with or without an error, has failed, and the process with it: in a cluster the kubelet starts a clean one. Parts that
-may be missing for a while are added with ``restart``.
-"""
+"""Runs the parts of one role: starts them in order, stops them in reverse, ends the process when one fails."""
 
 from __future__ import annotations
 
@@ -21,11 +13,10 @@ from typing import Final, Protocol
 
 from msgspec import Struct, field
 
+from dra_kit.author.calls import author_exc_info, author_location, describe_error
 from dra_kit.errors import ConfigurationError, DraKitError, InternalError
-from dra_kit.process.tracebacks import from_author, named, place_of
 
 logger: logging.Logger = logging.getLogger(__name__)
-
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _ONE_SIGNAL: Final = 2.0  # seconds in which repeated signals are one: timeout(1) and shells send two
 _LAST_GRACE: Final = 1.0  # seconds a part gets to obey when the drain time is used up
@@ -44,7 +35,7 @@ class Part(Protocol):
         ...
 
 
-class State(StrEnum):
+class PartState(StrEnum):
     """Where a part stands."""
 
     WAITING = "waiting"  # not ready yet: it starts, or the part before it has to be ready first
@@ -64,7 +55,7 @@ class PartStatus(Struct, frozen=True):
         after: parts that it starts after and that are not ready.
     """
 
-    state: State
+    state: PartState
     restarts: int = 0
     error: str = ""
     waits_for: str = ""
@@ -78,14 +69,14 @@ class _Entry(Struct):
     stops_first: bool
     waits_for: Callable[[], str]
     ready: asyncio.Event = field(default_factory=asyncio.Event)
-    ended: State | None = None
+    ended: PartState | None = None
     restarts: int = 0
     error: str = ""
 
     @property
     def status(self) -> PartStatus:
-        state = self.ended or (State.READY if self.ready.is_set() else State.WAITING)
-        if state is not State.WAITING:
+        state = self.ended or (PartState.READY if self.ready.is_set() else PartState.WAITING)
+        if state is not PartState.WAITING:
             return PartStatus(state, self.restarts, self.error)
         after = tuple(entry.part.name for entry in self.after if not entry.ready.is_set())
         return PartStatus(state, self.restarts, self.error, "" if after else self.waits_for(), after)
@@ -224,29 +215,29 @@ class Supervisor:
         except Exception as failure:  # noqa: BLE001 - the boundary of a part: whatever it is, it is reported
             error = failure
             if self.stopping.is_set():
-                entry.ended = State.FAILED
+                entry.ended = PartState.FAILED
                 return error
         if self.stopping.is_set():
-            entry.ended = State.STOPPED
+            entry.ended = PartState.STOPPED
             return None
         entry.ready.clear()
-        entry.ended = State.FAILED
+        entry.ended = PartState.FAILED
         return error
 
     @staticmethod
     def _report(entry: _Entry, error: Exception, *, again: bool) -> None:
         expected = isinstance(error, DraKitError)
-        text = str(error) if expected else named(error)
+        text = str(error) if expected else describe_error(error)
         repeated = again and text == entry.error
         entry.error = text
         fields: dict[str, object] = {"part": entry.part.name, "error": text}
-        if place := place_of(error):
+        if place := author_location(error):
             fields["at"] = place
         if isinstance(error, DraKitError):
             # a restarted part that fails for the same reason again has nothing new to say
             logger.log(logging.DEBUG if repeated else logging.ERROR, "part failed", extra=fields | {"code": error.code})
         else:
-            logger.error("part failed", extra=fields, exc_info=from_author(error))
+            logger.error("part failed", extra=fields, exc_info=author_exc_info(error))
 
     async def _stop_all(self, tasks: Sequence[tuple[_Entry, asyncio.Task[None]]]) -> None:
         loop = asyncio.get_running_loop()
@@ -259,7 +250,7 @@ class Supervisor:
                 logger.warning("part did not stop in time", extra={"part": entry.part.name, "drain": self._drain})
                 task.cancel()
                 await asyncio.wait((task,), timeout=_LAST_GRACE)
-            entry.ended = entry.ended or State.STOPPED
+            entry.ended = entry.ended or PartState.STOPPED
 
     @contextmanager
     def _signals(self) -> Iterator[None]:

@@ -1,8 +1,4 @@
-"""OpenTelemetry traces of the kubelet's calls, where somebody collects them (``pip install dra-kit[otel]``).
-
-Without an exporter in the environment nothing of OpenTelemetry is loaded, and :func:`span` gives back one object that
-does nothing. The variables are those of the OpenTelemetry specification; traces are sent as OTLP over HTTP.
-"""
+"""OpenTelemetry traces of the kubelet's calls, where a collector is configured (``pip install dra-kit[otel]``)."""
 
 from __future__ import annotations
 
@@ -17,11 +13,11 @@ from dra_kit.errors import ConfigurationError
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import SpanProcessor
 
+
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 _PROTOCOL: Final = "http/protobuf"
 _NOTHING: Final = nullcontext()
-
 _begin: Callable[[str, Mapping[str, str | int]], AbstractContextManager[object]] | None = None
 
 
@@ -66,10 +62,10 @@ def configure(driver: str, role: str, environment: Mapping[str, str] = os.enviro
             f"{' or '.join(_ENDPOINTS)} is set, and OpenTelemetry is not installed ({error}): "
             "pip install dra-kit[otel], or remove the variable"
         ) from error
-    begin_with(BatchSpanProcessor(OTLPSpanExporter()), driver, role)
+    set_processor(BatchSpanProcessor(OTLPSpanExporter()), driver, role)
 
 
-def begin_with(processor: SpanProcessor, driver: str, role: str) -> None:
+def set_processor(processor: SpanProcessor, driver: str, role: str) -> None:
     """Hand all spans from now on to a processor.
 
     Args:
@@ -93,7 +89,7 @@ def begin_with(processor: SpanProcessor, driver: str, role: str) -> None:
     _begin = begin
 
 
-def end() -> None:
+def reset() -> None:
     """End all spans from now on; for tests."""
     global _begin  # noqa: PLW0603 - as above
     _begin = None

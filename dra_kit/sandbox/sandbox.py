@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from msgspec import Struct, field
 
+from dra_kit.client.api import Client
+from dra_kit.client.resources import RESOURCE_CLAIMS
 from dra_kit.errors import InternalError
-from dra_kit.kube.client import Client
-from dra_kit.kube.resources import RESOURCE_CLAIMS
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
 from dra_kit.kubernetes.values.json import ObjectView

@@ -1,4 +1,4 @@
-"""Runs an author's ``discover`` in a thread of its own and hands every inventory to the main loop."""
+"""Runs an author's ``discover`` in a separate thread, accepts what it yields, and hands inventories to the main loop."""
 
 from __future__ import annotations
 
@@ -7,18 +7,23 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final, cast
+from typing import Any, Final, cast
 
-from dra_kit.author.devices.device import Device
-from dra_kit.author.devices.inventory import Inventory
+from msgspec import Struct
+
+from dra_kit.author.calls import GeneratorMessages, GeneratorThread, call_threadsafe
+from dra_kit.author.device import Device, is_same_device, is_validated
+from dra_kit.author.inventory import Inventory, Pool
 from dra_kit.errors import InvalidDevice
-from dra_kit.process.generators import GeneratorThread, Words, threadsafe
-from dra_kit.publishing.acceptance import Acceptance
-from dra_kit.publishing.inventory import CurrentInventory
-from dra_kit.publishing.log_messages import DISCOVER_FAILED
-from dra_kit.publishing.scope import Source
+from dra_kit.slices.inventory import (
+    CurrentInventory,
+    DeviceIdentity,
+    ProviderSource,
+    device_identity,
+    validate_inventory,
+)
 
 logger: logging.Logger = logging.getLogger(__name__)
 LOOK_AGAIN_AFTER: Final = 1.0
@@ -42,13 +47,13 @@ class Discovery:
 
     def __init__(
         self,
-        source: Source,
+        source: ProviderSource,
         current: CurrentInventory,
         *,
         look_again_after: float = LOOK_AGAIN_AFTER,
         believed_after: float = BELIEVED_AFTER,
     ) -> None:
-        self._acceptance = Acceptance(source, self._device_dropped)
+        self._acceptance = InventoryAcceptor(source, self._device_dropped)
         self._current = current
         self._look_again_after = look_again_after
         self._believed_after = believed_after
@@ -118,17 +123,19 @@ class Discovery:
             self._taken += 1
             number, accepted = self._taken, self._acceptance.accept(yielded)
             if accepted is None:
-                threadsafe(loop, self._current.confirm)
+                call_threadsafe(loop, self._current.confirm)
                 return
-            threadsafe(loop, lambda: self._current.replace(accepted.inventory, accepted.identities))
+            call_threadsafe(loop, lambda: self._current.replace(accepted.inventory, accepted.identities))
         if accepted.emptied:
             logger.warning(
                 "pools without devices are kept until they are found so again",
                 extra={"pools": ",".join(accepted.emptied), "again_in": self._look_again_after},
             )
             inventory = yielded if isinstance(yielded, Inventory) else tuple(cast("Sequence[Device]", yielded))
-            threadsafe(loop, lambda: loop.call_later(self._look_again_after, self.rescan))
-            threadsafe(loop, lambda: loop.call_later(self._believed_after, self._take_unless_newer, inventory, number))
+            call_threadsafe(loop, lambda: loop.call_later(self._look_again_after, self.rescan))
+            call_threadsafe(
+                loop, lambda: loop.call_later(self._believed_after, self._take_unless_newer, inventory, number)
+            )
 
     def _take_unless_newer(self, yielded: object, number: int) -> None:
         """Take as current what a waiting generator yielded last."""
@@ -141,8 +148,8 @@ class Discovery:
             logger.error("device dropped", extra={"device": name, "error": rule, "code": InvalidDevice.default_code})
 
 
-def _texts(title: str) -> Words:
-    return Words(
+def _texts(title: str) -> GeneratorMessages:
+    return GeneratorMessages(
         title=title,
         failed=DISCOVER_FAILED,
         again="discover failed again",
@@ -150,3 +157,121 @@ def _texts(title: str) -> Words:
         empty="an inventory; yield [] when there are no devices",
         code="invalid-discover",
     )
+
+
+class AcceptedInventory(Struct, frozen=True):
+    """An inventory that is another one than before.
+
+    Attributes:
+        inventory: of valid pools and devices.
+        identities: what makes the devices the same, by pool and name.
+        emptied: pools that have lost all their devices at once: they stay as they were until that is seen once more.
+    """
+
+    inventory: Inventory[Device]
+    identities: Mapping[tuple[str, str], DeviceIdentity]
+    emptied: tuple[str, ...]
+
+
+class _Seen(Struct, frozen=True):
+    """A pool as it was yielded, None for a sequence of devices, with a copy of what the author may go on changing."""
+
+    pool: Pool[Any] | None
+    devices: tuple[object, ...]
+
+
+class InventoryAcceptor:
+    """Belongs to the thread of ``discover``.
+
+    Args:
+        source: whose inventories these are.
+        dropped: called with each device that is left out, with its name and the rule that it breaks.
+    """
+
+    def __init__(self, source: ProviderSource, dropped: Callable[[str, str], None]) -> None:
+        self._source = source
+        self._dropped = dropped
+        self._seen: list[_Seen] | None = None
+        self._pools: Sequence[Pool[Device]] = ()
+        self._emptied: set[str] = set()  # when it was looked last
+        self._devices: dict[tuple[str, str], Device] = {}
+        self._identities: dict[tuple[str, str], DeviceIdentity] = {}
+
+    def accept(self, yielded: object) -> AcceptedInventory | None:
+        """Return the inventory; None when it is the one before.
+
+        Raises:
+            InvalidDevice: see :func:`validate_inventory`; or an author's ``identity`` fails.
+        """
+        seen = _seen(yielded)
+        if seen is not None and self._seen is not None and _alike(seen, self._seen):
+            return None
+        inventory = validate_inventory(self._source, yielded, self._dropped)
+        emptied = _emptied(inventory.pools, self._pools)
+        unsure = {name: pool for name, pool in emptied.items() if name not in self._emptied}
+        if unsure:
+            inventory, seen = _with_former(inventory, unsure), None
+        devices = {(pool.name or "", device.name): device for pool in inventory.pools for device in pool.devices}
+        self._identities = {place: self._identity(place, device) for place, device in devices.items()}
+        self._seen, self._devices, self._pools, self._emptied = seen, devices, inventory.pools, set(emptied)
+        return AcceptedInventory(inventory, self._identities, tuple(unsure))
+
+    def _identity(self, place: tuple[str, str], device: Device) -> DeviceIdentity:
+        before = self._devices.get(place)
+        return (
+            self._identities[place]
+            if before is not None and is_same_device(device, before)
+            else device_identity(device)
+        )
+
+
+def _emptied(pools: Sequence[Pool[Device]], before: Sequence[Pool[Device]]) -> dict[str, Pool[Device]]:
+    """Return the pools that held devices and do not any more, unless their author allows that.
+
+    A pool that is not yielded any more is gone by its author's word, unless there is no device at all any more.
+    """
+    nothing = not any(pool.devices for pool in pools)
+    found = {pool.name: bool(pool.devices) or pool.may_be_empty for pool in pools}
+    return {
+        pool.name or "": pool
+        for pool in before
+        if pool.devices and not pool.may_be_empty and not found.get(pool.name, not nothing)
+    }
+
+
+def _with_former(inventory: Inventory[Device], former: Mapping[str, Pool[Device]]) -> Inventory[Device]:
+    names = {pool.name for pool in inventory.pools}
+    pools = [former.get(pool.name or "", pool) for pool in inventory.pools]
+    return Inventory(pools=[*pools, *(pool for name, pool in former.items() if name not in names)])
+
+
+def _seen(yielded: object) -> list[_Seen] | None:
+    if isinstance(yielded, Inventory):
+        return [_Seen(pool, tuple(pool.devices)) for pool in yielded.pools]
+    return [_Seen(None, tuple(yielded))] if isinstance(yielded, Sequence) else None
+
+
+def _alike(pools: Sequence[_Seen], before: Sequence[_Seen]) -> bool:
+    return len(pools) == len(before) and all(
+        _beside_devices(item.pool) == _beside_devices(other.pool)
+        and len(item.devices) == len(other.devices)
+        and all(map(_same, item.devices, other.devices))
+        for item, other in zip(pools, before, strict=True)
+    )
+
+
+def _beside_devices(pool: Pool[Any] | None) -> dict[str, object] | None:
+    return None if pool is None else {field: value for field, value in vars(pool).items() if field != "devices"}
+
+
+def _same(item: object, before: object) -> bool:
+    return item is before or (
+        isinstance(item, Device)
+        and isinstance(before, Device)
+        and is_validated(before)
+        and is_same_device(item, before)
+    )
+
+
+DISCOVER_FAILED: Final = "discover failed"
+"""The author's ``discover`` has raised, or has yielded what is no inventory."""

@@ -1,28 +1,31 @@
-"""The latest complete inventory: what prepare looks devices up in and what the publisher publishes."""
+"""The latest complete inventory: prepare looks devices up in it, and the publisher publishes it."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final, cast
 
-from pydantic import ValidationError
+from msgspec import Struct
+from pydantic import JsonValue, ValidationError
 
-from dra_kit.author.devices.device import Device, valid_v1
-from dra_kit.author.devices.inventory import Inventory, Pool
-from dra_kit.author.devices.unserved import Serving
-from dra_kit.author.models.model import shown
-from dra_kit.author.models.rules import author_path, invalid
+from dra_kit.author.device import Device, stable_json, valid_v1
+from dra_kit.author.driver import Driver
+from dra_kit.author.inventory import Inventory, Pool
+from dra_kit.author.model import copy_json, invalid_device, short_repr, snake_case_path
+from dra_kit.author.provider import DeviceProvider, ProviderCapabilities
 from dra_kit.errors import InvalidDevice, TransientError
 from dra_kit.kubernetes.resource.field_errors import duplicate
-from dra_kit.publishing.identity import Identity, differs
-from dra_kit.publishing.scope import Source
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-def as_inventory(source: Source, yielded: object, dropped: Callable[[str, str], None]) -> Inventory[Device]:
+def validate_inventory(
+    source: ProviderSource, yielded: object, dropped: Callable[[str, str], None]
+) -> Inventory[Device]:
     """Return what ``discover`` yielded as an inventory whose pools all have names and valid devices of this scope.
 
     What a constructor has not found valid is validated here: pydantic's ``model_copy`` and ``model_construct`` pass by
@@ -50,18 +53,18 @@ def as_inventory(source: Source, yielded: object, dropped: Callable[[str, str], 
         return Inventory(pools=[Pool(name=source.unnamed, devices=valid.devices(yielded))])
     if isinstance(yielded, Device):
         raise InvalidDevice(
-            f"{provider}.discover yielded one Device, {shown(yielded.name)}, in place of all of them; write "
+            f"{provider}.discover yielded one Device, {short_repr(yielded.name)}, in place of all of them; write "
             "'yield [device, ...]'"
         )
     raise InvalidDevice(
-        f"{provider}.discover yielded {shown(yielded)}; yield a sequence of dra_kit.Device, or a dra_kit.Inventory"
+        f"{provider}.discover yielded {short_repr(yielded)}; yield a sequence of dra_kit.Device, or a dra_kit.Inventory"
     )
 
 
 class _Validation:
     """Of one inventory; without ``drop`` an invalid device is an error."""
 
-    def __init__(self, source: Source, drop: Callable[[str, str], None] | None) -> None:
+    def __init__(self, source: ProviderSource, drop: Callable[[str, str], None] | None) -> None:
         self._source = source
         self._drop = drop
 
@@ -74,7 +77,7 @@ class _Validation:
                 "node; write Pool(name=…)"
             )
         if problem := source.serving.problem(pool):
-            raise InvalidDevice(f"Pool {shown(name)}: {problem}")
+            raise InvalidDevice(f"Pool {short_repr(name)}: {problem}")
         fields = {field: getattr(pool, field) for field in type(pool).model_fields}
         return type(pool)(**{**fields, "name": name, "devices": self.devices(pool.devices)})
 
@@ -84,9 +87,11 @@ class _Validation:
         names: set[str] = set()
         for item in devices:
             try:
-                device = valid_device(item, self._source.serving)
+                device = validate_device(item, self._source.serving)
                 if self._drop is not None and device.name in names:
-                    raise invalid(_title(device), [duplicate("name", device.name, "devices must be unique in a pool")])
+                    raise invalid_device(
+                        _title(device), [duplicate("name", device.name, "devices must be unique in a pool")]
+                    )
             except InvalidDevice as error:
                 if self._drop is None:
                     raise
@@ -97,7 +102,7 @@ class _Validation:
         return valid
 
 
-def valid_device(item: object, serving: Serving) -> Device:
+def validate_device(item: object, serving: ProviderCapabilities) -> Device:
     """Return a device that obeys the rules, however it was made.
 
     Args:
@@ -108,7 +113,7 @@ def valid_device(item: object, serving: Serving) -> Device:
         InvalidDevice: it is none, or does not.
     """
     if not isinstance(item, Device):
-        raise InvalidDevice(f"{shown(item)} is no dra_kit.Device; write dra_kit.Device(name=…)")
+        raise InvalidDevice(f"{short_repr(item)} is no dra_kit.Device; write dra_kit.Device(name=…)")
     try:
         valid_v1(item)
         problem = serving.problem(item)
@@ -123,15 +128,27 @@ def valid_device(item: object, serving: Serving) -> Device:
 
 
 def _title(device: Device) -> str:
-    return f"{type(device).__name__} {shown(getattr(device, 'name', None))}"
+    return f"{type(device).__name__} {short_repr(getattr(device, 'name', None))}"
 
 
 def _problem(error: ValidationError) -> str:
     problem = error.errors(include_url=False)[0]
-    return f"{author_path('.'.join(map(str, problem['loc'])))}: {problem['msg']}"
+    return f"{snake_case_path('.'.join(map(str, problem['loc'])))}: {problem['msg']}"
 
 
-_UNKNOWN: Final = Identity({}, "")
+class DeviceIdentity(Struct, frozen=True):
+    """Of one device.
+
+    Attributes:
+        hashes: what its author says makes it the same device, by key.
+        fingerprint: of everything it advertises, as releases up to 0.1 record it and compare it.
+    """
+
+    hashes: Mapping[str, str]
+    fingerprint: str
+
+
+_UNKNOWN: Final = DeviceIdentity({}, "")
 
 
 class CurrentInventory:
@@ -146,7 +163,7 @@ class CurrentInventory:
         self.latest: Inventory[Device] | None = None
         self._first = asyncio.Event()
         self._index: dict[tuple[str, str], Device] = {}
-        self._identities: Mapping[tuple[str, str], Identity] = {}
+        self._identities: Mapping[tuple[str, str], DeviceIdentity] = {}
         self._listeners: list[Callable[[Inventory[Device]], None]] = []
         self.problem: str = ""
 
@@ -154,7 +171,7 @@ class CurrentInventory:
         """Call ``listener`` with each new inventory."""
         self._listeners.append(listener)
 
-    def replace(self, inventory: Inventory[Device], identities: Mapping[tuple[str, str], Identity]) -> None:
+    def replace(self, inventory: Inventory[Device], identities: Mapping[tuple[str, str], DeviceIdentity]) -> None:
         """Replace the inventory, with the identities of its devices by pool and name."""
         self.problem = ""
         self.latest = inventory
@@ -169,13 +186,13 @@ class CurrentInventory:
         """Confirm the latest inventory: it was found again."""
         self.problem = ""
 
-    def identity(self, pool: str, name: str) -> Identity:
+    def identity(self, pool: str, name: str) -> DeviceIdentity:
         """Return what identifies a device; None for one that is gone."""
         return self._identities.get((pool, name), _UNKNOWN)
 
     def is_replugged(self, pool: str, name: str, recorded: Mapping[str, str]) -> bool:
         """Return whether another device than the recorded one has its name; one that is gone says nothing."""
-        return differs(recorded, self.identity(pool, name).hashes)
+        return identity_differs(recorded, self.identity(pool, name).hashes)
 
     async def publishes(self, pool: str) -> bool:
         """Return whether a pool is in the latest inventory; wait for the first one."""
@@ -197,3 +214,81 @@ class CurrentInventory:
                 code="device-gone",
             )
         return device
+
+
+_BYTES: Final = 6
+"""Of each hash: a change that is not seen is one in 10^14."""
+
+
+def device_identity(device: Device) -> DeviceIdentity:
+    """Ask the author's ``identity``; done where devices are found, not with each claim.
+
+    Raises:
+        InvalidDevice: it gave something else than JSON values by name.
+    """
+    title = f"{type(device).__name__} {short_repr(device.name)}"
+    try:
+        given = copy_json(dict(device.identity()))
+        hashes = {key: _hash(value) for key, value in cast("dict[str, JsonValue]", given).items()}
+    except Exception as error:  # the author's code may raise anything
+        text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise InvalidDevice(f"{title}: identity: {text}; return a dict of JSON values by name") from error
+    return DeviceIdentity(hashes, _fingerprint(device))
+
+
+def identity_differs(recorded: Mapping[str, str], now: Mapping[str, str]) -> bool:
+    """Return whether it is another device, by the keys that both have: what only one release gives says nothing."""
+    return any(now.get(key, value) != value for key, value in recorded.items())
+
+
+def _hash(value: JsonValue) -> str:
+    return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=_BYTES).hexdigest()
+
+
+def _fingerprint(device: Device) -> str:
+    """Compute it as those releases do, so that after a rollback they find their claims as they would have left them."""
+    own = {name: stable_json(getattr(device, name)) for name in type(device).model_fields.keys() - Device.model_fields}
+    text = json.dumps([device.to_v1().to_json(), own], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class ProviderSource(Struct, frozen=True):
+    """A provider, and what becomes of what it finds.
+
+    Attributes:
+        provider: the author's.
+        serving: what can be published of it.
+        unnamed: the name of a pool without one; None where each pool must have one.
+        drops_invalid: an invalid device is left out, instead of the whole inventory.
+        rescan_every: seconds after which ``discover`` is started again; None means never.
+    """
+
+    provider: DeviceProvider[Any, Any, Any]
+    serving: ProviderCapabilities
+    unnamed: str | None
+    drops_invalid: bool
+    rescan_every: float | None
+
+
+def node_source(driver: Driver[Any, Any], node_name: str) -> ProviderSource:
+    """Return what a driver finds on a node; a pool without a name has the name of the node."""
+    return ProviderSource(
+        driver.provider,
+        ProviderCapabilities("node", binds=driver.binder is not None),
+        node_name,
+        driver.invalid_devices == "drop",
+        driver.rescan_every,
+    )
+
+
+def cluster_source(driver: Driver[Any, Any]) -> ProviderSource | None:
+    """Return what a driver finds that belongs to no node, if it has a provider for that."""
+    if driver.cluster_provider is None:
+        return None
+    return ProviderSource(
+        driver.cluster_provider,
+        ProviderCapabilities("cluster", binds=driver.binder is not None),
+        None,
+        driver.invalid_devices == "drop",
+        driver.rescan_every,
+    )

@@ -1,33 +1,48 @@
-"""Publishes the inventory as ResourceSlices: what is wanted is held against what is there, whatever happened."""
+"""Publishes the inventory as ResourceSlices: compares what is wanted with what the API server has, and writes."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from enum import Enum, auto
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from msgspec import Struct, field
+from msgspec.structs import replace
 from pydantic import ValidationError
 
-from dra_kit.author.devices.device import Device
-from dra_kit.author.devices.inventory import Inventory, publish_the_same
+from dra_kit.author.device import Device
+from dra_kit.author.inventory import Inventory, Pool, is_published_alike
+from dra_kit.client.api import Client
+from dra_kit.client.reconcile import retry_delay, wait_for_event
+from dra_kit.client.resources import RESOURCE_SLICES
+from dra_kit.client.server_version import ServerFeatures
 from dra_kit.errors import ConfigurationError, Conflict, DraKitError, Invalid, KubeError, NotFound
-from dra_kit.kube.client import Client
-from dra_kit.kube.resources import RESOURCE_SLICES
-from dra_kit.kube.versions import ServerFeatures
 from dra_kit.kubernetes.resource import v1
-from dra_kit.publishing.counting import counted_slice, not_counted, stores_counters, without_counted
-from dra_kit.publishing.log_messages import NOT_PUBLISHED
-from dra_kit.publishing.pace import Brake, happens, pause
-from dra_kit.publishing.record import PublicationRecord
-from dra_kit.publishing.scope import SliceScope, Write
-from dra_kit.slices.planning import AcceptedSlice, DesiredSlices, SlicePlan, dropped_fields, is_stored_alike, plan
+from dra_kit.kubernetes.resource.api_model import ObjectMeta, OwnerReference
+from dra_kit.slices.planning import (
+    AcceptedSlice,
+    DesiredPool,
+    DesiredSlices,
+    SliceFeatures,
+    SlicePlan,
+    dropped_fields,
+    generate_name,
+    is_stored_alike,
+    plan,
+)
+
+if TYPE_CHECKING:
+    from dra_kit.process.metrics import Reading
+
 
 logger: logging.Logger = logging.getLogger(__name__)
-
 SETTLE: Final = 0.05
 """Seconds in which several changes become one publication."""
 CHECK_AFTER_WRITE: Final = 35.0
@@ -61,7 +76,7 @@ class Publisher:
         client: Client,
         *,
         check_after_write: float = CHECK_AFTER_WRITE,
-        record: PublicationRecord | None = None,
+        record: PublicationCounts | None = None,
     ) -> None:
         self._scope = scope
         self._client = client
@@ -73,10 +88,10 @@ class Publisher:
         self._accepted: dict[str, AcceptedSlice] = {}
         self._logged: set[str] = set()
         self._held: set[str] = set()  # UIDs of our slices as far as known
-        self._brake = Brake()
+        self._brake = OverwriteBackoff()
         self._logged_at = 0.0
         self.last_error: str = ""
-        self.record: PublicationRecord = record or PublicationRecord()
+        self.record: PublicationCounts = record or PublicationCounts()
 
     @property
     def wanted(self) -> Inventory[Device] | None:
@@ -121,7 +136,7 @@ class Publisher:
             except DraKitError as error:
                 # trying again will not help when the content is refused; a new inventory may
                 hopeless = isinstance(error, Invalid | ConfigurationError)
-                at_least = pause(attempt)
+                at_least = retry_delay(attempt)
                 delay = CHECK_EVERY if hopeless else at_least
                 attempt += 1
                 self.record.results["error"] += 1
@@ -141,8 +156,8 @@ class Publisher:
         Before ``at_least`` seconds are over, only another inventory is: what the server tells after an error may be the
         half of the publication that it took, and to answer that with the whole again would never end.
         """
-        if not await happens(self._renewed, at_least):
-            await happens(self._changed, None if at_most is None else at_most - at_least)
+        if not await wait_for_event(self._renewed, at_least):
+            await wait_for_event(self._changed, None if at_most is None else at_most - at_least)
 
     def _report(self, error: DraKitError, delay: float) -> None:
         text, now = str(error), time.monotonic()
@@ -281,7 +296,7 @@ class Publisher:
                     RESOURCE_SLICES, metadata.name, uid=metadata.uid, resource_version=metadata.resource_version
                 )
                 self.record.writes["delete"] += 1
-                self._scope.wrote(Write.DELETED)
+                self._scope.wrote(SliceWrite.DELETED)
             except NotFound:
                 pass  # gone already, as it should be
         for item in steps.updates:
@@ -290,13 +305,13 @@ class Publisher:
             try:
                 self._stored(item, await self._client.update(RESOURCE_SLICES, item.to_json()))
                 self.record.writes["update"] += 1
-                self._scope.wrote(Write.UPDATED)
+                self._scope.wrote(SliceWrite.UPDATED)
             except NotFound as error:
                 raise Conflict(f"{error}: wiped since it was listed", status=404) from error
         for item in steps.creates:
             self._stored(item, await self._client.create(RESOURCE_SLICES, item.to_json()))
             self.record.writes["create"] += 1
-            self._scope.wrote(Write.CREATED)
+            self._scope.wrote(SliceWrite.CREATED)
 
     def _stored(self, sent: v1.ResourceSlice, answer: dict[str, Any]) -> None:
         stored = _parsed(answer)
@@ -304,13 +319,13 @@ class Publisher:
             stored = stored.model_copy(update={"spec": sent.spec})
         self._accepted[stored.metadata.name] = AcceptedSlice(sent=sent, stored=stored)
         self._held.add(stored.metadata.uid)
-        for field in dropped_fields(sent, stored):
-            text = f"{field.path} ({field.feature_gate or 'unknown feature gate'})"
+        for dropped in dropped_fields(sent, stored):
+            text = f"{dropped.path} ({dropped.feature_gate or 'unknown feature gate'})"
             if text not in self._logged:
                 self._logged.add(text)
                 logger.warning(
                     "the API server dropped a field, probably because its feature gate is off",
-                    extra={"slice": stored.metadata.name, "field": field.path, "feature_gate": field.feature_gate},
+                    extra={"slice": stored.metadata.name, "field": dropped.path, "feature_gate": dropped.feature_gate},
                 )
 
 
@@ -335,7 +350,7 @@ def _generations(existing: Sequence[v1.ResourceSlice], steps: SlicePlan) -> Mapp
 
 def _looks_like(inventory: Inventory[Device], before: Inventory[Device]) -> bool:
     """Return whether only fields of the author's own differ."""
-    return len(inventory.pools) == len(before.pools) and all(map(publish_the_same, inventory.pools, before.pools))
+    return len(inventory.pools) == len(before.pools) and all(map(is_published_alike, inventory.pools, before.pools))
 
 
 def _parsed(item: dict[str, Any]) -> v1.ResourceSlice:
@@ -347,3 +362,167 @@ def _parsed(item: dict[str, Any]) -> v1.ResourceSlice:
             f"ResourceSlice {name}: the API server's answer is not understood: "
             f"{error.errors(include_url=False)[0]['msg']}; report this"
         ) from error
+
+
+class SliceWrite(Enum):
+    """What was just done to a slice."""
+
+    DELETED = auto()
+    UPDATED = auto()
+    CREATED = auto()
+
+
+class SliceScope(Protocol):
+    """The slices that a publisher is responsible for: all of them that its selector finds."""
+
+    @property
+    def driver(self) -> str:
+        """The driver's name."""
+        ...
+
+    @property
+    def field_selector(self) -> str:
+        """What selects its slices on the server."""
+        ...
+
+    async def features(self) -> ServerFeatures:
+        """Return the release of the API server."""
+        ...
+
+    async def owner(self) -> OwnerReference | None:
+        """Return the object whose deletion deletes the slices; None where there is none."""
+        ...
+
+    def forget(self) -> None:
+        """Forget the facts of the server and of the owner, which may have changed."""
+        ...
+
+    def desired(self, pool: Pool[Device]) -> DesiredPool:
+        """Return an author's pool as it is to be published."""
+        ...
+
+    async def publishable(
+        self, pools: tuple[DesiredPool, ...]
+    ) -> tuple[tuple[DesiredPool, ...], ConfigurationError | None]:
+        """Return those of the pools that may be published, and why the others may not."""
+        ...
+
+    def left_to_another(self) -> bool:
+        """Return whether another process publishes now; when it ends, this one does so again."""
+        ...
+
+    def wrote(self, what: SliceWrite) -> None:
+        """Note that a slice was written."""
+        ...
+
+
+def counted_slice(steps: SlicePlan) -> v1.ResourceSlice | None:
+    """Return a slice among those to be written whose devices consume counters, if there is one."""
+    written = (*steps.creates, *steps.updates)
+    return next((item for item in written if any(device.consumes_counters for device in item.spec.devices)), None)
+
+
+async def stores_counters(client: Client, item: v1.ResourceSlice) -> bool:
+    """Return whether the API server would store what the devices of a slice consume.
+
+    It is asked to create the slice, and to store nothing: of one that is there it would keep what a gate that is off by
+    now has let in.
+    """
+    metadata = ObjectMeta(
+        generate_name=generate_name(0, 1, item.spec.driver, item.spec.node_name or ""),
+        owner_references=item.metadata.owner_references,
+    )
+    asked = v1.ResourceSlice(metadata=metadata, spec=item.spec)
+    answer = v1.ResourceSlice.model_validate(await client.create(RESOURCE_SLICES, asked.to_json(), dry_run=True))
+    return any(device.consumes_counters for device in answer.spec.devices)
+
+
+def without_counted(desired: DesiredSlices) -> DesiredSlices:
+    """Return what can be published there: the devices that consume no counters."""
+    pools = [
+        replace(pool, counter_sets=(), devices=tuple(item for item in pool.devices if not item.consumes_counters))
+        for pool in desired.pools
+    ]
+    return replace(desired, pools=tuple(pools))
+
+
+def not_counted(desired: DesiredSlices, features: SliceFeatures) -> ConfigurationError:
+    """Return the text about the others."""
+    pools = [pool.name for pool in desired.pools if any(device.consumes_counters for device in pool.devices)]
+    count = sum(bool(device.consumes_counters) for pool in desired.pools for device in pool.devices)
+    devices = "1 device" if count == 1 else f"{count} devices"
+    return ConfigurationError(
+        f"{devices} of pool {', '.join(pools)} not published: they draw on counters, which the API server (Kubernetes "
+        f"{features}) does not store, and devices that exclude each other would be given away together; switch the "
+        "feature gate DRAPartitionableDevices on in kube-apiserver and kube-scheduler (it is by default from 1.36)",
+        code="counters-dropped",
+    )
+
+
+class PublicationCounts(Struct):
+    """Counts of publications; one record may outlive several publishers.
+
+    Attributes:
+        last_success: when the slices were last found or made as they are wanted, in seconds of the epoch; 0 for never.
+        results: how often that was tried, by ``success`` and ``error``.
+        writes: slices written, by verb.
+        generations: of the pools that are published, by name.
+    """
+
+    last_success: float = 0.0
+    results: Counter[str] = field(default_factory=Counter)
+    writes: Counter[str] = field(default_factory=Counter)
+    generations: Mapping[str, int] = field(default_factory=dict)
+
+    def readings(self) -> Iterator[Reading]:
+        """Yield the numbers of now; from any thread."""
+        from dra_kit.process.metrics import (  # when somebody asks
+            LAST_PUBLICATION,
+            POOL_GENERATION,
+            PUBLICATIONS,
+            SLICE_WRITES,
+        )
+
+        for result in ("success", "error"):
+            yield PUBLICATIONS.of(self.results[result], result)
+        for verb in ("create", "update", "delete"):
+            yield SLICE_WRITES.of(self.writes[verb], verb)
+        yield LAST_PUBLICATION.of(self.last_success)
+        for pool, generation in self.generations.items():
+            yield POOL_GENERATION.of(generation, pool)
+
+
+LOSSES_FORGOTTEN: Final = 120.0
+"""Seconds without a loss after which slices that vanish or are edited are at once published again."""
+
+
+class OverwriteBackoff:
+    """Slows down beside somebody who again and again deletes or edits what is published.
+
+    The first two losses in a row are put right at once: one is an accident, two a coincidence. Two publishers that
+    want something different both brake, so that neither makes the API server and the scheduler work without end.
+
+    Attributes:
+        in_a_row: losses, none of which came long after the one before.
+    """
+
+    def __init__(self) -> None:
+        self.in_a_row: int = 0
+        self._lost_at = -math.inf
+
+    def lost(self) -> bool:
+        """Note that somebody else deleted or edited a slice; return whether that happens again and again."""
+        now = time.monotonic()
+        again = now - self._lost_at < LOSSES_FORGOTTEN
+        self.in_a_row, self._lost_at = self.in_a_row + 1 if again else 1, now
+        return again
+
+    def seconds(self) -> float:
+        """Return how long to wait before the next look."""
+        if self.in_a_row < 2 or time.monotonic() - self._lost_at > LOSSES_FORGOTTEN:
+            return 0.0
+        return retry_delay(self.in_a_row - 2)
+
+
+NOT_PUBLISHED: Final = "slices not published"
+"""The API server refuses ResourceSlices, or does not answer."""

@@ -10,13 +10,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dra_kit import __version__
-from dra_kit.errors import Forbidden, NotFound
-from dra_kit.explain.cluster.cluster import Gap, missing_rules
-from dra_kit.explain.cluster.drivers import NODE_PODS
-from dra_kit.explain.cluster.objects import KINDS, Objects
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.credentials import Credentials
-from dra_kit.kube.resources import (
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Credentials
+from dra_kit.client.resources import (
     DEVICE_CLASSES,
     DEVICE_TAINT_RULES,
     EVENTS,
@@ -27,7 +23,11 @@ from dra_kit.kube.resources import (
     RESOURCE_SLICES,
     Resource,
 )
-from dra_kit.kube.versions import discover
+from dra_kit.client.server_version import discover_release
+from dra_kit.errors import Forbidden, NotFound
+from dra_kit.explain.cluster.cluster import Gap, missing_rules
+from dra_kit.explain.cluster.drivers import NODE_PODS
+from dra_kit.explain.cluster.objects import KINDS, Objects
 
 _RESOURCES: Final = {
     resource.kind: resource
@@ -121,7 +121,7 @@ async def read_live(credentials: Credentials, scope: Scope, *, alpha: bool = Fal
         ConfigurationError: the cluster does not serve resource.k8s.io/v1.
     """
     async with Client(credentials, user_agent=f"dra-kit/{__version__} explain", timeout=60) as client:
-        features = await discover(client)
+        features = await discover_release(client)
         found = await asyncio.gather(*(_read(client, kind, scope) for kind in scope.kinds))
     gaps = tuple(gap for _, gap in found if gap is not None)
     _require(gaps)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from dra_kit.author.devices.device import Device
-from dra_kit.author.devices.inventory import Inventory
+from dra_kit.author.device import Device
 from dra_kit.author.driver import Driver
-from dra_kit.kube.versions import ServerFeatures
+from dra_kit.author.inventory import Inventory
+from dra_kit.client.server_version import ServerFeatures
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.api_model import ObjectMeta, OwnerReference
-from dra_kit.node.slices.scope import desired_pool
+from dra_kit.node.slices import desired_pool
 from dra_kit.slices.planning import DesiredSlices, plan
 
 _SUFFIX: Final = "tmpl0"  # as long as what the API server appends to generateName

@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dra_kit.author.config.opaque import OpaqueConfig
-from dra_kit.author.devices.device import Device
-from dra_kit.author.devices.vocabulary import CounterSet
+from dra_kit.author.config import OpaqueConfig
+from dra_kit.author.device import Device
+from dra_kit.author.device_fields import CounterSet
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.kubernetes.values.quantity import Quantity
 

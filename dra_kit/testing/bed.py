@@ -13,11 +13,10 @@ from typing import Any, Final
 from pydantic import BaseModel, ValidationError
 
 from dra_kit.author.driver import Driver
-from dra_kit.author.models.model import shown
-from dra_kit.author.models.wording import rule
+from dra_kit.author.model import rule_text, short_repr
+from dra_kit.author.target import load_driver, load_drivers
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.release import FeatureGates
-from dra_kit.process.target import load_driver, load_drivers
 from dra_kit.sandbox.driver.drivers import SandboxDriver, device_classes, project_settings, require_distinct, successors
 from dra_kit.sandbox.driver.settings.named_settings import by_driver
 from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
@@ -32,7 +31,7 @@ __tracebackhide__ = True  # pytest shows the test's own line instead
 
 # The roles run in threads, which would import them at once. pytest rewrites what belongs to a plugin as it is imported,
 # and early releases of Python 3.11 cannot do that in two threads at a time (SystemError, CPython gh-106905).
-_ROLES: Final = ("dra_kit.node.agent", "dra_kit.controller.agent", "dra_kit.webhook.agent")
+_ROLES: Final = ("dra_kit.node.agent", "dra_kit.controller.agent", "dra_kit.admission.agent")
 
 
 @dataclass(frozen=True)
@@ -179,7 +178,7 @@ def _settings(driver: Driver[Any, Any], given: Mapping[str, object]) -> BaseMode
         return driver.settings.model_validate(dict(given), by_name=True, by_alias=False)
     except ValidationError as error:
         texts = (
-            f"{'.'.join(map(str, item['loc']))}: {rule(item['msg'])}, not {shown(item['input'])}"
+            f"{'.'.join(map(str, item['loc']))}: {rule_text(item['msg'])}, not {short_repr(item['input'])}"
             for item in error.errors(include_url=False)
         )
         raise ConfigurationError(f"settings of driver {driver.name}: {'; '.join(texts)}") from None

@@ -13,37 +13,33 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from dra_kit.author.calling import call
-from dra_kit.author.config.opaque import OpaqueConfig
-from dra_kit.author.context import EffectInForce, NodeInfo
-from dra_kit.author.devices.device import Device
-from dra_kit.author.devices.inventory import Inventory, Pool
-from dra_kit.author.devices.provider import DeviceProvider
+from dra_kit.author.calls import call
+from dra_kit.author.child_process import ChildProcess
+from dra_kit.author.config import OpaqueConfig
+from dra_kit.author.context import EffectInForce, NodeInfo, Stopping
+from dra_kit.author.device import Device
 from dra_kit.author.driver import Driver
-from dra_kit.author.effects.child_process import ChildProcess
-from dra_kit.author.effects.effect import Effect
-from dra_kit.author.preparing.prepared import Prepared
-from dra_kit.author.preparing.preparer import Preparer
-from dra_kit.author.stopping import Stopping
+from dra_kit.author.effect import Effect
+from dra_kit.author.inventory import Inventory, Pool
+from dra_kit.author.prepared import Prepared
+from dra_kit.author.preparer import Preparer
+from dra_kit.author.provider import DeviceProvider
 from dra_kit.errors import ConfigurationError, NotYet
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.node.calls.deadlines import trying_for
-from dra_kit.node.children.children import Children
-from dra_kit.node.claims.author.preparation import Preparation
-from dra_kit.node.claims.reader import allocated
-from dra_kit.node.context import NodeContext
-from dra_kit.node.effects.engine import EffectEngine
-from dra_kit.node.effects.holding import Holding
-from dra_kit.node.effects.understanding import EffectClasses
-from dra_kit.node.effects.undoing import Undoing
-from dra_kit.node.files.metadata import MetadataFiles
-from dra_kit.node.hardware import Hardware
-from dra_kit.node.locks.named import Locks
+from dra_kit.node.claims.metadata import MetadataFiles
+from dra_kit.node.claims.preparer_runner import PreparerRunner
+from dra_kit.node.claims.reader import parse_allocated_claim
+from dra_kit.node.context import HardwareHandle, NodeContext
+from dra_kit.node.deadlines import retry_window
+from dra_kit.node.effects.children import ChildProcesses
+from dra_kit.node.effects.classes import EffectClasses
+from dra_kit.node.effects.engine import EffectEngine, EffectReverter
+from dra_kit.node.effects.verifier import EffectVerifier
+from dra_kit.node.locks import NamedLocks
 from dra_kit.node.state.records import ClaimRecord
-from dra_kit.node.state.store import Store
-from dra_kit.process.metrics.registry import Metrics
-from dra_kit.publishing.identity import identity
-from dra_kit.publishing.inventory import CurrentInventory
+from dra_kit.node.state.store import StateStore
+from dra_kit.process.metrics import Metrics
+from dra_kit.slices.inventory import CurrentInventory, device_identity
 from dra_kit.testing.allocation import allocated_claim, counter_sets
 from dra_kit.testing.background import Background
 from dra_kit.testing.objects import MemoryObjects
@@ -100,26 +96,26 @@ class Bench:
 
     def __init__(self, driver: Driver[Any, Any], settings: BaseModel | None, directory: Path) -> None:
         self._driver = driver
-        self._store = Store(directory / "state.sqlite")
+        self._store = StateStore(directory / "state.sqlite")
         self._inventory = CurrentInventory()
         self._records: dict[str, ClaimRecord] = {}
-        self._children: Children | None = None
+        self._children: ChildProcesses | None = None
         self._children_part: asyncio.Future[None] | None = None
         if any(issubclass(effect, ChildProcess) for effect in driver.effects.values()):
-            self._children = Children(directory / "children", Locks(directory / "children.lock"))
+            self._children = ChildProcesses(directory / "children", NamedLocks(directory / "children.lock"))
         self._objects = MemoryObjects(NODE)
-        self._hardware = Hardware(driver, self._children, self._objects)
+        self._hardware = HardwareHandle(driver, self._children, self._objects)
         self._started = asyncio.Event()
         self._stopping = Stopping()
-        classes, locks = EffectClasses(driver.effects), Locks(directory / "effects.lock")
-        self._undoing = Undoing(self._store, classes, self._hardware, locks)
+        classes, locks = EffectClasses(driver.effects), NamedLocks(directory / "effects.lock")
+        self._undoing = EffectReverter(self._store, classes, self._hardware, locks)
         self._engine = EffectEngine(
             self._store, classes, self._hardware, self._undoing, boot_id=_BOOT, locks=locks, replaced=lambda *_: None
         )
-        self._preparation = Preparation(
+        self._preparation = PreparerRunner(
             driver, driver.configs.with_settings(settings), self._inventory, self._engine, _BOOT, self._started,
             MetadataFiles(directory / "metadata", driver.name), self._hardware,
-            Holding(self._store, driver.effects, classes, self._hardware, self._engine, boot_id=_BOOT, locks=locks),
+            EffectVerifier(self._store, driver.effects, classes, self._hardware, self._engine, boot_id=_BOOT, locks=locks),
             looks_for_nodes=False,
         )  # fmt: skip
         self._context = NodeContext(
@@ -189,15 +185,15 @@ class Bench:
         """
         used, reference = list(devices), self._reference(claim)
         pool = Pool(name=NODE, devices=used, counter_sets=counter_sets(used))
-        self._inventory.replace(Inventory(pools=[pool]), {(NODE, item.name): identity(item) for item in used})
+        self._inventory.replace(Inventory(pools=[pool]), {(NODE, item.name): device_identity(item) for item in used})
         raw = allocated_claim(reference, self._driver.name, NODE, used, config, admin_access=admin_access)
-        allocation = allocated(raw, reference, self._driver.name)
+        allocation = parse_allocated_claim(raw, reference, self._driver.name)
         returned: list[Prepared] = []
         before = self._records.get(claim)
         if before is not None:
             await self._preparation.effects_hold(before)  # what does not is applied again
         try:
-            with trying_for(within):
+            with retry_window(within):
                 record, _ = await self._preparation.prepare(allocation, before, returned)
         except NotYet:
             raise

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from dra_kit.author.driver import Driver
+from dra_kit.client.resources import PODS, RESOURCE_CLAIMS
 from dra_kit.errors import ConfigurationError, NotFound
-from dra_kit.kube.resources import PODS, RESOURCE_CLAIMS
 from dra_kit.sandbox.sandbox import Sandbox
 from dra_kit.sandbox.stories.expectations.facts import Cluster, DriverControl, PodFacts, PublishedDevice
 from dra_kit.sandbox.stories.manifests import Manifest, load_manifests, parse_manifests

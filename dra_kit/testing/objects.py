@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from dra_kit.author.effects.cluster_object import ObjectAddress
+from dra_kit.author.cluster_object import ObjectAddress
 
 
 class MemoryObjects:
-    """The :class:`dra_kit.author.effects.cluster_object.ObjectKeeper` of a bench.
+    """The :class:`dra_kit.author.cluster_object.ClusterObjectClient` of a bench.
 
     Args:
         node: name of the Node that owns them.
@@ -22,7 +22,7 @@ class MemoryObjects:
         self._made = 0
 
     async def apply(self, address: ObjectAddress, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See :class:`dra_kit.author.effects.cluster_object.ObjectKeeper`."""
+        """See :class:`dra_kit.author.cluster_object.ClusterObjectClient`."""
         fields = json.loads(json.dumps(body))  # what the driver goes on changing is not the object
         known = self.objects.get(_key(address))
         if known is None:
@@ -41,11 +41,11 @@ class MemoryObjects:
         return self.objects[_key(address)]
 
     async def get(self, address: ObjectAddress) -> Mapping[str, Any] | None:
-        """See :class:`dra_kit.author.effects.cluster_object.ObjectKeeper`."""
+        """See :class:`dra_kit.author.cluster_object.ClusterObjectClient`."""
         return self.objects.get(_key(address))
 
     async def delete(self, address: ObjectAddress) -> None:
-        """See :class:`dra_kit.author.effects.cluster_object.ObjectKeeper`."""
+        """See :class:`dra_kit.author.cluster_object.ClusterObjectClient`."""
         self.objects.pop(_key(address), None)
 
 

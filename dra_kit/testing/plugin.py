@@ -57,7 +57,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     marker = metafunc.definition.get_closest_marker("dra_killed")
     if marker is None or "dra" not in metafunc.fixturenames:
         return
-    from dra_kit.node.steps import LIFE_OF_A_CLAIM
+    from dra_kit.node.failpoints import LIFE_OF_A_CLAIM
 
     steps = marker.args or [step.name for step in LIFE_OF_A_CLAIM]
     metafunc.parametrize("dra", ["", *steps], ids=["undisturbed", *steps], indirect=True)

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import load_credentials
 from dra_kit.errors import ConfigurationError, KubeError
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.credentials import load_credentials
 from dra_kit.testing import printed
 
 

@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import load_credentials
 from dra_kit.errors import ConfigurationError
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.credentials import load_credentials
 from dra_kit.node.settings import NodeSettings
-from dra_kit.node.state.dump import dump_state
+from dra_kit.node.state.store import dump_state
 from dra_kit.testing import printed
 from dra_kit.testing.real import DriverElsewhere
 from tests.cluster.access import Access, granted

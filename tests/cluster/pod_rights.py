@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from dra_kit.kube.resources import RESOURCE_CLAIMS, RESOURCE_SLICES
+from dra_kit.client.resources import RESOURCE_CLAIMS, RESOURCE_SLICES
 from tests.cluster.deployed import Deployed
 from tests.cluster.plane import Plane
 

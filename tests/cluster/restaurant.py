@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from dra_kit.client.api import Client
+from dra_kit.client.resources import EVENTS, NAMESPACES, PODS, RESOURCE_CLAIM_TEMPLATES
 from dra_kit.errors import NotFound
-from dra_kit.kube.client import Client
-from dra_kit.kube.resources import EVENTS, NAMESPACES, PODS, RESOURCE_CLAIM_TEMPLATES
 from dra_kit.sandbox.stories.stage import namespace_for
 
 POLL_SECONDS = 0.3

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dra_kit.node.children import process_table
+from dra_kit.node.effects.program import find_marked, session_of
 from tests.cluster.node_driver import CDI_DIR, node_driver
 from tests.cluster.plane import Plane
 from tests.cluster.processes import running
@@ -58,7 +58,7 @@ def guest(plane: Plane) -> Iterator[None]:
 
 def daemon(state: Path) -> int:
     """The process ID of the one daemon that runs; 0 while there is none, or more than one."""
-    found = process_table.marked(state / "children")
+    found = find_marked(state / "children")
     return found[0].pid if len(found) == 1 else 0
 
 
@@ -99,5 +99,5 @@ def test_a_killed_daemon_comes_back_also_with_a_killed_driver(node_plane: Plane,
                 third = daemon(state)
                 until("its files", lambda: given() == {f"DAEMON_PID={third}"}, again.tail)
                 plane.kubectl("delete", "pod", "guest")
-                until("the daemon to end", lambda: not process_table.session_of(third), again.tail)
+                until("the daemon to end", lambda: not session_of(third), again.tail)
                 assert any("program says" in line and "up" in line for line in again.lines())

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.credentials import load_credentials
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import load_credentials
 from tests.cluster.plane import Plane
 from tests.unit.policy.table import differences, installed, refusals
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
+from dra_kit.client.api import STRATEGIC_MERGE_PATCH, Client
+from dra_kit.client.credentials import load_credentials
+from dra_kit.client.resources import PODS
 from dra_kit.errors import Forbidden
-from dra_kit.kube.client import STRATEGIC_MERGE_PATCH, Client
-from dra_kit.kube.connection.credentials import load_credentials
-from dra_kit.kube.resources import PODS
 from tests.cluster.plane import Plane
 from tests.cluster.release import Release, release
 from tests.unit.charts.rendering import DEPLOYED

@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 import pytest
 
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.credentials import load_credentials
-from dra_kit.kube.resources import EVENTS, LEASES, NAMESPACES, RESOURCE_CLAIMS
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import load_credentials
+from dra_kit.client.resources import EVENTS, LEASES, NAMESPACES, RESOURCE_CLAIMS
 from dra_kit.sandbox.stories.story_file import load_story
 from dra_kit.sandbox.stories.story_run import run_story
 from tests.cluster.access import Access, granted

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.credentials import load_credentials
-from dra_kit.plugin.sockets import registration_socket
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import load_credentials
+from dra_kit.kubelet.sockets import registration_socket
 from tests.cluster.deployed import KUBELET_DIR, Deployed, deployed, wait_until
 from tests.cluster.plane import Plane
 from tests.cluster.renamed import renamed_class

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from dra_kit.kube.resources import RESOURCE_CLAIMS
+from dra_kit.client.resources import RESOURCE_CLAIMS
 from tests.cluster.access import Access, granted
 from tests.cluster.plane import Plane
 from tests.cluster.pod_rights import PodRights, claim_of

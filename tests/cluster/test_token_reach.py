@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dra_kit.kube.connection.connection import Connection
-from dra_kit.kube.connection.credentials import Credentials, load_credentials
+from dra_kit.client.credentials import Connection, Credentials, load_credentials
 from tests.cluster.access import Access, granted
 from tests.cluster.plane import Plane
 from tests.support.token_attempts import ATTEMPTS

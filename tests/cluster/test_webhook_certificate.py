@@ -21,7 +21,7 @@ import pytest
 import trustme
 import yaml
 
-from dra_kit.webhook.certificates.issuing import renewed_server
+from dra_kit.admission.certificate_authority import renew_server_certificate
 from tests.cluster.access import CHART
 from tests.cluster.deployed import deployed
 from tests.cluster.find import REPOSITORY
@@ -251,7 +251,7 @@ def install_former(kiln: Kiln, chart: Path) -> None:
     values = kiln.values({"selfMade": True})
     del values["webhook"]["certificate"]["job"]
     kiln.helm("upgrade", "--install", NAME, chart, values=values)
-    made = renewed_server(None, [f"{SERVICE}.{kiln.namespace}.svc"], datetime.now(UTC))
+    made = renew_server_certificate(None, [f"{SERVICE}.{kiln.namespace}.svc"], datetime.now(UTC))
     assert made is not None
     data = {"ca.crt": made.authorities, "ca.key": made.authority_key, "tls.crt": made.cert, "tls.key": made.key}
     text = {key: value.decode() for key, value in data.items()}

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from dra_kit.node.steps import Step
+from dra_kit.node.failpoints import Failpoint
 from tests.crash.invariants import check, check_stopped, check_undertaken
 from tests.crash.launch import FILE_CHANGE, Crash, NodeProcess
 from tests.crash.undertaking import undertaken
@@ -102,7 +102,7 @@ class Chaos:
             return None
         if kind < 0.5:
             return Crash(FILE_CHANGE, self._random.randint(1, 40))
-        return Crash(self._random.choice(list(Step)).value, self._random.choice((1, 1, 1, 2, 2, 3, 5)))
+        return Crash(self._random.choice(list(Failpoint)).value, self._random.choice((1, 1, 1, 2, 2, 3, 5)))
 
     def _arm(self) -> None:
         for process in self._world.processes:

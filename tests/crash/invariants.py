@@ -8,9 +8,9 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from dra_kit.cdi.names import spec_file_name
-from dra_kit.plugin.kubelet_checkpoint import FILE_NAME
-from dra_kit.plugin.sockets import operation_link, operation_socket, plugin_socket, registration_socket
+from dra_kit.kubelet.cdi.store import spec_file_name
+from dra_kit.kubelet.checkpoint import FILE_NAME
+from dra_kit.kubelet.sockets import operation_link, operation_socket, plugin_socket, registration_socket
 from tests.crash.world import DRIVER, Claim, World
 
 _STATE = {f"state.sqlite{suffix}" for suffix in ("", "-wal", "-shm", "-lock", "-transactions")}

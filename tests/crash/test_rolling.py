@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from dra_kit.node.steps import Step
+from dra_kit.node.failpoints import Failpoint
 from tests.crash.invariants import check, check_stopped
 from tests.crash.launch import Crash
 from tests.crash.world import Claim, Counts, World, world
@@ -28,10 +28,10 @@ async def test_the_old_process_is_killed_in_the_middle_of_a_prepare(counted: Cal
         made.new_pod()
         await made.start()
         await _come_and_go(made)
-        old.arm(Crash(Step.EFFECT_APPLIED))
+        old.arm(Crash(Failpoint.EFFECT_APPLIED))
         made.open_gate("slow")
         await preparing
-        assert old.crashed_at == Step.EFFECT_APPLIED
+        assert old.crashed_at == Failpoint.EFFECT_APPLIED
         await check(made)
         await _end(made, counted)
 
@@ -41,13 +41,13 @@ async def test_the_old_process_is_killed_in_the_middle_of_a_release(counted: Cal
         old = await made.start()
         first, second = made.allocate(["pan-0"], coating="teflon"), made.allocate(["pan-1"])
         await made.prepare(first, second)
-        old.arm(Crash(Step.EFFECT_REVERTED))
+        old.arm(Crash(Failpoint.EFFECT_REVERTED))
         client = made.kubelet.plugin("dra.bakery")
         made.new_pod()
         await made.start()
         # the kubelet's call is on its way to the old process when the new one appears
         await asyncio.gather(client.unprepare([first.reference]), _come_and_go(made), return_exceptions=True)
-        assert old.crashed_at == Step.EFFECT_REVERTED
+        assert old.crashed_at == Failpoint.EFFECT_REVERTED
         await made.unprepare(first)
         await check(made)
         await _end(made, counted)

@@ -10,8 +10,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from dra_kit.node.state.checksums import checksum
-from dra_kit.node.state.sqlite.schema import MAJOR, MINOR
+from dra_kit.node.state.rows import checksum
+from dra_kit.node.state.schema import MAJOR, MINOR
 from tests.crash.invariants import check, check_stopped
 from tests.crash.world import World, world
 from tests.support.api import eventually

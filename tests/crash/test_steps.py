@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from dra_kit.node.steps import Step
+from dra_kit.node.failpoints import Failpoint
 from tests.crash.invariants import check, check_stopped
 from tests.crash.launch import Crash
 from tests.crash.world import NODE, Counts, World, world
@@ -122,16 +122,16 @@ async def life_in_a_new_pod(world: World, crash: Crash | None) -> None:
 
 
 LIVES = {
-    Step.SERVICE_BOUND: life_in_a_new_pod,
-    Step.REGISTRATION_BOUND: life_in_a_new_pod,
-    Step.EPOCH_ENDED_ELSEWHERE: life_beside_another,
-    Step.STATE_REBUILT: life_with_damage,
-    Step.STATE_SET_ASIDE: life_with_damage,
+    Failpoint.SERVICE_BOUND: life_in_a_new_pod,
+    Failpoint.REGISTRATION_BOUND: life_in_a_new_pod,
+    Failpoint.EPOCH_ENDED_ELSEWHERE: life_beside_another,
+    Failpoint.STATE_REBUILT: life_with_damage,
+    Failpoint.STATE_SET_ASIDE: life_with_damage,
 }
 
 
-@pytest.mark.parametrize("step", Step, ids=lambda step: step.name)
-async def test_killed_after(step: Step, counted: Callable[[Counts], None]) -> None:
+@pytest.mark.parametrize("step", Failpoint, ids=lambda step: step.name)
+async def test_killed_after(step: Failpoint, counted: Callable[[Counts], None]) -> None:
     async with world() as made:
         await LIVES.get(step, life)(made, Crash(step))
         assert made.counts.crashes == [step.value], "a step that is in the list is reached"
@@ -150,7 +150,7 @@ async def test_rebooted(counted: Callable[[Counts], None]) -> None:
         first, second = made.allocate(["pan-0", "pan-1"], coating="teflon"), made.allocate(["pan-2"])
         await made.prepare(first, second)
         made.reboot()
-        await made.running(Crash(Step.OUTCOME_STORED))
+        await made.running(Crash(Failpoint.OUTCOME_STORED))
         await made.prepare(first, second)
         await check(made)
         made.reboot()

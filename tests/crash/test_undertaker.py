@@ -8,8 +8,8 @@ from typing import Final
 
 import pytest
 
-from dra_kit.node.locks.processes import Processes
-from dra_kit.node.steps import Step
+from dra_kit.node.failpoints import Failpoint
+from dra_kit.node.processes import DriverProcesses
 from tests.crash.invariants import check, check_undertaken
 from tests.crash.launch import FILE_CHANGE, Crash
 from tests.crash.undertaking import undertaken
@@ -19,32 +19,32 @@ from tests.support.api import eventually
 pytestmark = [pytest.mark.timeout(300), pytest.mark.processes]  # longer than all waits of a busy machine
 
 STARTING: Final = (
-    Step.SLICE_DELETED,
-    Step.STATE_REBUILT,
-    Step.STATE_SET_ASIDE,
-    Step.STATE_OPENED,
-    Step.FILES_SWEPT,
-    Step.SERVICE_BOUND,
-    Step.SERVING,
-    Step.REGISTRATION_BOUND,
-    Step.REGISTERED,
-    Step.RESUMED,
+    Failpoint.SLICE_DELETED,
+    Failpoint.STATE_REBUILT,
+    Failpoint.STATE_SET_ASIDE,
+    Failpoint.STATE_OPENED,
+    Failpoint.FILES_SWEPT,
+    Failpoint.SERVICE_BOUND,
+    Failpoint.SERVING,
+    Failpoint.REGISTRATION_BOUND,
+    Failpoint.REGISTERED,
+    Failpoint.RESUMED,
 )
 RELEASING: Final = (
-    Step.RELEASE_BEGUN,
-    Step.FILES_REMOVED,
-    Step.EFFECT_RELEASED,
-    Step.EFFECT_REVERTED,
-    Step.EFFECT_FORGOTTEN,
-    Step.AUTHOR_UNPREPARED,
-    Step.CLAIM_FORGOTTEN,
+    Failpoint.RELEASE_BEGUN,
+    Failpoint.FILES_REMOVED,
+    Failpoint.EFFECT_RELEASED,
+    Failpoint.EFFECT_REVERTED,
+    Failpoint.EFFECT_FORGOTTEN,
+    Failpoint.AUTHOR_UNPREPARED,
+    Failpoint.CLAIM_FORGOTTEN,
 )
-STOPPING: Final = (Step.DRAINING, Step.UNREGISTERED, Step.DRAINED)
+STOPPING: Final = (Failpoint.DRAINING, Failpoint.UNREGISTERED, Failpoint.DRAINED)
 
 
-async def _starting(world: World, steps: Sequence[Step]) -> None:
+async def _starting(world: World, steps: Sequence[Failpoint]) -> None:
     for step in steps:
-        if step is Step.STATE_REBUILT:
+        if step is Failpoint.STATE_REBUILT:
             world.damage()
         process = await world.start(Crash(step))
         await eventually(lambda process=process: not process.alive)  # type: ignore[misc]
@@ -82,7 +82,7 @@ async def test_the_kubelet_that_was_not_answered_is_answered_by_the_next(counted
         await made.prepare(claim)
         made.remove_driver(stays=False)
         await made.stop(made.processes[0])
-        await made.start(Crash(Step.CLAIM_FORGOTTEN))
+        await made.start(Crash(Failpoint.CLAIM_FORGOTTEN))
         assert not await made.unprepare_once(claim)
         await made.running()
         successor = made.processes[0]
@@ -105,7 +105,7 @@ async def test_killed_before_each_change_of_a_file_at_the_end(counted: Callable[
         while not made.ended:
             [process] = made.processes
             # its end waits for another process of the driver, so that it can be armed just before
-            with Processes(made.state / "locks" / "processes").present():
+            with DriverProcesses(made.state / "locks" / "processes").present():
                 await eventually(lambda process=process: '"processes": true' in process.log())  # type: ignore[misc]
                 process.arm(Crash(FILE_CHANGE, len(made.past)))
             await eventually(

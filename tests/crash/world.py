@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
 from dra_kit.errors import KubeletError
+from dra_kit.kubelet.checkpoint import FILE_NAME
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.node.state.dump import dump_state
-from dra_kit.plugin.kubelet_checkpoint import FILE_NAME
+from dra_kit.node.state.store import dump_state
 from dra_kit.sandbox.cluster.kubelet.dra.checkpoint import Checkpoint, ClaimInfo
 from dra_kit.sandbox.cluster.kubelet.dra.kubelet import Kubelet
 from dra_kit.sandbox.cluster.kubelet.dra.plugin import Device, PluginClient

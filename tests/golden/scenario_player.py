@@ -12,8 +12,8 @@ from typing import Any
 
 import aiohttp
 
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.credentials import Credentials
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Credentials
 from tests.golden.kind import Line
 from tests.golden.scenario_summaries import Object, Watcher, in_order, settled
 

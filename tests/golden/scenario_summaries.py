@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from contextlib import aclosing
 from typing import Any, TypeAlias
 
-from dra_kit.kube.client import Client
-from dra_kit.kube.informer import Change, Informer
-from dra_kit.kube.resources import DEVICE_TAINT_RULES, EVENTS, PODS, RESOURCE_CLAIMS, Resource
+from dra_kit.client.api import Client
+from dra_kit.client.informer import Informer, ObjectChange
+from dra_kit.client.resources import DEVICE_TAINT_RULES, EVENTS, PODS, RESOURCE_CLAIMS, Resource
 
 Object: TypeAlias = dict[str, Any]
 Objects: TypeAlias = Mapping[Resource, Mapping[tuple[str, str], Object]]
@@ -75,7 +75,7 @@ class Watcher:
             async for change in changes:
                 self._note(change)
 
-    def _note(self, change: Change) -> None:
+    def _note(self, change: ObjectChange) -> None:
         self.changes += 1
         self._seen.add(change.object["metadata"]["uid"])
         kind = {"Pod": "pod", "ResourceClaim": "claim", "DeviceTaintRule": "rule"}.get(change.object["kind"])

@@ -7,9 +7,8 @@ import time
 
 import aiohttp
 
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.connection import Connection
-from dra_kit.kube.connection.credentials import Credentials
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Connection, Credentials
 from tests.golden.scenario_player import Player
 from tests.golden.scenario_summaries import Watcher
 

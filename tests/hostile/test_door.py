@@ -20,9 +20,9 @@ import pytest
 import yaml
 
 from dra_kit.apiserver.server import ApiServer
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.credentials import Credentials
-from dra_kit.kube.resources import PODS
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Credentials
+from dra_kit.client.resources import PODS
 from dra_kit.sandbox.cluster.workload.orphans import MARK_VARIABLE
 from dra_kit.sandbox.driver.drivers import SandboxDriver
 from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings

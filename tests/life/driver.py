@@ -7,8 +7,8 @@ import secrets
 import signal
 from collections.abc import Mapping, Sequence
 
+from dra_kit.kubelet.sockets import plugin_socket
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.plugin.sockets import plugin_socket
 from dra_kit.sandbox.cluster.kubelet.dra.plugin import PluginClient, PreparedClaim
 from tests.crash.world import BAKERY, DRIVER
 from tests.life.cluster import Cluster, Process

@@ -11,9 +11,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from dra_kit.cdi.names import spec_file_name
+from dra_kit.kubelet.cdi.store import spec_file_name
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.node.state.dump import dump_state
+from dra_kit.node.state.store import dump_state
 from dra_kit.sandbox.cluster.kubelet.dra.plugin import Device
 from tests.crash.invariants import problems_of
 from tests.crash.world import DRIVER, Claim

@@ -19,10 +19,13 @@ import grpc
 import yaml
 from typing_extensions import override
 
-from dra_kit.proto import dra_v1_pb2 as dra
-from dra_kit.proto import pluginregistration_v1_pb2 as registration
-from dra_kit.proto.dra_v1_pb2_grpc import DRAPluginServicer, add_DRAPluginServicer_to_server
-from dra_kit.proto.pluginregistration_v1_pb2_grpc import RegistrationServicer, add_RegistrationServicer_to_server
+from dra_kit.kubelet.proto import dra_v1_pb2 as dra
+from dra_kit.kubelet.proto import pluginregistration_v1_pb2 as registration
+from dra_kit.kubelet.proto.dra_v1_pb2_grpc import DRAPluginServicer, add_DRAPluginServicer_to_server
+from dra_kit.kubelet.proto.pluginregistration_v1_pb2_grpc import (
+    RegistrationServicer,
+    add_RegistrationServicer_to_server,
+)
 
 DRIVER = "gpu.example.com"
 

@@ -11,14 +11,14 @@ from urllib.parse import quote
 
 import grpc.aio
 
-from dra_kit.plugin.pod_resources import HeldDevice, pod_resources_socket
-from dra_kit.proto import podresources_v1_pb2 as pb
-from dra_kit.proto import podresources_v1_pb2_grpc as pb_grpc
+from dra_kit.kubelet.pod_resources import ContainerDevice, pod_resources_socket
+from dra_kit.kubelet.proto import podresources_v1_pb2 as pb
+from dra_kit.kubelet.proto import podresources_v1_pb2_grpc as pb_grpc
 
 
 @dataclass
 class Kubelet(pb_grpc.PodResourcesListerServicer):
-    held: Sequence[HeldDevice] = ()
+    held: Sequence[ContainerDevice] = ()
     asked: list[Any] = field(default_factory=list)
 
     async def List(self, request: Any, context: Any) -> pb.ListPodResourcesResponse:  # noqa: N802
@@ -40,15 +40,15 @@ class Kubelet(pb_grpc.PodResourcesListerServicer):
 
 def held(
     device: str, pod: str, container: str, *, claim: str = "lunch", share: str = "", cdi: Sequence[str] = ()
-) -> HeldDevice:
-    return HeldDevice(
+) -> ContainerDevice:
+    return ContainerDevice(
         namespace="default", pod=pod, container=container, claim=claim, driver="dra.pizza", pool="node-1",
         device=device, share=share, cdi_devices=tuple(cdi),
     )  # fmt: skip
 
 
 @asynccontextmanager
-async def kubelet(kubelet_dir: Path, *devices: HeldDevice) -> AsyncIterator[Kubelet]:
+async def kubelet(kubelet_dir: Path, *devices: ContainerDevice) -> AsyncIterator[Kubelet]:
     """Serves where the kubelet does."""
     socket = pod_resources_socket(kubelet_dir)
     socket.parent.mkdir(exist_ok=True)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import aiohttp
 
-from dra_kit.kube.connection.credentials import Credentials
+from dra_kit.client.credentials import Credentials
 
 DRIVER: Final = "kitchen.pizza.example"
 ANOTHER: Final = "other.example"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_kit.process.target import load_driver
+from dra_kit.author.target import load_driver
 
 CASES = Path(__file__).parent / "cases"
 FILES = sorted(CASES.glob("*.py"))

@@ -1,26 +1,59 @@
-"""The ValidatingAdmissionPolicy of a driver, its binding, and what both leave to the node."""
+"""The ValidatingAdmissionPolicy of a driver, its binding, their messages and YAML, and what both leave to the node."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, TypeAlias
 
-from msgspec import Struct
+import yaml
+from msgspec import Struct, field
 from msgspec.structs import replace
 
+from dra_kit.admission.policy.cel_rules import (
+    TRUE,
+    CelTerm,
+    KeyRule,
+    ShapePart,
+    all_of,
+    each,
+    key_rules,
+    of_type,
+    own,
+    parts,
+    string_literal,
+)
+from dra_kit.admission.policy.schema_reader import UncheckedRule, read_model
+from dra_kit.admission.policy.shapes import (
+    AnyShape,
+    ArrayShape,
+    BooleanShape,
+    DecimalShape,
+    EnumShape,
+    FloatShape,
+    IntegerShape,
+    KeyChoice,
+    MapShape,
+    NullShape,
+    NumberBounds,
+    ObjectShape,
+    QuantityShape,
+    Shape,
+    StringShape,
+    TaggedShape,
+    UnionShape,
+    is_distinguishable,
+    members,
+)
 from dra_kit.author.driver import Driver
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.cel.admission import MAX_CODE_POINTS, compile_policy
 from dra_kit.kubernetes.resource.config import CONFIG_FIELDS
-from dra_kit.policy.checks import Check, KindChecks, Variable
-from dra_kit.policy.literals import text
-from dra_kit.policy.reading import Note, read_model
-from dra_kit.policy.shapes import Object
 
 Action = Literal["Deny", "Warn", "Audit"]
 """What happens to an object that breaks a rule."""
-
 _VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
 _MAX_BYTES: Final = 1_000_000
 """Of a policy as JSON; etcd takes 1.5 MiB, with managed fields, which name each field again."""
@@ -37,7 +70,7 @@ class PolicyObjects(Struct, frozen=True):
 
     policy: dict[str, Any]
     binding: dict[str, Any]
-    left: Mapping[str, Sequence[Note]]
+    left: Mapping[str, Sequence[UncheckedRule]]
 
 
 def policy_objects(driver: Driver[Any, Any], actions: Sequence[Action] = ("Deny",)) -> PolicyObjects:
@@ -55,13 +88,13 @@ def policy_objects(driver: Driver[Any, Any], actions: Sequence[Action] = ("Deny"
     """
     models = driver.configs.models
     variables, checks = _of_all(driver.name, models)
-    left: dict[str, Sequence[Note]] = {}
+    left: dict[str, Sequence[UncheckedRule]] = {}
     taken = {variable.name for variable in variables}
     for (api_version, kind), model in models.items():
         reading = read_model(model)
         title = f"{kind} ({api_version})"
         left[title] = [*reading.notes, *([_UPGRADE] if model not in driver.configs.kinds else [])]
-        if isinstance(reading.shape, Object):
+        if isinstance(reading.shape, ObjectShape):
             shape = replace(reading.shape, keys=("apiVersion", "kind", *reading.shape.keys))
             of_kind = KindChecks(title if _versions(models, kind) > 1 else kind, taken)
             of_kind.objects(_variable(api_version, kind, models), _of_kind(api_version, kind), shape)
@@ -81,7 +114,7 @@ def policy_objects(driver: Driver[Any, Any], actions: Sequence[Action] = ("Deny"
             ]},
             "matchConditions": [{
                 "name": "has-config-of-this-driver",
-                "expression": f"{_entries('object')}.exists(c, c.?opaque.?driver.orValue('') == {text(driver.name)})",
+                "expression": f"{_entries('object')}.exists(c, c.?opaque.?driver.orValue('') == {string_literal(driver.name)})",
             }],
             "variables": [{"name": variable.name, "expression": variable.expression} for variable in variables],
             "validations": [{"expression": check.expression, "message": check.message} for check in checks],
@@ -97,7 +130,7 @@ def policy_objects(driver: Driver[Any, Any], actions: Sequence[Action] = ("Deny"
     return PolicyObjects(policy, binding, left)
 
 
-_UPGRADE: Final = Note("", "whether upgrade() takes it, and all that the newer version's validators check")
+_UPGRADE: Final = UncheckedRule("", "whether upgrade() takes it, and all that the newer version's validators check")
 
 
 def _rule(plural: str, *operations: str) -> dict[str, Any]:
@@ -111,29 +144,31 @@ def _entries(of: str) -> str:
     """Return the list of configs of an object, where its kind has it."""
     paths = {kind: f"{of}." + ".".join(f"?{name}" for name in names) for kind, names in CONFIG_FIELDS.items()}
     *some, last = paths
-    selected = "".join(f"request.kind.kind == {text(kind)} ? {paths[kind]} : " for kind in some)
+    selected = "".join(f"request.kind.kind == {string_literal(kind)} ? {paths[kind]} : " for kind in some)
     return f"({selected}{paths[last]}).orValue([])"
 
 
-def _of_all(driver: str, models: Mapping[tuple[str, str], object]) -> tuple[list[Variable], list[Check]]:
+def _of_all(driver: str, models: Mapping[tuple[str, str], object]) -> tuple[list[PolicyVariable], list[PolicyCheck]]:
     """Return the variables, and the rule for all of it: a known apiVersion and kind."""
-    ours = f".filter(c, c.?opaque.?driver.orValue('') == {text(driver)}).map(c, c.opaque.?parameters.orValue(null))"
+    ours = f".filter(c, c.?opaque.?driver.orValue('') == {string_literal(driver)}).map(c, c.opaque.?parameters.orValue(null))"
     variables = [
         # an object that was stored already answers for nothing that it brings along
-        Variable("stored", f"oldObject == null ? [] : {_entries('oldObject')}{ours}"),
-        Variable("configs", f"{_entries('object')}{ours}.filter(c, !(c in variables.stored))"),
+        PolicyVariable("stored", f"oldObject == null ? [] : {_entries('oldObject')}{ours}"),
+        PolicyVariable("configs", f"{_entries('object')}{ours}.filter(c, !(c in variables.stored))"),
     ]
     if not models:
         message = f"driver {driver} takes no configuration; remove the config entry"
-        return variables, [Check("variables.configs.size() == 0", message)]
+        return variables, [PolicyCheck("variables.configs.size() == 0", message)]
     pairs = " || ".join(_is_kind(api_version, kind) for api_version, kind in models)
     known = " or ".join(f"{kind} of {api_version}" for api_version, kind in models)
     message = f"opaque.parameters for {driver} must be {known}"
-    return variables, [Check(f"variables.configs.all(c, type(c) == map && ({pairs}))", message)]
+    return variables, [PolicyCheck(f"variables.configs.all(c, type(c) == map && ({pairs}))", message)]
 
 
 def _is_kind(api_version: str, kind: str) -> str:
-    return f"c.?apiVersion.orValue('') == {text(api_version)} && c.?kind.orValue('') == {text(kind)}"
+    return (
+        f"c.?apiVersion.orValue('') == {string_literal(api_version)} && c.?kind.orValue('') == {string_literal(kind)}"
+    )
 
 
 def _of_kind(api_version: str, kind: str) -> str:
@@ -168,3 +203,290 @@ def _check_limits(driver: str, policy: Mapping[str, Any]) -> None:
         )
     for problem in compile_policy(spec).problems:
         raise ConfigurationError(f"policy of {driver}: {problem.path} does not compile: {problem.message}; {remedy}")
+
+
+_ITEM: Final = "c"
+"""A config, or an object inside of one, in an expression."""
+_NO_NAME: Final = re.compile(r"[^A-Za-z0-9_]")
+_Within: TypeAlias = Callable[[CelTerm], CelTerm]
+"""A rule for a value as a rule for all configs of the kind."""
+
+
+class PolicyVariable(Struct, frozen=True):
+    """A list of objects: the configs of a kind, or what they have in one field."""
+
+    name: str
+    expression: str
+
+
+class PolicyCheck(Struct, frozen=True):
+    """A rule for one field, and the message where it is broken."""
+
+    expression: str
+    message: str
+
+
+class KindChecks(Struct):
+    """What is checked of the configs of one apiVersion and kind.
+
+    Attributes:
+        kind: as messages call it.
+        taken: names of variables that there are already; those that are made come to them.
+        variables, checks: what was made.
+    """
+
+    kind: str
+    taken: set[str]
+    variables: list[PolicyVariable] = field(default_factory=list)
+    checks: list[PolicyCheck] = field(default_factory=list)
+
+    def objects(
+        self, name: str, expression: str, shape: ObjectShape | TaggedShape, path: str = "opaque.parameters"
+    ) -> None:
+        """Make a variable of objects, and the checks of each of them.
+
+        Args:
+            name: of the variable, unless it is taken.
+            expression: the objects; they are known to be objects.
+            shape: what each must be.
+            path: where they stand.
+        """
+        variable = self._untaken(name)
+        self.variables.append(PolicyVariable(variable, expression))
+
+        def within(term: CelTerm) -> CelTerm:
+            return each(_ITEM, f"variables.{variable}", term)
+
+        self._keys(shape, _ITEM, path, within, 0, known=True)
+        for part in parts(shape, _ITEM, known=True):
+            place = path + part.below
+            self._own(part, place, within, 0)
+            inner = _then(within, part.where_present)
+            self._inside(self._without_objects(part, variable, place), part.value, place, inner, 1)
+
+    def _without_objects(self, part: ShapePart, variable: str, path: str) -> Shape:
+        """Return the checks of a part, once its objects are in a variable of their own."""
+        shape = part.shape
+        found = [one for one in members(shape) if isinstance(one, ObjectShape | TaggedShape)]
+        if len(found) != 1 or (isinstance(shape, UnionShape) and not is_distinguishable(shape)):
+            return shape
+        there = all_of(part.present, of_type(part.value, "map") if part.below else TRUE)
+        expression = f"variables.{variable}.filter({_ITEM}, {there.text})"
+        if part.below:
+            expression += f".map({_ITEM}, {part.value})"
+        name = part.below.removeprefix(".") or getattr(found[0], "name", "")
+        self.objects(_NO_NAME.sub("_", f"{variable}_{name}"), expression, found[0], path)
+        return UnionShape(tuple(one for one in members(shape) if one is not found[0]))
+
+    def _inside(self, shape: Shape, value: str, path: str, within: _Within, depth: int) -> None:
+        """Add the checks of what is inside of a value."""
+        self._keys(shape, value, path, within, depth)
+        for part in parts(shape, value, depth):
+            place = path + part.below
+            self._own(part, place, within, depth)
+            self._inside(part.shape, part.value, place, _then(within, part.where_present), depth + 1)
+
+    def _own(self, part: ShapePart, path: str, within: _Within, depth: int) -> None:
+        """Add the check of a part without what is inside; a discriminator has been checked where it stands."""
+        if part.below or isinstance(part.shape, TaggedShape):
+            must = f"must be {describe_shape(part.shape)}"
+            if part.required:
+                must = "is required" if isinstance(part.shape, AnyShape) else f"is required, and {must}"
+            self._check(within(part.of_whole(own(part.shape, part.value, depth + 1))), path, must)
+
+    def _keys(self, shape: Shape, value: str, path: str, within: _Within, depth: int, *, known: bool = False) -> None:
+        for rule in key_rules(shape, value, depth, known=known):
+            self._check(within(rule.rule), path, describe_keys(rule))
+
+    def _check(self, rule: CelTerm, path: str, text: str) -> None:
+        if rule != TRUE:
+            self.checks.append(PolicyCheck(rule.text, f"{self.kind}: {path} {text}"))
+
+    def _untaken(self, name: str) -> str:
+        found, number = name, 1
+        while found in self.taken:
+            number += 1
+            found = f"{name}{number}"
+        self.taken.add(found)
+        return found
+
+
+def _then(outer: _Within, inner: _Within) -> _Within:
+    return lambda term: outer(inner(term))
+
+
+_WORDS: Final[dict[type[Shape], str]] = {
+    AnyShape: "anything",
+    NullShape: "null",
+    BooleanShape: "true or false",
+    DecimalShape: "a number, or a decimal number in a string",
+    QuantityShape: "a quantity such as 1Gi",
+}
+_MOST_KEYS: Final = 40
+"""Known keys that a message tells."""
+
+
+def describe_shape(shape: Shape) -> str:
+    """Return what a value must be: ``an integer from 1 to 5, or null``."""
+    match shape:
+        case ArrayShape():
+            return f"a list{_count(shape.min_length, shape.max_length, 'item')}"
+        case MapShape():
+            return f"an object{_count(shape.min_length, shape.max_length, 'key')}"
+        case ObjectShape():
+            return f"an object ({shape.name})"
+        case TaggedShape():
+            return f"an object whose {shape.key} is {describe_values(shape.tags.values)}"
+        case UnionShape():
+            members = sorted(shape.members, key=lambda member: isinstance(member, NullShape))
+            texts = list(dict.fromkeys(describe_shape(member) for member in members))
+            inside = "" if is_distinguishable(shape) else ", and right inside"
+            return f"{', '.join(texts[:-1])}, or {texts[-1]}{inside}" if len(texts) > 1 else texts[0]
+        case _:
+            return _scalar(shape)
+
+
+def _scalar(
+    shape: AnyShape
+    | NullShape
+    | BooleanShape
+    | IntegerShape
+    | FloatShape
+    | DecimalShape
+    | QuantityShape
+    | StringShape
+    | EnumShape,
+) -> str:
+    match shape:
+        case IntegerShape(bounds):
+            return f"an integer{_bounds(bounds)}"
+        case FloatShape(bounds):
+            return f"a number{_bounds(bounds)}"
+        case StringShape():
+            return describe_string(shape)
+        case EnumShape(values):
+            return describe_values(values)
+        case _:
+            return _WORDS[type(shape)]
+
+
+def describe_keys(rule: KeyRule) -> str:
+    """Return what the keys of a value must be, as the end of a sentence that begins with its path."""
+    match rule.what:
+        case ObjectShape(keys=keys) if keys:
+            shown = ", ".join(keys[:_MOST_KEYS]) + (", …" if len(keys) > _MOST_KEYS else "")
+            return f"has an unknown field; known are {shown}"
+        case ObjectShape():
+            return "has an unknown field; it has none"
+        case StringShape() as key:
+            return f"has a key that is not {describe_string(key)}"
+        case EnumShape(values):
+            return f"has a key that is not {describe_values(values)}"
+        case KeyChoice(keys, required):
+            return f"must have {'one' if required else 'at most one'} of {', '.join(keys)}"
+
+
+def describe_values(values: tuple[str | float | bool | None, ...]) -> str:
+    """Return what to write, of a few values."""
+    shown = [json.dumps(value, ensure_ascii=False) for value in values]
+    return shown[0] if len(shown) == 1 else f"one of {', '.join(shown)}"
+
+
+def describe_string(shape: StringShape) -> str:
+    """Return what a string must be."""
+    count = _count(shape.min_length, shape.max_length, "character")
+    pattern = f" that matches {shape.pattern.written}" if shape.pattern is not None else ""
+    return f"{shape.what}{' of ASCII' if shape.ascii_only else ''}{count}{pattern}"
+
+
+def _count(least: int | None, most: int | None, what: str) -> str:
+    if least is not None and least == most:
+        return f" of {least} {what}{'' if least == 1 else 's'}"
+    if least is not None and most is not None:
+        return f" of {least} to {most} {what}s"
+    if most is not None:
+        return f" of at most {most} {what}{'' if most == 1 else 's'}"
+    return f" of at least {least} {what}{'' if least == 1 else 's'}" if least is not None else ""
+
+
+def _bounds(bounds: NumberBounds) -> str:
+    if bounds.ge is not None and bounds.le is not None and bounds.gt is None and bounds.lt is None:
+        limits = [f"from {bounds.ge} to {bounds.le}"]
+    else:
+        names = {"of at least": bounds.ge, "above": bounds.gt, "of at most": bounds.le, "below": bounds.lt}
+        limits = [f"{name} {limit}" for name, limit in names.items() if limit is not None]
+    if bounds.multiple_of is not None:
+        limits.append(f"that is a multiple of {bounds.multiple_of}")
+    return f" {' and '.join(limits)}" if limits else ""
+
+
+_WIDTH: Final = 118
+_ALWAYS: Final = (
+    "keys that stand twice in one object",
+    "a rule that costs more than the API server spends on one object (failurePolicy: Ignore)",
+)
+
+
+class _Folded(str):
+    """A text that YAML folds over several lines, without quotes."""
+
+    __slots__ = ()
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes expressions folded, and no anchors."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - of the base class
+        """Return True: every part is written where it stands."""
+        return True
+
+
+_Dumper.add_representer(_Folded, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style=">"))
+
+
+def manifest(objects: PolicyObjects, driver: str) -> str:
+    """Return what ``kubectl apply -f`` takes.
+
+    Args:
+        objects: to be written.
+        driver: its name.
+    """
+    documents = [_folded(objects.policy), objects.binding]
+    text: str = yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=_WIDTH, allow_unicode=True)
+    return "".join(f"{line}\n" for line in _comments(objects, driver)) + text
+
+
+def _folded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _Folded(item) if key == "expression" else _folded(item) for key, item in value.items()}
+    return [_folded(item) for item in value] if isinstance(value, list) else value
+
+
+def _comments(objects: PolicyObjects, driver: str) -> Iterator[str]:
+    yield from _wrapped(
+        f"Made by dra-kit policy from the config models of driver {driver}; make it again with each release of the "
+        "driver. It refuses nothing that the nodes take. Left to the nodes, where a pod waits with the reason in its "
+        "Events:"
+    )
+    for kind, notes in objects.left.items():
+        if notes:
+            yield f"#   {_plain(kind)}"
+        for note in notes:
+            path = f"{note.path}: " if note.path else ""
+            yield from _wrapped(_plain(f"{path}{note.text}"), indent=4)
+    yield "#   every config" if objects.left else "#   nothing"
+    for text in _ALWAYS if objects.left else ():
+        yield from _wrapped(text, indent=4)
+
+
+def _wrapped(text: str, indent: int = 0) -> Iterator[str]:
+    first = f"# {' ' * indent}"
+    following = f"{first}  " if indent else first
+    yield from textwrap.wrap(
+        text, _WIDTH, initial_indent=first, subsequent_indent=following, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _plain(text: str) -> str:
+    """Return a text that ends no comment: patterns and aliases are the author's."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

@@ -1,29 +1,28 @@
-"""What a config model accepts, as far as CEL can tell it: between pydantic's schemas and the text of expressions.
-
-A shape never accepts less than its model: where a rule cannot be expressed it is left out, and noted by the reader.
-"""
+"""What a config model accepts, as far as CEL can express it: between pydantic's schemas and the text of expressions."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
-from typing import TypeAlias
+from enum import Enum
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
 
-class Anything(Struct, frozen=True):
+class AnyShape(Struct, frozen=True):
     """Whatever there is in JSON."""
 
 
-class Null(Struct, frozen=True):
+class NullShape(Struct, frozen=True):
     """``null``."""
 
 
-class Boolean(Struct, frozen=True):
+class BooleanShape(Struct, frozen=True):
     """``true`` or ``false``."""
 
 
-class Bounds(Struct, frozen=True):
+class NumberBounds(Struct, frozen=True):
     """What a number may be.
 
     Attributes:
@@ -38,27 +37,27 @@ class Bounds(Struct, frozen=True):
     multiple_of: int | None = None
 
 
-class Integer(Struct, frozen=True):
+class IntegerShape(Struct, frozen=True):
     """A number without a fraction, of 64 bits."""
 
-    bounds: Bounds = Bounds()
+    bounds: NumberBounds = NumberBounds()
 
 
-class Float(Struct, frozen=True):
+class FloatShape(Struct, frozen=True):
     """A number."""
 
-    bounds: Bounds = Bounds()
+    bounds: NumberBounds = NumberBounds()
 
 
-class Decimal(Struct, frozen=True):
+class DecimalShape(Struct, frozen=True):
     """A number, or a text, of which nothing more is known."""
 
 
-class Quantity(Struct, frozen=True):
+class QuantityShape(Struct, frozen=True):
     """A Kubernetes quantity: a text, with white space around it or without, or a number."""
 
 
-class Pattern(Struct, frozen=True):
+class StringPattern(Struct, frozen=True):
     """A regular expression that is found somewhere in a text.
 
     Attributes:
@@ -72,7 +71,7 @@ class Pattern(Struct, frozen=True):
     ascii_only: bool
 
 
-class Text(Struct, frozen=True):
+class StringShape(Struct, frozen=True):
     """A string.
 
     Attributes:
@@ -86,18 +85,18 @@ class Text(Struct, frozen=True):
     what: str = "a string"
     min_length: int | None = None
     max_length: int | None = None
-    pattern: Pattern | None = None
+    pattern: StringPattern | None = None
     stripped: bool = False
     ascii_only: bool = False
 
 
-class OneOf(Struct, frozen=True):
+class EnumShape(Struct, frozen=True):
     """One of some scalars; numbers and booleans are equal as in Python: ``1``, ``1.0`` and ``true`` are one."""
 
     values: tuple[str | int | float | bool | None, ...]
 
 
-class Array(Struct, frozen=True):
+class ArrayShape(Struct, frozen=True):
     """A list.
 
     Attributes:
@@ -106,13 +105,13 @@ class Array(Struct, frozen=True):
         positions: what the item at each index is, of a list of exactly so many.
     """
 
-    items: Shape = Anything()
+    items: Shape = AnyShape()
     min_length: int | None = None
     max_length: int | None = None
     positions: tuple[Shape, ...] = ()
 
 
-class Dictionary(Struct, frozen=True):
+class MapShape(Struct, frozen=True):
     """An object with keys of the user's choice.
 
     Attributes:
@@ -127,7 +126,7 @@ class Dictionary(Struct, frozen=True):
     max_length: int | None = None
 
 
-class Field(Struct, frozen=True):
+class ObjectField(Struct, frozen=True):
     """A field of an object, by one of its keys."""
 
     key: str
@@ -142,7 +141,7 @@ class KeyChoice(Struct, frozen=True):
     required: bool
 
 
-class Object(Struct, frozen=True):
+class ObjectShape(Struct, frozen=True):
     """An object with known fields.
 
     Attributes:
@@ -153,12 +152,12 @@ class Object(Struct, frozen=True):
     """
 
     name: str
-    fields: tuple[Field, ...]
+    fields: tuple[ObjectField, ...]
     keys: tuple[str, ...]
     choices: tuple[KeyChoice, ...] = ()
 
 
-class Tagged(Struct, frozen=True):
+class TaggedShape(Struct, frozen=True):
     """One of several objects, distinguished by the value of a key.
 
     Attributes:
@@ -167,23 +166,23 @@ class Tagged(Struct, frozen=True):
     """
 
     key: str
-    choices: tuple[tuple[OneOf, Shape], ...]
+    choices: tuple[tuple[EnumShape, Shape], ...]
 
     @property
-    def tags(self) -> OneOf:
+    def tags(self) -> EnumShape:
         """All values of the key."""
-        return OneOf(tuple(value for tags, _ in self.choices for value in tags.values))
+        return EnumShape(tuple(value for tags, _ in self.choices for value in tags.values))
 
 
-class Union(Struct, frozen=True):
+class UnionShape(Struct, frozen=True):
     """One of several shapes, none of which is a union or Anything."""
 
     members: tuple[Shape, ...]
 
 
 Shape: TypeAlias = (
-    Anything | Null | Boolean | Integer | Float | Decimal | Quantity | Text | OneOf | Array | Dictionary | Object
-    | Tagged | Union
+    AnyShape | NullShape | BooleanShape | IntegerShape | FloatShape | DecimalShape | QuantityShape | StringShape | EnumShape | ArrayShape | MapShape | ObjectShape
+    | TaggedShape | UnionShape
 )  # fmt: skip
 
 
@@ -191,22 +190,33 @@ def union(members: Iterable[Shape]) -> Shape:
     """Return the shape of whatever one of the members accepts."""
     found: dict[Shape, None] = {}
     for member in members:
-        if isinstance(member, Anything):
+        if isinstance(member, AnyShape):
             return member
-        found |= dict.fromkeys(member.members if isinstance(member, Union) else (member,))
-    return next(iter(found)) if len(found) == 1 else Union(tuple(found))
+        found |= dict.fromkeys(member.members if isinstance(member, UnionShape) else (member,))
+    return next(iter(found)) if len(found) == 1 else UnionShape(tuple(found))
 
 
 def members(shape: Shape) -> tuple[Shape, ...]:
     """Return the alternatives of a shape; itself if it is no union."""
-    return shape.members if isinstance(shape, Union) else (shape,)
+    return shape.members if isinstance(shape, UnionShape) else (shape,)
 
 
-def is_distinguishable(shape: Union) -> bool:
+def is_distinguishable(shape: UnionShape) -> bool:
     """Return whether the JSON type of a value says which list or object of a union it may be."""
-    kinds = [isinstance(member, Array) for member in shape.members if isinstance(member, NESTED)]
+    kinds = [isinstance(member, ArrayShape) for member in shape.members if isinstance(member, NESTED)]
     return len(kinds) == len(set(kinds))
 
 
-NESTED = (Array, Dictionary, Object, Tagged)
+NESTED = (ArrayShape, MapShape, ObjectShape, TaggedShape)
 """The shapes that have others inside."""
+
+
+def choice(values: Iterable[Any]) -> EnumShape | None:
+    """Return a check for one of these values; None where one of them is no scalar of JSON."""
+    plain = [value.value if isinstance(value, Enum) else value for value in values]
+    expressible = all(isinstance(value, str | int | float | None) and _finite(value) for value in plain)
+    return EnumShape(tuple(plain)) if expressible and plain else None
+
+
+def _finite(value: object) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)

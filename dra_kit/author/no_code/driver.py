@@ -1,37 +1,44 @@
-"""The driver that a file of globs is."""
+"""The driver that a file of globs defines: provider, preparer, devices and their names."""
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import logging
+import re
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic import BaseModel, Field
 
-from dra_kit.author.config.opaque import NoConfig
-from dra_kit.author.devices.inventory import Inventory, Pool
-from dra_kit.author.devices.provider import DeviceProvider
+from dra_kit.author.claim import AllocatedDevice, Claim, env_name
+from dra_kit.author.config import NoConfig
+from dra_kit.author.device import Device
 from dra_kit.author.driver import Driver
-from dra_kit.author.preparing.claim import AllocatedDevice, Claim
-from dra_kit.author.preparing.prepared import Prepared
-from dra_kit.author.preparing.preparer import Preparer
+from dra_kit.author.inventory import Inventory, Pool
+from dra_kit.author.no_code.matching import (
+    AttributeUnavailable,
+    DeviceNodeFile,
+    GlobMatch,
+    TooManyDevicesError,
+    Value,
+    find_devices,
+    read_attribute,
+    read_default,
+)
+from dra_kit.author.no_code.model import GlobEntry, GlobFile, build_capacity, fill_placeholders
+from dra_kit.author.no_code.reader import describe_problem, read_globs
+from dra_kit.author.prepared import ContainerEdits, DeviceNode, Mount, Prepared
+from dra_kit.author.preparer import Preparer
+from dra_kit.author.provider import DeviceProvider
 from dra_kit.errors import ConfigurationError
-from dra_kit.globs.devices import GlobDevice, device_of
-from dra_kit.globs.matching import Match, TooManyDevicesError, matches
-from dra_kit.globs.model import DeviceEntry, GlobFile
-from dra_kit.globs.naming import device_names
-from dra_kit.globs.reading import located, read_globs
-from dra_kit.globs.templates import filled
 
 logger: logging.Logger = logging.getLogger(__name__)
-
 LOOK_SECONDS: Final = 2.0
 """How late a device node that comes or goes is noticed: the globs are matched again so often."""
-
 _SETTLING: Final = 5
 """For so many looks after a change attributes are read again: udev tells of a device after its node is there."""
-
 _LOOKS: Final = 30
 """After so many looks attributes are read again in any case."""
 
@@ -40,6 +47,12 @@ class GlobSettings(BaseModel):
     """Settings of every driver that is a file of globs."""
 
     root: Path = Field(Path("/"), description="folder that holds the node's dev, sys and run")
+
+
+class GlobDevice(Device):
+    """A device, with what a container gets that is given it."""
+
+    edits: ContainerEdits
 
 
 class GlobProvider(DeviceProvider[GlobDevice, Any, GlobSettings]):
@@ -59,7 +72,7 @@ class GlobProvider(DeviceProvider[GlobDevice, Any, GlobSettings]):
     async def discover(self) -> AsyncIterator[Inventory[GlobDevice]]:
         """Yield all devices, again whenever something of them has changed."""
         root = self.context.settings.root
-        before: list[Match] | None = None
+        before: list[GlobMatch] | None = None
         published: list[GlobDevice] | None = None
         looks = 0
         while True:
@@ -74,19 +87,19 @@ class GlobProvider(DeviceProvider[GlobDevice, Any, GlobSettings]):
             if await self.context.stopping.sleep(LOOK_SECONDS):
                 return
 
-    def _matches(self, root: Path) -> list[Match]:
+    def _matches(self, root: Path) -> list[GlobMatch]:
         try:
-            return matches(self._entries, root)
+            return find_devices(self._entries, root)
         except TooManyDevicesError as error:
-            raise ConfigurationError(located(self._file, error.path, error.rule), code=error.code) from None
+            raise ConfigurationError(describe_problem(self._file, error.path, error.rule), code=error.code) from None
 
-    def _devices(self, found: list[Match], root: Path) -> list[GlobDevice]:
+    def _devices(self, found: list[GlobMatch], root: Path) -> list[GlobDevice]:
         wanted = {match.file.path: _wanted_name(match, self._entries[match.entry]) for match in found}
-        self._names = device_names(wanted, self._names)
+        self._names = assign_device_names(wanted, self._names)
         devices = []
         reasons: dict[tuple[str, str], str] = {}
         for match in found:
-            device, lacks = device_of(match, self._entries[match.entry], self._names[match.file.path], root)
+            device, lacks = build_device(match, self._entries[match.entry], self._names[match.file.path], root)
             devices.append(device)
             reasons |= {(device.name, attribute): reason for attribute, reason in lacks.items()}
         self._log_lacks(reasons)
@@ -127,5 +140,102 @@ def load_globs(file: Path) -> Driver[NoConfig, GlobDevice]:
     return Driver(globs.driver, provider=GlobProvider(file, globs), preparer=GlobPreparer(), settings=GlobSettings)
 
 
-def _wanted_name(match: Match, entry: DeviceEntry) -> str:
-    return filled(entry.name, match.values) if entry.name is not None else match.file.path.removeprefix("/dev/")
+def _wanted_name(match: GlobMatch, entry: GlobEntry) -> str:
+    return (
+        fill_placeholders(entry.name, match.values) if entry.name is not None else match.file.path.removeprefix("/dev/")
+    )
+
+
+def build_device(match: GlobMatch, entry: GlobEntry, name: str, root: Path) -> tuple[GlobDevice, Mapping[str, str]]:
+    """Return a device, and why it lacks attributes, by their names.
+
+    Args:
+        match: its device node.
+        entry: what the file says of it.
+        name: of the device.
+        root: where the node's / is.
+    """
+    values = {**match.values, "device": name, "env": env_name(name)}
+    attributes: dict[str, Value] = {}
+    lacks: dict[str, str] = {}
+    for attribute, source in entry.attributes.items():
+        try:
+            attributes[attribute] = read_attribute(source, match.file, values, root)
+        except AttributeUnavailable as error:
+            if (default := read_default(source)) is not None:
+                attributes[attribute] = default
+            else:
+                lacks[attribute] = str(error)
+    device = GlobDevice(
+        name=name,
+        attributes=attributes,
+        capacity={capacity: build_capacity(given) for capacity, given in entry.capacity.items()},
+        allow_multiple_allocations=entry.allow_multiple_allocations or None,
+        edits=_edits(match, entry, values),
+    )
+    return device, lacks
+
+
+def _edits(match: GlobMatch, entry: GlobEntry, values: Mapping[str, str]) -> ContainerEdits:
+    own = fill_placeholders(entry.container_path, values) if entry.container_path else match.file.path
+    nodes = [_node(own, match.file, entry), *(_node(file.path, file, entry) for file in match.companions)]
+    return ContainerEdits(
+        env={fill_placeholders(name, values): fill_placeholders(text, values) for name, text in entry.env.items()},
+        device_nodes=nodes,
+        mounts=[
+            Mount(
+                host_path=fill_placeholders(mount.host_path, values),
+                container_path=fill_placeholders(mount.container_path, values),
+                options=mount.options,
+            )
+            for mount in entry.mounts
+        ],
+    )
+
+
+def _node(path: str, file: DeviceNodeFile, entry: GlobEntry) -> DeviceNode:
+    return DeviceNode(
+        path=path,
+        host_path=None if path == file.host_path else file.host_path,
+        permissions=entry.permissions,
+        uid=entry.uid,
+        gid=entry.gid,
+        file_mode=entry.file_mode,
+    )
+
+
+_LONGEST: Final = 63
+_HASH: Final = 8
+
+
+def assign_device_names(wanted: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
+    """Return the names of devices.
+
+    Args:
+        wanted: by the path of the device node the text that its name is made of.
+        known: names by path that were given before; who has one keeps it.
+
+    Returns:
+        A DNS label by path, no two alike. What is not in lower case letters, digits and dashes becomes a dash; where
+        that is too long, empty, or the name of another one, a hash of the path makes up for it.
+    """
+    names = {path: known[path] for path in wanted if path in known}
+    taken = set(names.values())
+    for path, text in wanted.items():
+        if path in names:
+            continue
+        names[path] = next(name for name in _candidates(path, text) if name not in taken)
+        taken.add(names[path])
+    return names
+
+
+def _candidates(path: str, text: str) -> itertools.chain[str]:
+    label = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    plain = [label] if 0 < len(label) <= _LONGEST else []
+    begin = label[: _LONGEST - _HASH - 1].rstrip("-") or "device"
+    return itertools.chain(plain, (f"{begin}-{_hash(path, number)}" for number in itertools.count()))
+
+
+def _hash(path: str, number: int) -> str:
+    content = f"{path}\0{number}".encode(errors="surrogateescape")
+    return hashlib.sha256(content).hexdigest()[:_HASH]

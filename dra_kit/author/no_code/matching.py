@@ -1,4 +1,4 @@
-"""The device nodes that globs match."""
+"""What is on the node: the device nodes that globs match, and the values of their attributes."""
 
 from __future__ import annotations
 
@@ -13,20 +13,26 @@ from typing import Final
 
 from msgspec import Struct
 
+from dra_kit.author.no_code.model import (
+    READABLE,
+    AttributeSource,
+    GlobEntry,
+    ValueType,
+    fill_placeholders,
+    placeholders,
+)
 from dra_kit.errors import ConfigurationError
-from dra_kit.globs.model import DeviceEntry
-from dra_kit.globs.templates import filled, placeholders
+from dra_kit.kubernetes.values.semver import Version
 
 MOST: Final = 1024
 """Device nodes of one file on a node; more are likelier a glob that is too wide than hardware."""
-
 _MOST_LINKS: Final = 40  # as Linux follows (path_resolution(7))
 _SHARED: Final = frozenset({"/dev/shm", "/dev/mqueue"})  # noqa: S108 - which containers can have, whatever its mode
 _KINDS: Final = {stat.S_IFCHR: "c", stat.S_IFBLK: "b", stat.S_IFIFO: "p"}
 """The kinds of device nodes that a container can be given (CDI, DeviceNode.type)."""
 
 
-class DeviceFile(Struct, frozen=True):
+class DeviceNodeFile(Struct, frozen=True):
     """A device node.
 
     Attributes:
@@ -47,7 +53,7 @@ class DeviceFile(Struct, frozen=True):
         return self.kind, self.number or self.host_path
 
 
-class Match(Struct, frozen=True):
+class GlobMatch(Struct, frozen=True):
     """A device.
 
     Attributes:
@@ -58,8 +64,8 @@ class Match(Struct, frozen=True):
     """
 
     entry: int
-    file: DeviceFile
-    companions: tuple[DeviceFile, ...]
+    file: DeviceNodeFile
+    companions: tuple[DeviceNodeFile, ...]
     values: Mapping[str, str]
 
 
@@ -81,7 +87,7 @@ class TooManyDevicesError(ConfigurationError):
         self.rule: str = f"{problem}; {remedy}"
 
 
-def matches(entries: Sequence[DeviceEntry], root: Path) -> list[Match]:
+def find_devices(entries: Sequence[GlobEntry], root: Path) -> list[GlobMatch]:
     """Return the devices that are there; a device node belongs to the first entry that matches it.
 
     Args:
@@ -91,7 +97,7 @@ def matches(entries: Sequence[DeviceEntry], root: Path) -> list[Match]:
     Raises:
         TooManyDevicesError: more than a node may have.
     """
-    found: list[Match] = []
+    found: list[GlobMatch] = []
     seen: set[tuple[str, object]] = set()
     for index, entry in enumerate(entries):
         for file in _files(entry.paths, root):
@@ -102,14 +108,14 @@ def matches(entries: Sequence[DeviceEntry], root: Path) -> list[Match]:
             if companions is None:
                 continue
             seen.add(file.identity)
-            found.append(Match(index, file, companions, values))
+            found.append(GlobMatch(index, file, companions, values))
             if len(found) > MOST:
                 problem = f"{', '.join(entry.paths)} matches so much that there are more than {MOST} devices"
                 raise TooManyDevicesError(f"devices[{index}].paths", f"{problem}, the most of one node")
     return found
 
 
-def _values(entry: DeviceEntry, file: DeviceFile) -> dict[str, str] | None:
+def _values(entry: GlobEntry, file: DeviceNodeFile) -> dict[str, str] | None:
     """Return the values of placeholders; None if the pattern does not match."""
     values = {"path": file.path, "name": file.path.rpartition("/")[2]}
     if entry.pattern is None:
@@ -118,20 +124,20 @@ def _values(entry: DeviceEntry, file: DeviceFile) -> dict[str, str] | None:
     return None if found is None else values | {name: text or "" for name, text in found.groupdict().items()}
 
 
-def _companions(entry: DeviceEntry, values: Mapping[str, str], root: Path) -> tuple[DeviceFile, ...] | None:
+def _companions(entry: GlobEntry, values: Mapping[str, str], root: Path) -> tuple[DeviceNodeFile, ...] | None:
     """Return the other device nodes; None if one of the globs matches nothing."""
-    found: list[DeviceFile] = []
+    found: list[DeviceNodeFile] = []
     for pattern in entry.with_:
         # what a placeholder stands for is no glob
         escaped = {name: glob.escape(values[name]) for name in placeholders(pattern)}
-        files = list(_files([filled(pattern, escaped)], root))
+        files = list(_files([fill_placeholders(pattern, escaped)], root))
         if not files:
             return None
         found += files
     return tuple(found)
 
 
-def _files(patterns: Sequence[str], root: Path) -> Iterator[DeviceFile]:
+def _files(patterns: Sequence[str], root: Path) -> Iterator[DeviceNodeFile]:
     for pattern in patterns:
         # not Path.glob: in some releases of Python it fails when a folder vanishes meanwhile
         for relative in sorted(glob.glob(pattern.lstrip("/"), root_dir=root), key=_natural):  # noqa: PTH207
@@ -145,7 +151,7 @@ def _natural(text: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() and part.isascii() else (-1, part) for part in re.split(r"(\d+)", text)]
 
 
-def _file(path: str, root: Path) -> DeviceFile | None:
+def _file(path: str, root: Path) -> DeviceNodeFile | None:
     """Return the device node at a path; None if there is none, or only a link to somewhere else."""
     try:
         path.encode()  # a name that is no text cannot be told to a container runtime
@@ -156,7 +162,7 @@ def _file(path: str, root: Path) -> DeviceFile | None:
     kind = _KINDS.get(stat.S_IFMT(status.st_mode))
     if kind is None or not host_path.startswith("/dev/"):
         return None
-    return DeviceFile(path, host_path, kind, status.st_rdev if kind != "p" else 0)
+    return DeviceNodeFile(path, host_path, kind, status.st_rdev if kind != "p" else 0)
 
 
 def resolved(path: str, root: Path) -> str:
@@ -207,3 +213,129 @@ def _require_own(folder: str, on_node: str) -> None:
     others_write = mode & stat.S_IWOTH or (mode & stat.S_IWGRP and status.st_gid not in own_groups)
     if on_node in _SHARED or others_write or status.st_uid not in {0, os.geteuid()}:
         raise OSError(errno.EPERM, "others may write to a folder on the way", folder)
+
+
+Value = bool | int | str | Version
+_MOST_BYTES: Final = 1 << 14  # of a file; one of sysfs has at most a page
+_LONGEST: Final = 64  # bytes of a text or version that is published
+_TRUTHS: Final = {
+    **dict.fromkeys(("1", "y", "yes", "true", "on"), True),
+    **dict.fromkeys(("0", "n", "no", "false", "off"), False),
+}
+
+
+class AttributeUnavailable(ValueError):
+    """There is no value; the text says why."""
+
+
+def read_attribute(source: AttributeSource, file: DeviceNodeFile, values: Mapping[str, str], root: Path) -> Value:
+    """Return the value of an attribute of a device.
+
+    Args:
+        source: where it comes from.
+        file: the device node.
+        values: what placeholders stand for.
+        root: where the node's / is.
+
+    Raises:
+        NoValueError: there is none that could be published.
+    """
+    if source.value is not None and not isinstance(source.value, str):
+        return source.value
+    text = fill_placeholders(source.value, values) if source.value is not None else _found(source, file, values, root)
+    if source.match is not None:
+        found = re.search(source.match, text, re.MULTILINE)
+        if found is None:
+            raise AttributeUnavailable(f"{source.match!r} does not match {_short(text)}")
+        text = (found[1] if found.re.groups else found[0]) or ""
+    return convert_value(text.strip(), source.as_)
+
+
+def read_default(source: AttributeSource) -> Value | None:
+    """Return the value of an attribute that has no other one.
+
+    Raises:
+        NoValueError: it is not what the others are.
+    """
+    default = source.default
+    if isinstance(default, str):
+        return convert_value(default, source.as_)
+    if default is not None and source.as_ != ("bool" if isinstance(default, bool) else "int"):
+        raise AttributeUnavailable(f"the default {default} is no {source.as_}, as the other values are")
+    return default
+
+
+def convert_value(text: str, kind: ValueType) -> Value:
+    """Return the text as a value of the type of the attribute.
+
+    Raises:
+        NoValueError: it is none, or cannot be published.
+    """
+    try:
+        match kind:
+            case "int":
+                return _number(text)
+            case "bool":
+                return _TRUTHS[text.lower()]
+            case "version":
+                if len(text) <= _LONGEST:
+                    return Version(text)
+    except AttributeUnavailable:
+        raise
+    except (ValueError, KeyError):
+        raise AttributeUnavailable(f"{_short(text)} is no {kind}") from None
+    if not text:
+        raise AttributeUnavailable("it is empty")
+    if len(text.encode()) > _LONGEST:
+        raise AttributeUnavailable(f"{_short(text)} has more than {_LONGEST} bytes")
+    if not text.isprintable():
+        raise AttributeUnavailable(f"{_short(text)} has characters that cannot be printed")
+    return text
+
+
+def _number(text: str) -> int:
+    number = int(text, 16) if re.fullmatch(r"[+-]?0[xX].*", text, re.DOTALL) else int(text)
+    if not -(2**63) <= number < 2**63:
+        raise AttributeUnavailable(f"{_short(text)} does not fit into 64 bits")
+    return number
+
+
+def _found(source: AttributeSource, file: DeviceNodeFile, values: Mapping[str, str], root: Path) -> str:
+    if source.read is not None:
+        return _read(fill_placeholders(source.read, values), READABLE, root)
+    if file.kind == "p":
+        raise AttributeUnavailable("udev knows no FIFOs")
+    entry = f"/run/udev/data/{file.kind}{os.major(file.number)}:{os.minor(file.number)}"
+    mark = f"E:{source.udev}="
+    lines = _read(entry, ("/run/udev/data/",), root).splitlines()
+    text = next((line.removeprefix(mark) for line in lines if line.startswith(mark)), None)
+    if text is None:
+        raise AttributeUnavailable(f"{entry} has no {source.udev}")
+    return text
+
+
+def _read(path: str, below: tuple[str, ...], root: Path) -> str:
+    """Return the content of a file, if it may be read; never wait for it."""
+    try:
+        leads_to = resolved(path, root)
+        if not leads_to.startswith(below):
+            raise AttributeUnavailable(f"{path} leads to {leads_to}, which is not below {' or '.join(below)}")
+        real = f"{os.path.realpath(root, strict=True).rstrip('/')}{leads_to}"
+        if not stat.S_ISREG(Path(real).stat().st_mode):
+            raise AttributeUnavailable(f"{path} is no regular file")
+        descriptor = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY | os.O_NOFOLLOW)
+        with os.fdopen(descriptor, "rb") as stream:
+            return stream.read(_MOST_BYTES).decode().strip("\0\r\n\t ")
+    except OSError as error:
+        if error.errno == errno.EXDEV:
+            raise AttributeUnavailable(
+                f"{path} leads out of the node's files, which is not below {' or '.join(below)}"
+            ) from None
+        raise AttributeUnavailable(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise AttributeUnavailable(f"{path} is no text") from None
+
+
+def _short(text: str) -> str:
+    shown = repr(text)
+    return shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}..."

@@ -1,13 +1,15 @@
-"""What a file of globs says, as pydantic models; keys are written as in the Kubernetes API, in camelCase."""
+"""The contents of a file of globs, as pydantic models; keys are written as in the Kubernetes API, in camelCase."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, model_validator
 from pydantic.alias_generators import to_camel
 
+from dra_kit.author.device_fields import CapacityRequestPolicy, CapacityRequestPolicyRange, DeviceCapacity
 from dra_kit.kubernetes.resource.names import driver_name
 
 READABLE: Final = ("/sys/",)
@@ -174,7 +176,7 @@ class MountEntry(GlobModel):
     options: list[str] = ["ro"]
 
 
-class DeviceEntry(GlobModel):
+class GlobEntry(GlobModel):
     """Devices of one kind: one for each device node that the globs match.
 
     Attributes:
@@ -219,4 +221,44 @@ class GlobFile(GlobModel):
     """
 
     driver: Annotated[str, AfterValidator(_driver)]
-    devices: list[DeviceEntry] = Field(min_length=1)
+    devices: list[GlobEntry] = Field(min_length=1)
+
+
+_PLACEHOLDER: Final = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+PLACE: Final = ("path", "name")
+"""Known of every device node: its path, and the name of the file, which is the last part of it."""
+DEVICE: Final = (*PLACE, "device", "env")
+"""Known once the device has a name: that name, and the name in the form of an environment variable."""
+
+
+def placeholders(template: str) -> Iterator[str]:
+    """Return the names in braces in a text; other braces are text."""
+    return (match[1] for match in _PLACEHOLDER.finditer(template))
+
+
+def fill_placeholders(template: str, values: Mapping[str, str]) -> str:
+    """Return the text with what its placeholders stand for.
+
+    Raises:
+        KeyError: one stands for nothing.
+    """
+    return _PLACEHOLDER.sub(lambda match: values[match[1]], template)
+
+
+def build_capacity(entry: CapacityEntry) -> DeviceCapacity:
+    """Return a capacity as the author API has it.
+
+    Raises:
+        InvalidDevice: an amount is none.
+    """
+    policy = entry.request_policy
+    if policy is None:
+        return DeviceCapacity(value=entry.value)
+    limits = policy.valid_range
+    allowed = None if limits is None else CapacityRequestPolicyRange(**dict(limits))
+    return DeviceCapacity(
+        value=entry.value,
+        request_policy=CapacityRequestPolicy(
+            default=policy.default, valid_values=policy.valid_values, valid_range=allowed
+        ),
+    )

@@ -1,4 +1,4 @@
-"""Reading a file of globs: each problem with its line."""
+"""Reads a file of globs and reports each problem with its line."""
 
 from __future__ import annotations
 
@@ -10,14 +10,20 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from dra_kit.author.config.problems import Problem, path_text, problems_of, short
-from dra_kit.author.devices.device import Device
-from dra_kit.author.preparing.prepared import ContainerEdits
+from dra_kit.author.config_problems import Problem, find_config_problems, format_path, short_json
+from dra_kit.author.device import Device
+from dra_kit.author.no_code.matching import AttributeUnavailable, Value, convert_value, read_default
+from dra_kit.author.no_code.model import (
+    DEVICE,
+    PLACE,
+    AttributeSource,
+    GlobEntry,
+    GlobFile,
+    build_capacity,
+    placeholders,
+)
+from dra_kit.author.prepared import ContainerEdits
 from dra_kit.errors import ConfigurationError, DraKitError
-from dra_kit.globs.attributes import NoValueError, Value, converted, default_of
-from dra_kit.globs.devices import capacity_of
-from dra_kit.globs.model import AttributeSource, DeviceEntry, GlobFile
-from dra_kit.globs.templates import DEVICE, PLACE, placeholders
 from dra_kit.kubernetes.manifests.files import MANIFESTS, UnreadableText, read_file
 from dra_kit.kubernetes.manifests.positions import Positions
 from dra_kit.kubernetes.manifests.text import TextDocument, decode_utf8, parse_documents
@@ -42,13 +48,13 @@ def read_globs(file: Path) -> GlobFile:
     try:
         globs = GlobFile.model_validate(document.value)
     except ValidationError as error:
-        raise _with_lines(file, text, document, problems_of(error, GlobFile, document.value)) from None
+        raise _with_lines(file, text, document, find_config_problems(error, GlobFile, document.value)) from None
     if mistakes := list(_mistakes(globs)):
         raise _with_lines(file, text, document, mistakes)
     return globs
 
 
-def located(file: Path, path: str, problem: str) -> str:
+def describe_problem(file: Path, path: str, problem: str) -> str:
     """Return a problem with the file, the line and the path of its field.
 
     Args:
@@ -84,7 +90,7 @@ def _document(file: Path) -> tuple[str, TextDocument]:
     first = found[0].value
     if isinstance(first, dict) and {"apiVersion", "kind"} <= first.keys():
         raise _wrong(
-            f"{file}:1: it is a manifest of kind {short(first['kind'])}, no file of globs; "
+            f"{file}:1: it is a manifest of kind {short_json(first['kind'])}, no file of globs; "
             "dra-kit sandbox applies it with -f, and dra-kit lint checks it"
         )
     if len(found) > 1:
@@ -123,7 +129,7 @@ def _mistakes(globs: GlobFile) -> Iterator[Problem]:
             yield f"devices[{index}].{path}" if path else f"devices[{index}]", text
 
 
-def _placeholder_mistakes(entry: DeviceEntry) -> Iterator[Problem]:
+def _placeholder_mistakes(entry: GlobEntry) -> Iterator[Problem]:
     groups = list(re.compile(entry.pattern).groupindex) if entry.pattern is not None else []
     for group in groups:
         if group in DEVICE:
@@ -141,27 +147,27 @@ def _placeholder_mistakes(entry: DeviceEntry) -> Iterator[Problem]:
                 )
 
 
-def _templates(entry: DeviceEntry) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+def _templates(entry: GlobEntry) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     """Yield every text with placeholders, with its path and those that it may have beside groups."""
     if entry.name is not None:
         yield "name", entry.name, PLACE
     yield from ((f"with[{index}]", text, PLACE) for index, text in enumerate(entry.with_))
     for name, source in entry.attributes.items():
         if isinstance(source.value, str):
-            yield path_text(("attributes", name)), source.value, DEVICE
+            yield format_path(("attributes", name)), source.value, DEVICE
         if source.read is not None:
-            yield path_text(("attributes", name, "read")), source.read, DEVICE
+            yield format_path(("attributes", name, "read")), source.read, DEVICE
     if entry.container_path is not None:
         yield "containerPath", entry.container_path, DEVICE
     for name, text in entry.env.items():
-        yield path_text(("env", name)), name, DEVICE
-        yield path_text(("env", name)), text, DEVICE
+        yield format_path(("env", name)), name, DEVICE
+        yield format_path(("env", name)), text, DEVICE
     for index, mount in enumerate(entry.mounts):
         yield f"mounts[{index}].hostPath", mount.host_path, DEVICE
         yield f"mounts[{index}].containerPath", mount.container_path, DEVICE
 
 
-def _api_mistakes(entry: DeviceEntry) -> Iterator[Problem]:
+def _api_mistakes(entry: GlobEntry) -> Iterator[Problem]:
     """Yield what the API would refuse of every device of the entry."""
     samples: dict[str, Value] = {}
     wrong = False
@@ -169,15 +175,15 @@ def _api_mistakes(entry: DeviceEntry) -> Iterator[Problem]:
         try:
             samples[name] = _sample(source)
             Device(name="sample", attributes={name: samples[name]})
-        except (NoValueError, DraKitError) as error:
+        except (AttributeUnavailable, DraKitError) as error:
             wrong = True
-            yield path_text(("attributes", name)), _rule(str(error))
+            yield format_path(("attributes", name)), _rule(str(error))
     shared = entry.allow_multiple_allocations
     for name, given in entry.capacity.items():
         if shared and given.request_policy is None:
             wrong = True
             yield (
-                path_text(("capacity", name)),
+                format_path(("capacity", name)),
                 (
                     "the first claim would take all of it, since allowMultipleAllocations is set; write {value: "
                     f"{given.value}, requestPolicy: {{default: 1}}}}, for what a claim takes that asks for nothing"
@@ -185,22 +191,22 @@ def _api_mistakes(entry: DeviceEntry) -> Iterator[Problem]:
             )
             continue
         try:
-            capacity = {name: capacity_of(given)}
+            capacity = {name: build_capacity(given)}
             Device(name="sample", capacity=capacity, allow_multiple_allocations=shared or None)
         except DraKitError as error:
             wrong = True
-            yield path_text(("capacity", name)), _rule(str(error))
+            yield format_path(("capacity", name)), _rule(str(error))
     for name, text in entry.env.items():
         try:
             ContainerEdits(env={name: text})
         except DraKitError as error:
-            yield path_text(("env", name)), _rule(str(error))
+            yield format_path(("env", name)), _rule(str(error))
     if not wrong:
         try:
             Device(
                 name="sample",
                 attributes=samples,
-                capacity={name: capacity_of(given) for name, given in entry.capacity.items()},
+                capacity={name: build_capacity(given) for name, given in entry.capacity.items()},
                 allow_multiple_allocations=shared or None,
             )
         except DraKitError as error:
@@ -209,12 +215,12 @@ def _api_mistakes(entry: DeviceEntry) -> Iterator[Problem]:
 
 def _sample(source: AttributeSource) -> Any:
     """Return a value that the attribute may have."""
-    default_of(source)
+    read_default(source)
     if isinstance(source.value, str) and not any(placeholders(source.value)) and source.match is None:
-        return converted(source.value, source.as_)
+        return convert_value(source.value, source.as_)
     if source.value is not None and not isinstance(source.value, str):
         return source.value
-    return {"string": "text", "int": 1, "bool": True, "version": converted("1.0.0", "version")}[source.as_]
+    return {"string": "text", "int": 1, "bool": True, "version": convert_value("1.0.0", "version")}[source.as_]
 
 
 def _rule(text: str) -> str:

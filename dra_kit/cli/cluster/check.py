@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 import click
 from pydantic import BaseModel
 
+from dra_kit.author.cluster_object import ClusterObject
 from dra_kit.author.driver import Driver
-from dra_kit.author.effects.cluster_object import ClusterObject
+from dra_kit.author.settings import author_settings
+from dra_kit.author.target import load_driver
 from dra_kit.cli.cluster.source_options import cluster_options, credentials_of
 from dra_kit.cli.options.common import complete_target, path
-from dra_kit.cli.options.driver_settings import author_settings
 from dra_kit.cli.options.role_command import RoleCommand, is_help, target_of
 from dra_kit.errors import ConfigurationError
 from dra_kit.operation.checks.role_process import role_process
-from dra_kit.process.target import load_driver
 from dra_kit.text import escape_unprintable_json
 
 if TYPE_CHECKING:
-    from dra_kit.kube.connection.credentials import Credentials
+    from dra_kit.client.credentials import Credentials
     from dra_kit.operation.checks.needed import Account
 
 
@@ -80,9 +80,9 @@ def command(ctx: click.Context, /, **options: Any) -> None:
       kubectl exec ds/pizza-node -- dra-kit check
       kubectl exec deploy/pizza-controller -- dra-kit check
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
+    from dra_kit.admission.certificates import self_made_secret
     from dra_kit.operation.checks.all import Wanted, findings
     from dra_kit.operation.checks.finding import has_failed
-    from dra_kit.webhook.certificates.secret import self_made_secret
 
     driver: Driver[Any, Any] | None = ctx.meta.get("driver")
     if driver is not None and options["driver"] not in {None, driver.name}:

@@ -13,7 +13,7 @@ from dra_kit.cli.options.common import path
 from dra_kit.errors import ConfigurationError, SandboxError
 
 if TYPE_CHECKING:
-    from dra_kit.kube.connection.credentials import Credentials
+    from dra_kit.client.credentials import Credentials
     from dra_kit.sandbox.run.detached import DetachedSandbox
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -45,7 +45,7 @@ async def credentials_of(kubeconfig: Path | None, context: str | None) -> Creden
     Raises:
         ConfigurationError: there are none that can be used; says which sandboxes run.
     """
-    from dra_kit.kube.connection.credentials import load_credentials
+    from dra_kit.client.credentials import load_credentials
 
     try:
         return await load_credentials(kubeconfig, context)

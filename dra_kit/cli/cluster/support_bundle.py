@@ -14,7 +14,7 @@ from dra_kit.errors import ConfigurationError
 from dra_kit.text import escape_unprintable
 
 if TYPE_CHECKING:
-    from dra_kit.kube.connection.credentials import Credentials
+    from dra_kit.client.credentials import Credentials
     from dra_kit.operation.bundle.contents import Bundle
 
 
@@ -54,7 +54,7 @@ def command(
 
 
 def _only_driver(kubelet_dir: Path) -> str:
-    from dra_kit.plugin.sockets import operation_links
+    from dra_kit.kubelet.sockets import operation_links
 
     names = [link.parent.name for link in operation_links(kubelet_dir)]
     if len(names) != 1:

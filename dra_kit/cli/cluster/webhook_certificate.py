@@ -12,7 +12,7 @@ from dra_kit import __version__
 from dra_kit.cli.cluster.source_options import cluster_options, credentials_of
 
 if TYPE_CHECKING:
-    from dra_kit.webhook.certificates.trust import Outcome
+    from dra_kit.admission.certificate_trust import TrustOutcome
 
 
 @click.command
@@ -48,20 +48,20 @@ def command(  # noqa: PLR0917 - click passes them by name
     successor, and both are trusted. The chart runs this in a Job after each install, upgrade and rollback. It may be
     repeated at any time.
     """
-    from dra_kit.kube.client import Client
-    from dra_kit.webhook.certificates import trust
-    from dra_kit.webhook.certificates.secret import OwnCertificate
-    from dra_kit.webhook.configuration import configuration_name
+    from dra_kit.admission.certificate_trust import AuthorityTrust, drop_bindings
+    from dra_kit.admission.certificates import SelfManagedSettings
+    from dra_kit.admission.webhook_configuration import configuration_name
+    from dra_kit.client.api import Client
 
     trusting = configuration or configuration_name(driver)
 
-    async def run() -> Outcome:
+    async def run() -> TrustOutcome:
         credentials = await credentials_of(kubeconfig, context)
-        place = OwnCertificate(namespace=namespace or credentials.namespace or "default", service=service)
+        place = SelfManagedSettings(namespace=namespace or credentials.namespace or "default", service=service)
         async with Client(credentials, user_agent=f"dra-kit/{__version__} webhook-certificate") as client:
-            done = await trust.AuthorityTrust(client, place, trusting).establish()
+            done = await AuthorityTrust(client, place, trusting).establish()
             if drop_bindings:
-                await trust.drop_bindings(client, drop_bindings, place.namespace)
+                await drop_bindings(client, drop_bindings, place.namespace)
             return done
 
     done = asyncio.run(run())

@@ -10,15 +10,12 @@ from pathlib import Path
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
 import click
-from pydantic import BaseModel, SecretBytes, SecretStr, ValidationError
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from dra_kit.author.driver import Driver
-from dra_kit.author.models.model import shown
+from dra_kit.author.settings import setting_flag, setting_variable
 from dra_kit.errors import ConfigurationError
-
-AUTHOR_PREFIX: Final = "DRIVER_"
-"""Environment names of an author's settings: ``DRIVER_`` and the field's name in upper case."""
 
 _SIGNS: Final = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 """Attributes of pydantic's constraints, and what they say."""
@@ -68,29 +65,6 @@ def settings_options(
     return options
 
 
-def author_settings(driver: Driver[Any, Any], values: Mapping[str, object]) -> BaseModel | None:
-    """Return the author's settings from what flags and environment gave.
-
-    Args:
-        driver: whose settings they are.
-        values: by field name; what is not there takes its default.
-
-    Raises:
-        ConfigurationError: naming flag, variable, value and rule.
-    """
-    if driver.settings is None:
-        return None
-    try:
-        return driver.settings.model_validate(dict(values), strict=False, by_name=True, by_alias=False)
-    except ValidationError as error:
-        fields = driver.settings.model_fields
-        texts = [_problem(fields, dict(detail)) for detail in error.errors(include_url=False)]
-        text = "; ".join(dict.fromkeys(texts))
-    except Exception as error:  # noqa: BLE001 - an author's validator may look at files and fail in any way
-        text = f"{type(error).__name__}: {error}"
-    raise ConfigurationError(f"settings of driver {driver.name}: {' '.join(text.split())}")
-
-
 def setting_value(driver: Driver[Any, Any], name: str, text: str) -> object:
     """Return the value of a setting of the driver from a text; pydantic converts it.
 
@@ -101,24 +75,9 @@ def setting_value(driver: Driver[Any, Any], name: str, text: str) -> object:
     return _value(name, _kind(fields[name].annotation), text)
 
 
-def _problem(fields: Mapping[str, FieldInfo], detail: dict[str, Any]) -> str:
-    from dra_kit.author.models.wording import rule  # for mistakes only
-
-    text = rule(detail["msg"])
-    if not detail["loc"] or detail["loc"][0] not in fields:
-        return text
-    name, *inner = detail["loc"]
-    where = f"{_flag(name)} ({_variable(name)})" + "".join(f"[{part}]" for part in inner)
-    if detail["type"] == "missing" and not inner:
-        return f"{where}: is required; give the flag or set the variable"
-    if _is_secret(fields[name]) or detail["type"] == "missing":
-        return f"{where}: {text}"
-    return f"{where}: {text}, not {shown(detail['input'])}"
-
-
 def _option(name: str, field: FieldInfo, meta_key: str) -> click.Option:
     kind = _kind(field.annotation)
-    flag = _flag(name)
+    flag = setting_flag(name)
     is_bool = kind is bool
     return click.Option(
         [f"driver_setting_{name}", f"{flag}/--no-{flag.removeprefix('--')}" if is_bool else flag],
@@ -126,20 +85,12 @@ def _option(name: str, field: FieldInfo, meta_key: str) -> click.Option:
         default=None,
         multiple=_has_items(kind),
         metavar=None if is_bool else _metavar(kind),
-        envvar=_variable(name),
+        envvar=setting_variable(name),
         show_envvar=True,
         help=_help(field),
         expose_value=False,
         callback=_collect(name, kind, meta_key),
     )
-
-
-def _flag(name: str) -> str:
-    return f"--{name.lower().replace('_', '-')}"
-
-
-def _variable(name: str) -> str:
-    return f"{AUTHOR_PREFIX}{name.upper()}"
 
 
 def _kind(annotation: Any) -> Any:
@@ -162,10 +113,6 @@ def _has_items(kind: Any) -> bool:
 def _has_parts(kind: Any) -> bool:
     origin = get_origin(kind) or kind
     return isinstance(origin, type) and issubclass(origin, BaseModel | Mapping)
-
-
-def _is_secret(field: FieldInfo) -> bool:
-    return any(name in repr(field.annotation) for name in (SecretStr.__name__, SecretBytes.__name__))
 
 
 def _choices(kind: Any) -> dict[str, object]:
@@ -236,7 +183,7 @@ def _value(name: str, kind: Any, given: str | tuple[str, ...]) -> object:
         try:
             return json.loads(texts[-1])
         except ValueError as error:
-            raise ConfigurationError(f"{_flag(name)} ({_variable(name)}): is no JSON: {error}") from None
+            raise ConfigurationError(f"{setting_flag(name)} ({setting_variable(name)}): is no JSON: {error}") from None
     if _has_items(kind):
         return [item.strip() for text in texts for item in text.split(",") if item.strip()]
     return _choices(kind).get(texts[-1], texts[-1])

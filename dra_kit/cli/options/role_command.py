@@ -45,7 +45,7 @@ class RoleCommand(click.Command):
         target = target_of(own, args)
         if target is None:
             return None
-        from dra_kit.process.target import load_driver  # what a driver is made of takes long to import
+        from dra_kit.author.target import load_driver  # what a driver is made of takes long to import
 
         return load_driver(target)
 

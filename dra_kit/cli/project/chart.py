@@ -42,11 +42,11 @@ def command(target: str | None, file: Path | None, directory: Path | None) -> No
         return
     import yaml
 
+    from dra_kit.author.settings import author_settings
+    from dra_kit.author.target import load_driver
     from dra_kit.chart.of_driver import write_chart
     from dra_kit.chart.project_values import project_values
-    from dra_kit.cli.options.driver_settings import author_settings
     from dra_kit.errors import ConfigurationError
-    from dra_kit.process.target import load_driver
 
     driver = load_driver(target)
     text = project_values(target, driver, chart(), lambda given: author_settings(driver, given))

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from pydantic import BaseModel
 
+from dra_kit.author.settings import author_settings
+from dra_kit.author.target import load_driver
 from dra_kit.cli.app import value_of
 from dra_kit.cli.options.common import complete_target, path
-from dra_kit.cli.options.driver_settings import author_settings, settings_options
+from dra_kit.cli.options.driver_settings import settings_options
 from dra_kit.cli.options.role_command import RoleCommand
 from dra_kit.cli.project.lint_fix import fix_files, show_diff
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.manifests.files import STDIN
-from dra_kit.process.target import load_driver
 from dra_kit.text import escape_unprintable
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ def _classes_of(target: str) -> dict[str, v1.DeviceClass]:
 
 def _settings(driver: Driver[Any, Any], target: str, given: Mapping[str, object], directory: Path) -> BaseModel | None:
     """Return the settings that the driver has in the sandbox of its project, with the given ones."""
-    from dra_kit.node.slices.first_inventory import NODE
+    from dra_kit.node.first_inventory import NODE
     from dra_kit.sandbox.driver.drivers import SandboxDriver, project_settings
 
     values = {**project_settings(target, driver), **given}
@@ -215,14 +216,14 @@ def _surroundings(
 
 def _found(driver: Driver[Any, Any], settings: Any, timeout: float) -> Iterator[LazySlice]:
     from dra_kit.kubernetes.resource.slice_reader import LazySlice
-    from dra_kit.node.slices.first_inventory import first_inventory
+    from dra_kit.node.first_inventory import discover_once
 
     # why the driver fails is told once, by this command
     log = logging.getLogger("dra_kit")
     level = log.level
     log.setLevel(logging.CRITICAL)
     try:
-        inventory = first_inventory(driver, settings, timeout)
+        inventory = discover_once(driver, settings, timeout)
     finally:
         log.setLevel(level)
     for pool in inventory.pools:

@@ -10,8 +10,8 @@ from dra_kit.cli.options.common import complete_target
 from dra_kit.cli.options.role_command import RoleCommand
 
 if TYPE_CHECKING:
+    from dra_kit.admission.policy.manifest import Action
     from dra_kit.author.driver import Driver
-    from dra_kit.policy.objects import Action
 
 
 @click.command(cls=RoleCommand)
@@ -35,8 +35,7 @@ def command(ctx: click.Context, target: str, action: Action) -> None:
       kubectl apply -f policy.yaml
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
     del target
-    from dra_kit.policy.objects import policy_objects
-    from dra_kit.policy.text import manifest
+    from dra_kit.admission.policy.manifest import manifest, policy_objects
 
     driver: Driver[Any, Any] = ctx.meta["driver"]
     click.echo(manifest(policy_objects(driver, [action]), driver.name), nl=False)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import yaml
 
+from dra_kit.author.settings import author_settings
 from dra_kit.cli.options.common import complete_target, path
-from dra_kit.cli.options.driver_settings import author_settings, setting_value
+from dra_kit.cli.options.driver_settings import setting_value
 from dra_kit.cli.options.role_command import RoleCommand
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.release import NEWEST, OLDEST
@@ -95,8 +96,8 @@ def _slices(
     driver: Driver[Any, Any], profile: NodeProfile, given: dict[str, object], kubernetes: str, timeout: float
 ) -> list[dict[str, Any]]:
     from dra_kit.author.context import NodeInfo
-    from dra_kit.kube.versions import ServerFeatures
-    from dra_kit.node.slices.first_inventory import first_inventory
+    from dra_kit.client.server_version import ServerFeatures
+    from dra_kit.node.first_inventory import discover_once
     from dra_kit.template.slices import template_slices
 
     release = _RELEASE(kubernetes)
@@ -107,7 +108,7 @@ def _slices(
     level = log.level
     log.setLevel(logging.CRITICAL)  # why the driver fails is told once, by this command
     try:
-        inventory = first_inventory(driver, settings, timeout, NodeInfo(profile.name, profile.labels))
+        inventory = discover_once(driver, settings, timeout, NodeInfo(profile.name, profile.labels))
     finally:
         log.setLevel(level)
     return [

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from dra_kit.author.driver import Driver
+from dra_kit.author.settings import author_settings
 from dra_kit.cli.options.common import check_name, common, complete_target, expected_driver
-from dra_kit.cli.options.driver_settings import author_settings
 from dra_kit.cli.options.role_command import RoleCommand
 from dra_kit.process import logging as process_logging
 

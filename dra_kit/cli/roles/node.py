@@ -11,9 +11,9 @@ from typing import Any, Final
 import click
 
 from dra_kit.author.driver import Driver
+from dra_kit.author.settings import author_settings
 from dra_kit.cli.app import value_of
 from dra_kit.cli.options.common import check_name, common, complete_target, expected_driver, path
-from dra_kit.cli.options.driver_settings import author_settings
 from dra_kit.cli.options.role_command import RoleCommand
 from dra_kit.cli.roles.node_options import node_options, node_settings
 from dra_kit.errors import StoreError
@@ -32,7 +32,7 @@ class NodeCommand(RoleCommand):
         file = value_of(_GLOBS, args)
         if file is None:
             return super().load(own, args)
-        from dra_kit.globs.driver import load_globs
+        from dra_kit.author.no_code.driver import load_globs
 
         return load_globs(Path(file))
 
@@ -96,8 +96,8 @@ def command(
 
 def _dumped(driver: str, settings: NodeSettings) -> dict[str, Any]:
     """Return the state of the node; damaged health hides nothing else."""
-    from dra_kit.node.health.memory import FILE, dump_health
-    from dra_kit.node.state.dump import dump_state
+    from dra_kit.node.health_monitor import FILE, dump_health
+    from dra_kit.node.state.store import dump_state
 
     dumped = dump_state(settings.database(driver))
     try:

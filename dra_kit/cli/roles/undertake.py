@@ -10,12 +10,12 @@ from typing import Any
 import click
 
 from dra_kit.author.driver import Driver
+from dra_kit.author.settings import author_settings
+from dra_kit.author.target import load_driver
 from dra_kit.cli.options.common import check_name, common, complete_target, path
-from dra_kit.cli.options.driver_settings import author_settings
 from dra_kit.cli.options.role_command import RoleCommand, targets_of
 from dra_kit.cli.roles.node_options import node_options, node_settings
 from dra_kit.process import logging as process_logging
-from dra_kit.process.target import load_driver
 
 
 class UndertakeCommand(RoleCommand):
@@ -79,9 +79,9 @@ def command(
     process_logging.configure(options["log_format"], options["log_level"].upper())
     import uvloop
 
-    from dra_kit.node.undertaker import run_undertaker
-    from dra_kit.node.undertaking.confirmation import PodName
+    from dra_kit.node.decommission import run_decommission
+    from dra_kit.node.decommissioned import PodName
 
     where = None if pod is None else PodName.parse(pod)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        ctx.exit(runner.run(run_undertaker(name, settings, driver, abandon=abandon, stays=stay, pod=where)))
+        ctx.exit(runner.run(run_decommission(name, settings, driver, abandon=abandon, stays=stay, pod=where)))

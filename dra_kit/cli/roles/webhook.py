@@ -14,14 +14,14 @@ import click
 from pydantic import BaseModel
 
 from dra_kit.author.driver import Driver
+from dra_kit.author.settings import author_settings
 from dra_kit.cli.options.common import check_name, common, complete_target, expected_driver, path
-from dra_kit.cli.options.driver_settings import author_settings
 from dra_kit.cli.options.role_command import RoleCommand
 from dra_kit.errors import ConfigurationError
 from dra_kit.process import logging as process_logging
 
 if TYPE_CHECKING:
-    from dra_kit.webhook.certificates.secret import OwnCertificate
+    from dra_kit.admission.certificates import SelfManagedSettings
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     if key is None and not own_certificate:
         raise click.UsageError("Missing option '--key' (DRA_WEBHOOK_KEY): PEM file with the certificate's key.")
     process_logging.configure(log_format, log_level.upper())
-    from dra_kit.webhook.agent import WebhookSettings, run_webhook
+    from dra_kit.admission.agent import WebhookSettings, run_webhook
 
     settings = WebhookSettings(
         cert=cert,
@@ -132,10 +132,10 @@ def command(  # noqa: PLR0917 - click passes them by name
     ctx.exit(asyncio.run(run_webhook(driver, settings)))
 
 
-def _own(service: str, namespace: str | None) -> OwnCertificate:
-    from dra_kit.webhook.certificates.secret import OwnCertificate
+def _own(service: str, namespace: str | None) -> SelfManagedSettings:
+    from dra_kit.admission.certificates import SelfManagedSettings
 
-    return OwnCertificate(namespace=namespace or "", service=service)
+    return SelfManagedSettings(namespace=namespace or "", service=service)
 
 
 def _author_settings(driver: Driver[Any, Any], values: Mapping[str, object]) -> BaseModel | None:
@@ -150,7 +150,7 @@ def _author_settings(driver: Driver[Any, Any], values: Mapping[str, object]) -> 
 def _configuration(driver_name: str, url: str, ca_bundle: Path | None) -> str:
     import yaml
 
-    from dra_kit.webhook.configuration import validating_webhook_configuration
+    from dra_kit.admission.webhook_configuration import validating_webhook_configuration
 
     try:
         authority = ca_bundle.read_bytes() if ca_bundle else None

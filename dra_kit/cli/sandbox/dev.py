@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from dra_kit.author.target import load_driver
 from dra_kit.cli.options.driver_settings import settings_options
 from dra_kit.cli.options.role_command import RoleCommand, is_help, target_of
 from dra_kit.cli.sandbox import sandbox
 from dra_kit.cli.sandbox.driver import sandbox_driver
 from dra_kit.cli.sandbox.interruptible import run_interruptibly
 from dra_kit.errors import ConfigurationError
-from dra_kit.process.target import load_driver
 
 if TYPE_CHECKING:
     from dra_kit.dev.session import Development

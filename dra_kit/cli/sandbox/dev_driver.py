@@ -15,13 +15,12 @@ from typing import TextIO
 
 import click
 
-import dra_kit.controller.agent
-import dra_kit.webhook.agent  # noqa: F401 - all that takes long to load is loaded before there are orders
+import dra_kit.admission.agent  # noqa: F401 - all that takes long to load is loaded before there are orders
 from dra_kit.cli.sandbox.dev import command
 from dra_kit.cli.sandbox.driver import sandbox_driver
+from dra_kit.client.credentials import load_credentials
 from dra_kit.dev.driver.roles import TAKE_OVER, Orders, Roles, StateReport
 from dra_kit.errors import DraKitError, TargetError
-from dra_kit.kube.connection.credentials import load_credentials
 from dra_kit.process import logging as process_logging
 from dra_kit.sandbox.driver.drivers import SandboxDriver
 

@@ -26,8 +26,8 @@ def sandbox_driver(
     Raises:
         ConfigurationError: the project is wrong, or the driver has not the settings that it names.
     """
-    from dra_kit.cli.options.driver_settings import author_settings
-    from dra_kit.process.target import load_drivers
+    from dra_kit.author.settings import author_settings
+    from dra_kit.author.target import load_drivers
     from dra_kit.sandbox.driver.drivers import SandboxDriver, device_classes, project_settings, successors
 
     drivers: tuple[Driver[Any, Any], ...] = (first,)

@@ -49,7 +49,7 @@ def load_targets(
         nonlocal options
         while fresh := [target for target in targets() if not any(_same(target, known) for known, _ in found)]:
             loading(fresh[0])
-            from dra_kit.process.target import load_driver
+            from dra_kit.author.target import load_driver
             from dra_kit.sandbox.driver.drivers import require_distinct
 
             found.append((fresh[0], load_driver(fresh[0])))

@@ -20,10 +20,9 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel
 
 from dra_kit.author.driver import Driver
-from dra_kit.kube.connection.credentials import Credentials
-from dra_kit.node.agent import Agent
-from dra_kit.process.probes import parts_not_ready
-from dra_kit.publishing.log_messages import DISCOVER_FAILED
+from dra_kit.client.credentials import Credentials
+from dra_kit.node.agent import NodeAgent
+from dra_kit.process.probes import unready_parts
 from dra_kit.sandbox.cluster.slow_calls import PATIENCE
 from dra_kit.sandbox.driver.drivers import SandboxDriver
 from dra_kit.sandbox.driver.roles.journal import DriverLog
@@ -31,6 +30,7 @@ from dra_kit.sandbox.driver.roles.operators import Webhook, controller_role, web
 from dra_kit.sandbox.driver.roles.role_thread import RoleThread
 from dra_kit.sandbox.driver.running import PUBLISH_SECONDS
 from dra_kit.sandbox.driver.settings.node_settings import node_settings
+from dra_kit.slices.discovery import DISCOVER_FAILED
 
 TAKE_OVER: Final = "take over"
 """The process before has ended: what only one may do, such as telling Events, is this one's now."""
@@ -100,7 +100,7 @@ class Roles:
         self._orders = orders
         self._credentials = credentials
         self._report = tell
-        self._agents: dict[str, Agent] = {}
+        self._agents: dict[str, NodeAgent] = {}
         self._log = DriverLog()
         self._roles: list[RoleThread] = []
         self._webhook: Webhook | None = None
@@ -157,7 +157,7 @@ class Roles:
             name, directory, orders.kubeconfig, author,
             mark=orders.mark, time_scale=orders.time_scale, pod_uid=f"dev-{orders.number}",
         )  # fmt: skip
-        self._agents[name] = Agent(driver, settings, self._credentials)
+        self._agents[name] = NodeAgent(driver, settings, self._credentials)
         return await self._agents[name].run()
 
     def _waiting(self) -> list[str]:
@@ -165,7 +165,7 @@ class Roles:
         found = []
         for name in self._orders.nodes:
             agent = self._agents.get(name)
-            lines = parts_not_ready(agent.supervisor) if agent else ["it starts"]
+            lines = unready_parts(agent.supervisor) if agent else ["it starts"]
             found += [f"on {name}: {line}" for line in lines]
         return found
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+from dra_kit.client.resources import VALIDATING_WEBHOOK_CONFIGURATIONS
 from dra_kit.dev.driver.process import DriverProcess
 from dra_kit.dev.driver.roles import Orders, StateReport
 from dra_kit.errors import Conflict, NotFound, SandboxError
-from dra_kit.kube.resources import VALIDATING_WEBHOOK_CONFIGURATIONS
 from dra_kit.sandbox.cluster.directory import mark_of
 from dra_kit.sandbox.sandbox import Sandbox
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from dra_kit.cdi.spec import ContainerEdits
-from dra_kit.kube.resources import PODS
+from dra_kit.client.resources import PODS
+from dra_kit.kubelet.cdi.spec import SpecEdits
 from dra_kit.sandbox.timeline.records import ContainerStarted, ObjectChanged, Record
 
 
@@ -13,10 +13,10 @@ class FromClaims:
     """Knows it of every pod that is there; :meth:`read` is a reader of a timeline."""
 
     def __init__(self) -> None:
-        self._edits: dict[str, dict[str, ContainerEdits]] = {}
+        self._edits: dict[str, dict[str, SpecEdits]] = {}
 
     @property
-    def by_uid(self) -> Mapping[str, Collection[ContainerEdits]]:
+    def by_uid(self) -> Mapping[str, Collection[SpecEdits]]:
         """What each pod's containers got, by the pod's UID."""
         return {uid: tuple(edits.values()) for uid, edits in self._edits.items()}
 

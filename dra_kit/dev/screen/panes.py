@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from dra_kit.cdi.spec import ContainerEdits
 from dra_kit.dev.screen.calls import Call
+from dra_kit.kubelet.cdi.spec import SpecEdits
 from dra_kit.kubernetes.resource.objects import ObjectKey, object_key, object_name
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.timeline.view.tables import counter_lines
@@ -149,9 +149,7 @@ def _claim(claim: ObjectView, reasons: Mapping[ObjectKey, str], prepared: Mappin
     return Row((name, "prepared" if call else "allocated", f"{devices}{user}"), _GOOD if call else "")
 
 
-def pods_pane(
-    pods: Iterable[ObjectView], got: Mapping[str, Iterable[ContainerEdits]], reasons: Mapping[str, str]
-) -> Pane:
+def pods_pane(pods: Iterable[ObjectView], got: Mapping[str, Iterable[SpecEdits]], reasons: Mapping[str, str]) -> Pane:
     """Return the pods: where they stand, and what they got from their claims, or what stands in their way.
 
     Args:
@@ -164,7 +162,7 @@ def pods_pane(
     return Pane("Pods", tuple(rows) or (Row((hint,), _FAINT),), _count(rows))
 
 
-def _pod(pod: ObjectView, got: Mapping[str, Iterable[ContainerEdits]], reasons: Mapping[str, str]) -> Row:
+def _pod(pod: ObjectView, got: Mapping[str, Iterable[SpecEdits]], reasons: Mapping[str, str]) -> Row:
     uid, phase = pod["metadata"]["uid"], str(pod.get("status", {}).get("phase", "Pending"))
     texts = [text for edits in got.get(uid, ()) for text in edits_in_brief(edits)]
     what = ", ".join(dict.fromkeys(texts))
@@ -174,7 +172,7 @@ def _pod(pod: ObjectView, got: Mapping[str, Iterable[ContainerEdits]], reasons: 
     return Row((_name(pod), phase, pod["spec"].get("nodeName", "-"), reason or what), _PHASES.get(phase, _WAITS))
 
 
-def edits_in_brief(edits: ContainerEdits) -> Iterator[str]:
+def edits_in_brief(edits: SpecEdits) -> Iterator[str]:
     """Yield what a container gets, in few words each."""
     yield from edits.env
     yield from (node.path for node in edits.device_nodes)

@@ -15,13 +15,13 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from dra_kit.client.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.dev.screen.calls import Calls
 from dra_kit.dev.screen.containers import FromClaims
 from dra_kit.dev.screen.keys import DOWN, ESCAPE, UP, keys
 from dra_kit.dev.screen.layout import Focus, Headline, layout
 from dra_kit.dev.screen.panes import Pane, calls_pane, claims_pane, devices_pane, log_pane, pods_pane
 from dra_kit.dev.session import Apply, Development, DevSession, Event, Quit, Reload
-from dra_kit.kube.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.kubernetes.resource.objects import ObjectKey, object_key, pod_claims
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.process.logging import configure

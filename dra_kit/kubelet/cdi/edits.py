@@ -6,18 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from dra_kit.author.preparing.prepared import ContainerEdits, DeviceNode, Hook, Mount, NetDevice, Prepared
-from dra_kit.cdi import spec as cdi
-from dra_kit.cdi.names import QualifiedName, claim_device_name, claim_kind
-from dra_kit.cdi.validation import validate
+from dra_kit.author.prepared import ContainerEdits, DeviceNode, Hook, Mount, NetDevice, Prepared
 from dra_kit.errors import PermanentError
+from dra_kit.kubelet.cdi import spec as cdi
+from dra_kit.kubelet.cdi.spec import QualifiedName, validate_spec
+from dra_kit.kubelet.cdi.store import claim_device_name, claim_kind
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.config import base_request
 
 Result = v1.DeviceRequestAllocationResult
 
 
-def claim_spec(
+def build_claim_spec(
     driver: str, uid: str, items: Sequence[tuple[Result, Prepared]], mounts: Sequence[Mount | None]
 ) -> tuple[cdi.Spec | None, list[tuple[str, ...]]]:
     """Return the spec of a claim and, for each device, the CDI names that the kubelet gets.
@@ -37,7 +37,7 @@ def claim_spec(
         edits = _edits(prepared if mount is None else prepared.model_copy(update={"mounts": [*prepared.mounts, mount]}))
         if edits.is_empty and not claim_edits.is_empty:
             # CDI knows no empty device, and without a device the claim's edits would reach nobody
-            edits = cdi.ContainerEdits(env=(f"DRA_CLAIM_{uid.upper().replace('-', '_')}={kind}",))
+            edits = cdi.SpecEdits(env=(f"DRA_CLAIM_{uid.upper().replace('-', '_')}={kind}",))
         own: tuple[str, ...] = ()
         if not edits.is_empty:
             name = claim_device_name(
@@ -49,7 +49,7 @@ def claim_spec(
     if not devices:
         return None, names
     spec = cdi.build_spec(kind, tuple(devices), container_edits=claim_edits)
-    problems = validate(spec)
+    problems = validate_spec(spec)
     if problems:
         raise PermanentError(
             f"prepare returned edits that CDI does not allow: {'; '.join(str(problem) for problem in problems)}",
@@ -58,8 +58,8 @@ def claim_spec(
     return spec, names
 
 
-def _edits(edits: ContainerEdits) -> cdi.ContainerEdits:
-    return cdi.ContainerEdits(
+def _edits(edits: ContainerEdits) -> cdi.SpecEdits:
+    return cdi.SpecEdits(
         env=tuple([f"{name}={value}" for name, value in edits.env.items()]),
         device_nodes=tuple(map(_device_node, edits.device_nodes)),
         net_devices=tuple(map(_net_device, edits.net_devices)),
@@ -92,16 +92,16 @@ def _hook(hook: Hook) -> cdi.Hook:
     )
 
 
-def _merged(parts: Sequence[ContainerEdits]) -> cdi.ContainerEdits:
+def _merged(parts: Sequence[ContainerEdits]) -> cdi.SpecEdits:
     """Return the claim's edits as each device gave them; what several devices gave alike stands once."""
     merged: dict[str, tuple[object, ...]] = {}
     for part in parts:
         edits = _edits(part)
-        for field in cdi.ContainerEdits.model_fields:
+        for field in cdi.SpecEdits.model_fields:
             values = getattr(edits, field) or ()
             if values:
                 merged[field] = tuple(dict.fromkeys((*merged.get(field, ()), *values)))
-    return cdi.ContainerEdits.model_validate(merged) if merged else cdi.NO_EDITS
+    return cdi.SpecEdits.model_validate(merged) if merged else cdi.NO_EDITS
 
 
 def _no_contradictions(items: Sequence[tuple[Result, Prepared]]) -> None:

@@ -1,6 +1,6 @@
 """What a container runtime makes of CDI device names: load all spec files, find the devices, collect their edits.
 
-The behaviour is that of CDI's Go library 1.1.1, which containerd and CRI-O use.
+``edits_from_cdi`` gives the edits of a spec that a vendor's tool wrote to a preparer.
 """
 
 from __future__ import annotations
@@ -8,14 +8,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
-from dra_kit.cdi.spec import CDIDevice, ContainerEdits, Spec
-from dra_kit.cdi.validation import refusals
-from dra_kit.errors import ConfigurationError, UnresolvableDevices
+from dra_kit.author import prepared as author
+from dra_kit.errors import ConfigurationError, InvalidPrepared, TransientError, UnresolvableDevices
+from dra_kit.kubelet.cdi import spec as cdi
+from dra_kit.kubelet.cdi.spec import CDIDevice, Spec, SpecEdits, load_errors
 from dra_kit.kubernetes.manifests.files import MANIFESTS, UnreadableText, read_file
 from dra_kit.kubernetes.manifests.text import decode_utf8, parse_documents
+from dra_kit.text import did_you_mean
 
 DEFAULT_DIRECTORIES = (Path("/etc/cdi"), Path("/var/run/cdi"))
 """Where runtimes look when they are not configured otherwise: static specs, then generated ones."""
@@ -66,7 +69,7 @@ class SpecCache:
         """Qualified names of all devices a container can get, sorted."""
         return sorted(self._devices)
 
-    def resolve(self, names: Iterable[str]) -> ContainerEdits:
+    def resolve(self, names: Iterable[str]) -> SpecEdits:
         """Return the edits of a container that asks for these devices, in the order in which a runtime applies them.
 
         The devices come in the order of the names, a repeated name counts once, and the edits of a spec as a whole
@@ -79,7 +82,7 @@ class SpecCache:
         unresolved = [name for name in wanted if name not in self._devices]
         if unresolved:
             raise UnresolvableDevices(self._explain(unresolved), names=unresolved)
-        edits: list[ContainerEdits] = []
+        edits: list[SpecEdits] = []
         begun: set[Path] = set()
         for name in wanted:
             file, device = self._devices[name]
@@ -87,7 +90,7 @@ class SpecCache:
                 begun.add(file.path)
                 edits.append(file.spec.container_edits)
             edits.append(device.container_edits)
-        return merged(edits)
+        return merge_edits(edits)
 
     def _explain(self, unresolved: Sequence[str]) -> str:
         text = f"unresolvable CDI devices {', '.join(unresolved)}: no spec file defines them"
@@ -97,7 +100,7 @@ class SpecCache:
         return text
 
 
-def load(directories: Sequence[Path] = DEFAULT_DIRECTORIES) -> SpecCache:
+def load_specs(directories: Sequence[Path] = DEFAULT_DIRECTORIES) -> SpecCache:
     """Read all spec files as a runtime does: ``.json`` and ``.yaml``, no subdirectories; missing directories are fine.
 
     A file that a runtime would refuse is among the ``errors`` of the cache, and its devices do not exist.
@@ -129,14 +132,14 @@ def _read(path: Path) -> Spec:
         content = read_file(path, MANIFESTS)
     except ConfigurationError as error:
         raise ValueError(str(error)) from None
-    spec = parsed(content)
-    problems = refusals(spec)
+    spec = parse_spec(content)
+    problems = load_errors(spec)
     if problems:
         raise ValueError("; ".join(map(str, problems)))
     return spec
 
 
-def parsed(content: bytes) -> Spec:
+def parse_spec(content: bytes) -> Spec:
     """Return a spec of JSON or YAML; to runtimes, JSON is YAML too.
 
     Raises:
@@ -157,10 +160,10 @@ def parsed(content: bytes) -> Spec:
     return spec
 
 
-def merged(edits: Sequence[ContainerEdits]) -> ContainerEdits:
+def merge_edits(edits: Sequence[SpecEdits]) -> SpecEdits:
     """Edit as a runtime applies them one after the other."""
     resctrl = [edit.intel_rdt for edit in edits if edit.intel_rdt is not None]
-    return ContainerEdits(
+    return SpecEdits(
         env=tuple(entry for edit in edits for entry in edit.env),
         device_nodes=tuple(node for edit in edits for node in edit.device_nodes),
         net_devices=tuple(device for edit in edits for device in edit.net_devices),
@@ -169,3 +172,65 @@ def merged(edits: Sequence[ContainerEdits]) -> ContainerEdits:
         intel_rdt=resctrl[-1] if resctrl else None,
         additional_gids=tuple(gid for edit in edits for gid in edit.additional_gids),
     )
+
+
+def edits_from_cdi(spec: Path | str | bytes | Mapping[str, Any], *, device: str) -> author.ContainerEdits:
+    """Return the edits for a container that asks for one device of a CDI spec: the spec's own edits, then the device's.
+
+    For tools that know their hardware best, such as ``nvidia-ctk cdi generate``. A preparer returns the edits with what
+    else it has to say: ``dra.Prepared(**dict(edits))``, or as ``claim_edits``.
+
+    Args:
+        spec: the file, as a Path, or its content: JSON or YAML, as text, bytes or a mapping.
+        device: one of the spec's devices, ``0`` or ``vendor.example/class=0``.
+
+    Raises:
+        TransientError: the file cannot be read.
+        InvalidPrepared: it is no CDI spec that a container runtime loads, has no such device, or has settings of
+            resctrl (``intelRdt``), which edits of a preparer cannot hold.
+    """
+
+    where = f"CDI spec {spec}" if isinstance(spec, Path) else "CDI spec"
+    found = _spec(spec, where)
+    named = {item.name: item.container_edits for item in found.devices}
+    kind, _, name = device.rpartition("=")
+    if name not in named or kind not in {"", found.kind}:
+        known = [f"{found.kind}={item}" if kind else item for item in named]
+        wish = did_you_mean(device, known) or f"; it has {', '.join(known)}"
+        raise InvalidPrepared(f"{where} of {found.kind} has no device {device}{wish}")
+    edits = merge_edits([found.container_edits, named[name]])
+    if edits.intel_rdt is not None:
+        raise InvalidPrepared(f"{where}, device {device}: intelRdt cannot be among the edits of a preparer; remove it")
+    return author.ContainerEdits(
+        env=dict(entry.split("=", 1) for entry in edits.env),
+        mounts=[author.Mount(**_given(item)) for item in edits.mounts],
+        device_nodes=[author.DeviceNode(**_given(item)) for item in edits.device_nodes],
+        hooks=[author.Hook(**_given(item)) for item in edits.hooks],
+        net_devices=[author.NetDevice(**_given(item)) for item in edits.net_devices],
+        additional_gids=edits.additional_gids,
+    )
+
+
+def _spec(source: Path | str | bytes | Mapping[str, Any], where: str) -> cdi.Spec:
+    from dra_kit.kubelet.cdi.spec import load_errors
+
+    try:
+        if isinstance(source, Path):
+            content = source.read_bytes()
+        elif isinstance(source, bytes):
+            content = source
+        else:
+            content = (source if isinstance(source, str) else json.dumps(dict(source))).encode()
+        spec = parse_spec(content)
+    except OSError as error:
+        raise TransientError(f"{where} cannot be read: {error.strerror}; write it before claims are prepared") from None
+    except (TypeError, ValueError) as error:
+        raise InvalidPrepared(f"{where}: {error}; give a Path for a file, else what is in it") from None
+    problems = load_errors(spec)
+    if problems:
+        raise InvalidPrepared(f"{where}: {'; '.join(map(str, problems))}")
+    return spec
+
+
+def _given(item: cdi.DeviceNode | cdi.Mount | cdi.Hook | cdi.NetDevice) -> dict[str, Any]:
+    return item.model_dump(exclude_defaults=True)

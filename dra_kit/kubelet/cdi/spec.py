@@ -1,42 +1,268 @@
-"""Which rules of CDI a spec breaks.
-
-There are two kinds of rules. The first a container runtime checks when it loads a file, and one broken rule costs
-all devices of the file (CDI's Go library 1.1.1, as in containerd 2.4). The second are the specification's own words,
-the OCI runtime specification's and the kernel's: the file loads, but a container that asks for the device does not
-start, or gets something else than intended. A spec that is written must break none of them.
-"""
+"""The Container Device Interface specification (CDI, up to 1.1.0) as immutable models, and which rules a spec breaks."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from typing import Annotated, Any, ClassVar, Final, Self
 
 from msgspec import Struct
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
 
-from dra_kit.cdi.names import (
-    CLASS_RULE,
-    DEVICE_RULE,
-    VENDOR_RULE,
-    valid_class,
-    valid_device_name,
-    valid_vendor,
-)
-from dra_kit.cdi.spec import (
-    VERSIONS,
-    ContainerEdits,
-    DeviceNode,
-    Hook,
-    IntelRdt,
-    Mount,
-    NetDevice,
-    Spec,
-    requirements,
-)
+from dra_kit.errors import PermanentError
+
+VERSIONS = ("0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0")
+"""Versions of the CDI specification that container runtimes load, oldest first."""
+# Runtimes read spec files as YAML, also those named .json. YAML refuses these characters, or folds them as line breaks,
+# unless they are escaped; characters above U+FFFF it wants as they are, where JSON would write two escapes.
+_NOT_PRINTABLE_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+
+
+def _alias(name: str) -> str:
+    return "closID" if name == "clos_id" else to_camel(name)
+
+
+def _sorted(annotations: Mapping[str, str]) -> Mapping[str, str]:
+    return dict(sorted(annotations.items()))
+
+
+Annotations = Annotated[Mapping[str, str], AfterValidator(_sorted)]
+
+
+class _Model(BaseModel):
+    # strict and without extra fields, because runtimes refuse a file with a wrong type or an unknown field
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        frozen=True, extra="forbid", strict=True, populate_by_name=True, alias_generator=_alias
+    )
+
+
+class DeviceNode(_Model):
+    """A device file for the container; what is left out is taken from the host's file when a container starts.
+
+    Args:
+        path: in the container.
+        host_path: on the host; empty means the same as ``path``. Since 0.5.0.
+        type: ``b`` block, ``c`` or ``u`` character, ``p`` FIFO; empty means that of the host's file.
+        major: device number; 0 means that of the host's file.
+        minor: device number; only used together with ``major``.
+        file_mode: permission bits of the file, a number up to 0o7777.
+        permissions: what the device cgroup allows, of ``r``, ``w`` and ``m``; empty means ``rwm``. ``none`` allows
+            nothing, which runtimes with a CDI library older than 1.1.1 refuse.
+        uid: owner in the container; None means the container's user.
+        gid: group in the container; None means the container's group.
+    """
+
+    path: str
+    host_path: str = ""
+    type: str = ""
+    major: int = 0
+    minor: int = 0
+    file_mode: int | None = None
+    permissions: str = ""
+    uid: int | None = None
+    gid: int | None = None
+
+
+class NetDevice(_Model):
+    """A network interface that moves from the host into the container, as ``name``. Since 1.1.0."""
+
+    host_interface_name: str
+    name: str
+
+
+class Hook(_Model):
+    """A program of the host that the runtime runs at the OCI hook point ``hook_name``; ``timeout`` in seconds."""
+
+    hook_name: str
+    path: str
+    args: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()
+    timeout: int | None = None
+
+
+class Mount(_Model):
+    """A mount in the container; ``options`` as for mount(8), ``type`` the file system's (since 0.4.0)."""
+
+    host_path: str
+    container_path: str
+    options: tuple[str, ...] = ()
+    type: str = ""
+
+
+class IntelRdt(_Model):
+    """Settings of Linux resctrl. Since 0.7.0; ``schemata`` and ``enable_monitoring`` since 1.1.0."""
+
+    clos_id: str = ""
+    l3_cache_schema: str = ""
+    mem_bw_schema: str = ""
+    schemata: tuple[str, ...] | None = None
+    enable_monitoring: bool = False
+
+
+class SpecEdits(_Model):
+    """What a runtime changes in a container's OCI configuration.
+
+    Args:
+        env: ``NAME=value`` each; a later one replaces an earlier one, and the container's own.
+        device_nodes: device files.
+        net_devices: network interfaces. Since 1.1.0.
+        hooks: programs around the container's life.
+        mounts: files and directories.
+        intel_rdt: resctrl settings. Since 0.7.0.
+        additional_gids: supplementary groups; 0 is ignored by runtimes. Since 0.7.0.
+    """
+
+    env: tuple[str, ...] = ()
+    device_nodes: tuple[DeviceNode, ...] = ()
+    net_devices: tuple[NetDevice, ...] = ()
+    hooks: tuple[Hook, ...] = ()
+    mounts: tuple[Mount, ...] = ()
+    intel_rdt: IntelRdt | None = None
+    additional_gids: tuple[int, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it changes nothing."""
+        return not (
+            self.env
+            or self.device_nodes
+            or self.net_devices
+            or self.hooks
+            or self.mounts
+            or self.intel_rdt is not None
+            or self.additional_gids
+        )
+
+
+NO_EDITS: Final = SpecEdits()
+"""Edits that change nothing."""
+
+
+class CDIDevice(_Model):
+    """A device that containers can ask for by ``name``; ``annotations`` (since 0.6.0) never reach the container."""
+
+    name: str
+    annotations: Annotations = Field(default_factory=dict)  # pydantic copies a default that is given as a value
+    container_edits: SpecEdits
+
+
+class Spec(_Model):
+    """One CDI spec file.
+
+    Args:
+        cdi_version: version of the specification; a runtime refuses the file when it uses a newer field.
+        kind: ``vendor/class`` of all its devices.
+        annotations: notes that never reach a container. Since 0.6.0.
+        devices: at least one, with unique names.
+        container_edits: applied once to each container that gets at least one of the devices.
+    """
+
+    cdi_version: str
+    kind: str
+    annotations: Annotations = Field(default_factory=dict)
+    devices: tuple[CDIDevice, ...]
+    container_edits: SpecEdits = NO_EDITS
+
+    def to_json(self) -> str:
+        """Compact JSON in the specification's field order, without unset fields: equal specs give equal text."""
+        data = self.model_dump(by_alias=True, exclude_defaults=True)
+        text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+        return _NOT_PRINTABLE_IN_YAML.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+    @classmethod
+    def from_json(cls, data: bytes | str) -> Self:
+        """Parse a spec file as strictly as runtimes do.
+
+        Raises:
+            ValueError: no JSON, an unknown or repeated field, a wrong type, a missing required field.
+        """
+        spec = cls.model_validate_json(data)
+        json.loads(data, object_pairs_hook=_refuse_repeated_fields)
+        return spec
+
+
+def _refuse_repeated_fields(pairs: list[tuple[str, Any]]) -> None:
+    names = [name for name, _ in pairs]
+    if len(names) != len(set(names)):
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        raise ValueError(f"repeated fields: {', '.join(repeated)}")
+
+
+class VersionRequirement(Struct, frozen=True):
+    """``path`` of a spec uses ``feature``, which the specification has since ``version``."""
+
+    version: str
+    path: str
+    feature: str
+
+
+_DIGITS: Final = frozenset("0123456789")
+
+
+def version_requirements(spec: Spec) -> Iterator[VersionRequirement]:
+    """Yield all features of a spec that are newer than CDI 0.3.0, by the specification's table of versions."""
+    if spec.annotations:
+        yield VersionRequirement("0.6.0", "annotations", "annotations")
+    if "." in spec.kind.partition("/")[2]:
+        yield VersionRequirement("0.6.0", "kind", "a dot in the class")
+    yield from _edits_requirements(spec.container_edits, "containerEdits")
+    for i, device in enumerate(spec.devices):
+        path = f"devices[{i}]"
+        if device.name[:1] in _DIGITS:
+            yield VersionRequirement("0.5.0", f"{path}.name", "a name that starts with a digit")
+        if device.annotations:
+            yield VersionRequirement("0.6.0", f"{path}.annotations", "annotations")
+        yield from _edits_requirements(device.container_edits, f"{path}.containerEdits")
+
+
+def _edits_requirements(edits: SpecEdits, path: str) -> Iterator[VersionRequirement]:
+    for i, node in enumerate(edits.device_nodes):
+        if node.host_path:
+            yield VersionRequirement("0.5.0", f"{path}.deviceNodes[{i}].hostPath", "hostPath")
+    for i, mount in enumerate(edits.mounts):
+        if mount.type:
+            yield VersionRequirement("0.4.0", f"{path}.mounts[{i}].type", "type of a mount")
+    if edits.net_devices:
+        yield VersionRequirement("1.1.0", f"{path}.netDevices", "netDevices")
+    if edits.additional_gids:
+        yield VersionRequirement("0.7.0", f"{path}.additionalGids", "additionalGids")
+    if edits.intel_rdt is not None:
+        yield VersionRequirement("0.7.0", f"{path}.intelRdt", "intelRdt")
+        if edits.intel_rdt.schemata is not None:
+            yield VersionRequirement("1.1.0", f"{path}.intelRdt.schemata", "schemata")
+        if edits.intel_rdt.enable_monitoring:
+            yield VersionRequirement("1.1.0", f"{path}.intelRdt.enableMonitoring", "enableMonitoring")
+
+
+def minimum_version(spec: Spec) -> str:
+    """Return the lowest ``cdiVersion`` that a spec may declare; the lower, the more runtimes load it."""
+    return max((need.version for need in version_requirements(spec)), key=VERSIONS.index, default=VERSIONS[0])
+
+
+def build_spec(
+    kind: str,
+    devices: tuple[CDIDevice, ...],
+    *,
+    container_edits: SpecEdits = NO_EDITS,
+    annotations: Mapping[str, str] | None = None,
+) -> Spec:
+    """Return a spec that declares the lowest version that its content needs."""
+    spec = Spec(
+        cdi_version=VERSIONS[0],
+        kind=kind,
+        annotations=annotations or {},
+        devices=devices,
+        container_edits=container_edits,
+    )
+    needed = minimum_version(spec)
+    return spec if needed == spec.cdi_version else spec.model_copy(update={"cdi_version": needed})
+
 
 HOOK_NAMES = ("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop")
 DEVICE_TYPES = ("b", "c", "u", "p")
-
 _UINT32 = 2**32 - 1
 _INT64 = 2**63 - 1
 _LABEL = "[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
@@ -45,7 +271,7 @@ _ANNOTATION_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?")
 _ANNOTATIONS_LIMIT = 256 * 1024
 
 
-class Problem(Struct, frozen=True):
+class SpecProblem(Struct, frozen=True):
     """A broken rule.
 
     Args:
@@ -62,7 +288,7 @@ class Problem(Struct, frozen=True):
         return f"{self.path}: {self.text}"
 
 
-def validate(spec: Spec) -> list[Problem]:
+def validate_spec(spec: Spec) -> list[SpecProblem]:
     """Return the rules that a spec breaks, in the order of its fields; none when it may be written."""
     problems = [*_version(spec), *_kind(spec.kind), *_annotations(spec.annotations, "annotations")]
     if not spec.devices:
@@ -84,35 +310,35 @@ def validate(spec: Spec) -> list[Problem]:
     return problems
 
 
-def refusals(spec: Spec) -> list[Problem]:
+def load_errors(spec: Spec) -> list[SpecProblem]:
     """Return the problems for which a runtime does not load a spec's file."""
-    return [problem for problem in validate(spec) if problem.refused]
+    return [problem for problem in validate_spec(spec) if problem.refused]
 
 
-def _refused(path: str, text: str) -> Problem:
-    return Problem(path, text, refused=True)
+def _refused(path: str, text: str) -> SpecProblem:
+    return SpecProblem(path, text, refused=True)
 
 
-def _unfit(path: str, text: str) -> Problem:
-    return Problem(path, text, refused=False)
+def _unfit(path: str, text: str) -> SpecProblem:
+    return SpecProblem(path, text, refused=False)
 
 
-def _version(spec: Spec) -> Iterator[Problem]:
+def _version(spec: Spec) -> Iterator[SpecProblem]:
     declared = spec.cdi_version.removeprefix("v")
     if declared not in VERSIONS:
         yield _refused("cdiVersion", f"{spec.cdi_version!r} is none of {', '.join(VERSIONS)}")
         return
-    for need in requirements(spec):
+    for need in version_requirements(spec):
         if VERSIONS.index(need.version) > VERSIONS.index(declared):
             yield _refused("cdiVersion", f"{declared} is too old: {need.path} ({need.feature}) needs {need.version}")
 
 
 @lru_cache(maxsize=16)  # a process has one kind, and asks for it with each claim
-def _kind(kind: str) -> tuple[Problem, ...]:
+def _kind(kind: str) -> tuple[SpecProblem, ...]:
     return tuple(_kind_problems(kind))
 
 
-def _kind_problems(kind: str) -> Iterator[Problem]:
+def _kind_problems(kind: str) -> Iterator[SpecProblem]:
     vendor, _, class_name = kind.partition("/")
     if not valid_vendor(vendor):
         yield _refused("kind", f"{kind!r} is not vendor/class: {VENDOR_RULE}")
@@ -124,7 +350,7 @@ def _kind_problems(kind: str) -> Iterator[Problem]:
         yield _unfit("kind", f"{kind!r}: a class has at most 63 characters")
 
 
-def _annotations(annotations: Mapping[str, str], path: str) -> Iterator[Problem]:
+def _annotations(annotations: Mapping[str, str], path: str) -> Iterator[SpecProblem]:
     if not annotations:
         return
     for key in annotations:
@@ -139,7 +365,7 @@ def _annotations(annotations: Mapping[str, str], path: str) -> Iterator[Problem]
         yield _unfit(path, f"{size} bytes: all keys and values together have at most {_ANNOTATIONS_LIMIT}")
 
 
-def _edits(edits: ContainerEdits, path: str) -> Iterator[Problem]:
+def _edits(edits: SpecEdits, path: str) -> Iterator[SpecProblem]:
     yield from _env(edits.env, f"{path}.env")
     for i, node in enumerate(edits.device_nodes):
         yield from _device_node(node, f"{path}.deviceNodes[{i}]")
@@ -154,14 +380,14 @@ def _edits(edits: ContainerEdits, path: str) -> Iterator[Problem]:
         yield from _number(gid, f"{path}.additionalGids[{i}]", 0, _UINT32)
 
 
-def _env(env: Iterable[str], path: str) -> Iterator[Problem]:
+def _env(env: Iterable[str], path: str) -> Iterator[SpecProblem]:
     for i, entry in enumerate(env):
         if entry.find("=") <= 0:
             yield _refused(f"{path}[{i}]", "an entry is NAME=value with a name of at least one character")
         yield from _no_nul(entry, f"{path}[{i}]")
 
 
-def _device_node(node: DeviceNode, path: str) -> Iterator[Problem]:
+def _device_node(node: DeviceNode, path: str) -> Iterator[SpecProblem]:
     yield from _path(node.path, f"{path}.path")
     if node.host_path:
         yield from _path(node.host_path, f"{path}.hostPath")
@@ -178,7 +404,7 @@ def _device_node(node: DeviceNode, path: str) -> Iterator[Problem]:
             yield from _number(owner, f"{path}.{name}", 0, _UINT32)
 
 
-def _net_devices(devices: Iterable[NetDevice], path: str) -> Iterator[Problem]:
+def _net_devices(devices: Iterable[NetDevice], path: str) -> Iterator[SpecProblem]:
     seen: dict[tuple[str, str], int] = {}
     for i, device in enumerate(devices):
         for field, name in (("hostInterfaceName", device.host_interface_name), ("name", device.name)):
@@ -193,7 +419,7 @@ def _net_devices(devices: Iterable[NetDevice], path: str) -> Iterator[Problem]:
                 yield _refused(where, f"{name!r} is already the {field} of {path}[{first}]")
 
 
-def _hook(hook: Hook, path: str) -> Iterator[Problem]:
+def _hook(hook: Hook, path: str) -> Iterator[SpecProblem]:
     if hook.hook_name not in HOOK_NAMES:
         yield _refused(f"{path}.hookName", f"{hook.hook_name!r} is none of {', '.join(HOOK_NAMES)}")
     yield from _path(hook.path, f"{path}.path")
@@ -204,7 +430,7 @@ def _hook(hook: Hook, path: str) -> Iterator[Problem]:
         yield from _number(hook.timeout, f"{path}.timeout", 1, _UINT32, lowest=-_INT64 - 1, highest=_INT64)
 
 
-def _mount(mount: Mount, path: str) -> Iterator[Problem]:
+def _mount(mount: Mount, path: str) -> Iterator[SpecProblem]:
     # other file systems take any word as their source, for example "tmpfs"
     has_file_as_source = mount.type in {"", "none", "bind"} or not {"bind", "rbind"}.isdisjoint(mount.options)
     yield from _path(mount.host_path, f"{path}.hostPath", absolute=has_file_as_source)
@@ -214,14 +440,14 @@ def _mount(mount: Mount, path: str) -> Iterator[Problem]:
     yield from _no_nul(mount.type, f"{path}.type")
 
 
-def _intel_rdt(rdt: IntelRdt, path: str) -> Iterator[Problem]:
+def _intel_rdt(rdt: IntelRdt, path: str) -> Iterator[SpecProblem]:
     clos = rdt.clos_id
     if clos != "/" and (clos in {".", ".."} or "/" in clos or "\n" in clos or len(clos.encode()) >= 4096):
         yield _refused(f"{path}.closID", f"{clos[:64]!r}: a CLOS is named like a file, or '/' for the root CLOS")
     yield from _no_nul(clos, f"{path}.closID")
 
 
-def _path(value: str, path: str, *, absolute: bool = True) -> Iterator[Problem]:
+def _path(value: str, path: str, *, absolute: bool = True) -> Iterator[SpecProblem]:
     if not value:
         yield _refused(path, "must not be empty")
     elif absolute and not value.startswith("/"):
@@ -229,15 +455,74 @@ def _path(value: str, path: str, *, absolute: bool = True) -> Iterator[Problem]:
     yield from _no_nul(value, path)
 
 
-def _no_nul(value: str, path: str) -> Iterator[Problem]:
+def _no_nul(value: str, path: str) -> Iterator[SpecProblem]:
     if "\0" in value:
         yield _unfit(path, f"{value!r} contains NUL, which ends a string in the kernel")
 
 
 def _number(
     value: int, path: str, least: int, most: int, *, lowest: int | None = None, highest: int | None = None
-) -> Iterator[Problem]:
+) -> Iterator[SpecProblem]:
     """Yield what is wrong with a number: sensible from ``least`` to ``most``, read from ``lowest`` to ``highest``."""
     if not least <= value <= most:
         readable = (least if lowest is None else lowest) <= value <= (most if highest is None else highest)
-        yield Problem(path, f"{value} is not between {least} and {most}", refused=not readable)
+        yield SpecProblem(path, f"{value} is not between {least} and {most}", refused=not readable)
+
+
+VENDOR_RULE = "a vendor starts with a letter, ends with a letter or digit, and has only letters, digits, '_', '-', '.'"
+CLASS_RULE = "a class starts with a letter, ends with a letter or digit, and has only letters, digits, '_', '-', '.'"
+DEVICE_RULE = "a device name starts and ends with a letter or digit, and has only letters, digits, '_', '-', '.', ':'"
+_VENDOR_OR_CLASS = re.compile(r"[A-Za-z](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?")
+_DEVICE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:-]*[A-Za-z0-9])?")
+
+
+def valid_vendor(vendor: str) -> bool:
+    """Return whether runtimes accept it as the part of a kind before the slash."""
+    return _VENDOR_OR_CLASS.fullmatch(vendor) is not None
+
+
+def valid_class(class_name: str) -> bool:
+    """Return whether runtimes accept it as the part of a kind after the slash."""
+    return _VENDOR_OR_CLASS.fullmatch(class_name) is not None
+
+
+def valid_device_name(name: str) -> bool:
+    """Return whether runtimes accept it as the name of a device in a spec."""
+    return _DEVICE.fullmatch(name) is not None
+
+
+class QualifiedName(Struct, frozen=True):
+    """A device as containers ask for it; ``str()`` gives ``vendor/class=name``."""
+
+    vendor: str
+    class_name: str
+    name: str
+
+    @property
+    def kind(self) -> str:
+        """``vendor/class``."""
+        return f"{self.vendor}/{self.class_name}"
+
+    def __str__(self) -> str:
+        return f"{self.kind}={self.name}"
+
+    @classmethod
+    def parse(cls, text: str) -> QualifiedName:
+        """Split ``vendor/class=name``.
+
+        Raises:
+            PermanentError: no qualified name, with code ``invalid-cdi-name``: a runtime would find no such device.
+        """
+        kind, equals, name = text.partition("=")
+        vendor, slash, class_name = kind.partition("/")
+        if not (equals and slash):
+            rule = "a qualified name is vendor/class=name"
+        elif not valid_vendor(vendor):
+            rule = VENDOR_RULE
+        elif not valid_class(class_name):
+            rule = CLASS_RULE
+        elif not valid_device_name(name):
+            rule = DEVICE_RULE
+        else:
+            return cls(vendor, class_name, name)
+        raise PermanentError(f"CDI device {text!r} cannot exist: {rule}", code="invalid-cdi-name")

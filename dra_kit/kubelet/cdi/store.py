@@ -1,8 +1,4 @@
-"""The CDI spec files of one driver on one node: a file per claim.
-
-The files are derived data: whoever holds the claims' records can make them again, so nothing here is synced to disk,
-and a damaged file counts as absent.
-"""
+"""The CDI spec files of one driver on one node, a file per claim, and their names."""
 
 from __future__ import annotations
 
@@ -14,21 +10,12 @@ import threading
 from collections.abc import Collection
 from itertools import count
 from pathlib import Path
+from urllib.parse import quote, unquote
 
-from dra_kit.cdi.names import (
-    claim_kind,
-    claim_uid_of,
-    is_temporary_file,
-    spec_file_name,
-    temporary_file_name,
-    valid_vendor,
-)
-from dra_kit.cdi.spec import Spec
-from dra_kit.cdi.validation import refusals
-from dra_kit.errors import ConfigurationError, StoreError
+from dra_kit.errors import ConfigurationError, PermanentError, StoreError
+from dra_kit.kubelet.cdi.spec import Spec, load_errors, valid_vendor
 
 _ATTEMPTS = 5
-
 _REMEDIES = {
     errno.ENOSPC: "free space on that file system",
     errno.EDQUOT: "raise the quota of that file system",
@@ -37,8 +24,6 @@ _REMEDIES = {
     errno.EPERM: "let the driver's user write there",
     errno.ENOTDIR: "let the setting name a directory",
 }
-
-
 _Signature = tuple[int, int, int]
 
 
@@ -161,7 +146,7 @@ class SpecStore:
             spec = Spec.from_json(content)
         except ValueError:
             return None
-        return None if refusals(spec) else spec
+        return None if load_errors(spec) else spec
 
     def remove(self, claim_uid: str) -> None:
         """Remove the claim's spec file; a missing one is fine.
@@ -271,3 +256,81 @@ def _store_error(what: str, error: OSError) -> StoreError:
     cause = error.strerror or type(error).__name__
     remedy = _REMEDIES.get(error.errno or 0, "check the directory and its file system")
     return StoreError(f"{what}: {cause}; {remedy}")
+
+
+CLAIM_CLASS = "claim"
+"""Class of the devices that are made for a claim."""
+# room for the affixes of a temporary file within the 255 bytes of a file name
+_FILE_NAME_LIMIT = 240
+
+
+def claim_kind(driver: str) -> str:
+    """Return the kind of the devices that a driver makes for claims.
+
+    The prefix makes a valid vendor of every valid driver name: those may start with a digit, vendors may not. Case is
+    preserved, because Kubernetes distinguishes drivers by it.
+    """
+    return f"k8s.{driver}/{CLAIM_CLASS}"
+
+
+def claim_device_name(claim_uid: str, *, request: str, pool: str, device: str, share_id: str = "") -> str:
+    """Return the CDI name of one allocation result, unique among all results of all claims of a driver.
+
+    Runtimes may remember the edits of a name, so no name may ever mean two things: the claim's UID comes first, and
+    the request tells an admin's access to a device from the allocation of the same device in the same claim.
+    ``request`` may be ``request/subrequest`` and ``pool`` several DNS subdomains with slashes between them.
+    """
+    parts = [claim_uid, request, pool, device]
+    if share_id:
+        parts.append(share_id)
+    # none of the parts has a ':' or '_' of its own in the resource.k8s.io API
+    return ":".join(parts).replace("/", "_")
+
+
+def _prefix(driver: str) -> str:
+    # driver names have no '_', so the first one ends the driver's part and no driver's prefix starts another's
+    return f"k8s.{driver}-{CLAIM_CLASS}_"
+
+
+def _encode(driver: str, claim_uid: str) -> str:
+    return f"{_prefix(driver)}{quote(claim_uid, safe='', errors='surrogatepass')}.json"
+
+
+def spec_file_name(driver: str, claim_uid: str) -> str:
+    """Return the file name of a claim's spec; one to one, and safe as a file name whatever the UID is.
+
+    Raises:
+        PermanentError: the UID is empty or too long for a file name, with code ``invalid-claim-uid``. The UIDs of an
+            API server are 36 characters.
+    """
+    name = _encode(driver, claim_uid)
+    if not claim_uid or len(name) > _FILE_NAME_LIMIT:
+        raise PermanentError(
+            f"claim UID {claim_uid[:64]!r} ({len(claim_uid)} characters) cannot be part of a CDI file name: "
+            f"it must have at least one character and the name {name[:64]}... at most {_FILE_NAME_LIMIT}",
+            code="invalid-claim-uid",
+        )
+    return name
+
+
+def claim_uid_of(driver: str, file_name: str) -> str | None:
+    """Return the claim UID of a spec file of this driver, None for any other file name."""
+    prefix = _prefix(driver)
+    if not (file_name.startswith(prefix) and file_name.endswith(".json")):
+        return None
+    try:
+        uid = unquote(file_name[len(prefix) : -len(".json")], errors="surrogatepass")
+    except UnicodeDecodeError:
+        return None
+    # another spelling of the same UID is somebody else's file
+    return uid if uid and _encode(driver, uid) == file_name else None
+
+
+def temporary_file_name(spec_file: str, token: str) -> str:
+    """Return a name for a temporary file beside the spec file; runtimes ignore it: they load .json and .yaml."""
+    return f".{spec_file}.{token}.tmp"
+
+
+def is_temporary_file(driver: str, file_name: str) -> bool:
+    """Return whether a file name is one of this driver's ``temporary_file_name``."""
+    return file_name.startswith(f".{_prefix(driver)}") and file_name.endswith(".tmp")

@@ -7,8 +7,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from dra_kit.author.config.for_devices import described, is_for
-from dra_kit.author.config.opaque import OpaqueConfig
+from dra_kit.author.config import OpaqueConfig, describe_for_devices, matches_device
 from dra_kit.diagnosis.selector_mistakes.device_rules import KnownDevice
 from dra_kit.errors import InvalidConfig
 from dra_kit.kubernetes.resource import v1
@@ -141,7 +140,7 @@ def _misplaced(
         each.request for each, _ in named if each not in bad and any(_takes(one, kind) for one, _ in each.devices)
     ]
     text = (
-        f"{kind.kind_} is for devices with {described(kind.for_devices_)}, and {whose} can get none of them, only such "
+        f"{kind.kind_} is for devices with {describe_for_devices(kind.for_devices_)}, and {whose} can get none of them, only such "
         f"as {devices[0].name}"
     )
     remedy = f"write {' or '.join(other.kind_ for other in others)}" if others else "remove the config"
@@ -170,4 +169,4 @@ def _decoded(opaque: v1.OpaqueDeviceConfiguration | None, surroundings: Surround
 
 
 def _takes(device: KnownDevice, kind: type[OpaqueConfig]) -> bool:
-    return is_for(kind.for_devices_, device.device, device.driver)
+    return matches_device(kind.for_devices_, device.device, device.driver)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from dra_kit.author.config.problems import KeyProblem
+from dra_kit.author.config_problems import ConfigKeyProblem
 from dra_kit.diagnosis.selector_mistakes.device_rules import unknown_driver
 from dra_kit.errors import InvalidConfig
 from dra_kit.kubernetes.resource.config import CONFIG_FIELDS
@@ -39,7 +39,7 @@ def opaque_problems(manifest: Manifest, surroundings: Surroundings) -> Iterator[
                     below, text = problem
                     field = f"{path}.parameters{'' if not below or below.startswith('[') else '.'}{below}"
                     message = f"{below}: {text}" if below else text
-                    yield Problem(field, "opaque-config", message, key=isinstance(problem, KeyProblem))
+                    yield Problem(field, "opaque-config", message, key=isinstance(problem, ConfigKeyProblem))
                 if error.omitted:
                     yield Problem(f"{path}.parameters", "opaque-config", f"… and {error.omitted} more")
         elif decoder is None and surroundings.advertised is not None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dra_kit.author.config.problems import short
+from dra_kit.author.config_problems import short_json
 from dra_kit.kubernetes.resource.schema.decode import READERS, TypeMismatch, zero
 from dra_kit.kubernetes.resource.schema.table import LIST, MAP, SchemaType, item_type, struct
 from dra_kit.lint.fixes.remedy import Enclose, Enlist, Remedy, Rename, Rewrite, Unwrap
@@ -97,14 +97,14 @@ def _cleaned(value: Any, type_name: str, path: str, problems: list[Problem]) -> 
         if not isinstance(value, list):
             wish = "begin each item with '- '" if isinstance(value, Mapping) else ""
             sure = (Enlist(path),) if _may_be(value, item_type(type_name)) else ()
-            text = f"must be a list, not {short(value)}"
+            text = f"must be a list, not {short_json(value)}"
             problems.append(Problem(path, "wrong-type", text, wish, key=True, remedies=sure))
             return None
         below = item_type(type_name)
         return [_item(item, below, f"{path}[{index}]", problems) for index, item in enumerate(value)]
     if not isinstance(value, Mapping):
         wanted = "a map" if type_name.startswith(MAP) else "an object"
-        problems.append(Problem(path, "wrong-type", f"must be {wanted}, not {short(value)}", key=True))
+        problems.append(Problem(path, "wrong-type", f"must be {wanted}, not {short_json(value)}", key=True))
         return None
     if type_name.startswith(MAP):
         below = item_type(type_name)
@@ -146,7 +146,7 @@ def _misfit(value: Any, type_name: str, path: str) -> Problem | None:
         wish = f"write it without quotes: {value}" if plain is not None and _fits(plain, type_name) else ""
         quoted = type_name == "string" and isinstance(value, bool | int | float)
         sure = (Rewrite(path, plain),) if wish else (Rewrite(path, None),) if quoted else ()
-        text = f"must be {wanted}, not {short(value)}"
+        text = f"must be {wanted}, not {short_json(value)}"
         return Problem(path, "wrong-type", text, wish, quoted=quoted, remedies=sure)
     return None
 

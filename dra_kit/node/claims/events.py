@@ -1,23 +1,28 @@
-"""Events of the node role: on claims, and on the pods that use them."""
+"""What happens to claims: signals inside the process, Events on claims and pods, and the log of failures."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Final, Generic, Literal, TypeVarTuple
 
-from dra_kit.author.effects.effect import Effect
-from dra_kit.errors import DraKitError, StoreError
-from dra_kit.kube.client import Client
-from dra_kit.kube.events import EventRecorder, ObjectReference
+from dra_kit.author.calls import author_exc_info, author_location
+from dra_kit.author.effect import Effect
+from dra_kit.client.api import Client
+from dra_kit.client.events import EventRecorder, ObjectReference
+from dra_kit.client.resources import RESOURCE_CLAIMS
+from dra_kit.errors import DraKitError, InternalError, InvalidConfig, NotFound, PrepareError, StoreError, Unavailable
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.node.claims.reports.pod_events import PodEvents
-from dra_kit.node.effects.understanding import public_title
-from dra_kit.node.state.store import Store
-from dra_kit.text import without_paths
+from dra_kit.node.claims.reader import ClaimApi
+from dra_kit.node.effects.classes import public_text, public_title
+from dra_kit.node.state.records import ClaimRecord
+from dra_kit.node.state.store import StateStore
+from dra_kit.text import shorten, without_paths
 
 
-class ClaimEvents:
+class ClaimEventRecorder:
     """What happens to claims on this node, reported to whoever has them.
 
     Args:
@@ -30,9 +35,9 @@ class ClaimEvents:
         recorder: writes in the background, a part of the process.
     """
 
-    def __init__(self, client: Client, driver: str, node_name: str, store: Store) -> None:
+    def __init__(self, client: Client, driver: str, node_name: str, store: StateStore) -> None:
         self.recorder: EventRecorder = EventRecorder(client, controller=driver, instance=node_name)
-        self._pods = PodEvents(client)
+        self._pods = PodEventRecorder(client)
         self._node_name = node_name
         self._store = store
 
@@ -95,3 +100,126 @@ class ClaimEvents:
     ) -> None:
         note = f"on node {self._node_name}: {note}"
         self.recorder.record(regarding, kind, reason=reason, action=action, note=note)
+
+
+logger: logging.Logger = logging.getLogger(__name__)
+RETRY: Final = (1.0, 5.0, 30.0, 120.0)
+"""Seconds until the API server is asked again; then nobody is notified any more."""
+
+
+class PodEventRecorder:
+    """Looks up who uses a claim, in the background.
+
+    Args:
+        api: reads claims.
+    """
+
+    def __init__(self, api: ClaimApi) -> None:
+        self._api = api
+        self._looking: set[asyncio.Task[None]] = set()
+
+    def for_pods(self, claim: ClaimReference, record: Callable[[ObjectReference], None]) -> None:
+        """Call ``record`` for each pod that the claim is reserved for, soon."""
+        task = asyncio.get_running_loop().create_task(self._look(claim, record))
+        self._looking.add(task)
+        task.add_done_callback(self._looking.discard)
+
+    def stop(self) -> None:
+        """Look no more."""
+        for task in self._looking:
+            task.cancel()
+
+    async def _look(self, claim: ClaimReference, record: Callable[[ObjectReference], None]) -> None:
+        for delay in (*RETRY, None):
+            try:
+                raw = await self._api.get(RESOURCE_CLAIMS, claim.name, claim.namespace)
+            except NotFound:
+                return
+            except Unavailable:
+                if delay is not None:
+                    await asyncio.sleep(delay)
+                continue
+            except DraKitError as error:
+                logger.warning("pods of a claim not told", extra={"error": str(error), "code": error.code})
+                return
+            if raw["metadata"]["uid"] == claim.uid:
+                for item in (raw.get("status") or {}).get("reservedFor") or ():
+                    if item.get("resource") == "pods" and not item.get("apiGroup"):
+                        record(ObjectReference("v1", "Pod", item["name"], item["uid"], claim.namespace))
+            return
+
+
+MESSAGE_BYTES: Final = 4096
+"""Bytes that are stored of an error; its readers may get less."""
+
+
+def log_failure(error: Exception, message: str, *, module: str, logger: logging.Logger) -> DraKitError:
+    """Log an error; the traceback only of a bug, and of what the author's code raised.
+
+    Of a config that does not fit its model the log names the fields, and quotes nothing.
+
+    That is all that is stored of its cause: a call has hundreds of claims, and an author's error any length.
+
+    Args:
+        error: why the work failed.
+        message: what was not done.
+        module: of the author's code.
+        logger: of whoever did the work.
+
+    Returns:
+        The error in a form that users read: in a text of bounded length, and without causes.
+    """
+    cause = error.__cause__
+    bug = not isinstance(error, DraKitError) or isinstance(error, InternalError)
+    trace = error if bug else cause if not isinstance(cause, DraKitError | None) else None
+    problem = error if isinstance(error, DraKitError) else InternalError(f"{type(error).__name__}: {error}")
+    problem.message = shorten(problem.message, MESSAGE_BYTES)
+    problem.public = shorten(public_text(problem), MESSAGE_BYTES)
+    problem.args = (problem.message,)
+    fields: dict[str, object] = {"error": str(problem), "code": problem.code}
+    if isinstance(error, InvalidConfig) and error.problems:  # not the text: what it quotes may be a secret
+        del fields["error"]
+        fields["fields"] = list(dict.fromkeys(error.places))
+    if isinstance(problem, PrepareError) and problem.permanent:
+        fields["permanent"] = True
+    if place := author_location(error, module):
+        fields["at"] = place
+    logger.error(message, extra=fields, exc_info=author_exc_info(trace, module) if trace else None)
+    problem.__cause__ = problem.__context__ = problem.__traceback__ = None
+    return problem
+
+
+Reported = TypeVarTuple("Reported")
+
+
+class Signal(Generic[*Reported]):
+    """Calls its listeners, in the order in which they came, in the thread of whoever tells."""
+
+    def __init__(self) -> None:
+        self._listeners: list[Callable[[*Reported], None]] = []
+
+    def listen(self, listener: Callable[[*Reported], None]) -> None:
+        """Call it whenever something is reported; it must not raise."""
+        self._listeners.append(listener)
+
+    def notify(self, *reported: *Reported) -> None:
+        """Notify all listeners."""
+        for listener in self._listeners:
+            listener(*reported)
+
+
+class ClaimEvents:
+    """What is reported of claims.
+
+    Attributes:
+        prepared: a claim was prepared anew, or something became known of its devices.
+        resumed: a claim is prepared as it was before, which may not have been reported yet.
+        failed: a claim could not be prepared, and why.
+        released: a claim is released.
+    """
+
+    def __init__(self) -> None:
+        self.prepared: Signal[ClaimRecord] = Signal()
+        self.resumed: Signal[ClaimRecord] = Signal()
+        self.failed: Signal[ClaimReference, DraKitError] = Signal()
+        self.released: Signal[ClaimReference] = Signal()

@@ -1,8 +1,4 @@
-"""Device metadata (KEP-5304, Kubernetes 1.37): facts about its devices that a container reads from a file.
-
-One file per claim, request and driver, mounted read-only. The files are derived from the claim's record and are made
-again whenever the claim is prepared again.
-"""
+"""Device metadata (KEP-5304, Kubernetes 1.37): facts about its devices that a container reads from a file."""
 
 from __future__ import annotations
 
@@ -15,8 +11,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
-from dra_kit.author.devices.device import attributes_v1
-from dra_kit.author.preparing.prepared import DeviceMetadata, Mount, Prepared
+from dra_kit.author.device import attributes_v1
+from dra_kit.author.prepared import DeviceMetadata, Mount, Prepared
 from dra_kit.errors import PermanentError, StoreError
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.config import base_request

@@ -3,45 +3,52 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any, cast
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, cast
 
 from msgspec import Struct, field
 from pydantic import JsonValue
 
-from dra_kit.author.config.decoding import ConfigDecoder
-from dra_kit.author.config.opaque import ConfigEntry
-from dra_kit.author.devices.device import Device
+from dra_kit.author.calls import call, describe_raised_error
+from dra_kit.author.claim import AllocatedDevice, EffectRequests, PreparedDevice
+from dra_kit.author.config import ConfigDecoder, ConfigEntry, OpaqueConfig, matches_device
+from dra_kit.author.device import Device
 from dra_kit.author.driver import Driver
-from dra_kit.author.preparing.claim import AllocatedDevice, Effects
-from dra_kit.author.preparing.prepared import Prepared
-from dra_kit.author.preparing.preparer import Preparer
-from dra_kit.cdi.spec import Spec
+from dra_kit.author.effect import may_be_unawaited_effect
+from dra_kit.author.prepared import Prepared
+from dra_kit.author.preparer import Preparer, default_config_method, resolve_default_config, run_prepare
 from dra_kit.errors import (
+    ConfigurationError,
+    DraKitError,
+    InvalidConfig,
     NotYet,
+    PermanentError,
     PrepareError,
+    TransientError,
 )
+from dra_kit.kubelet.cdi.edits import build_claim_spec
+from dra_kit.kubelet.cdi.spec import DeviceNode, Spec
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.config import base_request
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.node.claims.author.author_calls import AuthorCalls
-from dra_kit.node.claims.author.configs import check_replacements, decoded_configs, for_device
+from dra_kit.node.claims.metadata import MetadataFiles, metadata_json
 from dra_kit.node.claims.reader import AllocatedClaim
-from dra_kit.node.claims.reports.status import device_statuses
-from dra_kit.node.effects.engine import EffectEngine
-from dra_kit.node.effects.holding import Holding
-from dra_kit.node.effects.scope import ClaimEffects
-from dra_kit.node.files.device_nodes import check_device_nodes
-from dra_kit.node.files.edits import claim_spec
-from dra_kit.node.files.metadata import MetadataFiles, metadata_json
-from dra_kit.node.hardware import Hardware
-from dra_kit.node.slices.of_no_node import DevicesOfNoNode
+from dra_kit.node.claims.status import device_statuses
+from dra_kit.node.context import HardwareHandle
+from dra_kit.node.effects.engine import ClaimEffects, EffectEngine
+from dra_kit.node.effects.verifier import EffectVerifier
+from dra_kit.node.slices import ClusterPoolDevices
 from dra_kit.node.state.records import ClaimRecord, DeviceRecord
-from dra_kit.publishing.identity import Identity
-from dra_kit.publishing.inventory import CurrentInventory
+from dra_kit.process.logging import log_context
+from dra_kit.process.tracing import span
+from dra_kit.slices.inventory import CurrentInventory, DeviceIdentity
+from dra_kit.text import without_paths
 
 
-class Preparation(Struct, frozen=True):
+class PreparerRunner(Struct, frozen=True):
     """Runs a driver's preparer for one claim at a time; keeps nothing between calls.
 
     Args:
@@ -65,10 +72,10 @@ class Preparation(Struct, frozen=True):
     boot_id: str
     started: asyncio.Event
     metadata: MetadataFiles
-    hardware: Hardware
-    holding: Holding
+    hardware: HardwareHandle
+    holding: EffectVerifier
     looks_for_nodes: bool = True
-    of_no_node: DevicesOfNoNode | None = None
+    of_no_node: ClusterPoolDevices | None = None
     _under_way: dict[str, ClaimEffects] = field(default_factory=dict)
 
     @property
@@ -168,12 +175,12 @@ class Preparation(Struct, frozen=True):
             NotYet: an effect is still coming up; what was ensured is to stay as it is until the next call.
             PrepareError: with a text for the user; whatever was ensured is still in force and must be released.
         """
-        configs = decoded_configs(claim, self.configs)
+        configs = decode_configs(claim, self.configs)
         known = [await self._advertised(result) for result in claim.results]
         advertised, identities = [device for device, _ in known], [identity for _, identity in known]
         if any(entry.config.for_devices_ for entries in configs for entry in entries):
             configs = [
-                for_device(entries, result, device.to_v1(), self.configs.kinds)
+                configs_for_device(entries, result, device.to_v1(), self.configs.kinds)
                 for entries, result, device in zip(configs, claim.results, advertised, strict=True)
             ]
         for entries, result in zip(configs, claim.results, strict=True):
@@ -182,7 +189,7 @@ class Preparation(Struct, frozen=True):
         await self.started.wait()
         ordinary_scope = ClaimEffects(self.effects, claim.reference, admin_access=False)
         admin_scope = ClaimEffects(self.effects, claim.reference, admin_access=True)
-        ordinary, admin = Effects(ordinary_scope), Effects(admin_scope)
+        ordinary, admin = EffectRequests(ordinary_scope), EffectRequests(admin_scope)
         self._under_way[claim.reference.uid] = ordinary_scope
         try:
             devices = [
@@ -204,7 +211,7 @@ class Preparation(Struct, frozen=True):
             await admin_scope.close()
         items = list(zip(claim.results, prepared, strict=True))
         mounts = self.metadata.mounts(claim.reference, claim.pod_claim_name, items)
-        spec, names = claim_spec(self.driver.name, claim.reference.uid, items, mounts)
+        spec, names = build_claim_spec(self.driver.name, claim.reference.uid, items, mounts)
         self.check_device_nodes(spec)
         former = _former(claim, before)
         statuses = device_statuses(self.driver.name, items, former)
@@ -246,7 +253,7 @@ class Preparation(Struct, frozen=True):
         )
         return record, {**admin_scope.outcomes, **ordinary_scope.outcomes}
 
-    async def _advertised(self, result: v1.DeviceRequestAllocationResult) -> tuple[Device, Identity]:
+    async def _advertised(self, result: v1.DeviceRequestAllocationResult) -> tuple[Device, DeviceIdentity]:
         """Return a device as it is advertised, by this node or by the controller, and what makes it the same one."""
         if self.of_no_node is not None and not await self.inventory.publishes(result.pool):
             return await self.of_no_node.device(result.pool, result.device)
@@ -258,7 +265,7 @@ class Preparation(Struct, frozen=True):
         result: v1.DeviceRequestAllocationResult,
         configs: tuple[ConfigEntry[Any], ...],
         advertised: Device,
-        effects: Effects,
+        effects: EffectRequests,
     ) -> AllocatedDevice[Any, Any]:
         request, _, subrequest = result.request.partition("/")
         if configs:
@@ -293,3 +300,298 @@ def _with_later_facts(device: DeviceRecord, former: DeviceRecord | None) -> Devi
         return device
     reported: dict[str, Any] = {name: getattr(former, name) for name in former.told_later}
     return device.model_copy(update=reported | {"told_later": former.told_later})
+
+
+class AuthorCalls(Struct, frozen=True):
+    """Calls of one driver's preparer.
+
+    Attributes:
+        driver: whose preparer is called.
+    """
+
+    driver: Driver[Any, Any]
+
+    async def default_config(self, advertised: Device, *, admin_access: bool = False) -> OpaqueConfig:
+        """Return the config of a device whose claim gives none.
+
+        Args:
+            advertised: the device.
+            admin_access: whether the claim only looks at it.
+
+        Raises:
+            PrepareError: the author's code failed.
+        """
+        try:
+            config: OpaqueConfig = await resolve_default_config(
+                self.driver.preparer, advertised, admin_access=admin_access
+            )
+        except Exception as error:
+            method = default_config_method(self.driver.preparer, admin_access=admin_access).__name__
+            raise self._error(method, error) from error
+        return config
+
+    async def prepare(
+        self,
+        claim: AllocatedClaim,
+        devices: Sequence[AllocatedDevice[Any, Any]],
+        effects: tuple[EffectRequests, EffectRequests],
+        returned: list[Prepared],
+    ) -> list[Prepared]:
+        """Return what the author's code makes of the devices of a claim.
+
+        Args:
+            claim: that has them.
+            devices: with their configs.
+            effects: where ordinary devices ensure theirs, and where those with admin access look at them.
+            returned: gets what the author's code has returned, also of the first devices when it fails for the next.
+
+        Raises:
+            PrepareError: with a text for the user.
+            ConfigurationError: an effect was ensured and not awaited.
+        """
+        preparer, (ordinary, admin) = self.driver.preparer, effects
+        try:
+            # admin access changes nothing, by whatever it is asked
+            whole = admin if all(device.admin_access for device in devices) else ordinary
+            prepared = await run_prepare(preparer, claim.for_author(whole), devices, returned, _about)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise self._error("prepare", error) from error  # something of the author's was cancelled
+        except Exception as error:
+            if may_be_unawaited_effect(error):
+                self._check_all_awaited(ordinary, admin, error)
+            failure = self._error("prepare", error)
+            raise self._with_unasked_config(failure, claim, devices) from error
+        self._check_all_awaited(ordinary, admin)
+        returned[:] = prepared
+        return returned
+
+    async def unprepare(self, record: ClaimRecord) -> None:
+        """Call the author's ``unprepare``.
+
+        Raises:
+            PrepareError: it failed; the claim is not released.
+        """
+        preparer = self.driver.preparer
+        devices = [
+            PreparedDevice(
+                pool=item.pool, device=item.device, share_id=item.share_id, request=item.request, state=item.state
+            )
+            for item in record.devices
+        ]
+        try:
+            await call(preparer.unprepare, record.reference, devices)
+        except PrepareError:
+            raise
+        except Exception as error:
+            full, public = (
+                f"{type(preparer).__name__}.unprepare {describe_raised_error(error, type(preparer).__module__, public=public)}; the "
+                "claim is kept and released when the kubelet asks again"
+                for public in (False, True)
+            )
+            raise TransientError(full, code="author-error", public=public) from error
+
+    def _check_all_awaited(
+        self, ordinary: EffectRequests, admin: EffectRequests, cause: Exception | None = None
+    ) -> None:
+        forgotten = ordinary.never_awaited() + admin.never_awaited()
+        if forgotten:
+            raise ConfigurationError(
+                f"{type(self.driver.preparer).__name__}: ensure({forgotten[0]}) was never awaited; write "
+                "'await device.ensure(…)', in a plain def 'device.ensure(…).result()'",
+                code="effect-not-awaited",
+            ) from cause
+
+    def _error(self, method: str, error: BaseException) -> DraKitError:
+        """Return the author's exception as a per-claim error; errors for the user pass as they are."""
+        if isinstance(error, PrepareError | ConfigurationError):
+            return error
+        if isinstance(error, ExceptionGroup) and (still := _not_yet(error)) is not None:
+            return still
+        preparer = type(self.driver.preparer)
+        if isinstance(error, DraKitError):
+            where = f"{preparer.__name__}.{method}"
+            return PrepareError(f"{where}: {error}", code=error.code, public=f"{where}: {without_paths(error.public)}")
+        full, public = (
+            f"{preparer.__name__}.{method} {describe_raised_error(error, preparer.__module__, public=public)}; "
+            "the driver's log has the traceback"
+            for public in (False, True)
+        )
+        return PrepareError(full, code="author-error", public=public)
+
+    def _with_unasked_config(
+        self, error: DraKitError, claim: AllocatedClaim, devices: Sequence[AllocatedDevice[Any, Any]]
+    ) -> DraKitError:
+        """Return an error with the remark that a config was none of the claim's: of several kinds it has the first."""
+        preparer = type(self.driver.preparer)
+        given = [device for device in devices if not device.configs]
+        selected = len(self.driver.configs.kinds) == 1 or preparer.default_config is not Preparer.default_config
+        if selected or not given or not self.driver.configs.kinds:
+            return error
+        remark = (
+            f" (claim {claim.reference} gives {', '.join(item.name for item in given)} no config, so it got the "
+            f"default, a {type(given[0].config).__name__}; override {preparer.__name__}.default_config to choose)"
+        )
+        kind = PermanentError if isinstance(error, PermanentError) else TransientError
+        return kind(f"{error}{remark}", code=error.code, public=f"{error.public}{remark}")
+
+
+@contextmanager
+def _about(devices: Sequence[str]) -> Iterator[None]:
+    """Name the devices of a call in lines that the author's code logs, and in traces."""
+    names = ",".join(devices)
+    with log_context(device=names), span("driver code", device=names):
+        yield
+
+
+def _not_yet(error: BaseException) -> NotYet | None:
+    """Return the effect that is still coming up, of those ensured in a TaskGroup; None after a worse error."""
+    if isinstance(error, ExceptionGroup):
+        found = [_not_yet(item) for item in error.exceptions]
+        return found[0] if None not in found else None
+    return error if isinstance(error, NotYet) else None
+
+
+def decode_configs(claim: AllocatedClaim, decoder: ConfigDecoder[Any]) -> list[tuple[ConfigEntry[Any], ...]]:
+    """Return for each result of a claim the entries that apply to it, weakest first; results may share an entry.
+
+    Raises:
+        InvalidConfig: naming request, source and every field.
+    """
+    if not any(claim.configs):
+        return [()] * len(claim.configs)
+    allocation = claim.status.allocation
+    assert allocation is not None  # noqa: S101 - the reader has seen to it
+    index_of = {id(entry): index for index, entry in enumerate(allocation.devices.config)}
+    known: dict[int, ConfigEntry[Any]] = {}
+    for result, entries in zip(claim.results, claim.configs, strict=True):
+        for entry in entries:
+            index = index_of[id(entry)]
+            if index not in known:
+                known[index] = _decoded(entry, index, result.request, _named(entry, claim), decoder)
+    return [tuple(known[index_of[id(entry)]] for entry in entries) for entries in claim.configs]
+
+
+def configs_for_device(
+    entries: tuple[ConfigEntry[Any], ...],
+    result: v1.DeviceRequestAllocationResult,
+    device: v1.Device,
+    kinds: Sequence[type[OpaqueConfig]],
+) -> tuple[ConfigEntry[Any], ...]:
+    """Return those of a result's entries whose configs are for its device, weakest first.
+
+    Args:
+        entries: that apply to the result.
+        result: of the allocation.
+        device: as it is published.
+        kinds: of config that the driver takes.
+
+    Raises:
+        InvalidConfig: an entry names the request and is not for the device, and no stronger one is; with admin access
+            it is passed over, for nothing is changed.
+    """
+    found: list[ConfigEntry[Any]] = []
+    for entry in reversed(entries):
+        if matches_device(entry.config.for_devices_, device, result.driver):
+            found.append(entry)
+        elif entry.requests and not found and not result.admin_access:
+            fitting = [kind.kind_ for kind in kinds if matches_device(kind.for_devices_, device, result.driver)]
+            taken = " or ".join(fitting) or "no config"
+            raise InvalidConfig(f"{entry} does not fit {result.device}, which takes {taken}; correct one of the two")
+    return tuple(reversed(found))
+
+
+def check_replacements(entries: tuple[ConfigEntry[Any], ...]) -> None:
+    """Refuse entries of the claim that may not replace what its DeviceClass has configured.
+
+    Args:
+        entries: for one device, weakest first.
+
+    Raises:
+        InvalidConfig: naming both entries, with the reason of the class's config.
+    """
+    by_class = {type(entry.config): entry for entry in entries if entry.source == "class"}
+    for entry in entries:
+        bound = by_class.get(type(entry.config))
+        if entry.source == "claim" and bound is not None and (reason := bound.config.refusal_of(entry.config)):
+            raise InvalidConfig(f"{entry} cannot replace {bound}: {reason}")
+
+
+def _named(entry: v1.DeviceAllocationConfiguration, claim: AllocatedClaim) -> tuple[str, ...]:
+    """Return the requests of an entry as its writer named them: the scheduler of 1.37 leaves out a list of all."""
+    if entry.requests or entry.source != "FromClaim" or entry.opaque is None:
+        return entry.requests
+    wishes = (claim.raw.get("spec") or {}).get("devices") or {}
+    for wish in wishes.get("config") or ():
+        opaque = wish.get("opaque") or {}
+        if opaque.get("driver") == entry.opaque.driver and opaque.get("parameters") == entry.opaque.parameters:
+            return tuple(wish.get("requests") or ())
+    return ()
+
+
+def _decoded(
+    entry: v1.DeviceAllocationConfiguration,
+    index: int,
+    request: str,
+    named: tuple[str, ...],
+    decoder: ConfigDecoder[Any],
+) -> ConfigEntry[Any]:
+    from_claim = entry.source == "FromClaim"
+    try:
+        config = decoder.decode(entry.opaque.parameters if entry.opaque is not None else None)
+    except InvalidConfig as error:
+        source = "the claim" if from_claim else "its DeviceClass"
+        raise InvalidConfig(
+            f"request {request!r}: config of {source}: {error}; correct it and create the claim again",
+            problems=error.problems,
+            omitted=error.omitted,
+        ) from error
+    return ConfigEntry(config, "claim" if from_claim else "class", index, named)
+
+
+_TYPES: Final = {stat.S_IFCHR: "c", stat.S_IFBLK: "b", stat.S_IFIFO: "p"}
+
+
+def check_device_nodes(spec: Spec | None) -> None:
+    """Look for the device files that the container runtime is going to look for.
+
+    It takes type and numbers from the host's file, and does not start the container where there is none; a node whose
+    type and numbers the spec gives needs no file (CDI's Go library 1.1.1, ``fillMissingInfo``).
+
+    Raises:
+        NotYet: a path is not there, or is no such device (code ``device-node-missing``): it may come up late, and what
+            was made for the claim stays until the kubelet asks again.
+    """
+    for node in _from_host(spec):
+        path = node.host_path or node.path
+        try:
+            mode = os.lstat(path).st_mode  # as the library does: it follows no link
+        except OSError as error:
+            raise _missing(node, path, f"is not on the node: {error.strerror}") from None
+        found = _TYPES.get(stat.S_IFMT(mode), "")
+        if stat.S_ISLNK(mode):
+            raise _missing(node, path, "is a link, which container runtimes do not follow: name what it leads to")
+        if not found or found != (node.type or found):
+            wanted = {"b": "block device", "c": "character device", "p": "FIFO"}.get(node.type, "device file")
+            raise _missing(node, path, f"is no {wanted}")
+
+
+def _from_host(spec: Spec | None) -> Iterator[DeviceNode]:
+    """Yield the nodes of which something is taken from the host's file."""
+    if spec is None:
+        return
+    for edits in (spec.container_edits, *(device.container_edits for device in spec.devices)):
+        for node in edits.device_nodes:
+            if not node.type or (not node.major and node.type != "p"):
+                yield node
+
+
+def _missing(node: DeviceNode, path: str, why: str) -> NotYet:
+    wanted = f", for {node.path} in the container," if path != node.path else ""
+    return NotYet(
+        f"device node {path}{wanted} {why}; load the driver that makes it, or where this process does not see the "
+        "node's /dev, start it with --no-check-device-nodes",
+        code="device-node-missing",
+    )

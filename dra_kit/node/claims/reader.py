@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from collections import OrderedDict
@@ -10,31 +11,29 @@ from typing import Any, Final, Protocol
 from msgspec import Struct
 from pydantic import ValidationError
 
-from dra_kit.author.preparing.claim import Claim, ConsumerReference, Effects
+from dra_kit.author.claim import Claim, ConsumerReference, EffectRequests
+from dra_kit.client.request import ApiResponse
+from dra_kit.client.resources import RESOURCE_CLAIMS, Resource
 from dra_kit.errors import InternalError, KubeError, NotFound, PermanentError, PrepareError, TransientError, Unavailable
-from dra_kit.kube.http.status import Answer
-from dra_kit.kube.resources import RESOURCE_CLAIMS, Resource
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.config import configs_for_driver
 from dra_kit.kubernetes.resource.names import dns_label
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.node.calls.bursts import Bursts
 from dra_kit.process.tracing import span
 
 POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
-
 _REMEMBERED: Final = 256  # claims; more than a node has
 _sorted_json: Final = json.JSONEncoder(sort_keys=True).encode
 
 
-class Getter(Protocol):
+class ClaimApi(Protocol):
     """What of the API client is needed here."""
 
     async def get(self, resource: Resource, name: str, namespace: str | None = None) -> dict[str, Any]:
         """Return one object."""
         ...
 
-    async def get_answer(self, resource: Resource, name: str, namespace: str | None = None) -> Answer:
+    async def get_answer(self, resource: Resource, name: str, namespace: str | None = None) -> ApiResponse:
         """Return one object, not decoded."""
         ...
 
@@ -64,7 +63,7 @@ class AllocatedClaim(Struct, frozen=True):
         """The pods that the claim is reserved for, as logs name them: ``namespace/name``, several by comma."""
         return ",".join([f"{self.reference.namespace}/{name}" for name in self.pod_names]) or None
 
-    def for_author(self, effects: Effects | None) -> Claim:
+    def for_author(self, effects: EffectRequests | None) -> Claim:
         """Return the claim as a preparer sees it."""
         metadata = self.raw["metadata"]
         return Claim(
@@ -91,10 +90,10 @@ class ClaimReader:
         driver: the driver's name.
     """
 
-    def __init__(self, api: Getter, driver: str) -> None:
+    def __init__(self, api: ClaimApi, driver: str) -> None:
         self._api = api
         self._driver = driver
-        self._bursts = Bursts()
+        self._bursts = RequestBatcher()
         self._read: OrderedDict[ClaimReference, tuple[bytes, AllocatedClaim]] = OrderedDict()
 
     async def fetch(self, reference: ClaimReference) -> AllocatedClaim:
@@ -120,7 +119,7 @@ class ClaimReader:
         except KubeError as error:
             hint = "; the kubelet tries again" if isinstance(error, Unavailable) else ""
             raise TransientError(f"claim {reference} cannot be read: {error}{hint}", code=error.code) from error
-        claim = allocated(raw, reference, self._driver)
+        claim = parse_allocated_claim(raw, reference, self._driver)
         self._read[reference] = answer.text, claim
         if len(self._read) > _REMEMBERED:
             self._read.popitem(last=False)
@@ -141,7 +140,7 @@ class ClaimReader:
         self._read.pop(reference, None)
 
 
-def allocated(raw: dict[str, Any], reference: ClaimReference, driver: str) -> AllocatedClaim:
+def parse_allocated_claim(raw: dict[str, Any], reference: ClaimReference, driver: str) -> AllocatedClaim:
     """Check a claim object and narrow it down to this driver.
 
     Raises:
@@ -216,7 +215,7 @@ def _fingerprint(
 def is_over(raw: dict[str, Any], reference: ClaimReference, driver: str) -> bool:
     """Return whether a claim object is another claim than ``reference``, or has no device of the driver any more."""
     try:
-        allocated(raw, reference, driver)
+        parse_allocated_claim(raw, reference, driver)
     except PrepareError:
         return True
     except InternalError:  # nobody knows
@@ -232,9 +231,58 @@ def still_holds(raw: dict[str, Any] | None, uid: str, driver: str, pool: str, de
     if raw is None:
         return False
     try:
-        found = allocated(raw, ClaimReference("", "", uid), driver)
+        found = parse_allocated_claim(raw, ClaimReference("", "", uid), driver)
     except PrepareError:
         return False
     except InternalError:
         return True
     return any((result.pool, result.device) == (pool, device) for result in found.results)
+
+
+_QUIET: Final = 0.004  # seconds in which no further call has come
+_LONGEST: Final = 0.02  # seconds that a request waits for others at most
+
+
+class RequestBatcher:
+    """``async with`` around a request waits until it may be sent.
+
+    One that is alone goes at once. Those that come while it is under way wait until no other has come for a while,
+    and go together. Used in one event loop.
+    """
+
+    def __init__(self) -> None:
+        self._under_way = 0
+        self._at_once = False  # what comes in this round of the event loop belongs to one call of the kubelet
+        self._burst: asyncio.Event | None = None
+        self._latest = 0.0
+
+    async def __aenter__(self) -> None:
+        if self._burst is not None or (self._under_way and not self._at_once):
+            await self._wait()
+        elif not self._at_once:
+            self._at_once = True
+            asyncio.get_running_loop().call_soon(self._round_over)
+        self._under_way += 1
+
+    async def __aexit__(self, *_: object) -> None:
+        self._under_way -= 1
+
+    def _round_over(self) -> None:
+        self._at_once = False
+
+    async def _wait(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._latest = loop.time()
+        if self._burst is None:
+            self._burst = asyncio.Event()
+            loop.call_later(_QUIET, self._send, self._burst, self._latest + _LONGEST)
+        await self._burst.wait()
+
+    def _send(self, burst: asyncio.Event, last: float) -> None:
+        loop = asyncio.get_running_loop()
+        until = min(self._latest + _QUIET, last)
+        if loop.time() < until:
+            loop.call_at(until, self._send, burst, last)
+            return
+        self._burst = None
+        burst.set()

@@ -1,25 +1,26 @@
-"""Claims released: everything undone that a record stands for."""
+"""Releases claims and undoes everything that a record stands for, also while one of them is being prepared."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 
 from dra_kit.errors import DraKitError
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.node.calls.concurrency import Turns
-from dra_kit.node.calls.deadlines import to_its_end
-from dra_kit.node.claims.author.preparation import Preparation
-from dra_kit.node.claims.durable import DurableClaims
-from dra_kit.node.claims.reports.news import ClaimNews
+from dra_kit.node.claims.events import ClaimEvents
+from dra_kit.node.claims.files import ClaimWriter
+from dra_kit.node.claims.preparer_runner import PreparerRunner
+from dra_kit.node.deadlines import run_in_thread_to_completion, run_to_completion
+from dra_kit.node.failpoints import Failpoint, hit
+from dra_kit.node.locks import CallSerializer, NamedLocks
 from dra_kit.node.state.records import ClaimRecord
-from dra_kit.node.steps import Step, reached
-from dra_kit.node.waiting import in_thread
+from dra_kit.node.state.store import StateStore
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-class Releases:
+class ClaimReleaser:
     """The lock of the claim is held by the caller.
 
     Args:
@@ -29,7 +30,9 @@ class Releases:
         news: is notified of claims that are released.
     """
 
-    def __init__(self, preparation: Preparation, durable: DurableClaims, turns: Turns, news: ClaimNews) -> None:
+    def __init__(
+        self, preparation: PreparerRunner, durable: ClaimWriter, turns: CallSerializer, news: ClaimEvents
+    ) -> None:
         self._preparation = preparation
         self._effects = preparation.effects.undoing
         self._store = durable.store
@@ -52,7 +55,7 @@ class Releases:
         else:
             await self._effects.release(reference)
             with suppress(DraKitError):  # files that no record stands for; the next start sweeps them
-                await in_thread(self._files.remove, reference.uid)
+                await run_in_thread_to_completion(self._files.remove, reference.uid)
 
     async def of_record(self, record: ClaimRecord) -> None:
         """Undo everything that a record stands for; the record goes last, so that a crash leaves it to be finished."""
@@ -70,25 +73,25 @@ class Releases:
             keep_effects: leave the claim's effects as they are, for a prepare that comes soon.
         """
         await self._store.begin_release(record)
-        reached(Step.RELEASE_BEGUN)
-        await in_thread(self._files.remove, record.uid)
+        hit(Failpoint.RELEASE_BEGUN)
+        await run_in_thread_to_completion(self._files.remove, record.uid)
         if not keep_effects:
             await self._effects.release(record.reference)
         if self._preparation.is_imperative:
             await self._preparation.started.wait()
-            await to_its_end(self._unprepare_and_forget(record))
+            await run_to_completion(self._unprepare_and_forget(record))
         else:
             await self._forget(record)
 
     async def _unprepare_and_forget(self, record: ClaimRecord) -> None:
         await self._preparation.author.unprepare(record)
-        reached(Step.AUTHOR_UNPREPARED)
+        hit(Failpoint.AUTHOR_UNPREPARED)
         await self._forget(record)
 
     async def _forget(self, record: ClaimRecord) -> None:
         self._news.released.notify(record.reference)
         await self._store.forget_claim(record.uid, first=self._files.remove)
-        reached(Step.CLAIM_FORGOTTEN)
+        hit(Failpoint.CLAIM_FORGOTTEN)
 
     async def without_record(self, reference: ClaimReference) -> None:
         """Undo what is known of a claim without its record: its effects, its files, and the record if it is damaged."""
@@ -96,3 +99,60 @@ class Releases:
         self._news.released.notify(reference)
         await self._store.forget_claim(reference.uid, first=self._files.remove)
         logger.warning("claim released by its UID, effects and files, without its record")
+
+
+class PrepareEpochs:
+    """A release ends the epoch of its claim: what began to prepare the claim before that can no longer be stored.
+
+    Args:
+        store: keeps the epochs, for the driver's other process too.
+        claims: the locks of all claims.
+    """
+
+    def __init__(self, store: StateStore, claims: NamedLocks) -> None:
+        self._store = store
+        self._claims = claims
+        self._preparing: dict[str, int] = {}
+        self._ended: set[str] = set()
+
+    def preparing(self) -> set[str]:
+        """Return UIDs of the claims that this process prepares now."""
+        return set(self._preparing)
+
+    def begin(self, uid: str) -> int:
+        """Return the epoch of the preparing that begins here; until :meth:`over` is called, a release finds it."""
+        epoch = self._store.epoch()
+        self._preparing[uid] = self._preparing.get(uid, 0) + 1
+        return epoch
+
+    async def over(self, uid: str) -> None:
+        """Note that a preparing has ended, however that went."""
+        self._preparing[uid] -= 1
+        await self._forget(uid)
+
+    async def end(self, uid: str) -> None:
+        """Note that the claim is to be released: a preparing that runs now comes to nothing."""
+        if uid in self._preparing:
+            self._ended.add(uid)
+            await self._store.end_epoch(uid)
+            hit(Failpoint.EPOCH_ENDED)
+            await self._forget(uid)
+        elif self._claims.held_elsewhere(uid):  # the driver's other process may be preparing it
+            await self._store.end_epoch(uid)
+            hit(Failpoint.EPOCH_ENDED_ELSEWHERE)
+
+    async def _forget(self, uid: str) -> None:
+        if not self._preparing.get(uid):
+            self._preparing.pop(uid, None)
+            if uid in self._ended:
+                self._ended.discard(uid)
+                await self._store.forget_epoch(uid)
+                hit(Failpoint.EPOCH_FORGOTTEN)
+
+    async def forget_unneeded(self, alone: Callable[[], bool]) -> None:
+        """Drop the epochs that only other processes needed, if there is none; asked when the epochs are known."""
+        epochs = self._store.epochs()
+        if epochs and alone():
+            self._ended |= epochs.keys() & self._preparing.keys()  # forgotten when that has ended
+            if unneeded := [n for uid, n in epochs.items() if uid not in self._preparing]:
+                await self._store.forget_epochs(unneeded)

@@ -1,36 +1,36 @@
-"""Devices that a claim has to itself: never prepared for a claim while another one's container may run with it."""
+"""Whether a claim may have a device now: reservations of devices, and claims that were allocated again."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
+from dra_kit.client.resources import RESOURCE_CLAIMS
 from dra_kit.errors import DraKitError, KubeError, NotFound, TransientError
-from dra_kit.kube.resources import RESOURCE_CLAIMS
+from dra_kit.kubelet.checkpoint import KubeletCheckpoint
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.node.claims.reader import AllocatedClaim, Getter, still_holds
-from dra_kit.node.locks.named import Holding, Locks
+from dra_kit.node.claims.reader import AllocatedClaim, ClaimApi, still_holds
+from dra_kit.node.locks import HeldLock, NamedLocks
 from dra_kit.node.state.records import ClaimRecord
-from dra_kit.node.state.rows import Damage
-from dra_kit.node.state.store import Store
+from dra_kit.node.state.rows import CorruptRow
+from dra_kit.node.state.store import StateStore
 
 logger: logging.Logger = logging.getLogger(__name__)
-
 RELEASE_WAIT: Final = 5.0
 """Seconds that a claim waits for a device that is being released for another one."""
-
 Device = tuple[str, str]
 
 
-class ExclusiveDevices:
+class DeviceReservations:
     """Who has which device, by the records and by the work under way.
 
     A pod that is deleted by force is gone from the API server at once, and its claim with it, while its containers may
     run for long. That they have ended, only the kubelet's unprepare tells, another boot of the node, or, where the
-    kubelet has forgotten the claim, :class:`dra_kit.node.upkeep.orphans.Orphans`.
+    kubelet has forgotten the claim, :class:`dra_kit.node.claims.recovery.OrphanReleaser`.
 
     Args:
         driver: the driver's name.
@@ -46,11 +46,11 @@ class ExclusiveDevices:
         self,
         driver: str,
         *,
-        api: Getter,
-        store: Store,
+        api: ClaimApi,
+        store: StateStore,
         boot_id: str,
-        claims: Locks,
-        devices: Locks,
+        claims: NamedLocks,
+        devices: NamedLocks,
         release: Callable[[ClaimRecord], Awaitable[None]],
     ) -> None:
         self._driver = driver
@@ -62,15 +62,15 @@ class ExclusiveDevices:
         self._release = release
         self._taken: dict[Device, ClaimReference] = {}
 
-    def hold(self, claim: AllocatedClaim) -> HeldDevices:
+    def hold(self, claim: AllocatedClaim) -> ReservedDevices:
         """Hold the devices of the claim while it is being prepared; the caller holds its lock.
 
         Raises:
             TransientError: when another claim has one of them, naming both claims.
         """
-        return HeldDevices(self, claim)
+        return ReservedDevices(self, claim)
 
-    async def take(self, device: Device, claim: ClaimReference) -> Holding:
+    async def take(self, device: Device, claim: ClaimReference) -> HeldLock:
         """Hold one device, which nobody else has; to be given back to :meth:`give_up`.
 
         Raises:
@@ -92,7 +92,7 @@ class ExclusiveDevices:
             raise
         return holding
 
-    def give_up(self, device: Device, holding: Holding) -> None:
+    def give_up(self, device: Device, holding: HeldLock) -> None:
         """Let others have a device."""
         del self._taken[device]
         holding.give_up()
@@ -147,7 +147,7 @@ class ExclusiveDevices:
         finally:
             lock.give_up()
 
-    async def _refuse_damaged(self, device: Device, damaged: Damage, claim: ClaimReference) -> None:
+    async def _refuse_damaged(self, device: Device, damaged: CorruptRow, claim: ClaimReference) -> None:
         """Refuse the devices of a claim whose record is damaged: of which boot it is, and what it has, is unknown."""
         holder, names = damaged.claim, {damaged.claim, damaged.named} - {None}
         if holder is None or claim in names:  # its own record, which is written again
@@ -181,7 +181,7 @@ class ExclusiveDevices:
         return still_holds(raw, holder.uid, self._driver, *device)
 
 
-class HeldDevices:
+class ReservedDevices:
     """The devices that a claim has to itself, held.
 
     It is a class, not a generator, because each claim that is prepared needs one.
@@ -193,10 +193,10 @@ class HeldDevices:
 
     __slots__ = ("_claim", "_exclusive", "_held")
 
-    def __init__(self, exclusive: ExclusiveDevices, claim: AllocatedClaim) -> None:
+    def __init__(self, exclusive: DeviceReservations, claim: AllocatedClaim) -> None:
         self._exclusive = exclusive
         self._claim = claim
-        self._held: list[tuple[Device, Holding]] = []
+        self._held: list[tuple[Device, HeldLock]] = []
 
     async def __aenter__(self) -> None:
         results = self._claim.results
@@ -263,3 +263,65 @@ def _about_holder(
         if near
         else f"{subject}{text.format(holder='another claim')}",
     )
+
+
+class ReallocationGuard:
+    """Keeps what a claim was prepared with, for its containers, when the kubelet asks for it with another allocation.
+
+    A pod that is deleted by force gives its claim up at once, and the next pod gets the same claim with other devices.
+    A kubelet that was started again has forgotten that the claim is prepared, and asks for it although containers of
+    the first pod may still run (Kubernetes 1.37, ``pkg/kubelet/cm/dra/manager.go``); and since it counts both pods as
+    users of the claim, it releases the claim only when both are gone. So its checkpoint is looked at, too: a pod that
+    the claim is not reserved for any more, and that is listed there, may have containers.
+
+    Args:
+        boot_id: of this boot; nothing runs any more of what was prepared in another one.
+        checkpoint: the pods of claims, as the kubelet knows them.
+        after: seconds from the first call with another allocation until what was prepared is given up all the same.
+        clock: gives seconds that only rise.
+    """
+
+    def __init__(
+        self,
+        boot_id: str,
+        checkpoint: KubeletCheckpoint,
+        *,
+        after: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._boot_id = boot_id
+        self._checkpoint = checkpoint
+        self._after = after
+        self._clock = clock
+        self._since: dict[str, tuple[str, float]] = {}
+
+    def check(self, before: ClaimRecord, claim: AllocatedClaim) -> None:
+        """Check whether what is recorded of a claim may be released, so that it is prepared as it is allocated now.
+
+        Raises:
+            TransientError: a container may still run with it (code ``device-in-use``).
+        """
+        if before.phase == "releasing" or before.boot_id != self._boot_id:
+            return
+        allocation, since = self._since.get(before.uid, ("", 0.0))
+        if allocation != before.allocation:
+            since = self._clock()
+            self._since[before.uid] = before.allocation, since
+        if self._clock() - since >= self._after and not self._may_run(claim):
+            return
+        devices = ", ".join(f"{item.pool}/{item.device}" for item in before.devices)
+        raise TransientError(
+            f"claim {claim.reference} was allocated anew since it was prepared with {devices}, and a container may "
+            "still run with that; it is prepared as it is allocated now when the kubelet has released it (delete the "
+            "pods that use it), after a reboot, or when this has been so for --orphan-after",
+            code="device-in-use",
+        )
+
+    def _may_run(self, claim: AllocatedClaim) -> bool:
+        """Return whether the kubelet lists a pod of the claim that was there before it was allocated anew."""
+        pods = self._checkpoint.pods().get(claim.reference.uid)
+        return pods is not None and not (pods and pods <= {item.uid for item in claim.status.reserved_for})
+
+    def forget(self, reference: ClaimReference) -> None:
+        """Forget a claim that is released."""
+        self._since.pop(reference.uid, None)

@@ -1,46 +1,247 @@
-"""The node's answers to the kubelet: claims prepared and released, one at a time each, durably and repeatably.
-
-One NodePrepareResources goes from :meth:`ClaimService.prepare` through :mod:`dra_kit.node.claims.preparing`, which
-asks :mod:`dra_kit.node.claims.author.preparation` to run the author's code; one NodeUnprepareResources through
-:mod:`dra_kit.node.claims.releases`.
-"""
+"""The node's answers to the kubelet: claims prepared and released, one at a time each, durably and repeatably."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Collection, Sequence
+from itertools import zip_longest
 
-from dra_kit.errors import DraKitError
+from msgspec import Struct
+
+from dra_kit.author.prepared import Prepared
+from dra_kit.errors import DraKitError, NotYet
+from dra_kit.kubelet.plugin_server import KubeletDevice
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.node.calls.concurrency import Turns
-from dra_kit.node.calls.deadlines import Calls
-from dra_kit.node.calls.failures import log_failure
-from dra_kit.node.claims.author.preparation import Preparation
-from dra_kit.node.claims.durable import DurableClaims
-from dra_kit.node.claims.epochs import Epochs
-from dra_kit.node.claims.holders.exclusive import ExclusiveDevices
-from dra_kit.node.claims.holders.reallocated import Reallocated
-from dra_kit.node.claims.preparing import Preparing
-from dra_kit.node.claims.reader import ClaimReader, Getter
-from dra_kit.node.claims.releases import Releases
-from dra_kit.node.claims.reports.facts import LateFacts
-from dra_kit.node.claims.reports.news import ClaimNews
-from dra_kit.node.claims.unasked import Unasked
-from dra_kit.node.files.claim_files import ClaimFiles
-from dra_kit.node.locks.named import NodeLocks
-from dra_kit.node.state.store import Store
-from dra_kit.plugin.service import PreparedDevice
+from dra_kit.node.claims.events import ClaimEvents, log_failure
+from dra_kit.node.claims.files import ClaimFiles, ClaimWriter
+from dra_kit.node.claims.preparer_runner import PreparerRunner
+from dra_kit.node.claims.reader import AllocatedClaim, ClaimApi, ClaimReader
+from dra_kit.node.claims.recovery import ClaimRecovery
+from dra_kit.node.claims.release import ClaimReleaser, PrepareEpochs
+from dra_kit.node.claims.reservations import DeviceReservations, ReallocationGuard
+from dra_kit.node.claims.status import has_statuses
+from dra_kit.node.claims.updates import DeviceUpdateWriter
+from dra_kit.node.deadlines import DeadlineRunner
+from dra_kit.node.failpoints import Failpoint, hit
+from dra_kit.node.locks import CallSerializer, NamedLocks, NodeLocks
+from dra_kit.node.state.records import UNKNOWN_BOOT, ClaimRecord
+from dra_kit.node.state.store import StateStore
 from dra_kit.process.logging import log_context
 from dra_kit.process.tracing import span
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-Answer = Sequence[PreparedDevice]
+
+class ClaimPreparer(Struct, frozen=True):
+    """Prepares one claim at a time; keeps nothing between calls.
+
+    Attributes:
+        reader: reads claims from the API server.
+        preparation: runs the author's code.
+        durable: records and files of claims.
+        claims: the locks of all claims.
+        epochs: of the preparing that is under way.
+        exclusive: who has which device.
+        turns: of the author's calls.
+        reallocated: keeps what a claim was prepared with that was allocated anew.
+        releases: releases what was prepared for another allocation.
+        news: learns what became of claims.
+    """
+
+    reader: ClaimReader
+    preparation: PreparerRunner
+    durable: ClaimWriter
+    claims: NamedLocks
+    epochs: PrepareEpochs
+    exclusive: DeviceReservations
+    turns: CallSerializer
+    reallocated: ReallocationGuard
+    releases: ClaimReleaser
+    news: ClaimEvents
+
+    async def prepare(self, reference: ClaimReference, *, again: bool = False) -> ClaimRecord | None:
+        """Prepare a claim, or find that it is prepared as it should be.
+
+        Args:
+            reference: the claim.
+            again: nobody asked for it; prepare it only if it still is prepared.
+
+        Returns:
+            The record, which is durable; None for a claim that is not prepared any more.
+
+        Raises:
+            DraKitError: with a text for the user.
+        """
+        self.durable.files.check(reference.uid)
+        epoch = self.epochs.begin(reference.uid)
+        try:
+            async with self.claims.hold(reference.uid):
+                if again and not self._is_prepared(reference.uid):
+                    return None  # released meanwhile, and the kubelet has not asked for it
+                # asked for when nothing else can happen to the claim here any more: never an older state than ours
+                claim = await self.reader.fetch(reference)
+                hit(Failpoint.CLAIM_FETCHED)
+                with log_context(pod=claim.pods):
+                    record = await self._prepare_alone(claim, epoch, again=again)
+                hit(Failpoint.PREPARED)
+                return record
+        finally:
+            await self.epochs.over(reference.uid)
+
+    def _is_prepared(self, uid: str) -> bool:
+        record = self.durable.store.claim(uid)
+        return record is not None and record.phase == "prepared"
+
+    async def _prepare_alone(self, claim: AllocatedClaim, epoch: int, *, again: bool) -> ClaimRecord:
+        before, needed = self.durable.store.claim_and_needs(claim.reference.uid)
+        if before is not None and (before.phase == "releasing" or before.allocation != claim.allocation):
+            self.reallocated.check(before, claim)
+            await self.releases.of_record(before)
+            before, needed = None, self.durable.store.needs(claim.reference.uid)
+        self.reallocated.forget(claim.reference)
+        if before is not None and await self._is_true(before):
+            self.preparation.check_device_nodes(before.spec)
+            return await self._as_it_was(claim, before)
+        async with (
+            self.exclusive.hold(claim),
+            self.turns.taken((result.pool, result.device) for result in claim.results),
+        ):
+            if before is None:
+                return await self._finish(await self._prepare_first(claim, epoch, needed))
+            before = self.durable.store.claim(before.uid) or before  # an effect of it may have been replaced meanwhile
+            try:
+                return await self._finish(await self._prepare_again(claim, before, epoch))
+            except DraKitError as error:
+                if again or not self._may_stay(before, error):
+                    raise
+                module = type(self.preparation.driver.preparer).__module__
+                message = "claim not prepared again, it stays as it was"
+                problem = log_failure(error, message, module=module, logger=logger)
+                self.news.failed.notify(claim.reference, problem)
+                return await self._as_it_was(claim, before)
+
+    async def _is_true(self, record: ClaimRecord) -> bool:
+        """Return whether a record may be answered from as it is."""
+        return self.preparation.is_current(record) and await self.preparation.effects_hold(record)
+
+    async def _as_it_was(self, claim: AllocatedClaim, record: ClaimRecord) -> ClaimRecord:
+        await self.durable.make_files(record)
+        if not has_statuses(claim.raw, self.preparation.driver.name, record):
+            self.news.resumed.notify(record)  # it may have been written since the claim was fetched
+        return record
+
+    async def _finish(self, record: ClaimRecord) -> ClaimRecord:
+        if not self.durable.files.wrote(record):
+            await self.durable.make_files(record)
+        logger.info(
+            "claim prepared",
+            extra={"devices": ",".join(f"{item.pool}/{item.device}" for item in record.devices)},
+        )
+        self.news.prepared.notify(record)
+        return record
+
+    async def _prepare_first(self, claim: AllocatedClaim, epoch: int, needed: Collection[int]) -> ClaimRecord:
+        """Prepare a claim that is not prepared; ``needed`` are the effects that it needed before all the same."""
+        store, uid = self.durable.store, claim.reference.uid
+        begun, returned = None, list[Prepared]()
+        unrecorded = self._unrecorded(uid) if needed else set[int]()
+        if self.preparation.is_imperative and not self._may_run(uid):
+            begun = self.preparation.begun(claim)
+            await self.durable.begin(begun, epoch=epoch)
+        try:
+            record, outcomes = await self.preparation.prepare(claim, None, returned)
+            hit(Failpoint.AUTHOR_RETURNED)
+            record = await self.durable.put(record, epoch=epoch, outcomes=outcomes)
+        except BaseException as error:
+            # also when cancelled at the deadline: what was begun is undone before the claim's lock is given up
+            stored = store.claim(uid)
+            # effects that are coming up stay: the kubelet's next call finds them further on
+            still = isinstance(error, NotYet)
+            if begun is not None and stored is not None and stored.phase == "releasing":
+                await self._roll_back(self.releases.in_turn(_with_states(begun, returned), keep_effects=still))
+            elif stored is None:
+                if not still:
+                    keep = needed if self._may_run(uid) else unrecorded
+                    await self._roll_back(self.preparation.effects.undoing.release(claim.reference, keep=keep))
+                for number in unrecorded:
+                    await self._roll_back(store.effect_unrecorded(number))  # for the next call that fails
+            raise
+        return record
+
+    async def _prepare_again(self, claim: AllocatedClaim, before: ClaimRecord, epoch: int) -> ClaimRecord:
+        """Prepare a claim whose containers may run; where that fails, the claim stays as it was, if it can."""
+        uid = claim.reference.uid
+        needed, in_force, given = self.durable.store.needs(uid), self._effects_in_force(uid), self._outcomes(uid)
+        if self.preparation.is_of_this_boot(before) and needed:
+            # from now on these may make way for others, and then the record must not be answered from any more
+            await self.durable.put(before.model_copy(update={"outdated": True}), epoch=epoch)
+        try:
+            record, outcomes = await self.preparation.prepare(claim, before, [])
+            hit(Failpoint.AUTHOR_RETURNED)
+            record = await self.durable.put(record, epoch=epoch, outcomes=outcomes)
+        except BaseException as error:
+            stored = self.durable.store.claim(uid)
+            if stored is not None and stored.metadata_generation == before.metadata_generation:
+                if not isinstance(error, NotYet):
+                    await self._roll_back(self.preparation.effects.undoing.release(claim.reference, keep=needed))
+                unchanged = in_force <= self._effects_in_force(uid) and given <= self._outcomes(uid)
+                if stored.outdated != before.outdated and unchanged:
+                    await self._roll_back(self.durable.put(before, epoch=epoch))
+            raise
+        return record
+
+    def _may_stay(self, before: ClaimRecord, error: DraKitError) -> bool:
+        """Return whether a claim that could not be prepared again is unchanged, so that the same answer may be given.
+
+        Not where effects had to make way, were replaced or do not hold, or the record was outdated already, or a
+        release has come.
+        """
+        unchanged = self.durable.store.claim(before.uid) == before and not before.outdated
+        whole = len(self._effects_in_force(before.uid)) == len(self.durable.store.needs(before.uid))
+        return unchanged and whole and self.preparation.is_of_this_boot(before) and error.code != "claim-released"
+
+    def _effects_in_force(self, uid: str) -> set[tuple[int, str | None]]:
+        """Return numbers and outcomes of what is in force for a claim."""
+        boot, found = self.preparation.boot_id, self.durable.store.effects_of(uid)
+        return {(item.number, item.outcome) for item in found if item.phase == "applied" and item.boot_id == boot}
+
+    def _outcomes(self, uid: str) -> set[tuple[int, str]]:
+        """Return numbers and outcomes of what was in force for a claim, also of what does not hold any more."""
+        found = self.durable.store.effects_of(uid)
+        return {(item.number, item.outcome) for item in found if item.outcome is not None}
+
+    def _unrecorded(self, uid: str) -> set[int]:
+        """Return what was found without a record and is needed by a claim whose containers may use it."""
+        return {item.number for item in self.durable.store.effects_of(uid) if item.boot_id == UNKNOWN_BOOT}
+
+    def _may_run(self, uid: str) -> bool:
+        """Return whether containers of a claim without a record may run: the record was lost, or is damaged."""
+        store = self.durable.store
+        return store.has_claim(uid) or store.may_lack_claims(self.durable.files.uids())
+
+    async def _roll_back(self, undoing: Awaitable[object]) -> None:
+        try:
+            await undoing
+        except DraKitError as error:
+            logger.warning("roll-back incomplete", extra={"error": str(error), "code": error.code})
+
+
+def _with_states(begun: ClaimRecord, returned: Sequence[Prepared]) -> ClaimRecord:
+    """Return what is to be undone, with the states of the devices that the author's code has prepared."""
+    states = [item.state if isinstance(item, Prepared) else None for item in returned]
+    devices = [
+        device.model_copy(update={"state": state})
+        for device, state in zip_longest(begun.devices, states[: len(begun.devices)])
+    ]
+    return begun.model_copy(update={"devices": tuple(devices)})
+
+
+Answer = Sequence[KubeletDevice]
 
 
 class ClaimService:
-    """Implements :class:`dra_kit.plugin.service.NodeService`.
+    """Implements :class:`dra_kit.kubelet.plugin_server.NodeService`.
 
     Args:
         preparation: runs the author's code.
@@ -60,33 +261,33 @@ class ClaimService:
 
     def __init__(
         self,
-        preparation: Preparation,
+        preparation: PreparerRunner,
         *,
-        api: Getter,
-        store: Store,
+        api: ClaimApi,
+        store: StateStore,
         files: ClaimFiles,
         locks: NodeLocks,
-        news: ClaimNews,
-        reallocated: Reallocated,
+        news: ClaimEvents,
+        reallocated: ReallocationGuard,
         deadline: float,
     ) -> None:
         driver = preparation.driver
         reader = ClaimReader(api, driver.name)
-        turns = Turns(driver.concurrency, locks.calls)
-        durable = DurableClaims(store, files)
+        turns = CallSerializer(driver.concurrency, locks.calls)
+        durable = ClaimWriter(store, files)
         self._preparation = preparation
         self._claims = locks.claims
         self._news = news
-        self._calls = Calls(deadline, at_rest=store.at_rest)
-        self._releases = Releases(preparation, durable, turns, news)
-        self.epochs: Epochs = Epochs(store, locks.claims)
-        self._preparing = Preparing(
+        self._calls = DeadlineRunner(deadline, at_rest=store.at_rest)
+        self._releases = ClaimReleaser(preparation, durable, turns, news)
+        self.epochs: PrepareEpochs = PrepareEpochs(store, locks.claims)
+        self._preparing = ClaimPreparer(
             reader=reader,
             preparation=preparation,
             durable=durable,
             claims=locks.claims,
             epochs=self.epochs,
-            exclusive=ExclusiveDevices(
+            exclusive=DeviceReservations(
                 driver.name,
                 api=api,
                 store=store,
@@ -100,15 +301,15 @@ class ClaimService:
             releases=self._releases,
             news=news,
         )
-        self.unasked: Unasked = Unasked(
+        self.unasked: ClaimRecovery = ClaimRecovery(
             preparation, reader, self._releases, durable, claims=locks.claims, calls=self._calls, news=news
         )
-        self.facts: LateFacts = LateFacts(durable, locks.claims, self.epochs, news)
+        self.facts: DeviceUpdateWriter = DeviceUpdateWriter(durable, locks.claims, self.epochs, news)
         news.released.listen(reader.forget)
         news.released.listen(reallocated.forget)
 
     async def prepare(self, claims: Sequence[ClaimReference]) -> dict[str, Answer | Exception]:
-        """See :class:`dra_kit.plugin.service.NodeService`."""
+        """See :class:`dra_kit.kubelet.plugin_server.NodeService`."""
         calls = [self._begin_prepare(claim) for claim in claims]
         return {claim.uid: await call for claim, call in zip(claims, calls, strict=True)}
 
@@ -137,7 +338,7 @@ class ClaimService:
             return self._calls.begin(prepare(), failed=failed, late=late)
 
     async def unprepare(self, claims: Sequence[ClaimReference]) -> dict[str, Exception | None]:
-        """See :class:`dra_kit.plugin.service.NodeService`."""
+        """See :class:`dra_kit.kubelet.plugin_server.NodeService`."""
         calls = [self._begin_unprepare(claim) for claim in claims]
         return {claim.uid: await call for claim, call in zip(claims, calls, strict=True)}
 

@@ -1,4 +1,4 @@
-"""What the driver says of its devices in ``status.devices`` of a claim (KEP-4817), written in the background."""
+"""What the driver reports of its devices in ``status.devices`` of a claim (KEP-4817), written in the background."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from dra_kit.author.preparing.prepared import DeviceStatus, Prepared
+from dra_kit.author.prepared import DeviceStatus, Prepared
+from dra_kit.client.api import APPLY, Client
+from dra_kit.client.resources import RESOURCE_CLAIMS
 from dra_kit.errors import Conflict, Forbidden, KubeError, NotFound, PermanentError, StoreError, Unavailable
-from dra_kit.kube.client import APPLY, Client
-from dra_kit.kube.resources import RESOURCE_CLAIMS
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.kubernetes.resource.validation.claim_status import validate_device_statuses
-from dra_kit.node.files.metadata import network_json
+from dra_kit.node.claims.metadata import network_json
+from dra_kit.node.failpoints import Failpoint, hit
 from dra_kit.node.state.records import ClaimRecord, DeviceRecord
-from dra_kit.node.state.store import Store
-from dra_kit.node.steps import Step, reached
+from dra_kit.node.state.store import StateStore
 
 logger: logging.Logger = logging.getLogger(__name__)
 RETRY: Final = (1.0, 2.0, 5.0, 15.0, 30.0)
 _LAST_WRITES: Final = 2.0  # seconds for what was not written when the process ends
 
 
-class StatusWriter:
+class ClaimStatusWriter:
     """A part of the node process; the latest state of each claim wins.
 
     Server-side apply with a field manager of the driver's own, so that entries of other drivers on the same claim are
@@ -42,7 +42,7 @@ class StatusWriter:
 
     name = "status"
 
-    def __init__(self, client: Client, driver: str, store: Store) -> None:
+    def __init__(self, client: Client, driver: str, store: StateStore) -> None:
         self._client = client
         self._driver = driver
         self._store = store
@@ -155,7 +155,7 @@ class StatusWriter:
                 field_manager=self._driver,
                 force=True,
             )
-            reached(Step.STATUS_WRITTEN)
+            hit(Failpoint.STATUS_WRITTEN)
         except Unavailable:
             raise
         except Conflict:

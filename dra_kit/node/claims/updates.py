@@ -1,79 +1,37 @@
-"""What becomes known of a device after it was prepared: stored in the records of its claims, and published.
-
-The latest fact of a device counts: what cannot be written now, because its claim is being prepared or released, is
-replaced by what is reported next. Each claim waits for itself alone.
-"""
+"""What changes after prepare: later facts about a device, and devices or effects that were replaced."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from dra_kit.author.preparing.prepared import DeviceMetadata, DeviceStatus
-from dra_kit.errors import DraKitError
-from dra_kit.node.claims.durable import DurableClaims
-from dra_kit.node.claims.epochs import Epochs
-from dra_kit.node.claims.reports.news import ClaimNews
-from dra_kit.node.claims.reports.status import checked_status, status_json
-from dra_kit.node.files.metadata import metadata_json
-from dra_kit.node.locks.named import Locks
-from dra_kit.node.state.records import ClaimRecord, DeviceRecord
+from dra_kit.errors import DraKitError, PrepareError
+from dra_kit.kubelet.plugin_server import KubeletDevice
+from dra_kit.kubernetes.resource.objects import ClaimReference
+from dra_kit.node.claims.events import ClaimEvents
+from dra_kit.node.claims.files import ClaimWriter
+from dra_kit.node.claims.metadata import metadata_json
+from dra_kit.node.claims.preparer_runner import PreparerRunner
+from dra_kit.node.claims.release import PrepareEpochs
+from dra_kit.node.claims.status import checked_status, status_json
+from dra_kit.node.context import DeviceUpdate, Subject
+from dra_kit.node.locks import NamedLocks
+from dra_kit.node.state.records import ClaimRecord
+from dra_kit.node.state.store import StateStore
 from dra_kit.process.logging import log_context
 
 logger: logging.Logger = logging.getLogger(__name__)
-
-Subject: TypeAlias = tuple[str, str, str | None]
-"""Pool, device, and share or None for all shares."""
-
-
-class DeviceFacts(Struct, frozen=True):
-    """What is reported of a device.
-
-    Attributes:
-        pool: its pool.
-        device: the device.
-        claim: UID of the one claim concerned; None for all that have the device.
-        share: of a device that is shared, the one concerned; None for all of the claim.
-        status: replaces what was reported of it; None leaves that as it is.
-        metadata: likewise.
-    """
-
-    pool: str
-    device: str
-    claim: str | None = None
-    share: str | None = None
-    status: DeviceStatus | None = None
-    metadata: DeviceMetadata | None = None
-
-    @property
-    def subject(self) -> Subject:
-        """What they are about, in each claim."""
-        return self.pool, self.device, self.share
-
-    def after(self, earlier: DeviceFacts | None) -> DeviceFacts:
-        """Return these facts, and of earlier ones those that they leave unchanged."""
-        if earlier is None:
-            return self
-        return replace(self, status=self.status or earlier.status, metadata=self.metadata or earlier.metadata)
-
-    def are_of(self, device: DeviceRecord) -> bool:
-        """Return whether these are facts of a device of a claim."""
-        return (device.pool, device.device) == (self.pool, self.device) and self.share in {None, device.share_id}
-
-    def concern(self, record: ClaimRecord) -> bool:
-        """Return whether a claim has the device."""
-        return any(map(self.are_of, record.devices))
 
 
 class _Hearing(Struct):
     """Facts that were reported, until the claims that may have the device have heard of them."""
 
-    facts: DeviceFacts
+    facts: DeviceUpdate
     left: int
     taken: bool = False
 
@@ -88,11 +46,11 @@ class _Hearing(Struct):
 class _Waiting(Struct, frozen=True):
     """What a claim is to hear of a device: the latest facts, and with them what they leave of earlier ones."""
 
-    facts: DeviceFacts
+    facts: DeviceUpdate
     hearing: _Hearing
 
 
-class LateFacts:
+class DeviceUpdateWriter:
     """What ``context.update`` comes to; used in the event loop.
 
     Args:
@@ -102,7 +60,7 @@ class LateFacts:
         news: is notified of claims whose devices something became known of.
     """
 
-    def __init__(self, durable: DurableClaims, claims: Locks, epochs: Epochs, news: ClaimNews) -> None:
+    def __init__(self, durable: ClaimWriter, claims: NamedLocks, epochs: PrepareEpochs, news: ClaimEvents) -> None:
         self._durable = durable
         self._claims = claims
         self._epochs = epochs
@@ -110,7 +68,7 @@ class LateFacts:
         self._waiting: dict[str, dict[Subject, _Waiting]] = {}
         self._at_work: set[asyncio.Task[None]] = set()
 
-    def report(self, facts: DeviceFacts) -> None:
+    def report(self, facts: DeviceUpdate) -> None:
         """Store and publish facts, in the background."""
         try:
             uids = self._concerned(facts)
@@ -133,7 +91,7 @@ class LateFacts:
             # put last, and so applied last: another share's facts may say the same of all
             waiting[facts.subject] = _Waiting(facts.after(earlier.facts if earlier else None), hearing)
 
-    def _concerned(self, facts: DeviceFacts) -> set[str]:
+    def _concerned(self, facts: DeviceUpdate) -> set[str]:
         """Return UIDs of the claims that have the device, or may have it when they are prepared."""
         having = {record.uid for record in self._durable.store.claims() if facts.concern(record)}
         concerned = having | self._epochs.preparing()
@@ -156,11 +114,11 @@ class LateFacts:
             for item in reported or self._waiting.pop(uid, {}).values():  # the latter where the lock could not be had
                 _not_written(item.facts, error)
 
-    async def _write_to(self, record: ClaimRecord, reported: Sequence[DeviceFacts]) -> None:
+    async def _write_to(self, record: ClaimRecord, reported: Sequence[DeviceUpdate]) -> None:
         newer = record
         for facts in reported:
             try:
-                newer = updated(newer, facts)
+                newer = apply_update(newer, facts)
             except DraKitError as error:  # of one device, and no reason to drop what is known of others
                 _not_written(facts, error)
         if newer is not record:
@@ -169,7 +127,7 @@ class LateFacts:
             await self._durable.make_files(newer)
 
 
-def updated(record: ClaimRecord, facts: DeviceFacts) -> ClaimRecord:
+def apply_update(record: ClaimRecord, facts: DeviceUpdate) -> ClaimRecord:
     """Return a record with newer facts about one of its devices.
 
     Raises:
@@ -189,16 +147,120 @@ def updated(record: ClaimRecord, facts: DeviceFacts) -> ClaimRecord:
     return record.model_copy(update={"devices": tuple(devices), "metadata_generation": generation})
 
 
-def _dropped(facts: DeviceFacts) -> None:
+def _dropped(facts: DeviceUpdate) -> None:
     text = "facts of a device dropped: no claim is prepared with it"
     logger.warning(text, extra={"pool": facts.pool, "device": facts.device, **_addressed(facts)})
 
 
-def _not_written(facts: DeviceFacts, error: DraKitError) -> None:
+def _not_written(facts: DeviceUpdate, error: DraKitError) -> None:
     fields = {"pool": facts.pool, "device": facts.device, "error": str(error), "code": error.code, **_addressed(facts)}
     logger.error("facts of a device not written", extra=fields)
 
 
-def _addressed(facts: DeviceFacts) -> dict[str, str]:
+def _addressed(facts: DeviceUpdate) -> dict[str, str]:
     addressed = {"claim_uid": facts.claim, "share": facts.share}
     return {name: value for name, value in addressed.items() if value is not None}
+
+
+RETRY: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
+"""Seconds until what failed for the moment is tried again: the kubelet does not ask, for it knows of no change."""
+Answer: TypeAlias = Sequence[KubeletDevice] | Exception
+
+
+class Repreparer:
+    """A part of the node process; level-triggered: records are held against the latest inventory.
+
+    Args:
+        store: the records.
+        claims: the locks of claims.
+        preparation: knows whether a record is of the devices that there are now.
+        prepare: prepares a claim again if it still is prepared.
+    """
+
+    name = "replugging"
+
+    def __init__(
+        self,
+        store: StateStore,
+        claims: NamedLocks,
+        preparation: PreparerRunner,
+        prepare: Callable[[ClaimReference], asyncio.Future[Answer]],
+    ) -> None:
+        self._store = store
+        self._claims = claims
+        self._preparation = preparation
+        self._prepare = prepare
+        self._changed = asyncio.Event()
+        self._under_way: set[str] = set()
+        self._failures = 0
+
+    def inventory_changed(self, _: object) -> None:
+        """React to another inventory."""
+        self._changed.set()
+
+    def process_ended(self) -> None:
+        """React to the end of another process of the driver, which may have prepared by an older inventory."""
+        self._changed.set()
+
+    def effect_replaced(self) -> None:
+        """Mark claims as outdated, because an effect that they need has another outcome."""
+        self._changed.set()
+
+    def prepared(self, record: ClaimRecord) -> None:
+        """Note that a claim was prepared; its device may have changed meanwhile."""
+        if self._preparation.is_replugged(record):
+            self._changed.set()
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """See :class:`dra_kit.process.supervisor.Part`; ready at once; the author's code may be called."""
+        ready.set()
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                self._look()
+                await self._adopt()
+            except DraKitError as error:  # the state cannot be read now
+                logger.error("replugged devices not looked for", extra={"error": str(error), "code": error.code})
+                self._try_again()
+
+    def _look(self) -> None:
+        for record in self._store.claims():
+            changed = record.phase == "prepared" and self._preparation.is_replugged(record)
+            if changed and record.uid not in self._under_way:
+                fields = {"claim": str(record.reference), "claim_uid": record.uid}
+                logger.info("device or effect changed", extra=fields)
+                self._under_way.add(record.uid)
+                self._prepare(record.reference).add_done_callback(partial(self._ended, record.uid))
+
+    async def _adopt(self) -> None:
+        """Note of what makes devices the same what their records do not tell: another release wrote them.
+
+        Who knows less of a device cannot tell that it was replugged, and a container is not disturbed on suspicion.
+        """
+        for known in self._store.claims():
+            if self._preparation.adopted(known) is known:
+                continue
+            async with self._claims.try_hold(known.uid) as held:  # what hangs with one claim is not waited for here
+                if not held:
+                    self._try_again()
+                record = self._store.claim(known.uid) if held else None
+                if record is not None and record.phase == "prepared" and not self._preparation.is_replugged(record):
+                    adopted = self._preparation.adopted(record)
+                    await self._store.put_claim(adopted, epoch=self._store.epoch(), then=lambda _: None)
+
+    def _ended(self, uid: str, outcome: asyncio.Future[Answer]) -> None:
+        self._under_way.discard(uid)
+        if outcome.cancelled():
+            return
+        answer = outcome.result()
+        if not isinstance(answer, Exception):
+            self._failures = 0
+            self._changed.set()  # it may have been replugged once more
+        elif not (isinstance(answer, PrepareError) and answer.permanent):
+            self._try_again()
+
+    def _try_again(self) -> None:
+        delay = RETRY[min(self._failures, len(RETRY) - 1)]
+        self._failures += 1
+        asyncio.get_running_loop().call_later(delay, self._changed.set)

@@ -1,1 +1,1 @@
-"""Changes to hardware that outlive a call: written down, counted, undone."""
+"""Changes to hardware that outlive a call: recorded, counted, verified, undone."""

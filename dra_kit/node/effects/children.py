@@ -1,4 +1,4 @@
-"""All programs that this process owns; see :class:`dra_kit.ChildProcess` for what becomes of them."""
+"""All programs that this process owns; see :class:``dra_kit.ChildProcess`` for what becomes of them."""
 
 from __future__ import annotations
 
@@ -15,28 +15,32 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from dra_kit.author.calling import call
-from dra_kit.author.effects.child_process import ChildProcess, RunningProcess
+from dra_kit.author.calls import call
+from dra_kit.author.child_process import ChildProcess, RunningProcess
 from dra_kit.errors import NotYet, StoreError, TransientError
-from dra_kit.node.children import process_table
-from dra_kit.node.children.output import Output
-from dra_kit.node.children.program import Program, start
-from dra_kit.node.effects.marks import Mark
-from dra_kit.node.effects.understanding import title_of
-from dra_kit.node.locks.named import Holding, Locks
+from dra_kit.node.effects.classes import title_of
+from dra_kit.node.effects.program import (
+    Program,
+    ProgramOutput,
+    find_marked,
+    identify,
+    is_running,
+    reap_orphans,
+    start_program,
+)
+from dra_kit.node.effects.unrecorded import EffectMark
+from dra_kit.node.locks import HeldLock, NamedLocks
 from dra_kit.node.state.records import EffectRecord
 
 logger: logging.Logger = logging.getLogger(__name__)
-
 LOOK_EVERY: Final = 1.0
 """Seconds between two looks at what programs wrote, and whether another process wants one ended."""
-
 _EFFECT: Final = ".effect"  # end of the name of a file with a program's mark
 _ORDER_WAIT: Final = 5.0  # seconds that the other process gets beyond the time that it gives the program
 
 
-class Children:
-    """A part of the node process, and the :class:`dra_kit.author.effects.child_process.ChildRunner` of its effects.
+class ChildProcesses:
+    """A part of the node process, and the :class:`dra_kit.author.child_process.ChildRunner` of its effects.
 
     Args:
         directory: for output and orders; shared by the processes of a rolling update, and names the programs.
@@ -51,7 +55,7 @@ class Children:
     def __init__(
         self,
         directory: Path,
-        locks: Locks,
+        locks: NamedLocks,
         *,
         environment: Mapping[str, str] | None = None,
         records: Callable[[], Sequence[EffectRecord]] = tuple,
@@ -74,7 +78,7 @@ class Children:
     # -- for effects
 
     async def start(self, child: ChildProcess[Any]) -> RunningProcess:
-        """See :class:`dra_kit.author.effects.child_process.ChildRunner`."""
+        """See :class:`dra_kit.author.child_process.ChildRunner`."""
         name = _name(child)
         program = self._programs.get(name)
         if program is not None:
@@ -99,7 +103,7 @@ class Children:
         return program.process
 
     async def runs(self, child: ChildProcess[Any], process: RunningProcess) -> bool:
-        """See :class:`dra_kit.author.effects.child_process.ChildRunner`."""
+        """See :class:`dra_kit.author.child_process.ChildRunner`."""
         name = _name(child)
         program = self._programs.get(name)
         if program is not None:
@@ -109,7 +113,7 @@ class Children:
         holding = self._locks.try_hold(name)
         if not await holding.take():
             return True  # the other process has it, and sees to it
-        if process_table.runs(process):
+        if is_running(process):
             try:
                 self._own(name, self._taken_over(child, process, holding))
             except BaseException:
@@ -122,7 +126,7 @@ class Children:
         return False
 
     async def is_ready(self, child: ChildProcess[Any], *, ready: bool) -> str:
-        """See :class:`dra_kit.author.effects.child_process.ChildRunner`."""
+        """See :class:`dra_kit.author.child_process.ChildRunner`."""
         program = self._programs.get(_name(child))
         if program is None:
             return ""
@@ -133,7 +137,7 @@ class Children:
         return program.last_line
 
     async def end(self, child: ChildProcess[Any], *, hangs: bool = False) -> None:
-        """See :class:`dra_kit.author.effects.child_process.ChildRunner`."""
+        """See :class:`dra_kit.author.child_process.ChildRunner`."""
         name = _name(child)
         program = self._programs.pop(name, None)
         if program is None:
@@ -155,17 +159,17 @@ class Children:
             path.unlink(missing_ok=True)
         self._described.pop(name, None)
 
-    async def found(self) -> list[Mark]:
-        """See :class:`dra_kit.node.effects.marks.Finder`: of programs that run and bear the mark they were given."""
+    async def found(self) -> list[EffectMark]:
+        """See :class:`dra_kit.node.effects.unrecorded.EffectFinder`: of programs that run and bear the mark they were given."""
         marks = []
         for path in sorted(self._directory.glob(f"*{_EFFECT}")):
             try:
-                mark, secret = Mark.read(path.read_bytes()), self._mark(path.name.removesuffix(_EFFECT))
+                mark, secret = EffectMark.read(path.read_bytes()), self._mark(path.name.removesuffix(_EFFECT))
             except FileNotFoundError:  # it has just been ended
                 continue
             except OSError as error:
                 raise StoreError(f"{path} cannot be read: {error.strerror}; check the disk (--state-dir)") from error
-            running = [] if secret is None else await asyncio.to_thread(process_table.marked, secret)
+            running = [] if secret is None else await asyncio.to_thread(find_marked, secret)
             if mark is not None and running:
                 marks.append(mark)
         return marks
@@ -183,7 +187,7 @@ class Children:
                     if self._programs.get(name) is program and self._is_ordered(name):
                         await self._end_by_order(name, program)
                 if alone and self._sessions:
-                    await asyncio.to_thread(process_table.reap_orphans, self._sessions)
+                    await asyncio.to_thread(reap_orphans, self._sessions)
                 await asyncio.sleep(LOOK_EVERY)
         finally:
             if alone:
@@ -210,16 +214,16 @@ class Children:
             del self._programs[name]
             program.give_up()
 
-    async def _find(self, child: ChildProcess[Any], holding: Holding) -> Program | None:
+    async def _find(self, child: ChildProcess[Any], holding: HeldLock) -> Program | None:
         """Return the program that an earlier process started, by its mark; there may be no record of it."""
         mark = self._mark(_name(child))
-        found = await asyncio.to_thread(process_table.marked, mark) if mark is not None else []
+        found = await asyncio.to_thread(find_marked, mark) if mark is not None else []
         if not found:
             return None
         logger.info("program found again", extra={"program": title_of(child), "pid": found[0].pid})
         return self._taken_over(child, found[0], holding)
 
-    def _start(self, child: ChildProcess[Any], holding: Holding) -> Program:
+    def _start(self, child: ChildProcess[Any], holding: HeldLock) -> Program:
         """Start a program at once, as asyncio does it: interrupted in between, nobody would own the program."""
         name = _name(child)
         command = list(child.command())
@@ -237,7 +241,7 @@ class Children:
                 "not full (--state-dir)"
             ) from error
         try:
-            pid = start(command, environment, mark, output)
+            pid = start_program(command, environment, mark, output)
         except (OSError, ValueError, TypeError, IndexError) as error:
             why = error.strerror if isinstance(error, OSError) and error.strerror else error
             raise TransientError(
@@ -245,20 +249,20 @@ class Children:
                 f"{type(child).__name__}.command, or put the program into the driver's image",
                 code="child-not-started",
             ) from error
-        process = process_table.identify(pid) or RunningProcess(pid, 0)  # it may have ended already
+        process = identify(pid) or RunningProcess(pid, 0)  # it may have ended already
         logger.info("program started", extra={"program": title_of(child), "pid": pid, "command": command})
         return self._program(child, process, holding, output=output, ours=True)
 
-    def _taken_over(self, child: ChildProcess[Any], process: RunningProcess, holding: Holding) -> Program:
+    def _taken_over(self, child: ChildProcess[Any], process: RunningProcess, holding: HeldLock) -> Program:
         output = self._output(_name(child), written=True)
         return self._program(child, process, holding, output=output, ours=False)
 
-    def _output(self, name: str, *, written: bool) -> Output:
+    def _output(self, name: str, *, written: bool) -> ProgramOutput:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return Output(self._output_path(name), written=written)
+        return ProgramOutput(self._output_path(name), written=written)
 
     def _program(
-        self, child: ChildProcess[Any], process: RunningProcess, holding: Holding, *, output: Output, ours: bool
+        self, child: ChildProcess[Any], process: RunningProcess, holding: HeldLock, *, output: ProgramOutput, ours: bool
     ) -> Program:
         return Program(
             title_of(child), process, ours=ours, end_within=child.end_within, output=output, holding=holding,
@@ -306,7 +310,7 @@ class Children:
     def _is_ordered(self, name: str) -> bool:
         return os.path.lexists(self._order(name))
 
-    async def _owned_to_end(self, child: ChildProcess[Any], name: str) -> Holding:
+    async def _owned_to_end(self, child: ChildProcess[Any], name: str) -> HeldLock:
         """Return its lock, once the other process has ended it.
 
         Raises:
@@ -345,7 +349,7 @@ class Children:
         """Write down beside the program which effect it is of and who needs it, should its record be lost."""
         wanted = (child.effect_id, {*child.keys()})
         record = next((item for item in self._records() if (item.effect, {*item.keys}) == wanted), None)
-        text = "" if record is None else Mark.of(record).model_dump_json()
+        text = "" if record is None else EffectMark.of(record).model_dump_json()
         if self._described.get(name) != text:
             self._effect(name).touch(mode=0o600)
             self._effect(name).write_text(text)

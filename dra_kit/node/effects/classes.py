@@ -9,18 +9,17 @@ from typing import Any, Final, NamedTuple, TypeVar
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
-from dra_kit.author.effects.effect import Effect
-from dra_kit.errors import ConfigurationError, DraKitError, TransientError
+from dra_kit.author.effect import Effect
+from dra_kit.errors import ConfigurationError, DraKitError, PrepareError, TransientError
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.state.records import EffectRecord
 from dra_kit.text import shorten, without_paths
 
 ResultT = TypeVar("ResultT")
-
 _TITLE_BYTES: Final = 300
 
 
-class Written(NamedTuple):
+class StoredFields(NamedTuple):
     """What is stored of an effect's fields.
 
     Attributes:
@@ -49,7 +48,7 @@ class EffectClasses:
         """Whether there may be programs to start, to find again, or to end."""
         if not self._known:
             return False
-        from dra_kit.author.effects.child_process import ChildProcess
+        from dra_kit.author.child_process import ChildProcess
 
         return any(issubclass(effect, ChildProcess) for effect in self._known.values())
 
@@ -79,7 +78,7 @@ class EffectClasses:
                     code="incompatible-effect",
                 ) from error
 
-    def written(self, effect: Effect[Any, Any]) -> Written:
+    def written(self, effect: Effect[Any, Any]) -> StoredFields:
         """Return an effect's fields as they are stored, from which it can be made again.
 
         Raises:
@@ -105,7 +104,7 @@ class EffectClasses:
                 code="invalid-effect",
             )
         selected = from_json(effect.model_dump_json(by_alias=True, exclude_defaults=True))
-        return Written(text, tuple(name for name in from_json(text) if name not in selected))
+        return StoredFields(text, tuple(name for name in from_json(text) if name not in selected))
 
     def understood(self, record: EffectRecord) -> tuple[Effect[Any, Any], Any]:
         """Return an effect and its outcome, None where it has none.
@@ -195,7 +194,7 @@ class EffectClasses:
         )
 
 
-def same(effect: Effect[Any, Any], spec: str, stored: Sequence[EffectRecord]) -> EffectRecord | None:
+def find_stored(effect: Effect[Any, Any], spec: str, stored: Sequence[EffectRecord]) -> EffectRecord | None:
     """Return what is stored of an effect, by whatever process and release; ``spec`` is its text here.
 
     Equal fields may have another text: the order of a set differs between processes, a field that a newer release added
@@ -326,3 +325,8 @@ def _problems(error: ValidationError) -> str:
 
 def _stored_title(record: EffectRecord) -> str:
     return shorten(f"{record.effect} {record.spec}", _TITLE_BYTES)
+
+
+def public_text(error: DraKitError) -> str:
+    """Return what the users of a claim read of an error; paths are left in what was written for them."""
+    return error.public if isinstance(error, PrepareError) else without_paths(error.public)

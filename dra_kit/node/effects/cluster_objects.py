@@ -1,4 +1,4 @@
-"""Objects of effects in the API: applied for the Node, read, deleted, and found again where no record knows them."""
+"""Objects of effects in the API: applied for the Node, read, deleted, and found again when no record knows them."""
 
 from __future__ import annotations
 
@@ -8,27 +8,26 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from dra_kit.author.effects.cluster_object import ClusterObject, ObjectAddress
+from dra_kit.author.cluster_object import ClusterObject, ObjectAddress
+from dra_kit.client.api import APPLY, Client
+from dra_kit.client.resources import Resource
 from dra_kit.errors import NotFound, TransientError
-from dra_kit.kube.client import APPLY, Client
-from dra_kit.kube.resources import Resource
-from dra_kit.node.effects.marks import Mark
-from dra_kit.node.effects.without_class import object_of
-from dra_kit.node.server_facts import ServerFacts
+from dra_kit.node.context import ClusterFacts
+from dra_kit.node.effects.unrecorded import EffectMark
+from dra_kit.node.effects.without_code import stored_object
 from dra_kit.node.state.records import EffectRecord
 
 DRIVER_LABEL: Final = "dra-kit/driver"
 NODE_LABEL: Final = "dra-kit/node"
 """By these two labels a node finds its objects; a node's name that is too long for a label is cut, with a hash."""
 MARK: Final = "dra-kit/effect"
-"""The annotation with the object's :class:`dra_kit.node.effects.marks.Mark`."""
+"""The annotation with the object's :class:`dra_kit.node.effects.unrecorded.EffectMark`."""
 _LONGEST_LABEL: Final = 63
-
 _LOOKS: Final = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # seconds between looks, the last one again and again
 
 
 class ClusterObjects:
-    """The :class:`dra_kit.author.effects.cluster_object.ObjectKeeper` of a node.
+    """The :class:`dra_kit.author.cluster_object.ClusterObjectClient` of a node.
 
     Args:
         client: needs the verbs of ``ClusterObject.rules``.
@@ -42,7 +41,7 @@ class ClusterObjects:
         self,
         client: Client,
         driver: str,
-        facts: ServerFacts,
+        facts: ClusterFacts,
         *,
         records: Callable[[], Sequence[EffectRecord]] = tuple,
         patience: float = 20.0,
@@ -54,7 +53,7 @@ class ClusterObjects:
         self._patience = patience
 
     async def apply(self, address: ObjectAddress, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See :class:`dra_kit.author.effects.cluster_object.ObjectKeeper`."""
+        """See :class:`dra_kit.author.cluster_object.ClusterObjectClient`."""
         owner = await self._facts.owner()
         reference = {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid}
         # of a pod as of a static one: a drain refuses pods that have no controller, and a ReplicaSet may adopt them.
@@ -62,9 +61,12 @@ class ClusterObjects:
         controller = {"controller": True} if address.kind == "Pod" else {}
         metadata = {**(body.get("metadata") or {}), "name": address.name, "ownerReferences": [reference | controller]}
         metadata["labels"] = {**(metadata.get("labels") or {}), **self._labels(owner.name)}
-        record = next((item for item in self._records() if object_of(item) == address), None)
+        record = next((item for item in self._records() if stored_object(item) == address), None)
         if record is not None:
-            metadata["annotations"] = {**(metadata.get("annotations") or {}), MARK: Mark.of(record).model_dump_json()}
+            metadata["annotations"] = {
+                **(metadata.get("annotations") or {}),
+                MARK: EffectMark.of(record).model_dump_json(),
+            }
         if address.namespace:
             metadata["namespace"] = address.namespace
         whole = {**body, "apiVersion": address.api_version, "kind": address.kind, "metadata": metadata}
@@ -80,14 +82,14 @@ class ClusterObjects:
         )
 
     async def get(self, address: ObjectAddress) -> Mapping[str, Any] | None:
-        """See :class:`dra_kit.author.effects.cluster_object.ObjectKeeper`."""
+        """See :class:`dra_kit.author.cluster_object.ClusterObjectClient`."""
         try:
             return await self._client.get(_resource(address), address.name, address.namespace or None)
         except NotFound:
             return None
 
     async def delete(self, address: ObjectAddress) -> None:
-        """See :class:`dra_kit.author.effects.cluster_object.ObjectKeeper`."""
+        """See :class:`dra_kit.author.cluster_object.ClusterObjectClient`."""
         try:
             await self._client.delete(_resource(address), address.name, address.namespace or None)
         except NotFound:
@@ -104,7 +106,7 @@ class ClusterObjects:
                 )
             await asyncio.sleep(next(looks, _LOOKS[-1]))
 
-    async def found(self, effect: type[ClusterObject], namespace: str) -> list[Mark]:
+    async def found(self, effect: type[ClusterObject], namespace: str) -> list[EffectMark]:
         """Return the marks of this node's objects of an effect in a namespace that only this driver uses.
 
         Raises:
@@ -117,9 +119,9 @@ class ClusterObjects:
         marks = []
         for item in listed.items:
             metadata = item["metadata"]
-            mark = Mark.read((metadata.get("annotations") or {}).get(MARK, ""))
+            mark = EffectMark.read((metadata.get("annotations") or {}).get(MARK, ""))
             owners = {reference["uid"] for reference in metadata.get("ownerReferences") or ()}
-            is_this = mark is not None and object_of(mark.record()) == replace(example, name=metadata["name"])
+            is_this = mark is not None and stored_object(mark.record()) == replace(example, name=metadata["name"])
             if mark is not None and is_this and mark.effect == effect.effect_id and owner.uid in owners:
                 marks.append(mark)
         return marks
@@ -130,7 +132,7 @@ class ClusterObjects:
         return {DRIVER_LABEL: self._driver, NODE_LABEL: short}
 
 
-class FoundObjects:
+class ClusterObjectFinder:
     """Objects of a driver's effects on this node, in the namespaces that it says it makes them in.
 
     Where it may make them anywhere, nobody looks: others could put objects there that look like its own.
@@ -150,8 +152,8 @@ class FoundObjects:
             for namespace in effect.namespaces(settings) or ()
         ]
 
-    async def found(self) -> list[Mark]:
-        """See :class:`dra_kit.node.effects.marks.Finder`."""
+    async def found(self) -> list[EffectMark]:
+        """See :class:`dra_kit.node.effects.unrecorded.EffectFinder`."""
         return [mark for effect, namespace in self._where for mark in await self._keeper.found(effect, namespace)]
 
 

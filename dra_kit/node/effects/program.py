@@ -1,4 +1,4 @@
-"""One program that this process owns: started or found, watched until it ends."""
+"""One program that this process owns: started or found, watched until it ends; its output, and processes in /proc."""
 
 from __future__ import annotations
 
@@ -7,18 +7,16 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
-from dra_kit.author.effects.child_process import RunningProcess
-from dra_kit.node.children.output import Output
-from dra_kit.node.children.process_table import MARK, identify, send, session_of
-from dra_kit.node.locks.named import Holding
+from dra_kit.author.child_process import RunningProcess
+from dra_kit.node.locks import HeldLock
 
 logger: logging.Logger = logging.getLogger(__name__)
-
 _KILL_WAIT: Final = 5.0  # seconds in which the kernel ends what got SIGKILL, unless a driver of its hangs
 _POLL: Final = 0.1  # seconds between two looks where the kernel cannot tell
 
@@ -45,8 +43,8 @@ class Program:
         *,
         ours: bool,
         end_within: float,
-        output: Output,
-        holding: Holding,
+        output: ProgramOutput,
+        holding: HeldLock,
         ended: Callable[[Program], None],
         stop: Callable[[], Awaitable[bool]],
         level: Callable[[str], int],
@@ -120,7 +118,7 @@ class Program:
         if self.runs and self.ready and not hangs:
             await self._end_by_itself()
         if self.runs:
-            send(self.process.pid, signal.SIGTERM)
+            send_signal(self.process.pid, signal.SIGTERM)
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._end_within):
                     await self._gone.wait()
@@ -143,7 +141,7 @@ class Program:
             if time.monotonic() > deadline:
                 return False
             for pid in left:
-                send(pid, signal.SIGKILL)
+                send_signal(pid, signal.SIGKILL)
             await asyncio.sleep(0.02)
         await self._gone.wait()  # what is not waited for stays in the process table
         return True
@@ -171,7 +169,7 @@ class Program:
         self._ended(self)
 
 
-def start(command: Sequence[str], environment: Mapping[str, str], mark: Path, output: Output) -> int:
+def start_program(command: Sequence[str], environment: Mapping[str, str], mark: Path, output: ProgramOutput) -> int:
     """Start a program in a session of its own, which outlives this process; its process ID.
 
     Raises:
@@ -210,3 +208,196 @@ async def _exit_of(process: RunningProcess) -> None:
     finally:
         loop.remove_reader(descriptor)
         os.close(descriptor)
+
+
+MARK: Final = "DRA_KIT_CHILD"
+"""The environment variable by which a program is found again that was started and not written down."""
+_PROC: Final = Path("/proc")
+_EXEC_LOOKS: Final = 5
+_EXEC_PAUSE: Final = 0.01  # seconds; in the middle of execve(2) a process has no environment
+_KERNEL_THREAD: Final = 0x00200000  # PF_KTHREAD of the kernel's sched.h: these never have one
+
+
+def identify(pid: int) -> RunningProcess | None:
+    """Return the process of that ID; None where there is none, or only its exit status waits to be read."""
+    fields = _stat(pid)
+    if fields is None or fields[0] in {"Z", "X"}:
+        return None
+    return RunningProcess(pid, int(fields[19]))
+
+
+def is_running(process: RunningProcess) -> bool:
+    """Return whether that very process runs: its ID may belong to another one by now."""
+    return identify(process.pid) == process
+
+
+def session_of(pid: int) -> list[int]:
+    """Return the processes of the session that a process leads or led, itself among them while it runs."""
+    return [other for other in _all() if (fields := _stat(other)) and int(fields[3]) == pid and fields[0] != "Z"]
+
+
+def find_marked(path: Path) -> list[RunningProcess]:
+    """Return leaders of sessions whose mark is this path or one below it, oldest first.
+
+    Blocks for a moment where a process is just being executed. Anybody may give a process of his own that mark.
+    Environments that may not be read are passed over.
+    """
+    found, pids = [], list(_all())
+    exact, below = f"{MARK}={path}".encode(), f"{MARK}={path}/".encode()
+    for _ in range(_EXEC_LOOKS):
+        starting = []
+        for pid in pids:
+            with suppress(OSError):
+                environment = (_PROC / str(pid) / "environ").read_bytes()
+                fields = _stat(pid)
+                if not environment and fields is not None and _is_program(fields):
+                    starting.append(pid)
+                if not any(item == exact or item.startswith(below) for item in environment.split(b"\0")):
+                    continue
+                process = identify(pid)
+                if fields is not None and process is not None and int(fields[3]) == pid:
+                    found.append(process)
+        if not (pids := starting):
+            break
+        time.sleep(_EXEC_PAUSE)
+    return sorted(found, key=lambda process: process.started)
+
+
+def reap_orphans(sessions: Collection[int]) -> int:
+    """Read the exit status of what programs in these sessions started and left; how many there were.
+
+    Whoever is PID 1 inherits them. Processes that the author's code started itself are in other sessions, and that code
+    waits for them.
+    """
+    me, reaped = str(os.getpid()), 0
+    for pid in _all():
+        fields = _stat(pid)
+        if fields is None or fields[0] != "Z" or fields[1] != me:
+            continue
+        if int(fields[3]) in sessions and pid not in sessions:
+            with suppress(ChildProcessError):
+                reaped += os.waitpid(pid, os.WNOHANG)[0] == pid
+    return reaped
+
+
+def send_signal(pid: int, number: signal.Signals) -> None:
+    """Send a signal; a process that has ended needs none."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _is_program(fields: list[str]) -> bool:
+    return fields[0] not in {"Z", "X"} and not int(fields[6]) & _KERNEL_THREAD
+
+
+def _all() -> Iterator[int]:
+    for entry in _PROC.iterdir():
+        if entry.name.isdigit():
+            yield int(entry.name)
+
+
+def _stat(pid: int) -> list[str] | None:
+    """Return state, parent, group, session, … of proc_pid_stat(5), from its third field on."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_text(errors="replace")
+    except OSError:
+        return None
+    return text.rpartition(")")[2].split()  # the name of the program, in parentheses, may contain anything
+
+
+LARGEST: Final = 1 << 20
+"""Bytes after which the file is emptied: all of it stands in the log, but what is too much for that."""
+LINE_MAX: Final = 2000
+LINES_MAX: Final = 500
+"""Lines of one look: whoever writes more floods the log, and holds up everybody else who is served here."""
+_READ: Final = 1 << 18  # bytes of one look, likewise
+
+
+class ProgramOutput:
+    """A program's output file, read on from where the last look ended.
+
+    Args:
+        path: of the file; made, readable by its owner alone, when it is not there. What stands there already is in the
+            log of an earlier process, or of a program that ran before.
+        written: by this program, not by one before.
+    """
+
+    def __init__(self, path: Path, *, written: bool) -> None:
+        self._path = path
+        with self.open() as file:
+            self._offset = os.fstat(file.fileno()).st_size
+        self._rest = b""
+        self._last: deque[str] = deque(maxlen=1)
+        if written:
+            self._last.extend(self._lines_of_old()[-1:])
+
+    def open(self) -> _Appending:
+        """Return the file for a program to write to."""
+        return _Appending(self._path)
+
+    @property
+    def last(self) -> str:
+        """The last line, empty when there is none."""
+        return self._last[-1] if self._last else _text(self._rest)
+
+    def lines(self) -> list[str]:
+        """Return the lines since the last look; a line that has no end yet waits until it has, or is too long."""
+        with self.open() as file:
+            descriptor = file.fileno()
+            size = os.fstat(descriptor).st_size
+            if size < self._offset:  # another process has emptied it
+                self._offset = 0
+            passed_over = max(0, size - self._offset - _READ)
+            self._offset += passed_over
+            block = os.pread(descriptor, _READ, self._offset)
+            self._offset += len(block)
+            if self._offset > LARGEST:
+                os.ftruncate(descriptor, 0)  # the program appends: it goes on at the beginning
+                self._offset = 0
+        if passed_over:
+            self._rest = b""
+            _, _, block = block.partition(b"\n")  # the rest of a line whose beginning was passed over
+        *whole, self._rest = (self._rest + block).split(b"\n")
+        found = [text for line in whole if (text := _text(line))]
+        if len(self._rest) > LINE_MAX:
+            found.append(_text(self._rest))
+            self._rest = b""
+        self._last.extend(found[-1:])
+        if passed_over or len(found) > LINES_MAX:
+            more = f"{passed_over} bytes and {max(0, len(found) - LINES_MAX)} lines more, which are left out"
+            found[:-LINES_MAX] = [more]
+        return found
+
+    def rest(self) -> list[str]:
+        """Return what is left when the program has ended, with a last line that has no end."""
+        found = self.lines()
+        if text := _text(self._rest):
+            found.append(text)
+            self._last.append(text)
+        self._rest = b""
+        return found
+
+    def _lines_of_old(self) -> list[str]:
+        with self.open() as file:
+            block = os.pread(file.fileno(), _READ, max(0, self._offset - _READ))
+        return [text for line in block.split(b"\n") if (text := _text(line))]
+
+
+class _Appending:
+    """``with`` opens a file for appending, for a program or for reading on."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+
+def _text(line: bytes) -> str:
+    return line.decode(errors="replace").rstrip()[:LINE_MAX]

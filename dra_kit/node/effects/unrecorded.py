@@ -1,32 +1,26 @@
-"""What effects have made and no record knows: the state was lost, and with it who needs them and that they are there.
-
-It is written down again, for the claims that it was made for. From then on it is like any other: who asks for the same
-finds it, who asks for another on its keys is refused, and it is undone when the kubelet releases the claim, or when
-the claim has been an orphan at two looks.
-"""
+"""What effects have made and no record knows, because the state was lost."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Any, ClassVar, Final, Protocol, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dra_kit.errors import DraKitError
-from dra_kit.node.effects.understanding import EffectClasses
-from dra_kit.node.locks.named import Locks
-from dra_kit.node.state.records import UNKNOWN_BOOT
-from dra_kit.node.state.store import Store
-
-if TYPE_CHECKING:
-    from dra_kit.node.effects.marks import Finder, Mark
+from dra_kit.kubernetes.resource.objects import ClaimReference
+from dra_kit.node.effects.classes import EffectClasses
+from dra_kit.node.locks import NamedLocks
+from dra_kit.node.state.records import UNKNOWN_BOOT, EffectRecord
+from dra_kit.node.state.store import StateStore
 
 logger: logging.Logger = logging.getLogger(__name__)
-
 _AGAIN: Final = 30.0  # seconds to the next look after one that failed
 
 
-class Unrecorded:
+class UnrecordedEffects:
     """A part of the node process; runs when the author's code may be called.
 
     Args:
@@ -46,12 +40,12 @@ class Unrecorded:
 
     def __init__(
         self,
-        store: Store,
+        store: StateStore,
         classes: EffectClasses,
-        finders: Sequence[Finder],
-        locks: Locks,
+        finders: Sequence[EffectFinder],
+        locks: NamedLocks,
         *,
-        claims: Locks,
+        claims: NamedLocks,
         every: float,
     ) -> None:
         self._store = store
@@ -83,7 +77,7 @@ class Unrecorded:
         self.has_looked |= not busy
         return not failed and not busy
 
-    async def _take_up(self, mark: Mark, finder: Finder) -> bool:
+    async def _take_up(self, mark: EffectMark, finder: EffectFinder) -> bool:
         """Write down an effect that no record knows; False while somebody is at work on it or on a claim of it."""
         if self._is_known(mark):
             return True
@@ -115,10 +109,56 @@ class Unrecorded:
         )
         return True
 
-    def _is_known(self, mark: Mark) -> bool:
+    def _is_known(self, mark: EffectMark) -> bool:
         return any((item.effect, {*item.keys}) == (mark.effect, {*mark.keys}) for item in self._store.effects())
 
     def _log_once(self, what: str, error: DraKitError) -> None:
         if str(error) not in self._logged:
             self._logged.add(str(error))
             logger.warning(what, extra={"error": str(error), "code": error.code})
+
+
+class EffectMark(BaseModel):
+    """The fields of :class:`dra_kit.node.state.records.EffectRecord` that do not change; others may be added."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="ignore")
+
+    effect: str
+    spec: str
+    keys: tuple[str, ...]
+    claims: tuple[ClaimReference, ...]
+    defaults: tuple[str, ...] = ()
+    undo: str = ""
+
+    @classmethod
+    def of(cls, record: EffectRecord) -> Self:
+        """Return the mark of a record."""
+        return cls(**_fields(record))
+
+    @classmethod
+    def read(cls, text: str | bytes) -> Self | None:
+        """Return the mark written by ``model_dump_json``; None for anything else."""
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError:
+            return None
+
+    def record(self) -> EffectRecord:
+        """Return the record of an effect that is not known to be in force, as it would be stored."""
+        return EffectRecord(**_fields(self), number=0, phase="intent", boot_id=UNKNOWN_BOOT)
+
+
+def _fields(known: EffectMark | EffectRecord) -> dict[str, Any]:
+    return {name: getattr(known, name) for name in EffectMark.model_fields}
+
+
+class EffectFinder(Protocol):
+    """Knows where what effects have made can be found without their records."""
+
+    async def found(self) -> list[EffectMark]:
+        """Return the marks of all that is there.
+
+        Raises:
+            DraKitError: it cannot be looked for now.
+        """
+        ...

@@ -1,37 +1,35 @@
-"""Whether effects still hold: asked about, and what does not hold is made true again."""
+"""Whether effects still hold: the author's code is asked, and what does not hold any more is applied again."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
-from dra_kit.author.calling import call
-from dra_kit.author.effects.effect import Effect
+from dra_kit.author.calls import author_exc_info, call, describe_raised_error
+from dra_kit.author.effect import Effect
 from dra_kit.errors import DraKitError, NotYet
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.node.calls.deadlines import try_until
-from dra_kit.node.effects.engine import EffectEngine
-from dra_kit.node.effects.scope import FIRST_PAUSE, LAST_PAUSE
-from dra_kit.node.effects.understanding import EffectClasses
-from dra_kit.node.hardware import Hardware
-from dra_kit.node.locks.named import Locks
+from dra_kit.node.context import HardwareHandle
+from dra_kit.node.deadlines import retry_deadline
+from dra_kit.node.effects.classes import EffectClasses
+from dra_kit.node.effects.engine import FIRST_PAUSE, LAST_PAUSE, EffectEngine
+from dra_kit.node.failpoints import Failpoint, hit
+from dra_kit.node.locks import NamedLocks
 from dra_kit.node.state.records import ClaimRecord, EffectRecord
-from dra_kit.node.state.store import Store
-from dra_kit.node.steps import Step, reached
-from dra_kit.process.tracebacks import from_author, raised
+from dra_kit.node.state.store import StateStore
 
 logger: logging.Logger = logging.getLogger(__name__)
-
 PATIENCE: Final = 5.0
 """Seconds in which ``holds`` has answered; else it is not known."""
 _COMING_UP: Final = 30.0  # seconds in which what says that it comes up is asked again without another look
 _AT_ONCE: Final = 4  # questions: each may need a thread
 
 
-class Holding:
+class EffectVerifier:
     """The one place that calls ``holds``.
 
     Args:
@@ -46,14 +44,14 @@ class Holding:
 
     def __init__(
         self,
-        store: Store,
+        store: StateStore,
         known: Mapping[str, type[Effect[Any, Any]]],
         classes: EffectClasses,
-        hardware: Hardware,
+        hardware: HardwareHandle,
         engine: EffectEngine,
         *,
         boot_id: str,
-        locks: Locks,
+        locks: NamedLocks,
     ) -> None:
         self._asked = {name for name, cls in known.items() if cls.holds is not Effect.holds}
         self._store = store
@@ -165,7 +163,7 @@ class Holding:
             self._logged.pop(record.number, None)
 
     def _report(self, record: EffectRecord, error: Exception) -> None:
-        text = str(error) if isinstance(error, DraKitError) else raised(error)
+        text = str(error) if isinstance(error, DraKitError) else describe_raised_error(error)
         if self._logged.get(record.number) == text:
             return
         self._logged[record.number] = text
@@ -173,7 +171,7 @@ class Holding:
         if isinstance(error, NotYet):
             logger.info("effect that did not hold is still coming up", extra=fields)
         else:
-            trace = None if isinstance(error, DraKitError) else from_author(error)
+            trace = None if isinstance(error, DraKitError) else author_exc_info(error)
             logger.warning("effect that does not hold not applied", extra=fields, exc_info=trace)
 
     def _independent(self, records: Sequence[EffectRecord]) -> list[list[EffectRecord]]:
@@ -203,14 +201,14 @@ class Holding:
         if answer:
             return True
         await self._store.effect_lost(record.number)
-        reached(Step.EFFECT_LOST)
+        hit(Failpoint.EFFECT_LOST)
         logger.warning("effect does not hold any more", extra={"effect": self._classes.title(record)})
         return False
 
     async def _answer(self, record: EffectRecord) -> bool | None:
         effect, outcome = self._classes.understood(record)
         effect = await self._hardware.bound(effect)
-        until, patience = try_until(), PATIENCE
+        until, patience = retry_deadline(), PATIENCE
         if until is not None:
             patience = max(0.0, min(patience, (until - asyncio.get_running_loop().time()) / 2))
         question: asyncio.Task[object] = asyncio.ensure_future(call(effect.holds, outcome))
@@ -226,7 +224,7 @@ class Holding:
         elif question.cancelled():
             why = "was cancelled"
         elif (error := question.exception()) is not None:
-            why = raised(error, type(effect).__module__)
+            why = describe_raised_error(error, type(effect).__module__)
         elif isinstance(answer := question.result(), bool):
             return answer
         else:
@@ -240,3 +238,42 @@ class Holding:
             self._logged[record.number] = text
             fields = {"effect": self._classes.title(record), "error": text}
             logger.warning("whether an effect holds is not known", extra=fields)
+
+
+_GRACE: Final = 1.0  # seconds that what is under way gets to end
+
+
+class Reapplying:
+    """A part of the node process; runs when the author's code may be called.
+
+    Args:
+        holding: asks, and applies.
+        every: seconds between two looks; the first one is at the start.
+    """
+
+    name = "effects"
+
+    def __init__(self, holding: EffectVerifier, *, every: float) -> None:
+        self._holding = holding
+        self._every = every
+        self._wake = asyncio.Event()
+
+    def look_again(self) -> None:
+        """Look now: something that effects made has ended."""
+        self._wake.set()
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """See :class:`dra_kit.process.supervisor.Part`; ready at once."""
+        ready.set()
+        try:
+            while True:
+                self._wake.clear()
+                try:
+                    self._holding.look()
+                except DraKitError as error:  # the state cannot be read now
+                    logger.error("effects not looked at", extra={"error": str(error), "code": error.code})
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._every):
+                        await self._wake.wait()
+        finally:
+            await self._holding.stop(_GRACE)

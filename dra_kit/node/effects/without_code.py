@@ -1,21 +1,25 @@
-"""Effects undone without their class: what the framework writes down of its own ones, for whoever lacks the driver.
+"""Effects undone without their class: what the framework stores of its own ones, for a node without the driver's code.
 
-A program and an object in the cluster are known well enough to be ended and deleted; what any other effect has changed,
+A program and an object in the cluster are known well enough to be ended and deleted. What any other effect has changed,
 only its author's ``revert`` can undo.
 """
 
 from __future__ import annotations
 
+import logging
 import types
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Annotated, Any, Literal, NoReturn
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from typing_extensions import override
 
-from dra_kit.author.effects.child_process import ChildProcess
-from dra_kit.author.effects.cluster_object import ClusterObject, ObjectAddress
-from dra_kit.author.effects.effect import Effect
+from dra_kit.author.child_process import ChildProcess
+from dra_kit.author.cluster_object import ClusterObject, ObjectAddress
+from dra_kit.author.effect import Effect
 from dra_kit.errors import TransientError
+from dra_kit.node.effects.classes import EffectClasses
 from dra_kit.node.state.records import EffectRecord
 
 
@@ -77,7 +81,7 @@ class _Object(_WithoutClass, ClusterObject[None]):
         )
 
 
-def undo_of(effect: Effect[Any, Any]) -> str:
+def stored_undo(effect: Effect[Any, Any]) -> str:
     """Return what is written down of an effect, so that it can be undone without its class; empty where it cannot."""
     if isinstance(effect, ChildProcess):
         return _EndProgram(end_within=effect.end_within).model_dump_json()
@@ -93,7 +97,7 @@ def undo_of(effect: Effect[Any, Any]) -> str:
     return ""
 
 
-def without_class(record: EffectRecord) -> Effect[Any, Any] | None:
+def effect_without_class(record: EffectRecord) -> Effect[Any, Any] | None:
     """Return an effect that can be reverted in place of a stored one; None where nothing but its class can.
 
     A program's own ways to end (``stop``) and what it leaves (``clear``) are its author's code, too: it gets SIGTERM.
@@ -118,7 +122,7 @@ def _ends_within(seconds: float) -> Any:
     return fill
 
 
-def object_of(record: EffectRecord) -> ObjectAddress | None:
+def stored_object(record: EffectRecord) -> ObjectAddress | None:
     """Return the object that an effect makes; None where it makes none, or nobody has written that down."""
     with suppress(ValidationError):
         undo = _UNDO.validate_json(record.undo)
@@ -128,4 +132,65 @@ def object_of(record: EffectRecord) -> ObjectAddress | None:
 
 def title_without_class(record: EffectRecord) -> str:
     """Return what people read of it."""
-    return str(object_of(record) or f"{record.effect} on {', '.join(record.keys)}")
+    return str(stored_object(record) or f"{record.effect} on {', '.join(record.keys)}")
+
+
+logger: logging.Logger = logging.getLogger(__name__)
+REMEDY = "undertake it with the driver's TARGET, in the driver's image; or give it up with --abandon"
+
+
+class _Abandoned(Effect[None, Any], id="dra-kit/abandoned"):
+    """What nobody can undo: it stays as it is, and is forgotten."""
+
+    what: str
+    touched: list[str]
+
+    def keys(self) -> list[str]:
+        """Return what the effect touches."""
+        return self.touched
+
+    def apply(self, previous: None) -> NoReturn:
+        """Refuse: there is no code for it."""
+        del previous
+        raise TransientError(f"effect {self.what} is not applied: the driver's code is not here", code="no-driver-code")
+
+    def revert(self, outcome: object) -> None:
+        """Leave the hardware as it is."""
+        del outcome
+        logger.warning("effect abandoned", extra={"effect": self.what, "keys": self.touched})
+
+
+class EffectsWithoutCode(EffectClasses):
+    """Undoes the framework's own effects; the others only when they are given up.
+
+    Args:
+        abandon: forget effects that only the driver's code can undo, and leave their hardware as it is.
+    """
+
+    def __init__(self, *, abandon: bool) -> None:
+        super().__init__({})
+        self._abandon = abandon
+
+    @property
+    @override
+    def runs_programs(self) -> bool:
+        return True
+
+    @override
+    def check(self, stored: Sequence[EffectRecord]) -> None:
+        """Refuse nothing: what cannot be undone here is reported when it is to be undone."""
+
+    @override
+    def understood(self, record: EffectRecord) -> tuple[Effect[Any, Any], Any]:
+        effect = effect_without_class(record)
+        if effect is None and self._abandon:
+            effect = _Abandoned(what=self.title(record), touched=list(record.keys))
+        if effect is None:
+            raise TransientError(
+                f"effect {self.title(record)} can only be undone by the driver's code; {REMEDY}", code="no-driver-code"
+            )
+        return effect, None
+
+    @override
+    def title(self, record: EffectRecord) -> str:
+        return title_without_class(record)

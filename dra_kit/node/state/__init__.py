@@ -1,1 +1,1 @@
-"""The node's durable state: records, their database, its damage and repair."""
+"""The node's durable state: records, their database, its corruption and repair."""

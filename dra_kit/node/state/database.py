@@ -1,13 +1,15 @@
-"""One sqlite database with a single writer: many small writes, one durable transaction."""
+"""One sqlite database with a single writer: many small writes, one durable transaction, and the write-ahead log."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import queue
 import sqlite3
 import threading
 import time
+import zlib
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from functools import partial
@@ -17,18 +19,22 @@ from typing import Any, Final, TypeVar
 from msgspec import Struct
 
 from dra_kit.errors import StoreError
+from dra_kit.node.deadlines import UncancellableFuture, wait_to_completion
+from dra_kit.node.state.database_files import (
+    DatabaseFiles,
+    RenameGuard,
+    copy_database,
+    logs,
+    publish_file,
+    remove_unfinished,
+)
 from dra_kit.node.state.salvage import as_text, needs_salvage, salvage
-from dra_kit.node.state.sqlite.log import CHECKPOINT, Log
-from dra_kit.node.state.sqlite.place import Guard, Place, copy, logs, put_in_place, remove_unfinished
-from dra_kit.node.state.sqlite.schema import migrate
-from dra_kit.node.state.sqlite.transactions import Transactions
-from dra_kit.node.waiting import Unstoppable, to_the_end
-from dra_kit.process.metrics.measures import COMMIT_SECONDS, Durations
+from dra_kit.node.state.schema import fact, migrate, set_fact
+from dra_kit.process.measures import COMMIT_SECONDS, Durations
 
 T = TypeVar("T")
 logger: logging.Logger = logging.getLogger(__name__)
 Write = Callable[[sqlite3.Connection], T]
-
 # EACCES and EPERM as sqlite tells them; for all else it says that it cannot open the file, or that it is read-only
 _NOT_PERMITTED: Final = (sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY_DIRECTORY)
 
@@ -36,7 +42,7 @@ _NOT_PERMITTED: Final = (sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY_DIRECTORY)
 class _Job(Struct):
     write: Write[Any]
     then: Callable[[], None] | None
-    outcome: Unstoppable[Any] | None  # None: nobody waits for it
+    outcome: UncancellableFuture[Any] | None  # None: nobody waits for it
 
 
 class Database:
@@ -66,10 +72,10 @@ class Database:
         self.commit_seconds: Durations = Durations(COMMIT_SECONDS)
         # one connection has one snapshot at a time: a reader that joined another's would miss answered writes
         self._reading = threading.Lock()
-        self._place: Place | None = None  # of the files that are open
+        self._place: DatabaseFiles | None = None  # of the files that are open
         self._broken = False  # sqlite met a damaged page: it is opened again before the next transaction
-        self._guard = Guard(path)
-        self._transactions = Transactions(path)
+        self._guard = RenameGuard(path)
+        self._transactions = TransactionCounter(path)
         with ExitStack() as guarded:
             guarded.enter_context(closing(self._guard))
             try:
@@ -108,8 +114,8 @@ class Database:
             migrate(self._writer, self.path)
             self._transactions.compare(self._writer, copied)
             self._reader = opened.enter_context(closing(self._open()))
-            self._place = Place.of(self.path)
-            self._log = Log(self.path, self._place)
+            self._place = DatabaseFiles.of(self.path)
+            self._log = WriteAheadLog(self.path, self._place)
             self._connections = opened.pop_all()
 
     def _open(self) -> sqlite3.Connection:
@@ -168,11 +174,11 @@ class Database:
         if self._closed:  # nobody would ever do it, and the caller waits to the end
             raise StoreError(f"state {self.path} cannot be written: this process ends; try again with the next one")
         loop = asyncio.get_running_loop()
-        outcome: Unstoppable[T] = Unstoppable(loop=loop)
+        outcome: UncancellableFuture[T] = UncancellableFuture(loop=loop)
         if not self._collected:
             loop.call_soon(self._hand_over)
         self._collected.append(_Job(write, then, outcome))
-        return await to_the_end(outcome)
+        return await wait_to_completion(outcome)
 
     def _hand_over(self) -> None:
         """Make one transaction of what was written in one round of the event loop; the thread wakes up once."""
@@ -271,18 +277,18 @@ class Database:
         Raises:
             StoreError: another database is there now; it is opened, and what was just written is not in it.
         """
-        found, opened = Place.of(self.path), self._place
+        found, opened = DatabaseFiles.of(self.path), self._place
         if opened is not None and found.database == opened.database:  # only the log is gone
             [[busy, *_]] = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             if busy:
                 raise StoreError(f"state {self.path}: its log was removed while the driver runs; try again")
-            found = Place.of(self.path)  # whoever removed the log may not have been at an end
+            found = DatabaseFiles.of(self.path)  # whoever removed the log may not have been at an end
         if found.database is None:
-            new = copy(self._writer, self.path)
+            new = copy_database(self._writer, self.path)
             try:
-                put_in_place(new, self.path)
+                publish_file(new, self.path)
             except FileExistsError:  # the driver's other process was quicker
-                found = Place.of(self.path)
+                found = DatabaseFiles.of(self.path)
         with self._reading:
             self._place = None
             self._connections.close()
@@ -339,3 +345,180 @@ def _after(then: Callable[[], None] | None) -> Exception | None:
     except Exception as error:  # noqa: BLE001 - belongs to the caller of this job alone
         return error
     return None
+
+
+_COUNT: Final = "transactions"
+_SUFFIX: Final = "-transactions"
+_DIGITS: Final = 20
+
+
+class TransactionCounter:
+    """Counts in the database and in the file beside it.
+
+    Args:
+        path: of the database.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._copy = str(path.with_name(f"{path.name}{_SUFFIX}"))
+        self._file: int | None = None
+        self._logged = False
+
+    def close(self) -> None:
+        """Close it; it is not to be used any more."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def count(self, database: sqlite3.Connection) -> int:
+        """Count the transaction that is open now; its number, for :meth:`committed`."""
+        number = fact(database, _COUNT) + 1
+        set_fact(database, _COUNT, number)
+        return number
+
+    def committed(self, number: int) -> None:
+        """Note that a transaction is durable."""
+        try:
+            file = self._open()
+            if _number(os.pread(file, 64, 0)) < number:  # the driver's other process may be ahead
+                os.pwrite(file, _text(number), 0)
+        except OSError as error:  # it lags, and that costs nothing but that a loss is not found out
+            if not self._logged:
+                logger.warning("count of transactions not copied", extra={"path": self._copy, "error": str(error)})
+            self._logged = True
+
+    def _open(self) -> int:
+        if self._file is not None and not os.fstat(self._file).st_nlink:  # removed: nobody would find it
+            self.close()
+        if self._file is None:
+            self._file = os.open(self._copy, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return self._file
+
+    def copied(self) -> int:
+        """Return what the file beside the database says, 0 when it says nothing; to be asked before the database."""
+        try:
+            return _number(Path(self._copy).read_bytes())
+        except OSError:
+            return 0
+
+    def compare(self, database: sqlite3.Connection, copied: int) -> None:
+        """Find out whether the database has lost transactions; report that, and store it until it is explained.
+
+        Args:
+            database: just opened, in autocommit mode.
+            copied: what :meth:`copied` returned before.
+        """
+        if copied <= fact(database, _COUNT):
+            return
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            lost = copied - fact(database, _COUNT)  # another process may have found it out meanwhile
+            if lost > 0:
+                set_fact(database, _COUNT, copied)
+                database.execute("INSERT OR IGNORE INTO incomplete (what) VALUES ('claims'), ('transactions')")
+            database.execute("COMMIT")
+        finally:
+            if database.in_transaction:
+                database.execute("ROLLBACK")
+        if lost <= 0:
+            return
+        error = StoreError(
+            f"state {self._path} has lost the last {lost} transactions, its log was damaged or removed; what no record "
+            "stands for is kept until its claim is prepared or released again; check the disk (--state-dir)",
+            code="lost-transactions",
+        )
+        logger.error("state has lost transactions", extra={"error": str(error), "code": error.code, "lost": lost})
+
+
+def _text(number: int) -> bytes:
+    digits = f"{number:0{_DIGITS}d}"
+    return f"{digits} {zlib.crc32(digits.encode()):08x}\n".encode()
+
+
+def _number(text: bytes) -> int:
+    digits = text[:_DIGITS]
+    if not digits.isdigit() or text != _text(int(digits)):
+        return 0
+    return int(digits)
+
+
+CHECKPOINT: Final = 500
+"""Pages in the log after which sqlite copies it amid a commit; its own 1000 are 4 MB to be filled."""
+_LONG: Final = 16  # commits; to begin the log anew costs the next commit a sync, which is not worth it for a few
+_FRAME: Final = 24 + 4096  # its header and a page, which is as long as sqlite makes it
+_FILLED: Final = 32 + _FRAME * (CHECKPOINT + 50)  # after the log's header; the commit that makes it full goes beyond
+_AT_ONCE: Final = 64 * 1024
+
+
+class WriteAheadLog:
+    """The log of a database whose files are open, as its one writer uses it.
+
+    Args:
+        path: of the database.
+        place: of its files that are open.
+    """
+
+    def __init__(self, path: Path, place: DatabaseFiles) -> None:
+        self._path = logs(path)[0]
+        self._place = place
+        self._has_room = False
+        self._commits = 0
+
+    @property
+    def is_long(self) -> bool:
+        """Whether to begin it anew is worth it."""
+        return self._commits >= _LONG
+
+    def committed(self) -> None:
+        """Count a transaction."""
+        self._commits += 1
+
+    def begin_anew(self, database: sqlite3.Connection) -> None:
+        """Copy its pages to the database, so that the next commit begins it anew.
+
+        Where another process reads or writes just now, a part of them; the rest has its turn later.
+
+        Args:
+            database: in autocommit mode.
+
+        Raises:
+            sqlite3.Error: the pages stay where they are, too.
+        """
+        self._commits = 0
+        database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+    def make_room(self) -> None:
+        """Fill it up with zeros, durably, for the first time; in a write transaction, which keeps others from writing.
+
+        Without space for that the log stays as it is: each commit makes it longer, or fails and tells what is wrong.
+        """
+        if self._has_room:
+            return
+        self._has_room = True
+        try:
+            # sqlite locks the database and its index: closing a file of the log gives up no lock of this process
+            file = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
+        except OSError:  # removed: it is made again after this transaction
+            return
+        try:
+            if self._place.has_log(file):  # else it is another database's, and nothing keeps others from writing there
+                _fill(file)
+        except OSError as error:
+            logger.info("no room made in the log of the state", extra={"path": str(self._path), "error": str(error)})
+        finally:
+            os.close(file)
+
+
+def _fill(file: int) -> None:
+    before = end = os.fstat(file).st_size
+    if end >= _FILLED:
+        return
+    try:
+        while end < _FILLED:
+            end += os.pwrite(file, bytes(min(_FILLED - end, _AT_ONCE)), end)
+        os.fsync(file)
+    except OSError:
+        with suppress(OSError):
+            os.truncate(file, before)  # the last space of a full disk is for what has to be written
+        raise

@@ -1,7 +1,4 @@
-"""Where a database's files are: whether those that are open are still the ones that the next process would find.
-
-What is written to a file that somebody has removed is written nowhere, and sqlite does not tell.
-"""
+"""The files of a database: whether those that are open are still the ones that the next process would find."""
 
 from __future__ import annotations
 
@@ -24,11 +21,10 @@ _NEW: Final = ".new-"
 _PATIENCE: Final = 30.0  # seconds; the same as sqlite's for its own locks
 _PAUSE: Final = 0.005
 _LEVELS: Final = 2  # plugins/<driver> in the kubelet's directory
-
 _FileId = tuple[int, int]
 
 
-class Place(Struct, frozen=True):
+class DatabaseFiles(Struct, frozen=True):
     """Which files are found under the names of a database.
 
     Attributes:
@@ -59,7 +55,7 @@ class Place(Struct, frozen=True):
         try:
             database, log = os.stat(name), os.stat(name + _LOG)  # noqa: PTH116
         except (FileNotFoundError, NotADirectoryError):
-            return self == Place.of(path)
+            return self == DatabaseFiles.of(path)
         return (database.st_dev, database.st_ino) == self.database and (log.st_dev, log.st_ino) == self.log
 
     def has_log(self, file: int) -> bool:
@@ -79,7 +75,7 @@ def _identity(status: os.stat_result) -> _FileId:
     return status.st_dev, status.st_ino
 
 
-class Guard:
+class RenameGuard:
     """Says when a database's name may be given to another file: while no process opens it or is in a transaction.
 
     Args:
@@ -152,11 +148,11 @@ class Guard:
         try:
             return os.open(self._path, flags, 0o600)
         except FileNotFoundError:  # the directory was removed
-            make_again(self._path.parent, _LEVELS)
+            recreate_directory(self._path.parent, _LEVELS)
             return os.open(self._path, flags, 0o600)
 
 
-def make_again(directory: Path, levels: int) -> None:
+def recreate_directory(directory: Path, levels: int) -> None:
     """Make a directory that is gone, and some of those above it; what lies higher is not the driver's.
 
     Where the kubelet's own directory is gone, so is the node, and nothing of it is to come back.
@@ -174,7 +170,7 @@ def make_again(directory: Path, levels: int) -> None:
     except FileNotFoundError:
         if levels == 1:
             raise
-        make_again(directory.parent, levels - 1)
+        recreate_directory(directory.parent, levels - 1)
         directory.mkdir(mode=0o750, exist_ok=True)
 
 
@@ -183,13 +179,13 @@ def logs(path: Path) -> list[Path]:
     return [path.with_name(f"{path.name}{suffix}") for suffix in (_LOG, "-shm")]
 
 
-def copy(database: sqlite3.Connection, path: Path) -> Path:
+def copy_database(database: sqlite3.Connection, path: Path) -> Path:
     """Write everything that an open database holds to a new file beside ``path``, durably; the new file.
 
     Raises:
         OSError, sqlite3.Error: when it cannot be written; then nothing is left of it.
     """
-    make_again(path.parent, _LEVELS)
+    recreate_directory(path.parent, _LEVELS)
     new = path.with_name(f"{path.name}{_NEW}{secrets.token_hex(4)}")
     new.touch(mode=0o600, exist_ok=False)
     try:
@@ -208,7 +204,7 @@ def remove_unfinished(path: Path) -> None:
         new.unlink(missing_ok=True)
 
 
-def put_in_place(new: Path, path: Path) -> None:
+def publish_file(new: Path, path: Path) -> None:
     """Give a new file its name, durably, unless another one has it by now; ``new`` is gone in any case.
 
     Raises:

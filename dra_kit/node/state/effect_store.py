@@ -1,4 +1,4 @@
-"""Effects and who needs them, in the node's durable state."""
+"""Effects and the claims that need them, in the node's durable state."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from collections.abc import Sequence
 
 from dra_kit.errors import InternalError, StoreError
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.node.state.damage import Damages
+from dra_kit.node.state.database import Database
 from dra_kit.node.state.records import UNKNOWN_BOOT, ClaimRecord, EffectRecord
 from dra_kit.node.state.rows import (
     CLAIM,
     EFFECT,
     NEED,
-    Damage,
+    CorruptRow,
+    CorruptRows,
     claim_of,
     claim_row,
     effect_of,
@@ -23,7 +24,6 @@ from dra_kit.node.state.rows import (
     need_row,
     put_effect,
 )
-from dra_kit.node.state.sqlite.database import Database
 
 
 class EffectStore:
@@ -34,7 +34,7 @@ class EffectStore:
         damages: notified of rows that are damaged.
     """
 
-    def __init__(self, database: Database, damages: Damages) -> None:
+    def __init__(self, database: Database, damages: CorruptRows) -> None:
         self._db = database
         self._damages = damages
 
@@ -44,7 +44,7 @@ class EffectStore:
         needed = self._needs()
         for row in self._db.read(f"SELECT {EFFECT} FROM effects ORDER BY number"):  # noqa: S608 - a constant
             effect = effect_of(row, [claim for number, claim in needed if number == row[0]])
-            if isinstance(effect, Damage):
+            if isinstance(effect, CorruptRow):
                 self._damages.found(effect)
             else:
                 found.append(effect)
@@ -55,7 +55,7 @@ class EffectStore:
         needs = []
         for row in self._db.read(f"SELECT {NEED} FROM effect_claims ORDER BY namespace, name, uid"):  # noqa: S608 - a constant
             claim = need_of(row)
-            if isinstance(claim, Damage):
+            if isinstance(claim, CorruptRow):
                 self._damages.found(claim)
                 claim = claim.claim or ClaimReference("", "", "")
             needs.append((row[0], claim))
@@ -109,7 +109,7 @@ class EffectStore:
             if found is None:
                 raise InternalError(f"effect {effect} {spec} is not stored although it was written")
             in_force = isinstance(found, EffectRecord) and (found.phase, found.boot_id) == ("applied", boot_id)
-            if isinstance(found, Damage):
+            if isinstance(found, CorruptRow):
                 found = EffectRecord(
                     number=number, effect=effect, spec=spec, keys=tuple(keys), phase="intent", boot_id=boot_id
                 )

@@ -1,4 +1,4 @@
-"""What the node keeps of a claim and of an effect; everything an answer or a release needs, without the API."""
+"""The records of claims and effects: everything an answer or a release needs, without the API."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
-from dra_kit.cdi.spec import Spec
+from dra_kit.kubelet.cdi.spec import Spec
+from dra_kit.kubelet.plugin_server import KubeletDevice
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.plugin.service import PreparedDevice
 
 
 class DeviceRecord(BaseModel):
@@ -34,9 +34,9 @@ class DeviceRecord(BaseModel):
     identity: dict[str, str] | None = None
     """Hashes of what made it the same device then, by key; None in what those releases wrote."""
 
-    def answer(self) -> PreparedDevice:
+    def answer(self) -> KubeletDevice:
         """Return what the kubelet gets."""
-        return PreparedDevice((self.request,), self.pool, self.device, self.cdi_devices, self.share_id)
+        return KubeletDevice((self.request,), self.pool, self.device, self.cdi_devices, self.share_id)
 
 
 class ClaimRecord(BaseModel):
@@ -89,7 +89,7 @@ class ClaimRecord(BaseModel):
         """The claim by name and identity."""
         return ClaimReference(self.namespace, self.name, self.uid)
 
-    def answer(self) -> list[PreparedDevice]:
+    def answer(self) -> list[KubeletDevice]:
         """Return what the kubelet gets, the same every time."""
         return [device.answer() for device in self.devices]
 
@@ -110,7 +110,7 @@ class EffectRecord(BaseModel):
         outcome: JSON of what ``apply`` returned last, None until then, or where nobody knows.
         claims: the claims that need it.
         error: why it could not be undone, empty when that did not fail.
-        undo: JSON of what undoes it without its class (:mod:`dra_kit.node.effects.without_class`), empty where nothing
+        undo: JSON of what undoes it without its class (:mod:`dra_kit.node.effects.without_code`), empty where nothing
             but its class can.
     """
 

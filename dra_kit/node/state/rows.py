@@ -1,11 +1,13 @@
-"""Between rows of the database and records: what is written with a checksum, and what became of it when it is read."""
+"""Between rows of the database and records: each row has a checksum, and corrupt rows are reported."""
 
 from __future__ import annotations
 
 import json
+import logging
 import re
 import sqlite3
-from collections.abc import Sequence
+import zlib
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -15,21 +17,18 @@ from pydantic_core import from_json
 
 from dra_kit.errors import StoreError
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.node.state.checksums import checksum
 from dra_kit.node.state.records import ClaimRecord, DeviceRecord, EffectRecord
-from dra_kit.node.state.sqlite.schema import CHECKED
+from dra_kit.node.state.schema import CHECKED
 
 CLAIM: Final = ", ".join((*CHECKED["claims"], "checksum"))
 EFFECT: Final = ", ".join((*CHECKED["effects"], "checksum", "defaults", "undo"))
 NEED: Final = ", ".join((*CHECKED["effect_claims"], "checksum"))
 """The columns that the functions below take, in this order."""
-
 _DIFFERS: Final = "its checksum is not that of what was stored"
-
 Row = Sequence[Any]
 
 
-class Damage(Struct, frozen=True):
+class CorruptRow(Struct, frozen=True):
     """A row that is not what was stored; it is left alone until its claim is prepared or released.
 
     Attributes:
@@ -68,7 +67,7 @@ def claim_row(record: ClaimRecord) -> tuple[Any, ...]:
     return (*values, checksum(values))
 
 
-def claim_of(row: Row) -> ClaimRecord | Damage:
+def claim_of(row: Row) -> ClaimRecord | CorruptRow:
     """Return the record of a row.
 
     Raises:
@@ -91,9 +90,9 @@ def claim_of(row: Row) -> ClaimRecord | Damage:
     return record
 
 
-def _damaged_claim(row: Row, why: str) -> Damage:
+def _damaged_claim(row: Row, why: str) -> CorruptRow:
     uid, namespace, name, _, text, _ = row
-    return Damage("claims", str(uid), why, ClaimReference(str(namespace), str(name), str(uid)), _named(str(text)))
+    return CorruptRow("claims", str(uid), why, ClaimReference(str(namespace), str(name), str(uid)), _named(str(text)))
 
 
 def _named(text: str) -> ClaimReference | None:
@@ -138,16 +137,16 @@ def need_row(effect: int, claim: ClaimReference) -> tuple[Any, ...]:
     return (*values, checksum(values))
 
 
-def need_of(row: Row) -> ClaimReference | Damage:
+def need_of(row: Row) -> ClaimReference | CorruptRow:
     """Return the claim of a row that says which effect it needs."""
     effect, uid, namespace, name, seal = row
     claim = ClaimReference(str(namespace), str(name), str(uid))
     if seal is None or seal == checksum(row[:-1]):
         return claim
-    return Damage("effect_claims", f"{effect}/{uid}", _DIFFERS, claim)
+    return CorruptRow("effect_claims", f"{effect}/{uid}", _DIFFERS, claim)
 
 
-def effect_of(row: Row, claims: Sequence[ClaimReference]) -> EffectRecord | Damage:
+def effect_of(row: Row, claims: Sequence[ClaimReference]) -> EffectRecord | CorruptRow:
     """Return the effect of a row, with the claims that need it.
 
     Raises:
@@ -155,7 +154,7 @@ def effect_of(row: Row, claims: Sequence[ClaimReference]) -> EffectRecord | Dama
     """
     number, effect, spec, keys, phase, outcome, boot_id, error, seal, defaults, undo = row
     if seal is not None and seal != checksum(row[:-3]):
-        return Damage("effects", str(number), f"{_DIFFERS}; {effect} {spec!s:.200}")
+        return CorruptRow("effects", str(number), f"{_DIFFERS}; {effect} {spec!s:.200}")
     try:
         from_json(spec)  # what its fields mean is for its class to say
         from_json(outcome or "null")
@@ -176,7 +175,7 @@ def effect_of(row: Row, claims: Sequence[ClaimReference]) -> EffectRecord | Dama
         text = problem.errors(include_url=False)[0]["msg"] if isinstance(problem, ValidationError) else str(problem)
         why = f"{text} in {effect} {spec!r:.200} with keys {keys!r:.200}"
         if seal is None:
-            return Damage("effects", str(number), f"it is not understood: {why}")
+            return CorruptRow("effects", str(number), f"it is not understood: {why}")
         raise StoreError(
             f"row {number} of table effects is not understood: {why}; run the release that wrote it"
         ) from problem
@@ -204,10 +203,82 @@ def put_effect(db: sqlite3.Connection, record: EffectRecord) -> None:
     )
 
 
-def find_effect(db: sqlite3.Connection, number: int) -> EffectRecord | Damage | None:
+def find_effect(db: sqlite3.Connection, number: int) -> EffectRecord | CorruptRow | None:
     """Return the effect of that number, as far as it is there and sound."""
     row = db.execute(f"SELECT {EFFECT} FROM effects WHERE number = ?", (number,)).fetchone()  # noqa: S608 - a constant
     if row is None:
         return None
     rows = db.execute(f"SELECT {NEED} FROM effect_claims WHERE effect = ?", (number,)).fetchall()  # noqa: S608 - a constant
     return effect_of(row, [ClaimReference(str(row[2]), str(row[3]), str(row[1])) for row in rows])
+
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+
+def checksum(values: Sequence[object]) -> int:
+    """Return CRC-32 over the values of a row, each with its type and length; every single damaged byte changes it.
+
+    Args:
+        values: text, integers, bytes, floats and None, as sqlite gives them.
+    """
+    found = 0
+    for value in values:
+        text = value if isinstance(value, str) else "" if value is None else str(value)
+        encoded = text.encode("utf-8", "surrogatepass")
+        found = zlib.crc32(encoded, zlib.crc32(f"{type(value).__name__} {len(encoded)} ".encode(), found))
+    return found
+
+
+_TABLES: dict[str, tuple[str, Callable[[Row], object]]] = {
+    "claims": (CLAIM, claim_of),
+    "effects": (EFFECT, lambda row: effect_of(row, ())),
+    "effect_claims": (NEED, need_of),
+}
+
+
+class CorruptRows:
+    """The damaged rows that were met so far, by whoever read them.
+
+    Args:
+        read: all rows of a query.
+    """
+
+    def __init__(self, read: Callable[[str], list[tuple[Any, ...]]]) -> None:
+        self._read = read
+        self._found: dict[tuple[str, str], CorruptRow] = {}
+
+    def found(self, damage: CorruptRow) -> None:
+        """Note a damaged row."""
+        where = damage.table, damage.key
+        if where not in self._found:
+            claim, error = damage.claim, damage.error()
+            of = {"claim": str(claim), "claim_uid": claim.uid} if claim is not None else {}
+            logger.error("damaged record left alone", extra={"error": str(error), "code": error.code, **of})
+        self._found[where] = damage
+
+    def look(self) -> list[CorruptRow]:
+        """Read everything; all rows that are damaged now.
+
+        Raises:
+            StoreError: when the file cannot be read.
+        """
+        there: list[CorruptRow] = []
+        for table, (columns, understand) in _TABLES.items():
+            for row in self._read(f"SELECT {columns} FROM {table}"):  # noqa: S608 - constants
+                try:
+                    found = understand(row)
+                except StoreError:  # another release's, and sound; reported where it is needed
+                    continue
+                if isinstance(found, CorruptRow):
+                    self.found(found)
+                    there.append(found)
+        self._found = {(item.table, item.key): item for item in there}
+        return there
+
+    def left(self) -> list[CorruptRow]:
+        """Return those met so far that are still there; costs nothing where none was met.
+
+        Raises:
+            StoreError: when the file cannot be read.
+        """
+        return self.look() if self._found else []

@@ -1,4 +1,4 @@
-"""A damaged database is set aside and reported; what can be read of it is carried over. Never emptied in silence."""
+"""A corrupt database is set aside and reported; what can be read of it is carried over. It is never emptied silently."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from typing import Any, Final
 
 from dra_kit.errors import StoreError
 from dra_kit.kubernetes.resource.objects import ClaimReference
+from dra_kit.node.failpoints import Failpoint, hit
+from dra_kit.node.state.database_files import copy_database, logs, sync
 from dra_kit.node.state.rows import need_row
-from dra_kit.node.state.sqlite.place import copy, logs, sync
-from dra_kit.node.state.sqlite.schema import CARRIED, columns_of, has_form
-from dra_kit.node.steps import Step, reached
+from dra_kit.node.state.schema import CARRIED, columns_of, has_form
 
 logger: logging.Logger = logging.getLogger(__name__)
-
 _REBUILT: Final = ".rebuilt-"
 _DAMAGED: Final = ".damaged-"
 _DAMAGED_ERRORS: Final = (sqlite3.DatabaseError, UnicodeDecodeError)  # the latter where sqlite quotes what it found
@@ -37,7 +36,7 @@ def as_text(stored: bytes) -> str:
         return f"no UTF-8: {stored.decode(errors='backslashreplace')}"
 
 
-def is_damaged(path: Path) -> bool:
+def is_corrupt(path: Path) -> bool:
     """Return whether the file is no sound database of ours; one that cannot be opened now is not damaged."""
     if not path.is_file() or path.stat().st_size == 0:
         return False
@@ -62,7 +61,7 @@ def _is_writable_form(path: Path) -> bool:
 
 def needs_salvage(path: Path) -> bool:
     """Return whether :func:`salvage` has something to do: the database is damaged, or the last salvage was cut off."""
-    return bool(_unnamed(path)) or is_damaged(path)
+    return bool(_unnamed(path)) or is_corrupt(path)
 
 
 def _unnamed(path: Path) -> list[Path]:
@@ -89,7 +88,7 @@ def salvage(path: Path, prepare: Callable[[sqlite3.Connection], None]) -> None:
         if path.exists():
             for stale in unnamed:
                 stale.unlink()
-            unnamed = [_rebuilt(path, prepare)] if is_damaged(path) else []
+            unnamed = [_rebuilt(path, prepare)] if is_corrupt(path) else []
         if not unnamed:
             return
         new = unnamed[-1]
@@ -100,7 +99,7 @@ def salvage(path: Path, prepare: Callable[[sqlite3.Connection], None]) -> None:
             if part.exists():
                 part.rename(aside.with_name(part.name.replace(path.name, aside.name, 1)))
                 sync(path.parent)
-        reached(Step.STATE_SET_ASIDE)
+        hit(Failpoint.STATE_SET_ASIDE)
         new.rename(path)
         sync(path.parent)
     except (OSError, sqlite3.Error) as error:
@@ -118,10 +117,10 @@ def _rebuilt(path: Path, prepare: Callable[[sqlite3.Connection], None]) -> Path:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as memory:
         prepare(memory)
         carry_over(path, memory)
-        unnamed = copy(memory, path)
+        unnamed = copy_database(memory, path)
     new = unnamed.rename(path.with_name(f"{path.name}{_REBUILT}{datetime.now(UTC):%Y%m%dT%H%M%S%f}"))
     sync(path.parent)
-    reached(Step.STATE_REBUILT)
+    hit(Failpoint.STATE_REBUILT)
     return new
 
 

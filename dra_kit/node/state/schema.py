@@ -1,4 +1,4 @@
-"""The form of the database: its tables, how an older one becomes one of today, and whether a file has it at all."""
+"""The schema of the database: its tables, how an older one is migrated, and whether a file has it at all."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ from typing import Final
 from dra_kit.errors import ConfigurationError
 
 logger: logging.Logger = logging.getLogger(__name__)
-
 # Two releases share the file during a rolling update, and a roll-back leaves it to the older one. So in a major form
 # columns and tables are only added: an older release reads and writes what it knows and leaves the rest alone. What it
 # knows stays as it is, triggers too: a file that lacks any of it counts as damaged.
 MAJOR, MINOR = 1, 4
 _FORM: Final = MAJOR * 1000 + MINOR
-
 _BASE: Final = (
     (
         "CREATE TABLE IF NOT EXISTS claims ("
@@ -51,7 +49,6 @@ _BASE: Final = (
 )
 _SINCE_1: Final = ("CREATE TABLE IF NOT EXISTS incomplete (what TEXT PRIMARY KEY) WITHOUT ROWID",)
 _SINCE_2: Final = ("CREATE TABLE IF NOT EXISTS facts (what TEXT PRIMARY KEY, number INTEGER NOT NULL) WITHOUT ROWID",)
-
 CHECKED: Final[dict[str, tuple[str, ...]]] = {
     "claims": ("uid", "namespace", "name", "phase", "record"),
     "effects": ("number", "effect", "spec", "keys", "phase", "outcome", "boot_id", "error"),
@@ -61,7 +58,6 @@ CHECKED: Final[dict[str, tuple[str, ...]]] = {
 
 The columns are those of the first release: the checksum must be the same for all that share the file.
 """
-
 CARRIED: Final[dict[str, tuple[str, ...]]] = {
     **{table: (*columns, "checksum") for table, columns in CHECKED.items()},
     "effects": (*CHECKED["effects"], "checksum", "defaults", "undo"),
@@ -70,7 +66,6 @@ CARRIED: Final[dict[str, tuple[str, ...]]] = {
     "facts": ("what", "number"),
 }
 """What a salvage carries over."""
-
 # A new database may stand for one that was lost, with claims whose containers still run. It says so from its first
 # transaction on, to every process that has it, until somebody has found that no claim is missing.
 _NEW: Final = ("INSERT OR IGNORE INTO incomplete (what) VALUES ('claims')",)

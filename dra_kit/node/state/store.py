@@ -1,4 +1,4 @@
-"""The node's durable state: claims, their epochs, and effects."""
+"""The node's durable state: claims, their epochs, and effects; and its dump for ``dra-kit node --dump-state``."""
 
 from __future__ import annotations
 
@@ -7,30 +7,21 @@ import sqlite3
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from dra_kit.errors import StoreError, TransientError
+from dra_kit.errors import ConfigurationError, StoreError, TransientError
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.node.state.damage import Damages
-from dra_kit.node.state.effects import EffectStore
+from dra_kit.node.failpoints import Failpoint, hit
+from dra_kit.node.state.database import Database
+from dra_kit.node.state.database_files import logs
+from dra_kit.node.state.effect_store import EffectStore
 from dra_kit.node.state.records import ClaimRecord
-from dra_kit.node.state.rows import (
-    CLAIM,
-    Damage,
-    Row,
-    claim_of,
-    claim_row,
-    put_devices,
-)
-from dra_kit.node.state.sqlite.database import Database
-from dra_kit.node.state.sqlite.place import logs
-from dra_kit.node.steps import Step, reached
-from dra_kit.process.metrics.measures import Durations
+from dra_kit.node.state.rows import CLAIM, CorruptRow, CorruptRows, Row, claim_of, claim_row, put_devices
+from dra_kit.node.state.salvage import is_corrupt
+from dra_kit.process.measures import Durations
 
 logger: logging.Logger = logging.getLogger(__name__)
-
 _REMEMBERED: Final = 256  # records; more than a node has
-
 # nothing is stored for a claim that was released since; not OR REPLACE: columns of a newer release stay as they are
 _PUT: Final = (
     "INSERT INTO claims (uid, namespace, name, phase, record, checksum) SELECT ?, ?, ?, ?, ?, ? "
@@ -38,15 +29,13 @@ _PUT: Final = (
     "ON CONFLICT (uid) DO UPDATE SET namespace = excluded.namespace, name = excluded.name, phase = excluded.phase, "
     "record = excluded.record, checksum = excluded.checksum"
 )
-
-
 _CLAIM_AND_NEEDS: Final = (
     f"SELECT {CLAIM}, NULL FROM claims WHERE uid = ? "  # noqa: S608 - a constant
     f"UNION ALL SELECT {', '.join(['NULL'] * len(CLAIM.split(',')))}, effect FROM effect_claims WHERE uid = ?"
 )
 
 
-class Store(EffectStore):
+class StateStore(EffectStore):
     """Claims and effects in one sqlite database, shared by the processes of a rolling update.
 
     Args:
@@ -55,7 +44,7 @@ class Store(EffectStore):
 
     def __init__(self, path: Path) -> None:
         database = Database(path)
-        super().__init__(database, Damages(database.read))
+        super().__init__(database, CorruptRows(database.read))
         self._known: OrderedDict[Row, ClaimRecord] = OrderedDict()  # by their rows, the latest ones
         self._not_understood: set[str] = set()  # UIDs of claims whose records were reported
         try:
@@ -83,7 +72,7 @@ class Store(EffectStore):
 
     # -- what is not as it was stored
 
-    def damage(self) -> list[Damage]:
+    def damage(self) -> list[CorruptRow]:
         """Return all rows that are damaged, each reported once; the others are not concerned.
 
         Raises:
@@ -154,7 +143,7 @@ class Store(EffectStore):
                     found.append(record)
         return found
 
-    def damaged_claims(self) -> list[Damage]:
+    def damaged_claims(self) -> list[CorruptRow]:
         """Return claims whose records are damaged."""
         return [item for item in self._damages.left() if item.table == "claims"]
 
@@ -247,7 +236,7 @@ class Store(EffectStore):
         if known is not None:
             return known
         found = claim_of(row)
-        if isinstance(found, Damage):
+        if isinstance(found, CorruptRow):
             self._damages.found(found)
             return None
         return self._remember(row, found)
@@ -283,7 +272,7 @@ class Store(EffectStore):
 
         def write(db: sqlite3.Connection) -> None:
             first(uid)
-            reached(Step.FILES_REMOVED)
+            hit(Failpoint.FILES_REMOVED)
             _forget_claims(db, [uid, *misspelt])
 
         await self._db.write(write)
@@ -323,3 +312,35 @@ def _forget_claims(db: sqlite3.Connection, uids: Sequence[str]) -> None:
     for uid in uids:
         db.execute("DELETE FROM claims WHERE uid = ?", (uid,))
         db.execute("DELETE FROM claim_devices WHERE uid = ?", (uid,))
+
+
+def dump_state(database: Path) -> dict[str, Any]:
+    """Return records, effects and epochs of a node as JSON, what is damaged of them, and whether some were lost.
+
+    Raises:
+        ConfigurationError: when there is no state there.
+        StoreError: when it cannot be read.
+    """
+    if not database.exists():
+        raise ConfigurationError(f"there is no state at {database}; correct --state-dir or --kubelet-dir")
+    if is_corrupt(database):
+        raise StoreError(
+            f"state {database} is damaged; the node sets it aside and carries over what can be read when it starts"
+        )
+    store = StateStore(database)
+    try:
+        return {
+            "claims": [_claim(record) for record in store.claims()],
+            "effects": [effect.model_dump(mode="json") for effect in store.effects()],
+            "epochs": store.epochs(),
+            "damaged": [str(item) for item in store.damage()],
+            "incomplete": store.incomplete(),
+        }
+    finally:
+        store.close()
+
+
+def _claim(record: ClaimRecord) -> dict[str, Any]:
+    dumped = record.model_dump(mode="json")
+    preparing = dumped.pop("preparing")
+    return dumped | {"phase": "preparing"} if preparing else dumped

@@ -11,16 +11,16 @@ from typing import Any, Final
 from msgspec import Struct, field
 
 from dra_kit import __version__
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Credentials
+from dra_kit.client.resources import DEVICE_CLASSES, EVENTS, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
 from dra_kit.errors import DraKitError
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.credentials import Credentials
-from dra_kit.kube.resources import DEVICE_CLASSES, EVENTS, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
+from dra_kit.kubelet.sockets import operation_link
+from dra_kit.node.operation_socket import METRICS, WHO, ask, ask_text
 from dra_kit.operation.bundle import redaction
 from dra_kit.operation.checks.all import Wanted, findings
-from dra_kit.operation.socket import METRICS, WHO, ask, ask_text
 from dra_kit.operation.status.on_node import statuses
 from dra_kit.operation.who.in_cluster import device_uses
-from dra_kit.plugin.sockets import operation_link
 
 LOG_LINES: Final = 5000
 """Lines of each container's log."""

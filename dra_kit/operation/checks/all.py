@@ -11,11 +11,11 @@ from pydantic import BaseModel
 
 from dra_kit import __version__
 from dra_kit.author.driver import Driver
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Credentials
+from dra_kit.client.resources import NODES
+from dra_kit.client.server_version import ServerFeatures
 from dra_kit.errors import KubeError
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.credentials import Credentials
-from dra_kit.kube.resources import NODES
-from dra_kit.kube.versions import ServerFeatures
 from dra_kit.operation.checks.cri import check_runtime
 from dra_kit.operation.checks.driver import check_driver
 from dra_kit.operation.checks.finding import Finding, has_failed, warn

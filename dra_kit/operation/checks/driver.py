@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from dra_kit.client.api import Client
+from dra_kit.client.resources import DEVICE_CLASSES, RESOURCE_SLICES
 from dra_kit.errors import KubeError
-from dra_kit.kube.client import Client
-from dra_kit.kube.resources import DEVICE_CLASSES, RESOURCE_SLICES
 from dra_kit.operation.checks.finding import Finding, fail, ok, warn
 
 _WHAT: Final = "driver"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from dra_kit.client.api import Client
+from dra_kit.client.resources import RESOURCE_SLICES
 from dra_kit.errors import Forbidden, KubeError
-from dra_kit.kube.client import Client
-from dra_kit.kube.resources import RESOURCE_SLICES
 from dra_kit.operation.checks.finding import Finding, ok, warn
 
 _DRIVER: Final = "gates.check.dra-kit.example"

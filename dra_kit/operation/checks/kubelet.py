@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
+from dra_kit.client.api import Client
 from dra_kit.errors import Forbidden, KubeError
-from dra_kit.kube.client import Client
 from dra_kit.operation.checks.finding import Finding, fail, ok, warn
 
 _WHAT: Final = "kubelet configuration"

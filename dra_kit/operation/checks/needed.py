@@ -9,9 +9,8 @@ from typing import Any, Final, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dra_kit.author.cluster_object import ClusterObject, node_rbac_values
 from dra_kit.author.driver import Driver
-from dra_kit.author.effects.account_rules import account_rules
-from dra_kit.author.effects.cluster_object import ClusterObject
 
 Account: TypeAlias = Literal["node", "undertaker", "controller", "webhook", "user"]
 
@@ -117,7 +116,7 @@ def _of_undertaker(driven: Driven) -> Iterator[Right]:
 
 def _effects(code: Driver[Any, Any], settings: Any) -> Iterator[Right]:
     effects = [effect for effect in code.effects.values() if issubclass(effect, ClusterObject)]
-    rules = account_rules(effects, settings)
+    rules = node_rbac_values(effects, settings)
     what = f"effects {', '.join(effect.__name__ for effect in effects)}"
     yield from _of_rules(rules["extraRules"], what)
     for namespace, inside in rules.get("namespacedRules", {}).items():

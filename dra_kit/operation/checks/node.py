@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from dra_kit.kubelet.sockets import is_listening
 from dra_kit.operation.checks.finding import Finding, fail, ok, warn
-from dra_kit.plugin.sockets import answers
 
 _ROOT_FLAG: Final = "--root-dir"
 
@@ -71,7 +71,7 @@ def _sockets(kubelet_dir: Path, driver: str | None) -> Iterator[Finding]:
         make = fail if driver else warn
         yield make(what, f"{whose} {'no ' if driver else 'a '}socket below {plugins}", "is it running on this node?")
     for path in services:
-        answered = answers(path)
+        answered = is_listening(path)
         if answered:
             yield ok(what, f"{path} answers")
         elif answered is False:

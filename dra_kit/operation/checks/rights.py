@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
+from dra_kit.client.api import Client
+from dra_kit.client.resources import Resource
 from dra_kit.errors import KubeError
-from dra_kit.kube.client import Client
-from dra_kit.kube.resources import Resource
 from dra_kit.operation.checks.finding import Finding, fail, ok, warn
 from dra_kit.operation.checks.needed import Account, Driven, Right, needed
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from dra_kit.client.api import Client
+from dra_kit.client.server_version import ServerFeatures, discover_release
 from dra_kit.errors import ConfigurationError, KubeError
-from dra_kit.kube.client import Client
-from dra_kit.kube.versions import ServerFeatures, discover
 from dra_kit.kubernetes.release import NEWEST, OLDEST
 from dra_kit.operation.checks.finding import Finding, fail, ok, warn
 
@@ -17,7 +17,7 @@ async def check_server(client: Client) -> Finding:
     """Check the API server: a release that is supported, and one that serves resource.k8s.io/v1."""
     what = "API server"
     try:
-        features = await discover(client)
+        features = await discover_release(client)
     except ConfigurationError as error:
         return fail(what, error.problem, error.remedy)
     except KubeError as error:

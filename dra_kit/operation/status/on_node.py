@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from dra_kit.errors import ConfigurationError, Unavailable
+from dra_kit.kubelet.sockets import operation_link, operation_links, operation_sockets
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.operation.socket import STATUS, ask
-from dra_kit.plugin.sockets import operation_link, operation_links, operation_sockets
+from dra_kit.node.operation_socket import STATUS, ask
 
 
 async def statuses(kubelet_dir: Path, driver: str | None = None) -> tuple[list[dict[str, Any]], list[str]]:

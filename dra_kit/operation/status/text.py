@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from textwrap import indent
 from typing import Any
 
+from dra_kit.kubelet.device_use import DeviceUse
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.operation.status.problems import listed, problems, process, slice_differences
 from dra_kit.operation.table import table
-from dra_kit.operation.who.device_use import DeviceUse
 from dra_kit.text import escape_unprintable
 
 

@@ -1,6 +1,6 @@
 """Which claims have CDI files on a node: what is left to say of drivers that neither they nor the kubelet tell of.
 
-Drivers of dra-kit name their CDI devices by claim, request, pool and device (:mod:`dra_kit.cdi.names`); those of the
+Drivers of dra-kit name their CDI devices by claim, request, pool and device (:mod:`dra_kit.kubelet.cdi.store`); those of the
 Go helper, and others after it, begin the name with the claim's UID.
 """
 
@@ -13,8 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from dra_kit.cdi.names import claim_kind
-from dra_kit.operation.who.device_use import DeviceUse
+from dra_kit.kubelet.cdi.store import claim_kind
+from dra_kit.kubelet.device_use import DeviceUse
 
 _VENDOR_PREFIX: Final = "k8s."
 _CLAIM_UID: Final = re.compile(r"(?:claim[-_])?(?P<uid>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?![0-9a-f])")

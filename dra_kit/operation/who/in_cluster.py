@@ -8,10 +8,10 @@ from typing import Final, TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from dra_kit.kubelet.device_use import DeviceUse
 from dra_kit.kubernetes.resource.config import base_request
 from dra_kit.kubernetes.resource.objects import claim_uses, containers, init_containers, is_sidecar, phase, pod_claims
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.operation.who.device_use import DeviceUse
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from dra_kit import __version__
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Credentials
+from dra_kit.client.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
 from dra_kit.errors import Forbidden
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.credentials import Credentials
-from dra_kit.kube.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
 from dra_kit.operation.who.in_cluster import device_uses
 from dra_kit.operation.who.on_node import Found
 

@@ -10,12 +10,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dra_kit.errors import DraKitError, Unavailable
-from dra_kit.operation.socket import WHO, ask
-from dra_kit.operation.who.by_kubelet import held_use
+from dra_kit.kubelet.device_use import DeviceUse, with_users
+from dra_kit.kubelet.pod_resources import ContainerDevice, device_use_of, list_container_devices, pod_resources_socket
+from dra_kit.kubelet.sockets import operation_links
+from dra_kit.node.operation_socket import WHO, ask
 from dra_kit.operation.who.cdi_files import devices_in_files
-from dra_kit.operation.who.device_use import DeviceUse, with_users
-from dra_kit.plugin.pod_resources import HeldDevice, held_devices, pod_resources_socket
-from dra_kit.plugin.sockets import operation_links
 
 
 class Found(Struct, frozen=True):
@@ -63,12 +62,12 @@ async def on_node(kubelet_dir: Path, cdi_directories: Iterable[Path]) -> Found:
             uses += found
     is_silent = bool(gaps)
     node = nodes.pop() if len(nodes) == 1 else ""
-    held: list[HeldDevice] = []
+    held: list[ContainerDevice] = []
     try:
         held = await _held(kubelet_dir)
     except Unavailable as error:
         gaps.append(f"containers are not known: {error}")
-    joined = with_users(uses, (replace(held_use(item), node=node) for item in held))
+    joined = with_users(uses, (replace(device_use_of(item), node=node) for item in held))
     covered = {name for item in held for name in item.cdi_devices}
     uids = {use.claim_uid for use in uses}
     joined += [
@@ -79,14 +78,14 @@ async def on_node(kubelet_dir: Path, cdi_directories: Iterable[Path]) -> Found:
     return Found(sorted(joined), gaps, is_silent)
 
 
-async def _held(kubelet_dir: Path) -> list[HeldDevice]:
+async def _held(kubelet_dir: Path) -> list[ContainerDevice]:
     socket = pod_resources_socket(kubelet_dir)
     if not socket.is_socket():
         raise Unavailable(
             f"the kubelet's {socket} is not here; in a pod of the chart it is with node.podResources=true",
             code="no-answer",
         )
-    return await held_devices(socket)
+    return await list_container_devices(socket)
 
 
 async def _of_driver(link: Path) -> tuple[str, list[DeviceUse]]:

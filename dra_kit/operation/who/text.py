@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from dra_kit.kubelet.device_use import DeviceUse
 from dra_kit.operation.table import table
-from dra_kit.operation.who.device_use import DeviceUse
 
 _HEADINGS: Final = ("DRIVER", "POOL", "DEVICE", "SHARE", "HARDWARE", "CLAIM", "POD", "CONTAINER")
 

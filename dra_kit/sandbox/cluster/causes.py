@@ -6,15 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from dra_kit.errors import DraKitError
-from dra_kit.explain.claims.explainer import Explainer
-from dra_kit.explain.cluster.cluster import Cluster
-from dra_kit.explain.pods.explainer import explain_pod
-from dra_kit.explain.pods.verdicts import UNSCHEDULABLE, PodClaimExplanation, PodExplanation
-from dra_kit.explain.text.summary import summarize
-from dra_kit.explain.verdicts import JudgedChoice
-from dra_kit.kube.client import Client
-from dra_kit.kube.resources import (
+from dra_kit.client.api import Client
+from dra_kit.client.resources import (
     DEVICE_CLASSES,
     DEVICE_TAINT_RULES,
     EVENTS,
@@ -24,6 +17,13 @@ from dra_kit.kube.resources import (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
 )
+from dra_kit.errors import DraKitError
+from dra_kit.explain.claims.explainer import Explainer
+from dra_kit.explain.cluster.cluster import Cluster
+from dra_kit.explain.pods.explainer import explain_pod
+from dra_kit.explain.pods.verdicts import UNSCHEDULABLE, PodClaimExplanation, PodExplanation
+from dra_kit.explain.text.summary import summarize
+from dra_kit.explain.verdicts import JudgedChoice
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.values.json import ObjectView

@@ -13,11 +13,9 @@ from typing import Final, Self
 from dra_kit.apiserver.controllers import NAMESPACE_SECONDS
 from dra_kit.apiserver.http.door import Door
 from dra_kit.apiserver.server import BACKLOG, ApiServer
-from dra_kit.errors import DraKitError, InternalError
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.credentials import Credentials
-from dra_kit.kube.http.transport import CONNECTIONS
-from dra_kit.kube.resources import (
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Credentials
+from dra_kit.client.resources import (
     DEVICE_CLASSES,
     DEVICE_TAINT_RULES,
     NODES,
@@ -27,6 +25,8 @@ from dra_kit.kube.resources import (
     RESOURCE_SLICES,
     Resource,
 )
+from dra_kit.client.transport import CONNECTIONS
+from dra_kit.errors import DraKitError, InternalError
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.release import NEWEST, FeatureGates
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
@@ -158,7 +158,7 @@ class ControlPlane:
 
         Args:
             user_agent: of its requests.
-            connections: see :class:`dra_kit.kube.client.Client`.
+            connections: see :class:`dra_kit.client.api.Client`.
         """
         return await self._stack.enter_async_context(
             Client(self.credentials(), user_agent=user_agent, connections=connections)

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import aclosing
 from typing import Any
 
-from dra_kit.kube.client import Client
-from dra_kit.kube.informer import Change, Informer
-from dra_kit.kube.resources import Resource
+from dra_kit.client.api import Client
+from dra_kit.client.informer import Informer, ObjectChange
+from dra_kit.client.resources import Resource
 
 
 class Informers:
@@ -31,7 +31,7 @@ class Informers:
     ) -> None:
         self._late = dict(late or {})
         self._informers = {resource: Informer(client, resource) for resource in (*resources, *self._late)}
-        self._listeners: dict[Resource, list[Callable[[Change], None]]] = {item: [] for item in self._informers}
+        self._listeners: dict[Resource, list[Callable[[ObjectChange], None]]] = {item: [] for item in self._informers}
 
     @property
     def resources(self) -> Collection[Resource]:
@@ -42,7 +42,7 @@ class Informers:
         """Return all objects of a followed resource by (namespace, name), as a live view; do not change the objects."""
         return self._informers[resource].objects
 
-    def listen(self, resource: Resource, listener: Callable[[Change], None]) -> None:
+    def listen(self, resource: Resource, listener: Callable[[ObjectChange], None]) -> None:
         """Notify a listener of every change from now on; before :meth:`run`, of what exists too."""
         self._listeners[resource].append(listener)
 

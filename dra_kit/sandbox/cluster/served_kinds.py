@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from dra_kit.client.api import Client
+from dra_kit.client.resources import Resource
 from dra_kit.errors import ConfigurationError, NotFound
-from dra_kit.kube.client import Client
-from dra_kit.kube.resources import Resource
 
 _API_VERSION: Final = re.compile(r"([a-z0-9.-]+/)?[a-z0-9]+")
 

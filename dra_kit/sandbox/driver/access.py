@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from dra_kit.kube.connection.credentials import Credentials
+from dra_kit.client.credentials import Credentials
 
 
 class Access(Struct, frozen=True):

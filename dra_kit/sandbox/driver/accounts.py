@@ -10,10 +10,10 @@ from typing import Any, Final
 from msgspec import Struct
 
 from dra_kit.apiserver.server import ApiServer
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Credentials
+from dra_kit.client.resources import Resource
 from dra_kit.errors import ConfigurationError
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.credentials import Credentials
-from dra_kit.kube.resources import Resource
 from dra_kit.sandbox.cluster import kubeconfig
 from dra_kit.sandbox.driver.access import Access
 

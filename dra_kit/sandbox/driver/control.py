@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from dra_kit.author.driver import Driver
 from dra_kit.errors import ConfigurationError
-from dra_kit.node.steps import Step
+from dra_kit.node.failpoints import Failpoint
 from dra_kit.sandbox.driver.accounts import RoleAccess
 from dra_kit.sandbox.driver.drivers import SandboxDriver
 from dra_kit.sandbox.driver.node import SandboxNode
@@ -146,22 +146,22 @@ class SandboxControl:
     async def kill_after(self, step: str) -> None:
         """See :class:`dra_kit.sandbox.stories.expectations.facts.DriverControl`."""
         name, colon, count = step.partition(":")
-        if name not in Step.__members__:
-            hint = did_you_mean(name, Step.__members__) or ";"
-            raise ConfigurationError(f"there is no step {name!r}{hint} it may be {', '.join(Step.__members__)}")
+        if name not in Failpoint.__members__:
+            hint = did_you_mean(name, Failpoint.__members__) or ";"
+            raise ConfigurationError(f"there is no step {name!r}{hint} it may be {', '.join(Failpoint.__members__)}")
         if colon and not (count.isascii() and count.isdigit() and int(count)):
             raise ConfigurationError(f"{step!r}: behind the colon is which time it is; write {name}:2 for the second")
         from dra_kit.sandbox.driver.roles.killable import Crash  # for stories that kill the driver
 
         for node in self.nodes:
-            self.on(node).crash_at(Crash(Step[name], int(count or 1)))
+            self.on(node).crash_at(Crash(Failpoint[name], int(count or 1)))
 
     @property
     def awaited(self) -> str:
         """See :class:`dra_kit.sandbox.stories.expectations.facts.DriverControl`."""
         waiting = [crash.at for node in self.nodes if (crash := self.on(node).crash) is not None]
         # where there are several nodes, one that comes to it is enough
-        return Step(waiting[0]).name if waiting and len(waiting) == len(self.nodes) else ""
+        return Failpoint(waiting[0]).name if waiting and len(waiting) == len(self.nodes) else ""
 
     async def upgrade(self, target: str | Driver[Any, Any]) -> None:
         """See :class:`dra_kit.sandbox.stories.expectations.facts.DriverControl`."""

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from pydantic import BaseModel
 
 from dra_kit.author.driver import Driver
+from dra_kit.author.target import load_driver
 from dra_kit.errors import ConfigurationError
-from dra_kit.process.target import load_driver
 from dra_kit.sandbox.driver.release import Release
 from dra_kit.sandbox.driver.settings.project import project_of
 

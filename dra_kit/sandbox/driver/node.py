@@ -14,11 +14,11 @@ from typing import Any, Self
 
 from pydantic import BaseModel
 
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Credentials
 from dra_kit.errors import ConfigurationError
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.credentials import Credentials
 from dra_kit.node.settings import NodeSettings
-from dra_kit.node.state.dump import dump_state
+from dra_kit.node.state.store import dump_state
 from dra_kit.sandbox.cluster.kubelet.activity import Observer
 from dra_kit.sandbox.cluster.kubelet.dra.checkpoint import Checkpoint
 from dra_kit.sandbox.cluster.kubelet.node import NodeKubelet

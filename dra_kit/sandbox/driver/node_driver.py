@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import BaseModel
 
+from dra_kit.client.credentials import Credentials
 from dra_kit.errors import ConfigurationError, SandboxError
-from dra_kit.kube.connection.credentials import Credentials
 from dra_kit.node.settings import NodeSettings
 from dra_kit.sandbox.cluster.kubelet.activity import DriverEnded, DriverStarting, Observer
 from dra_kit.sandbox.cluster.kubelet.dra.plugin import PluginClient
@@ -100,7 +100,7 @@ class NodeDriver:
         return bool(self._plugins())
 
     async def inject_health(self, device: str, reason: str, message: str | None, pool: str | None) -> None:
-        """See :meth:`dra_kit.node.agent.Agent.inject_health`.
+        """See :meth:`dra_kit.node.agent.NodeAgent.inject_health`.
 
         Raises:
             ConfigurationError: the driver has no health source, or no such device or reason here; or it does not run.

@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
+from dra_kit.client.resources import RESOURCE_SLICES
 from dra_kit.errors import ConfigurationError, DraKitError, SandboxError
-from dra_kit.kube.resources import RESOURCE_SLICES
-from dra_kit.publishing.log_messages import DISCOVER_FAILED
 from dra_kit.sandbox.cluster.control_plane import first_of
 from dra_kit.sandbox.cluster.informers import Informers
 from dra_kit.sandbox.cluster.slow_calls import PATIENCE
@@ -21,6 +20,7 @@ from dra_kit.sandbox.driver.node import SandboxNode
 from dra_kit.sandbox.driver.roles.journal import DriverLog
 from dra_kit.sandbox.driver.roles.operators import Operators
 from dra_kit.sandbox.driver.settings.named_settings import by_driver
+from dra_kit.slices.discovery import DISCOVER_FAILED
 from dra_kit.text import did_you_mean
 
 PUBLISH_SECONDS: Final = 60.0

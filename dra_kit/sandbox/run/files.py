@@ -9,8 +9,8 @@ from pathlib import Path
 
 from typing_extensions import override
 
+from dra_kit.client.resources import PODS, REPLICA_SETS
 from dra_kit.errors import ConfigurationError
-from dra_kit.kube.resources import PODS, REPLICA_SETS
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.resource.objects import object_key, object_name, pod_claims, pod_reference
 from dra_kit.kubernetes.values.json import ObjectView

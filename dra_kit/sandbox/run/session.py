@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from dra_kit.client.resources import RESOURCE_SLICES
 from dra_kit.errors import ConfigurationError, SandboxError
-from dra_kit.kube.resources import RESOURCE_SLICES
-from dra_kit.publishing.log_messages import NOT_PUBLISHED
 from dra_kit.sandbox.cluster import private
 from dra_kit.sandbox.driver.drivers import SandboxDriver
 from dra_kit.sandbox.run.files import Files
@@ -29,6 +28,7 @@ from dra_kit.sandbox.timeline.records import RunEnded
 from dra_kit.sandbox.timeline.report.problems import PodProblems
 from dra_kit.sandbox.timeline.timeline import Timeline
 from dra_kit.sandbox.timeline.view.live import LiveView
+from dra_kit.slices.publisher import NOT_PUBLISHED
 
 if TYPE_CHECKING:
     from dra_kit.sandbox.timeline.report.report import RunReport

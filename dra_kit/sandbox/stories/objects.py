@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from dra_kit.client.api import Client
+from dra_kit.client.resources import NAMESPACES, Resource
 from dra_kit.errors import ConfigurationError, Conflict, KubeError, NotFound, Unavailable
-from dra_kit.kube.client import Client
-from dra_kit.kube.resources import NAMESPACES, Resource
 from dra_kit.sandbox.cluster.served_kinds import ServedKinds
 from dra_kit.sandbox.stories.manifests import read_manifests
 

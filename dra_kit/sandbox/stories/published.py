@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from dra_kit.kube.resources import RESOURCE_SLICES
+from dra_kit.client.resources import RESOURCE_SLICES
 
 if TYPE_CHECKING:
     from dra_kit.sandbox.stories.expectations.facts import Cluster, PublishedDevice

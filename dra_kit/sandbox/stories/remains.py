@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
+from dra_kit.client.resources import NAMESPACES, RESOURCE_CLAIMS
 from dra_kit.errors import NotFound
-from dra_kit.kube.resources import NAMESPACES, RESOURCE_CLAIMS
 from dra_kit.kubernetes.resource.objects import finalizer_note, object_key
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.stories.published import device_texts

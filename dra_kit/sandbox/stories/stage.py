@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from dra_kit.client.resources import NAMESPACES, PODS, REPLICA_SETS, RESOURCE_CLAIMS, SERVICE_ACCOUNTS, Resource
 from dra_kit.errors import Conflict, Forbidden, KubeError, NotFound, Unavailable
-from dra_kit.kube.resources import NAMESPACES, PODS, REPLICA_SETS, RESOURCE_CLAIMS, SERVICE_ACCOUNTS, Resource
 from dra_kit.kubernetes.resource.objects import finalizer_note
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.cluster.controllers.workloads.controller import FOLLOWED as WORKLOADS

@@ -13,10 +13,10 @@ from typing import Any, Final, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
+from dra_kit.author.target import GLOB_SUFFIXES
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.manifests.documents import read_values, source_file
 from dra_kit.kubernetes.manifests.files import MANIFESTS, read_file
-from dra_kit.process.target import GLOB_SUFFIXES
 from dra_kit.sandbox.stories.manifests import load_manifests
 from dra_kit.sandbox.stories.story import Step, Story
 from dra_kit.sandbox.stories.story_model import DriverActions, Expectation, StepFile, StoryFile, Upgrade

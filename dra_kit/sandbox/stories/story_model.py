@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
-from dra_kit.node.steps import Step as NodeStep
+from dra_kit.node.failpoints import Failpoint as NodeStep
 from dra_kit.text import did_you_mean
 
 

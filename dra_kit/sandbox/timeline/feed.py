@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from dra_kit.apiserver.documents.discovery import VERSION
-from dra_kit.kube.informer import Change
-from dra_kit.kube.resources import PODS, Resource
+from dra_kit.client.informer import ObjectChange
+from dra_kit.client.resources import PODS, Resource
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
 from dra_kit.sandbox.cluster.kubelet import activity as kubelet
@@ -139,10 +139,10 @@ class TimelineFeed(SandboxObserver):
 
     # --- one kind after the other
 
-    def _changed(self, resource: Resource) -> Callable[[Change], None]:
+    def _changed(self, resource: Resource) -> Callable[[ObjectChange], None]:
         name = resource.full_name
 
-        def changed(change: Change) -> None:
+        def changed(change: ObjectChange) -> None:
             metadata = change.object["metadata"]
             if resource == PODS and (change.type == "DELETED" or "deletionTimestamp" in metadata):
                 self._take_rest(metadata["uid"])

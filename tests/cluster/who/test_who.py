@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from dra_kit.operation.socket import WHO, ask
-from dra_kit.operation.who.device_use import DeviceUse, Identity
-from dra_kit.plugin.pod_resources import held_devices, pod_resources_socket
-from dra_kit.plugin.sockets import operation_link
+from dra_kit.kubelet.device_use import DeviceUse, Identity
+from dra_kit.kubelet.pod_resources import list_container_devices, pod_resources_socket
+from dra_kit.kubelet.sockets import operation_link
+from dra_kit.node.operation_socket import WHO, ask
 from tests.cluster.find import REPOSITORY
 from tests.cluster.node_driver import NodeDriver, node_driver
 from tests.cluster.plane import Plane
@@ -76,7 +76,7 @@ def phases(plane: Plane) -> dict[str, int]:
 
 
 def by_the_kubelet() -> set[Identity]:
-    held = asyncio.run(held_devices(pod_resources_socket(KUBELET_DIR)))
+    held = asyncio.run(list_container_devices(pod_resources_socket(KUBELET_DIR)))
     return {
         (item.namespace, item.pod, item.container, item.claim, item.driver, item.pool, item.device, item.share)
         for item in held

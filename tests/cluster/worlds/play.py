@@ -9,11 +9,9 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from dra_kit.errors import NotFound
-from dra_kit.kube.client import STRATEGIC_MERGE_PATCH, Client
-from dra_kit.kube.connection.connection import Connection
-from dra_kit.kube.connection.credentials import Credentials
-from dra_kit.kube.resources import (
+from dra_kit.client.api import STRATEGIC_MERGE_PATCH, Client
+from dra_kit.client.credentials import Connection, Credentials
+from dra_kit.client.resources import (
     DEVICE_CLASSES,
     DEVICE_TAINT_RULES,
     EVENTS,
@@ -24,6 +22,7 @@ from dra_kit.kube.resources import (
     RESOURCE_SLICES,
     Resource,
 )
+from dra_kit.errors import NotFound
 from dra_kit.sandbox.cluster.control_plane import ControlPlane
 from tests.cluster.worlds.outcome import BY_OUTCOME, outcome
 from tests.golden.kind import Line

@@ -16,7 +16,7 @@ from typing import Any
 
 import aiohttp
 
-from dra_kit.kube.connection.credentials import load_credentials
+from dra_kit.client.credentials import load_credentials
 from tests.cluster import envtest
 from tests.golden.api_client import NAMESPACES
 from tests.golden.files import read

@@ -8,9 +8,8 @@ import aiohttp
 import pytest
 
 from dra_kit.apiserver.server import ApiServer
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.connection import Connection
-from dra_kit.kube.connection.credentials import Credentials
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Connection, Credentials
 
 Object = dict[str, Any]
 

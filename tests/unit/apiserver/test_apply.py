@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from dra_kit.apiserver.managed import ApplyConflict, Manager, after_apply, entries, managers_of
 from dra_kit.apiserver.patches.fieldsets import field_set, from_fields_v1, to_fields_v1
+from dra_kit.client.api import APPLY, Client
+from dra_kit.client.resources import CONFIG_MAPS
 from dra_kit.errors import Conflict
-from dra_kit.kube.client import APPLY, Client
-from dra_kit.kube.resources import CONFIG_MAPS
 from tests.unit.apiserver.conftest import config_map
 
 TYPE = "core/v1.ConfigMap"

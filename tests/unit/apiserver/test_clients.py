@@ -16,11 +16,11 @@ from kubernetes_asyncio.config import load_kube_config_from_dict
 
 from dra_kit.apiserver.http.door import Door
 from dra_kit.apiserver.server import ApiServer, run_in_thread
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Credentials
+from dra_kit.client.operator import KopfThread, kopf, kopf_settings
+from dra_kit.client.resources import CONFIG_MAPS
 from dra_kit.errors import NotFound
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.credentials import Credentials
-from dra_kit.kube.operator.operator import OperatorThread, kopf, quiet_settings
-from dra_kit.kube.resources import CONFIG_MAPS
 from tests.unit.apiserver.conftest import config_map, pod
 
 
@@ -53,10 +53,10 @@ async def test_handlers_of_kopf_follow_an_object_through_its_life() -> None:
         def deleted(name: str, **_: Any) -> None:
             calls.append(f"delete {name}")
 
-        return registry, quiet_settings()
+        return registry, kopf_settings()
 
     with run_in_thread(tls=True, door=Door()) as server:
-        operator = OperatorThread(Credentials(server.connection()), build)
+        operator = KopfThread(Credentials(server.connection()), build)
         operator.start()
         try:
             async with Client(Credentials(server.connection()), user_agent="tests/1") as client:

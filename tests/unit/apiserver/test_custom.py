@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from dra_kit.client.api import APPLY, Client
+from dra_kit.client.resources import CUSTOM_RESOURCE_DEFINITIONS, Resource
 from dra_kit.errors import KubeError, NotFound
-from dra_kit.kube.client import APPLY, Client
-from dra_kit.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, Resource
 from tests.unit.apiserver.conftest import Http
 
 OVENS = Resource("kitchen.example.com", "v1", "ovens", "Oven", namespaced=True)

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from dra_kit.apiserver.server import ApiServer
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Connection, Credentials
+from dra_kit.client.resources import CONFIG_MAPS, NAMESPACES, PODS, SERVICE_ACCOUNTS, Resource
 from dra_kit.errors import Conflict, Forbidden, Invalid, NotFound
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.connection import Connection
-from dra_kit.kube.connection.credentials import Credentials
-from dra_kit.kube.resources import CONFIG_MAPS, NAMESPACES, PODS, SERVICE_ACCOUNTS, Resource
 from tests.unit.apiserver.conftest import Http, config_map, pod
 
 PATH = "/api/v1/namespaces/default/configmaps"

@@ -16,10 +16,10 @@ import pytest
 
 from dra_kit.apiserver.http.door import Door
 from dra_kit.apiserver.server import ApiServer, run_in_thread
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Credentials
+from dra_kit.client.resources import CONFIG_MAPS, NAMESPACES
 from dra_kit.errors import Forbidden, Unavailable
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.credentials import Credentials
-from dra_kit.kube.resources import CONFIG_MAPS, NAMESPACES
 from tests.unit.apiserver.conftest import config_map
 
 MAPS = "/api/v1/namespaces/default/configmaps"

@@ -8,9 +8,9 @@ from urllib.parse import quote
 import pytest
 
 from dra_kit.apiserver.server import ApiServer
+from dra_kit.client.api import Client
+from dra_kit.client.resources import CONFIG_MAPS, PODS
 from dra_kit.errors import Gone, Invalid
-from dra_kit.kube.client import Client
-from dra_kit.kube.resources import CONFIG_MAPS, PODS
 from tests.unit.apiserver.conftest import Http, config_map, pod
 
 PATH = "/api/v1/namespaces/default/configmaps"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from dra_kit.client.api import Client
+from dra_kit.client.resources import CONFIG_MAPS, PODS, RESOURCE_CLAIMS
 from dra_kit.errors import Conflict, Invalid, NotFound
-from dra_kit.kube.client import Client
-from dra_kit.kube.resources import CONFIG_MAPS, PODS, RESOURCE_CLAIMS
 from tests.unit.apiserver.conftest import Http, claim, config_map, pod
 
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"

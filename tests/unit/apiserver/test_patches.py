@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from dra_kit.apiserver.patches import json as json_patch
 from dra_kit.apiserver.patches import merge, strategic
-from dra_kit.kube.client import JSON_PATCH, Client
-from dra_kit.kube.resources import CONFIG_MAPS, PODS
+from dra_kit.client.api import JSON_PATCH, Client
+from dra_kit.client.resources import CONFIG_MAPS, PODS
 from tests.unit.apiserver.conftest import Http, config_map, pod
 
 PATH = "/api/v1/namespaces/default/pods/pod-1"

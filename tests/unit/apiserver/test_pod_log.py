@@ -11,8 +11,8 @@ import pytest
 
 from dra_kit.apiserver.requests.pod_log import LogOptions, NoLog
 from dra_kit.apiserver.server import ApiServer
-from dra_kit.kube.client import Client
-from dra_kit.kube.resources import NODES, PODS
+from dra_kit.client.api import Client
+from dra_kit.client.resources import NODES, PODS
 from tests.unit.apiserver.conftest import Http, pod
 
 PATH = "/api/v1/namespaces/default/pods"

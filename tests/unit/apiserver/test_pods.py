@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from dra_kit.apiserver.kinds.core import pod_columns
+from dra_kit.client.api import APPLY, Client
+from dra_kit.client.resources import PODS
 from dra_kit.errors import Invalid, NotFound
-from dra_kit.kube.client import APPLY, Client
-from dra_kit.kube.resources import PODS
 from tests.unit.apiserver.conftest import Http, pod
 
 PATH = "/api/v1/namespaces/default/pods/pod-1"

@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from dra_kit.apiserver.server import ApiServer, run_in_thread
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.credentials import load_credentials
-from dra_kit.kube.resources import NAMESPACES, PODS
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import load_credentials
+from dra_kit.client.resources import NAMESPACES, PODS
 from dra_kit.kubernetes.release import FeatureGates
 from tests.unit.apiserver.conftest import Http, pod
 

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.apiserver.storage import Storage
 from dra_kit.apiserver.verbs.watch import PENDING
+from dra_kit.client.api import Client, WatchEvent
+from dra_kit.client.resources import CONFIG_MAPS, PODS, RESOURCE_SLICES
 from dra_kit.errors import Gone
-from dra_kit.kube.client import Client
-from dra_kit.kube.http.watching import WatchEvent
-from dra_kit.kube.resources import CONFIG_MAPS, PODS, RESOURCE_SLICES
 from tests.unit.apiserver.conftest import Http, config_map, pod
 
 

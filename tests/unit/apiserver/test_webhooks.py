@@ -14,9 +14,9 @@ import trustme
 from aiohttp import web
 
 from dra_kit.apiserver.server import ApiServer
+from dra_kit.client.api import Client
+from dra_kit.client.resources import NAMESPACES, RESOURCE_CLAIMS, VALIDATING_WEBHOOK_CONFIGURATIONS
 from dra_kit.errors import KubeError
-from dra_kit.kube.client import Client
-from dra_kit.kube.resources import NAMESPACES, RESOURCE_CLAIMS, VALIDATING_WEBHOOK_CONFIGURATIONS
 from tests.unit.apiserver.conftest import Http, claim
 
 MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"

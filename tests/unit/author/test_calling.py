@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from dra_kit.author.calling import call, in_thread
+from dra_kit.author.calls import call, run_in_thread
 
 WHERE: contextvars.ContextVar[str] = contextvars.ContextVar("WHERE", default="nowhere")
 
@@ -57,7 +57,7 @@ async def test_a_decorated_async_def_runs_in_the_loop() -> None:
 async def test_calls_block_neither_the_loop_nor_each_other() -> None:
     barrier = threading.Barrier(20)  # opens when all twenty wait at once
     async with asyncio.timeout(60):
-        assert len(await asyncio.gather(*(in_thread(barrier.wait) for _ in range(20)))) == 20
+        assert len(await asyncio.gather(*(run_in_thread(barrier.wait) for _ in range(20)))) == 20
 
 
 async def test_context_variables_reach_the_thread_and_do_not_come_back() -> None:
@@ -138,7 +138,7 @@ class Blocked:
 @pytest.mark.parametrize("error", [None, ValueError("too late")])
 async def test_being_cancelled_waits_until_the_thread_has_ended(error: Exception | None) -> None:
     blocked = Blocked(error)
-    task = asyncio.create_task(in_thread(blocked))
+    task = asyncio.create_task(run_in_thread(blocked))
     await eventually(blocked.entered.is_set)
     task.cancel()
     for _ in range(10):
@@ -152,7 +152,7 @@ async def test_being_cancelled_waits_until_the_thread_has_ended(error: Exception
 
 async def test_being_cancelled_twice_gives_up() -> None:
     blocked = Blocked(ValueError("far too late"))
-    task = asyncio.create_task(in_thread(blocked))
+    task = asyncio.create_task(run_in_thread(blocked))
     await eventually(blocked.entered.is_set)
     task.cancel()
     await asyncio.sleep(0)
@@ -169,7 +169,7 @@ def test_a_call_that_hangs_keeps_nobody_from_ending() -> None:
     before = set(threading.enumerate())  # a thread of an earlier test may be about to end
 
     async def give_up() -> None:
-        task = asyncio.create_task(in_thread(blocked))
+        task = asyncio.create_task(run_in_thread(blocked))
         await eventually(blocked.entered.is_set)
         task.cancel()
         await asyncio.sleep(0)

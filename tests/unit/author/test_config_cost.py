@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, RootModel, Str
 from typing_extensions import TypeAliasType, TypedDict
 
 import dra_kit as dra
-from dra_kit.author.config.decoding import ConfigDecoder
+from dra_kit.author.config import ConfigDecoder
 
 EVIL = r"^(a+)+$"
 PYTHON = ConfigDict(regex_engine="python-re")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 import dra_kit as dra
-from dra_kit.author.config.decoding import ConfigDecoder
+from dra_kit.author.config import ConfigDecoder
 from dra_kit.kubernetes.values.json import loads
 
 

@@ -11,7 +11,7 @@ import pytest
 from pydantic import AliasChoices, BaseModel, Field, ValidationError, ValidationInfo, field_validator
 
 import dra_kit as dra
-from dra_kit.author.config.decoding import ConfigDecoder
+from dra_kit.author.config import ConfigDecoder
 from dra_kit.kubernetes.values.json import loads
 
 

@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel, Field, model_validator
 
 import dra_kit as dra
-from dra_kit.author.preparing.preparer import config_without_claim
+from dra_kit.author.preparer import resolve_default_config
 
 
 class GpuConfig(dra.OpaqueConfig, api_version="gpu.example/v1"):
@@ -195,11 +195,11 @@ async def test_without_config_a_claim_gets_the_defaults_of_the_first_kind() -> N
     class Two(dra.Preparer[MigConfig | GpuConfig]):
         pass
 
-    assert await config_without_claim(Two(), dra.Device(name="gpu-0")) == MigConfig()
+    assert await resolve_default_config(Two(), dra.Device(name="gpu-0")) == MigConfig()
 
 
 async def test_without_config_a_preparer_without_kinds_gets_no_config() -> None:
-    assert await config_without_claim(dra.Preparer(), dra.Device(name="gpu-0")) == dra.NoConfig()
+    assert await resolve_default_config(dra.Preparer(), dra.Device(name="gpu-0")) == dra.NoConfig()
 
 
 class PlainDefault(dra.Preparer[GpuConfig]):
@@ -214,7 +214,7 @@ class AsyncDefault(dra.Preparer[GpuConfig]):
 
 @pytest.mark.parametrize("preparer", [PlainDefault(), AsyncDefault()])
 async def test_a_default_config_may_be_def_or_async_def(preparer: dra.Preparer[GpuConfig]) -> None:
-    assert await config_without_claim(preparer, dra.Device(name="gpu-0")) == GpuConfig(sharing="gpu-0")
+    assert await resolve_default_config(preparer, dra.Device(name="gpu-0")) == GpuConfig(sharing="gpu-0")
 
 
 async def test_a_default_config_of_another_kind_is_told() -> None:
@@ -223,7 +223,7 @@ async def test_a_default_config_of_another_kind_is_told() -> None:
             return MigConfig()
 
     with pytest.raises(dra.PermanentError, match=r"^Wrong.default_config returned MigConfig; return a GpuConfig$"):
-        await config_without_claim(Wrong(), dra.Device(name="gpu-0"))
+        await resolve_default_config(Wrong(), dra.Device(name="gpu-0"))
 
 
 class Fabric(dra.DeviceProvider, scope="cluster"):

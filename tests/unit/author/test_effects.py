@@ -12,8 +12,8 @@ from pydantic import BaseModel
 from typing_extensions import override
 
 import dra_kit as dra
-from dra_kit.author.calling import call
-from dra_kit.author.preparing.claim import AllocatedDevice, Effects
+from dra_kit.author.calls import call
+from dra_kit.author.claim import AllocatedDevice, EffectRequests
 
 OutcomeT = TypeVar("OutcomeT")
 
@@ -173,7 +173,7 @@ class Recording:
         return f"outcome of {effect.gpu}"
 
 
-def device_with(effects: Effects | None) -> AllocatedDevice[dra.NoConfig, dra.Device]:
+def device_with(effects: EffectRequests | None) -> AllocatedDevice[dra.NoConfig, dra.Device]:
     return AllocatedDevice(
         name="gpu-0",
         pool="node",
@@ -185,14 +185,14 @@ def device_with(effects: Effects | None) -> AllocatedDevice[dra.NoConfig, dra.De
 
 
 async def test_an_async_prepare_awaits_the_outcome() -> None:
-    effects = Effects(Recording())
+    effects = EffectRequests(Recording())
     assert await device_with(effects).ensure(Named()) == "outcome of GPU-0"
     assert effects.never_awaited() == []
 
 
 async def test_a_blocking_prepare_asks_for_the_result() -> None:
     scope = Recording()
-    effects = Effects(scope)
+    effects = EffectRequests(scope)
 
     def prepare() -> str:
         return device_with(effects).ensure(Named()).result()
@@ -203,7 +203,7 @@ async def test_a_blocking_prepare_asks_for_the_result() -> None:
 
 
 async def test_a_loop_of_the_authors_own_may_await_the_outcome() -> None:
-    device = device_with(Effects(Recording()))
+    device = device_with(EffectRequests(Recording()))
 
     def prepare() -> str:
         async def inner() -> str:
@@ -215,14 +215,14 @@ async def test_a_loop_of_the_authors_own_may_await_the_outcome() -> None:
 
 
 async def test_an_effect_that_was_never_awaited_is_known() -> None:
-    effects = Effects(Recording())
+    effects = EffectRequests(Recording())
     device_with(effects).ensure(Named())
     await device_with(effects).ensure(Named())
     assert effects.never_awaited() == ["Named"]
 
 
 async def test_effects_that_threads_of_one_prepare_never_await_are_all_known() -> None:
-    effects = Effects(Recording())
+    effects = EffectRequests(Recording())
     device = device_with(effects)
 
     def forget(_: int) -> None:
@@ -235,7 +235,7 @@ async def test_effects_that_threads_of_one_prepare_never_await_are_all_known() -
 
 async def test_a_result_in_the_loop_would_wait_for_itself() -> None:
     with pytest.raises(dra.ConfigurationError, match=r"write 'await device.ensure\(…\)'"):
-        device_with(Effects(Recording())).ensure(Named()).result()
+        device_with(EffectRequests(Recording())).ensure(Named()).result()
 
 
 async def test_the_failure_of_an_effect_reaches_the_blocking_prepare() -> None:
@@ -243,14 +243,14 @@ async def test_the_failure_of_an_effect_reaches_the_blocking_prepare() -> None:
         async def ensure(self, effect: Any) -> Any:
             raise dra.TransientError("the card is busy")
 
-    device = device_with(Effects(Failing()))
+    device = device_with(EffectRequests(Failing()))
     with pytest.raises(dra.TransientError, match="the card is busy"):
         await call(lambda: device.ensure(Named()).result())
 
 
 async def test_something_else_than_an_effect_is_told() -> None:
     with pytest.raises(dra.ConfigurationError, match=r"^ensure\(class Named\): not an effect; give it an instance"):
-        device_with(Effects(Recording())).ensure(Named)  # type: ignore[arg-type]
+        device_with(EffectRequests(Recording())).ensure(Named)  # type: ignore[arg-type]
 
 
 def test_effects_belong_to_prepare() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dra_kit as dra
-from dra_kit.author.config.for_devices import described, is_for
+from dra_kit.author.config import describe_for_devices, matches_device
 
 DRIVER = "gpu.example.com"
 NAMES = st.sampled_from(["kind", "model", f"{DRIVER}/kind", "other.org/kind"])
@@ -23,7 +23,7 @@ def config(wanted: Any) -> type[dra.OpaqueConfig]:
 
 def fits(wanted: Any, **attributes: Any) -> bool:
     device = dra.Device(name="gpu-0", attributes=attributes)
-    return is_for(config(wanted).for_devices_, device.to_v1(), DRIVER)
+    return matches_device(config(wanted).for_devices_, device.to_v1(), DRIVER)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_the_rule_for_any_attributes(wanted: dict[str, list[Any]], attributes: d
 
 
 def test_a_config_that_says_nothing_is_for_all_devices() -> None:
-    assert is_for(dra.NoConfig.for_devices_, dra.Device(name="gpu-0").to_v1(), DRIVER)
+    assert matches_device(dra.NoConfig.for_devices_, dra.Device(name="gpu-0").to_v1(), DRIVER)
 
 
 class Kind(str, Enum):  # noqa: UP042 - its str() is not its value
@@ -75,7 +75,7 @@ class Kind(str, Enum):  # noqa: UP042 - its str() is not its value
 
 def test_a_value_of_an_enum_is_what_devices_publish() -> None:
     assert fits({"kind": Kind.PART}, kind="part")
-    assert described(config({"kind": Kind.PART, "ready": True}).for_devices_) == "kind part and ready true"
+    assert describe_for_devices(config({"kind": Kind.PART, "ready": True}).for_devices_) == "kind part and ready true"
 
 
 def test_a_derived_config_is_for_the_same_devices() -> None:

@@ -7,8 +7,8 @@ import pytest
 from typing_extensions import TypeAliasType, TypeVar
 
 import dra_kit as dra
-from dra_kit.author.generics import type_arguments
-from dra_kit.author.preparing.preparer import config_kinds
+from dra_kit.author.model import type_arguments
+from dra_kit.author.preparer import config_kinds
 
 
 class GpuConfig(dra.OpaqueConfig, api_version="gpu.example/v1"):

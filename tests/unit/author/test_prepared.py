@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dra_kit as dra
-from dra_kit.author.preparing.claim import AllocatedDevice
+from dra_kit.author.claim import AllocatedDevice
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

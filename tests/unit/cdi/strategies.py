@@ -7,15 +7,15 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from dra_kit.cdi.spec import (
+from dra_kit.kubelet.cdi.spec import (
     VERSIONS,
     CDIDevice,
-    ContainerEdits,
     DeviceNode,
     Hook,
     IntelRdt,
     Mount,
     NetDevice,
+    SpecEdits,
     build_spec,
 )
 
@@ -81,7 +81,7 @@ net_devices = st.lists(
     unique_by=(lambda device: device.host_interface_name, lambda device: device.name),
 )
 edits = model(
-    ContainerEdits,
+    SpecEdits,
     env=env.map(tuple),
     device_nodes=st.lists(device_nodes, max_size=2).map(tuple),
     net_devices=st.just(()) | net_devices.map(tuple),
@@ -94,7 +94,7 @@ devices = model(
     CDIDevice,
     name=device_names,
     annotations=notes,
-    container_edits=edits.filter(lambda edit: edit != ContainerEdits()),
+    container_edits=edits.filter(lambda edit: edit != SpecEdits()),
 )
 valid_specs = st.builds(
     build_spec,
@@ -108,7 +108,7 @@ valid_specs = st.builds(
 words = any_text | st.sampled_from(["", "-a", "a-", "a/b", "1a", "a.b", "é", "a=b", "=b", "a", ".", "..", "/", "a\n"])
 numbers = st.integers(-(2**64), 2**64) | st.sampled_from([-1, 0, 1, 2**31, 2**32 - 1, 2**32, 2**63 - 1, 2**63])
 careless_edits = model(
-    ContainerEdits,
+    SpecEdits,
     env=env.map(tuple) | st.lists(words, max_size=2).map(tuple),
     device_nodes=st.lists(
         device_nodes

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import dra_kit as dra
-from dra_kit.cdi import spec as cdi
+from dra_kit.kubelet.cdi import spec as cdi
+from dra_kit.kubelet.cdi.edits import build_claim_spec
 from dra_kit.kubernetes.resource import v1
-from dra_kit.node.files.edits import claim_spec
 
 # as `nvidia-ctk cdi generate` writes it, with less of everything
 GPUS: dict[str, Any] = {
@@ -75,7 +75,7 @@ def test_a_container_gets_the_edits_of_the_spec_and_then_those_of_the_device() -
 def test_what_a_claim_gets_is_what_the_spec_says() -> None:
     edits = dra.edits_from_cdi(GPUS, device="0")
     result = v1.DeviceRequestAllocationResult(request="gpu", driver="gpu.example.com", pool="node-1", device="gpu-0")
-    spec, _ = claim_spec("gpu.example.com", "uid-1", [(result, dra.Prepared(**dict(edits)))], [None])
+    spec, _ = build_claim_spec("gpu.example.com", "uid-1", [(result, dra.Prepared(**dict(edits)))], [None])
     assert spec is not None
     whole = cdi.Spec.model_validate_json(json.dumps(GPUS))
     [device] = spec.devices

@@ -6,19 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.cdi.names import (
-    QualifiedName,
+from dra_kit.errors import PermanentError
+from dra_kit.kubelet.cdi.spec import CDIDevice, QualifiedName, SpecEdits, build_spec, valid_device_name, validate_spec
+from dra_kit.kubelet.cdi.store import (
     claim_device_name,
     claim_kind,
     claim_uid_of,
     is_temporary_file,
     spec_file_name,
     temporary_file_name,
-    valid_device_name,
 )
-from dra_kit.cdi.spec import CDIDevice, ContainerEdits, build_spec
-from dra_kit.cdi.validation import validate
-from dra_kit.errors import PermanentError
 from tests.unit.cdi import strategies
 
 label = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,14}[a-z0-9])?", fullmatch=True)
@@ -61,8 +58,8 @@ def test_what_is_no_qualified_name_is_refused_with_the_rule(text: str) -> None:
 
 @given(drivers)
 def test_every_driver_name_gives_a_kind_that_cdi_accepts(driver: str) -> None:
-    device = CDIDevice(name="x", container_edits=ContainerEdits(env=("A=1",)))
-    assert validate(build_spec(claim_kind(driver), (device,))) == []
+    device = CDIDevice(name="x", container_edits=SpecEdits(env=("A=1",)))
+    assert validate_spec(build_spec(claim_kind(driver), (device,))) == []
 
 
 @given(uids, st.tuples(label, label, label), st.none() | uids)

@@ -6,27 +6,27 @@ import pytest
 import yaml
 from hypothesis import given
 
-from dra_kit.cdi.spec import (
+from dra_kit.kubelet.cdi.spec import (
     VERSIONS,
     CDIDevice,
-    ContainerEdits,
     DeviceNode,
     IntelRdt,
     Mount,
     NetDevice,
     Spec,
+    SpecEdits,
     build_spec,
+    load_errors,
     minimum_version,
-    requirements,
+    version_requirements,
 )
-from dra_kit.cdi.validation import refusals
 from tests.unit.cdi import strategies
 from tests.unit.cdi.recorded import recorded
 
-SOME = ContainerEdits(env=("A=1",))
+SOME = SpecEdits(env=("A=1",))
 
 
-def spec_with(edits: ContainerEdits = SOME, *, name: str = "x", kind: str = "vendor.example/thing") -> Spec:
+def spec_with(edits: SpecEdits = SOME, *, name: str = "x", kind: str = "vendor.example/thing") -> Spec:
     return build_spec(kind, (CDIDevice(name=name, container_edits=edits),))
 
 
@@ -48,7 +48,7 @@ def test_json_means_the_same_when_read_as_yaml(spec: Spec) -> None:
 
 
 def test_unset_fields_are_left_out() -> None:
-    spec = spec_with(ContainerEdits(device_nodes=(DeviceNode(path="/dev/x", uid=0, file_mode=0),)))
+    spec = spec_with(SpecEdits(device_nodes=(DeviceNode(path="/dev/x", uid=0, file_mode=0),)))
     assert json.loads(spec.to_json()) == {
         "cdiVersion": "0.3.0",
         "kind": "vendor.example/thing",
@@ -83,17 +83,17 @@ def test_what_is_no_spec_is_refused(text: str | bytes) -> None:
     ("version", "spec"),
     [
         ("0.3.0", spec_with()),
-        ("0.3.0", spec_with(ContainerEdits(mounts=(Mount(host_path="/a", container_path="/b"),)))),
-        ("0.4.0", spec_with(ContainerEdits(mounts=(Mount(host_path="/a", container_path="/b", type="none"),)))),
-        ("0.5.0", spec_with(ContainerEdits(device_nodes=(DeviceNode(path="/dev/a", host_path="/dev/b"),)))),
+        ("0.3.0", spec_with(SpecEdits(mounts=(Mount(host_path="/a", container_path="/b"),)))),
+        ("0.4.0", spec_with(SpecEdits(mounts=(Mount(host_path="/a", container_path="/b", type="none"),)))),
+        ("0.5.0", spec_with(SpecEdits(device_nodes=(DeviceNode(path="/dev/a", host_path="/dev/b"),)))),
         ("0.5.0", spec_with(name="0x")),
         ("0.6.0", spec_with(kind="vendor.example/a.b")),
         ("0.6.0", build_spec("v/c", spec_with().devices, annotations={"a": "b"})),
-        ("0.7.0", spec_with(ContainerEdits(additional_gids=(5,)))),
-        ("0.7.0", spec_with(ContainerEdits(intel_rdt=IntelRdt()))),
-        ("1.1.0", spec_with(ContainerEdits(intel_rdt=IntelRdt(enable_monitoring=True)))),
-        ("1.1.0", spec_with(ContainerEdits(intel_rdt=IntelRdt(schemata=())))),
-        ("1.1.0", spec_with(ContainerEdits(net_devices=(NetDevice(host_interface_name="a", name="b"),)))),
+        ("0.7.0", spec_with(SpecEdits(additional_gids=(5,)))),
+        ("0.7.0", spec_with(SpecEdits(intel_rdt=IntelRdt()))),
+        ("1.1.0", spec_with(SpecEdits(intel_rdt=IntelRdt(enable_monitoring=True)))),
+        ("1.1.0", spec_with(SpecEdits(intel_rdt=IntelRdt(schemata=())))),
+        ("1.1.0", spec_with(SpecEdits(net_devices=(NetDevice(host_interface_name="a", name="b"),)))),
     ],
 )
 def test_a_spec_declares_the_version_that_brought_its_newest_field(version: str, spec: Spec) -> None:
@@ -101,15 +101,15 @@ def test_a_spec_declares_the_version_that_brought_its_newest_field(version: str,
 
 
 def test_edits_of_the_whole_spec_count_for_the_version() -> None:
-    spec = build_spec("v/c", spec_with().devices, container_edits=ContainerEdits(additional_gids=(5,)))
+    spec = build_spec("v/c", spec_with().devices, container_edits=SpecEdits(additional_gids=(5,)))
     assert spec.cdi_version == "0.7.0"
 
 
 @given(strategies.valid_specs)
 def test_the_minimum_version_covers_every_requirement_and_no_lower_one_loads(spec: Spec) -> None:
     minimum = VERSIONS.index(minimum_version(spec))
-    assert all(VERSIONS.index(need.version) <= minimum for need in requirements(spec))
-    loads = [not refusals(spec.model_copy(update={"cdi_version": version})) for version in VERSIONS]
+    assert all(VERSIONS.index(need.version) <= minimum for need in version_requirements(spec))
+    loads = [not load_errors(spec.model_copy(update={"cdi_version": version})) for version in VERSIONS]
     assert loads == [index >= minimum for index in range(len(VERSIONS))]
 
 

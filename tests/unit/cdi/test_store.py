@@ -12,12 +12,10 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given
 
-from dra_kit.cdi.names import claim_kind
-from dra_kit.cdi.resolution import load
-from dra_kit.cdi.spec import CDIDevice, ContainerEdits, Spec, build_spec
-from dra_kit.cdi.store import SpecStore
-from dra_kit.cdi.validation import validate
 from dra_kit.errors import ConfigurationError, StoreError
+from dra_kit.kubelet.cdi.resolution import load_specs
+from dra_kit.kubelet.cdi.spec import CDIDevice, Spec, SpecEdits, build_spec, validate_spec
+from dra_kit.kubelet.cdi.store import SpecStore, claim_kind
 from tests.unit.cdi import strategies
 
 DRIVER = "gpu.example.com"
@@ -25,7 +23,7 @@ UID = "c9f6f2f5-5c0e-4d60-8a86-8d1a6a4e0a59"
 
 
 def spec_of(value: str) -> Spec:
-    device = CDIDevice(name="x", container_edits=ContainerEdits(env=(f"VALUE={value}",)))
+    device = CDIDevice(name="x", container_edits=SpecEdits(env=(f"VALUE={value}",)))
     return build_spec(claim_kind(DRIVER), (device,))
 
 
@@ -52,16 +50,16 @@ def test_a_written_spec_is_the_only_file(store: SpecStore) -> None:
 
 def test_a_runtime_resolves_a_written_device(store: SpecStore) -> None:
     store.write(UID, spec_of("1"))
-    assert load([store.directory]).resolve([f"k8s.{DRIVER}/claim=x"]).env == ("VALUE=1",)
+    assert load_specs([store.directory]).resolve([f"k8s.{DRIVER}/claim=x"]).env == ("VALUE=1",)
 
 
 @given(strategies.valid_specs)
 def test_every_written_file_parses_and_validates(spec: Spec) -> None:
     with TemporaryDirectory() as directory:
         SpecStore(Path(directory), DRIVER).write(UID, spec)
-        [file] = load([Path(directory)]).files
+        [file] = load_specs([Path(directory)]).files
     assert file.spec == spec
-    assert validate(file.spec) == []
+    assert validate_spec(file.spec) == []
 
 
 def test_others_cannot_read_the_file(store: SpecStore) -> None:
@@ -175,8 +173,8 @@ def test_a_directory_that_is_a_file_is_a_store_error(store: SpecStore) -> None:
 LIMITED_WRITER = """
 import resource, signal, sys
 from pathlib import Path
-from dra_kit.cdi.spec import Spec
-from dra_kit.cdi.store import SpecStore
+from dra_kit.kubelet.cdi.spec import Spec
+from dra_kit.kubelet.cdi.store import SpecStore
 from dra_kit.errors import StoreError
 directory, driver, spec = sys.argv[1:]
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -236,8 +234,8 @@ ENDLESS_WRITER = """
 import sys
 from itertools import cycle
 from pathlib import Path
-from dra_kit.cdi.spec import Spec
-from dra_kit.cdi.store import SpecStore
+from dra_kit.kubelet.cdi.spec import Spec
+from dra_kit.kubelet.cdi.store import SpecStore
 directory, driver, *specs = sys.argv[1:]
 store = SpecStore(Path(directory), driver)
 for spec in cycle([Spec.from_json(spec) for spec in specs]):
@@ -257,7 +255,7 @@ def test_a_kill_in_the_middle_never_shows_a_half_written_file(store: SpecStore) 
             for _ in range(50):
                 assert store.path("one").read_text() in whole
             process.kill()
-        cache = load([store.directory])
+        cache = load_specs([store.directory])
         assert [file.path for file in cache.files] == [store.path("one")]
         assert cache.errors == {}
         assert store.path("one").read_text() in whole

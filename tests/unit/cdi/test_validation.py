@@ -5,51 +5,52 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from dra_kit.cdi.spec import (
+from dra_kit.kubelet.cdi.spec import (
     CDIDevice,
-    ContainerEdits,
     DeviceNode,
     Hook,
     IntelRdt,
     Mount,
     NetDevice,
     Spec,
+    SpecEdits,
     build_spec,
+    load_errors,
+    validate_spec,
 )
-from dra_kit.cdi.validation import refusals, validate
 from tests.unit.cdi import strategies
 from tests.unit.cdi.recorded import recorded
 
-SOME = ContainerEdits(env=("A=1",))
+SOME = SpecEdits(env=("A=1",))
 
 
-def node(**fields: Any) -> ContainerEdits:
-    return ContainerEdits(device_nodes=(DeviceNode(**{"path": "/dev/x", **fields}),))
+def node(**fields: Any) -> SpecEdits:
+    return SpecEdits(device_nodes=(DeviceNode(**{"path": "/dev/x", **fields}),))
 
 
-def hook(**fields: Any) -> ContainerEdits:
-    return ContainerEdits(hooks=(Hook(**{"hook_name": "prestart", "path": "/h", **fields}),))
+def hook(**fields: Any) -> SpecEdits:
+    return SpecEdits(hooks=(Hook(**{"hook_name": "prestart", "path": "/h", **fields}),))
 
 
-def mount(**fields: Any) -> ContainerEdits:
-    return ContainerEdits(mounts=(Mount(**{"host_path": "/h", "container_path": "/c", **fields}),))
+def mount(**fields: Any) -> SpecEdits:
+    return SpecEdits(mounts=(Mount(**{"host_path": "/h", "container_path": "/c", **fields}),))
 
 
-def net(*pairs: tuple[str, str]) -> ContainerEdits:
-    return ContainerEdits(net_devices=tuple(NetDevice(host_interface_name=host, name=name) for host, name in pairs))
+def net(*pairs: tuple[str, str]) -> SpecEdits:
+    return SpecEdits(net_devices=tuple(NetDevice(host_interface_name=host, name=name) for host, name in pairs))
 
 
 @given(strategies.valid_specs)
 def test_a_good_spec_has_no_problems(spec: Spec) -> None:
-    assert validate(spec) == []
+    assert validate_spec(spec) == []
 
 
 @pytest.mark.parametrize(
     ("edits", "path", "value", "refused"),
     [
-        (ContainerEdits(env=("A=1", "B")), "env[1]", "NAME=value", True),
-        (ContainerEdits(env=("=x",)), "env[0]", "NAME=value", True),
-        (ContainerEdits(env=("A=x\0y",)), "env[0]", "NUL", False),
+        (SpecEdits(env=("A=1", "B")), "env[1]", "NAME=value", True),
+        (SpecEdits(env=("=x",)), "env[0]", "NAME=value", True),
+        (SpecEdits(env=("A=x\0y",)), "env[0]", "NUL", False),
         (node(path=""), "deviceNodes[0].path", "empty", True),
         (node(path="dev/x"), "deviceNodes[0].path", "'dev/x'", False),
         (node(host_path="x"), "deviceNodes[0].hostPath", "'x'", False),
@@ -73,20 +74,20 @@ def test_a_good_spec_has_no_problems(spec: Spec) -> None:
         (mount(host_path="h", type="xfs", options=("bind",)), "mounts[0].hostPath", "'h'", False),
         (mount(container_path="c"), "mounts[0].containerPath", "'c'", False),
         (mount(options=("a\0",)), "mounts[0].options[0]", "NUL", False),
-        (ContainerEdits(intel_rdt=IntelRdt(clos_id="a/b")), "intelRdt.closID", "'a/b'", True),
-        (ContainerEdits(additional_gids=(1, -1)), "additionalGids[1]", "-1", True),
+        (SpecEdits(intel_rdt=IntelRdt(clos_id="a/b")), "intelRdt.closID", "'a/b'", True),
+        (SpecEdits(additional_gids=(1, -1)), "additionalGids[1]", "-1", True),
         (net(("", "b")), "netDevices[0].hostInterfaceName", "empty", True),
         (net(("a", "b"), ("a", "c")), "netDevices[1].hostInterfaceName", "'a'", True),
         (net(("a", "c"), ("b", "c")), "netDevices[1].name", "'c'", True),
         (net(("a", "n" * 16)), "netDevices[0].name", "15 bytes", False),
     ],
 )
-def test_a_broken_edit_is_named_by_path_and_rule(edits: ContainerEdits, path: str, value: str, refused: bool) -> None:
+def test_a_broken_edit_is_named_by_path_and_rule(edits: SpecEdits, path: str, value: str, refused: bool) -> None:
     """``refused`` is what the Go library does with such a file; the recorded verdicts confirm it."""
     in_device = build_spec("v/c", (CDIDevice(name="x", container_edits=edits),))
     in_spec = build_spec("v/c", (CDIDevice(name="x", container_edits=SOME),), container_edits=edits)
     for spec, prefix in ((in_device, "devices[0].containerEdits."), (in_spec, "containerEdits.")):
-        [problem] = validate(spec)
+        [problem] = validate_spec(spec)
         assert problem.path == prefix + path
         assert value in problem.text
         assert problem.refused is refused
@@ -95,7 +96,7 @@ def test_a_broken_edit_is_named_by_path_and_rule(edits: ContainerEdits, path: st
 
 def test_a_file_system_that_is_no_bind_mount_takes_any_source() -> None:
     spec = build_spec("v/c", (CDIDevice(name="x", container_edits=mount(host_path="tmpfs", type="tmpfs")),))
-    assert validate(spec) == []
+    assert validate_spec(spec) == []
 
 
 @pytest.mark.parametrize(
@@ -112,7 +113,7 @@ def test_a_file_system_that_is_no_bind_mount_takes_any_source() -> None:
     ],
 )
 def test_a_bad_kind_is_named(kind: str, refused: bool) -> None:
-    problems = validate(build_spec(kind, (CDIDevice(name="x", container_edits=SOME),)))
+    problems = validate_spec(build_spec(kind, (CDIDevice(name="x", container_edits=SOME),)))
     assert {problem.path for problem in problems} == {"kind"}
     assert any(problem.refused for problem in problems) is refused
     assert all(repr(kind) in problem.text for problem in problems)
@@ -120,40 +121,40 @@ def test_a_bad_kind_is_named(kind: str, refused: bool) -> None:
 
 def test_a_repeated_device_name_names_the_first_one() -> None:
     device = CDIDevice(name="x", container_edits=SOME)
-    [problem] = validate(build_spec("v/c", (device, device)))
+    [problem] = validate_spec(build_spec("v/c", (device, device)))
     assert (problem.path, problem.text) == ("devices[1].name", "'x' is already the name of devices[0]")
 
 
 def test_a_device_without_edits_is_refused() -> None:
-    [problem] = refusals(build_spec("v/c", (CDIDevice(name="x", container_edits=ContainerEdits()),)))
+    [problem] = load_errors(build_spec("v/c", (CDIDevice(name="x", container_edits=SpecEdits()),)))
     assert problem.path == "devices[0].containerEdits"
 
 
 def test_a_spec_without_devices_is_refused() -> None:
-    assert [problem.path for problem in refusals(build_spec("v/c", ()))] == ["devices"]
+    assert [problem.path for problem in load_errors(build_spec("v/c", ()))] == ["devices"]
 
 
 def test_a_version_that_is_too_low_names_the_field_that_needs_more() -> None:
     spec = build_spec("v/c", (CDIDevice(name="0", container_edits=SOME),)).model_copy(update={"cdi_version": "0.4.0"})
-    [problem] = refusals(spec)
+    [problem] = load_errors(spec)
     assert problem.text == "0.4.0 is too old: devices[0].name (a name that starts with a digit) needs 0.5.0"
 
 
 @pytest.mark.parametrize("key", ["", "-a", "a/b/c", "/a", "a/", "a" * 64, "a_b.c/d"])
 def test_a_bad_annotation_key_is_named(key: str) -> None:
-    [problem] = validate(build_spec("v/c", (CDIDevice(name="x", container_edits=SOME),), annotations={key: ""}))
+    [problem] = validate_spec(build_spec("v/c", (CDIDevice(name="x", container_edits=SOME),), annotations={key: ""}))
     assert problem.path == f"annotations[{key}]"
 
 
 def test_annotations_have_a_limit() -> None:
     annotations = {"a": "x" * 256 * 1024}
-    [problem] = validate(build_spec("v/c", (CDIDevice(name="x", annotations=annotations, container_edits=SOME),)))
+    [problem] = validate_spec(build_spec("v/c", (CDIDevice(name="x", annotations=annotations, container_edits=SOME),)))
     assert problem.path == "devices[0].annotations"
 
 
 def test_all_problems_are_collected() -> None:
-    edits = ContainerEdits(env=("A", "B"), mounts=(Mount(host_path="", container_path=""),))
-    problems = validate(build_spec("v/c", (CDIDevice(name="-", container_edits=edits),)))
+    edits = SpecEdits(env=("A", "B"), mounts=(Mount(host_path="", container_path=""),))
+    problems = validate_spec(build_spec("v/c", (CDIDevice(name="-", container_edits=edits),)))
     assert len(problems) == 5
 
 
@@ -164,7 +165,7 @@ def test_refusals_are_those_of_the_go_library() -> None:
             spec = Spec.from_json(case["text"])
         except ValueError:
             continue  # the loader's part
-        refused = bool(refusals(spec))
+        refused = bool(load_errors(spec))
         assert refused == bool(case["error"]), (case["text"], case["error"])
         compared[refused] += 1
     assert min(compared.values()) > 100
@@ -173,4 +174,4 @@ def test_refusals_are_those_of_the_go_library() -> None:
 @given(strategies.careless_specs)
 def test_any_spec_can_be_judged_and_problems_point_into_it(spec: Spec) -> None:
     roots = ("cdiVersion", "kind", "annotations", "devices", "containerEdits")
-    assert all(problem.path.startswith(roots) and problem.text for problem in validate(spec))
+    assert all(problem.path.startswith(roots) and problem.text for problem in validate_spec(spec))

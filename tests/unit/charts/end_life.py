@@ -10,13 +10,13 @@ from typing import Any
 from msgspec.structs import replace
 
 import dra_kit as dra
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import load_credentials
+from dra_kit.client.resources import DEVICE_CLASSES, NAMESPACES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.errors import KubeletError
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.credentials import load_credentials
-from dra_kit.kube.resources import DEVICE_CLASSES, NAMESPACES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.node.undertaker import undertaker
-from dra_kit.node.undertaking.confirmation import Confirmation, PodName
+from dra_kit.node.decommission import decommission_agent
+from dra_kit.node.decommissioned import PodName, RemovalConfirmation
 from dra_kit.sandbox.cluster.kubeconfig import written
 from dra_kit.sandbox.driver.accounts import RoleAccounts, install
 from dra_kit.sandbox.driver.drivers import SandboxDriver
@@ -104,8 +104,8 @@ async def _undertake(sandbox: Sandbox, node: SandboxNode, manifests: Manifests, 
         with written(path, server.kubeconfig(server.token(NAMESPACE, ACCOUNT, node=node.name))):
             settings = replace(node._settings(None), kubeconfig=path)
             client = Client(await load_credentials(path), user_agent="tests/1")
-            confirmation = Confirmation(client, PodName(NAMESPACE, "pizza-node-x"))
-            agent = await undertaker(DRIVER, settings, driver, stays=True, confirmation=confirmation)
+            confirmation = RemovalConfirmation(client, PodName(NAMESPACE, "pizza-node-x"))
+            agent = await decommission_agent(DRIVER, settings, driver, stays=True, confirmation=confirmation)
     task = asyncio.create_task(agent.run())
     try:
         lunch = _lunch(sandbox)["metadata"]

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import dra_kit as dra
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import load_credentials
+from dra_kit.client.events import EventRecorder, ObjectReference
+from dra_kit.client.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
 from dra_kit.controller.agent import lease_name
-from dra_kit.controller.election.elector import Elector
-from dra_kit.controller.election.leadership import Leadership
-from dra_kit.controller.upkeep.orphan_slices import OrphanSlices
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.credentials import load_credentials
-from dra_kit.kube.events import EventRecorder, ObjectReference
-from dra_kit.kube.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
+from dra_kit.controller.election import LeaderElector, Leadership
+from dra_kit.controller.orphan_slices import OrphanSliceCollector
 from dra_kit.sandbox.cluster.kubeconfig import written
 from dra_kit.sandbox.driver.accounts import RoleAccounts
 from dra_kit.sandbox.driver.drivers import SandboxDriver
@@ -117,9 +116,9 @@ async def _act_at_length(sandbox: Sandbox) -> None:
         with written(path, server.kubeconfig(server.token(NAMESPACE, f"{RELEASE}-controller"))):
             credentials = await load_credentials(path)
     async with Client(credentials, user_agent="controller") as client:
-        elector = Elector(client, Leadership(), identity="me", namespace=NAMESPACE, lease=lease_name(DRIVER))
+        elector = LeaderElector(client, Leadership(), identity="me", namespace=NAMESPACE, lease=lease_name(DRIVER))
         assert [await elector.attempt() for _ in range(2)] == [True, True]
-        assert await OrphanSlices(client, DRIVER, sure_after=0).look() == 1
+        assert await OrphanSliceCollector(client, DRIVER, sure_after=0).look() == 1
         recorder = EventRecorder(client, controller=DRIVER, instance="me")
         uid = (await sandbox.client.get(RESOURCE_CLAIMS, "lunch", "default"))["metadata"]["uid"]
         for _ in range(2):

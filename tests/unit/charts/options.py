@@ -8,9 +8,8 @@ from typing import Any, Final
 
 import yaml
 
-from dra_kit.policy.objects import policy_objects
-from dra_kit.policy.text import manifest
-from dra_kit.process.target import load_driver
+from dra_kit.admission.policy.manifest import manifest, policy_objects
+from dra_kit.author.target import load_driver
 from tests.unit.charts.rendering import CHART, DEPLOYED, DRIVER
 
 EXAMPLES: Final = CHART.parents[1] / "examples"

@@ -9,23 +9,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import dra_kit as dra
+from dra_kit.admission.certificate_trust import AuthorityTrust, drop_bindings
+from dra_kit.admission.certificates import SelfManagedCertificate, SelfManagedSettings
 from dra_kit.apiserver.authorization.attributes import Attributes
 from dra_kit.apiserver.server import ApiServer
-from dra_kit.author.effects.account_rules import account_rules
-from dra_kit.controller.binding.part import DeviceBinding
+from dra_kit.author.cluster_object import node_rbac_values
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Connection, Credentials
+from dra_kit.client.events import EventRecorder
+from dra_kit.client.resources import DEVICE_TAINT_RULES, NAMESPACES, NODES, RESOURCE_SLICES, SECRETS
+from dra_kit.controller.binding import DeviceBinding
 from dra_kit.drain.live import Query, wait_drained
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.connection import Connection
-from dra_kit.kube.connection.credentials import Credentials
-from dra_kit.kube.events import EventRecorder
-from dra_kit.kube.resources import DEVICE_TAINT_RULES, NAMESPACES, NODES, RESOURCE_SLICES, SECRETS
-from dra_kit.node.objects.keeper import ClusterObjects
-from dra_kit.node.policy.watched import Watched
-from dra_kit.node.server_facts import ServerFacts
+from dra_kit.node.context import ClusterFacts
+from dra_kit.node.device_policy import WatchedObjectFollower
+from dra_kit.node.effects.cluster_objects import ClusterObjects
 from dra_kit.sandbox.driver.accounts import RoleAccounts, install
-from dra_kit.webhook.certificates.own import OwnCertificates
-from dra_kit.webhook.certificates.secret import OwnCertificate
-from dra_kit.webhook.certificates.trust import AuthorityTrust, drop_bindings
 from tests.unit.charts.rendering import NAMESPACE, Manifests
 from tests.unit.charts.rights import Audit, Right
 from tests.unit.controller.cluster import DRIVER, allocate, conditions_of, following, made_claim, running
@@ -131,7 +129,7 @@ def _device(taint_rule: Any) -> str:
 async def certificate(world: World) -> None:
     """Make one, and make it again after somebody deleted it."""
     name = f"{world.name}-webhook"
-    certificates = OwnCertificates(world.client, OwnCertificate(namespace=NAMESPACE, service=name))
+    certificates = SelfManagedCertificate(world.client, SelfManagedSettings(namespace=NAMESPACE, service=name))
     await certificates.look()
     await world.admin.delete(SECRETS, f"{name}-self-made", NAMESPACE)
     await certificates.look()
@@ -139,7 +137,7 @@ async def certificate(world: World) -> None:
 
 async def trust(world: World) -> None:
     """Have the certificate trusted, also where somebody deleted it; then give up all rights."""
-    place = OwnCertificate(namespace=NAMESPACE, service=f"{world.name}-webhook")
+    place = SelfManagedSettings(namespace=NAMESPACE, service=f"{world.name}-webhook")
     await world.admin.delete(SECRETS, place.secret, NAMESPACE)
     await AuthorityTrust(world.client, place, f"opaque-config.{world.name}.example").establish()
     await drop_bindings(world.client, f"{world.name}-webhook-certificate", NAMESPACE)
@@ -152,7 +150,7 @@ async def guard(world: World) -> None:
 
 
 async def _objects(world: World, kind: type[Menu]) -> ClusterObjects:
-    facts = ServerFacts(world.client, _NODE, lambda _: None)
+    facts = ClusterFacts(world.client, _NODE, lambda _: None)
     keeper = ClusterObjects(world.client, DRIVER, facts)
     effect = kind(claim_uid="6c1a0a52-52f1-4bb0-9a93-3f1c2f4f6d10", namespace="default")
     await keeper.apply(effect.address(), effect.body())
@@ -175,7 +173,7 @@ async def recipes(world: World) -> None:
 async def watched(world: World) -> None:
     """Follow the object that has the node's name."""
     known = asyncio.Event()
-    task = asyncio.create_task(Watched(world.client, _WATCHED, _NODE, known.set).follow())
+    task = asyncio.create_task(WatchedObjectFollower(world.client, _WATCHED, _NODE, known.set).follow())
     try:
         async with asyncio.timeout(60):
             await known.wait()
@@ -216,8 +214,8 @@ OPTIONS: Mapping[str, Option] = {
     "pools": Option("controller", pools, {"controller": {"clusterPools": True}}),
     "binding": Option("controller", binding, {"controller": {"binding": True}}),
     "taints": Option("controller", taints, {"controller": {"taintRules": True}}),
-    "objects": Option("node", objects, {"node": account_rules([Menu], None)}),
-    "recipes": Option("node", recipes, {"node": account_rules([Recipe], None)}),
+    "objects": Option("node", objects, {"node": node_rbac_values([Menu], None)}),
+    "recipes": Option("node", recipes, {"node": node_rbac_values([Recipe], None)}),
     "watched": Option("node", watched, {"node": {"extraRules": _WATCHED.rules()}}),
     "certificate": Option(
         "webhook", certificate, {"webhook": {"certificate": {"selfMade": True}}}, {"webhook-certificate": "trust"}

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from dra_kit.apiserver.server import ApiServer
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Connection, Credentials
+from dra_kit.client.resources import NODES, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
 from dra_kit.errors import Forbidden, KubeError
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.connection import Connection
-from dra_kit.kube.connection.credentials import Credentials
-from dra_kit.kube.resources import NODES, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.sandbox.driver.accounts import install
 from tests.unit.charts.life import accounts

@@ -10,18 +10,17 @@ from typing import Any
 import pytest
 
 from dra_kit.apiserver.server import ApiServer
+from dra_kit.client.api import STRATEGIC_MERGE_PATCH, Client
+from dra_kit.client.credentials import Connection, Credentials
+from dra_kit.client.resources import DECOMMISSIONED, NODES, PODS
 from dra_kit.errors import Forbidden
-from dra_kit.kube.client import STRATEGIC_MERGE_PATCH, Client
-from dra_kit.kube.connection.connection import Connection
-from dra_kit.kube.connection.credentials import Credentials
-from dra_kit.kube.resources import NODES, PODS, UNDERTAKEN
-from dra_kit.node.undertaking.confirmation import Confirmation, PodName
+from dra_kit.node.decommissioned import PodName, RemovalConfirmation
 from dra_kit.sandbox.driver.accounts import install
 from tests.unit.charts.life import accounts
 from tests.unit.charts.rendering import DEPLOYED, NAMESPACE, RELEASE, Helm
 
 OWN, OTHER = "pizza-node-own", "pizza-node-other"
-MINE = {"type": UNDERTAKEN, "status": "True", "reason": "NothingLeft", "message": "nothing is left"}
+MINE = {"type": DECOMMISSIONED, "status": "True", "reason": "NothingLeft", "message": "nothing is left"}
 READY = {"type": "Ready", "status": "True"}
 REFUSED: dict[str, dict[str, Any]] = {
     "ready": {"status": {"conditions": [READY]}},
@@ -54,7 +53,7 @@ def pod(name: str) -> dict[str, Any]:
 async def said(admin: Client) -> str:
     """The status of the condition."""
     conditions = (await admin.get(PODS, OWN, NAMESPACE))["status"].get("conditions", [])
-    return "".join(item["status"] for item in conditions if item["type"] == UNDERTAKEN)
+    return "".join(item["status"] for item in conditions if item["type"] == DECOMMISSIONED)
 
 
 class World:
@@ -93,7 +92,7 @@ async def world(helm: Helm, request: pytest.FixtureRequest) -> AsyncIterator[Wor
 
 
 async def test_a_pod_confirms_by_its_own_condition(world: World) -> None:
-    confirmation = Confirmation(world.own, PodName(NAMESPACE, OWN))
+    confirmation = RemovalConfirmation(world.own, PodName(NAMESPACE, OWN))
     writing = asyncio.create_task(confirmation.run())
     for done in (False, True):
         confirmation.set(done, "what is left")

@@ -10,11 +10,11 @@ import yaml
 
 import dra_kit as dra
 from dra_kit.apiserver.server import ApiServer
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.credentials import Credentials
-from dra_kit.kube.resources import NODES, PODS
-from dra_kit.node.objects.keeper import ClusterObjects
-from dra_kit.node.server_facts import ServerFacts
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Credentials
+from dra_kit.client.resources import NODES, PODS
+from dra_kit.node.context import ClusterFacts
+from dra_kit.node.effects.cluster_objects import ClusterObjects
 from dra_kit.sandbox.driver.accounts import install
 from tests.unit.charts.life import accounts
 from tests.unit.charts.options import EXAMPLES
@@ -166,7 +166,7 @@ async def test_the_pod_of_mps_is_one_that_the_chart_of_the_gpu_driver_allows(hel
         await admin.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}})
         await install(accounts(helm.render({**values, "imagePullSecrets": [{"name": "registry"}]})), server, admin)
         node = await client(server.token(NAMESPACE, f"{RELEASE}-node", node="node-1"))
-        keeper = ClusterObjects(node, driver.name, ServerFacts(node, "node-1", lambda _: None))
+        keeper = ClusterObjects(node, driver.name, ClusterFacts(node, "node-1", lambda _: None))
 
         made = await keeper.apply(pod.address(), pod.body())
         again = await keeper.apply(pod.address(), pod.body())

@@ -9,11 +9,10 @@ from click.testing import CliRunner
 
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.cli.app import cli
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Connection, Credentials
+from dra_kit.client.resources import DAEMON_SETS
 from dra_kit.drain.live import Query, wait_drained
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.connection import Connection
-from dra_kit.kube.connection.credentials import Credentials
-from dra_kit.kube.resources import DAEMON_SETS
 from dra_kit.sandbox.driver.accounts import install
 from tests.unit.charts.life import accounts
 from tests.unit.charts.rendering import DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm, Manifests, Refused

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dra_kit.globs.reading import read_globs
+from dra_kit.author.no_code.reader import read_globs
 from tests.unit.charts.rendering import RELEASE, Helm, Refused
 
 GLOBS = """\

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dra_kit.process.metrics.families import FAMILIES, Family
+from dra_kit.process.metrics import FAMILIES, Family
 from tests.unit.charts.rendering import CHART, DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm, Manifests, Refused
 
 HERE = Path(__file__).parent

@@ -14,11 +14,10 @@ from pydantic import ValidationError
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.chart.generate import generated
 from dra_kit.chart.values import ChartValues
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Connection, Credentials
+from dra_kit.client.resources import NAMESPACES, Resource
 from dra_kit.errors import Invalid, KubeError
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.connection import Connection
-from dra_kit.kube.connection.credentials import Credentials
-from dra_kit.kube.resources import NAMESPACES, Resource
 from tests.unit.charts import monitoring_kinds
 from tests.unit.charts.options import ROWS, set_paths, snapshot
 from tests.unit.charts.rendering import CHART, DRIVER, NAMESPACE, Helm, Refused, parsed

@@ -9,9 +9,8 @@ from contextlib import AsyncExitStack
 import pytest
 
 from dra_kit.apiserver.server import ApiServer
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.connection import Connection
-from dra_kit.kube.connection.credentials import Credentials
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Connection, Credentials
 from dra_kit.sandbox.driver.accounts import install
 from tests.support.token_attempts import ATTEMPTS as ALL
 from tests.support.token_reach import RELEASES, Attempt, Server, make_nodes, prepare, token_of

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from dra_kit.policy.objects import policy_objects
-from dra_kit.policy.text import manifest
-from dra_kit.process.target import load_driver
+from dra_kit.admission.policy.manifest import manifest, policy_objects
+from dra_kit.author.target import load_driver
 from tests.unit.charts.rendering import CHART, DEPLOYED, DRIVER, Helm, Refused
 
 CLASSES = """\

@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 import yaml
 
+from dra_kit.admission.certificates import self_made_secret
+from dra_kit.admission.webhook_configuration import ServiceReference, validating_webhook_configuration
 from dra_kit.apiserver.server import ApiServer
+from dra_kit.client.api import APPLY, JSON_PATCH, Client
+from dra_kit.client.credentials import Connection, Credentials
+from dra_kit.client.resources import DEVICE_CLASSES, NAMESPACES, SECRETS, VALIDATING_WEBHOOK_CONFIGURATIONS
 from dra_kit.errors import Forbidden, KubeError
-from dra_kit.kube.client import APPLY, JSON_PATCH, Client
-from dra_kit.kube.connection.connection import Connection
-from dra_kit.kube.connection.credentials import Credentials
-from dra_kit.kube.resources import DEVICE_CLASSES, NAMESPACES, SECRETS, VALIDATING_WEBHOOK_CONFIGURATIONS
 from dra_kit.sandbox.driver.accounts import RoleAccounts, install
-from dra_kit.webhook.certificates.secret import self_made_secret
-from dra_kit.webhook.configuration import ServiceReference, validating_webhook_configuration
 from tests.unit.charts.options import ROWS
 from tests.unit.charts.rendering import DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm, Manifests, Refused
 

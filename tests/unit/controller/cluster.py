@@ -8,12 +8,11 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from dra_kit.apiserver.server import ApiServer
-from dra_kit.controller.claims.follower import ClaimFollower
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.connection import Connection
-from dra_kit.kube.connection.credentials import Credentials
-from dra_kit.kube.informer import Informer
-from dra_kit.kube.resources import NAMESPACES, RESOURCE_CLAIMS
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Connection, Credentials
+from dra_kit.client.informer import Informer
+from dra_kit.client.resources import NAMESPACES, RESOURCE_CLAIMS
+from dra_kit.controller.claim_follower import ClaimFollower
 from dra_kit.process.supervisor import Part
 
 DRIVER = "disk.example.com"

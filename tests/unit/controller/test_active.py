@@ -8,9 +8,8 @@ from contextlib import suppress
 
 import pytest
 
-from dra_kit.author.calling import call
-from dra_kit.controller.active import ActiveParts
-from dra_kit.controller.election.leadership import Leadership
+from dra_kit.author.calls import call
+from dra_kit.controller.election import ActiveParts, Leadership
 from dra_kit.errors import InternalError
 from tests.unit.controller.cluster_api import eventually
 

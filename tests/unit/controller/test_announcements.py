@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from dra_kit.controller.claims.announcements import Announcement, announcements, node_of
-from dra_kit.controller.claims.lifecycle import transitions
-from dra_kit.kube.events import ObjectReference
+from dra_kit.client.events import ObjectReference
+from dra_kit.controller.announcer import Announcement, announcements
+from dra_kit.controller.claim_transitions import node_of, transitions
 from dra_kit.kubernetes.resource.v1 import ResourceClaim
 from tests.unit.controller.claims import DRIVER, claim
 

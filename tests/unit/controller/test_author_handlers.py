@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import dra_kit as dra
-from dra_kit.controller.author_handlers.loading import fresh, load
+from dra_kit.client.operator import kopf
+from dra_kit.controller.author_handlers import copy_registry, load_handlers
 from dra_kit.errors import ConfigurationError
-from dra_kit.kube.operator.operator import kopf
 from tests.unit.controller.claims import DRIVER
 from tests.unit.controller.test_agent import Oven, Waiter
 
@@ -52,7 +52,7 @@ def test_its_handlers_are_the_drivers_and_not_everybodys(module: Callable[[str],
     everybodys = kopf.get_default_registry()
     before = ids(everybodys)
     own = driver(module(HANDLER))
-    assert load(own) is own.handlers
+    assert load_handlers(own) is own.handlers
     assert ids(own.handlers) == ["menu_changed"]
     assert kopf.get_default_registry() is everybodys
     assert ids(everybodys) == before
@@ -65,13 +65,13 @@ def test_without_a_module_there_are_none_and_kopf_is_not_asked() -> None:
 def test_a_copy_of_the_driver_has_the_same_handlers(module: Callable[[str], str]) -> None:
     own = driver(module(HANDLER))
     copied = copy.deepcopy(own)
-    load(own)
+    load_handlers(own)
     assert copied.handlers is own.handlers
 
 
 def test_each_life_of_kopf_has_a_registry_of_its_own(module: Callable[[str], str]) -> None:
-    registry = load(driver(module(HANDLER)))
-    life = fresh(registry)
+    registry = load_handlers(driver(module(HANDLER)))
+    life = copy_registry(registry)
     kopf.on.login(id="ours", registry=life)(lambda **_: None)
     assert ids(life) == ["ours", "menu_changed"]
     assert ids(registry) == ["menu_changed"]
@@ -88,12 +88,12 @@ def test_each_life_of_kopf_has_a_registry_of_its_own(module: Callable[[str], str
 )
 def test_one_that_is_wrong_is_told(text: str, told: str, module: Callable[[str], str]) -> None:
     with pytest.raises(ConfigurationError, match=told):
-        load(driver(module(text)))
+        load_handlers(driver(module(text)))
 
 
 def test_one_that_is_not_there_is_told() -> None:
     with pytest.raises(ConfigurationError, match="there is no module no_such_handlers"):
-        load(driver("no_such_handlers"))
+        load_handlers(driver("no_such_handlers"))
 
 
 def test_a_name_that_is_none_is_refused_at_once() -> None:

@@ -9,17 +9,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.controller.claims.backlog import Backlog
-from dra_kit.controller.claims.lifecycle import Change, Transition
-from dra_kit.controller.claims.progress import ANNOUNCED, MARGIN, UNKNOWN, FollowedVersions, Progress, announced_of
+from dra_kit.controller.claim_transitions import (
+    ANNOUNCED,
+    MARGIN,
+    UNKNOWN,
+    AnnouncementBacklog,
+    AnnouncementProgress,
+    ClaimChange,
+    ClaimTransition,
+    FollowedVersions,
+    announced_of,
+)
 from dra_kit.kubernetes.resource.v1 import ResourceClaim
 from tests.unit.controller.claims import claim
 
 CLAIM = ResourceClaim.model_validate(claim("lunch"))
 
 
-def step(version: int) -> Transition:
-    return Transition(Change.ALLOCATED, CLAIM, (), version=version)
+def step(version: int) -> ClaimTransition:
+    return ClaimTransition(ClaimChange.ALLOCATED, CLAIM, (), version=version)
 
 
 @dataclass
@@ -36,10 +44,10 @@ class Replica:
     """One that follows, announces while it is active, and may be killed."""
 
     def __init__(self, time: Time, offset: float) -> None:
-        self.backlog = Backlog()
+        self.backlog = AnnouncementBacklog()
         self.seen = 0
         self.followed = FollowedVersions(time.clock(offset), lambda: self.seen)
-        self.progress = Progress(self.followed, lambda: self.backlog.announced)
+        self.progress = AnnouncementProgress(self.followed, lambda: self.backlog.announced)
         self.pending: dict[int, Callable[[], None]] = {}
 
     def see(self, version: int, *, active: bool) -> None:

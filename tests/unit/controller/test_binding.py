@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import dra_kit as dra
-from dra_kit.controller.binding.part import DeviceBinding
-from dra_kit.kube.client import APPLY, Client
-from dra_kit.kube.events import EventRecorder
-from dra_kit.kube.resources import EVENTS, RESOURCE_CLAIMS
+from dra_kit.client.api import APPLY, Client
+from dra_kit.client.events import EventRecorder
+from dra_kit.client.resources import EVENTS, RESOURCE_CLAIMS
+from dra_kit.controller.binding import DeviceBinding
 from tests.support.api import eventually
 from tests.unit.controller.cluster import DRIVER, allocate, conditions_of, connected, following, made_claim, running
 

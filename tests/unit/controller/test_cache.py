@@ -10,12 +10,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.controller.claims.cache import ClaimCache
-from dra_kit.controller.claims.lifecycle import Change, Transition
+from dra_kit.controller.claim_follower import ClaimCache
+from dra_kit.controller.claim_transitions import ClaimChange, ClaimTransition
 from tests.unit.controller.claims import DRIVER, claim
 
 
-def changes(steps: tuple[Transition, ...]) -> list[Change]:
+def changes(steps: tuple[ClaimTransition, ...]) -> list[ClaimChange]:
     return [step.change for step in steps]
 
 
@@ -44,7 +44,7 @@ def test_what_users_write_into_claims_is_not_kept() -> None:
             seen["metadata"]["annotations"] = {"note": f"{number}" * 100_000}
             config = {"opaque": {"driver": DRIVER, "parameters": {"note": f"{number}" * 100_000}}}
             seen["spec"]["devices"]["config"] = seen["status"]["allocation"]["devices"]["config"] = [config]
-            assert changes(cache.observe(seen)) == [Change.ALLOCATED]
+            assert changes(cache.observe(seen)) == [ClaimChange.ALLOCATED]
         assert tracemalloc.get_traced_memory()[0] < 1_000_000
     finally:
         tracemalloc.stop()
@@ -52,18 +52,18 @@ def test_what_users_write_into_claims_is_not_kept() -> None:
 
 
 def test_what_happens_after_the_first_list_is_told() -> None:
-    assert changes(primed(claim(version=5)).observe(claim(devices=["pizza-0"], version=11))) == [Change.ALLOCATED]
+    assert changes(primed(claim(version=5)).observe(claim(devices=["pizza-0"], version=11))) == [ClaimChange.ALLOCATED]
 
 
 def test_a_release_after_the_first_list_is_told() -> None:
     cache = primed(claim(devices=["pizza-0"], version=5))
-    assert changes(cache.observe(claim(version=11))) == [Change.DEALLOCATED]
+    assert changes(cache.observe(claim(version=11))) == [ClaimChange.DEALLOCATED]
     assert len(cache) == 0
 
 
 def test_a_deletion_is_told_once() -> None:
     cache = primed(claim(devices=["pizza-0"], version=5))
-    assert changes(cache.observe(claim(devices=["pizza-0"], version=11), deleted=True)) == [Change.DELETED]
+    assert changes(cache.observe(claim(devices=["pizza-0"], version=11), deleted=True)) == [ClaimChange.DELETED]
     with cache.listing():
         assert cache.replace([], "12") == ()
 
@@ -71,7 +71,7 @@ def test_a_deletion_is_told_once() -> None:
 def test_a_list_finds_the_deletion_that_the_watch_lost() -> None:
     cache = primed(claim(devices=["pizza-0"], version=5))
     with cache.listing():
-        assert changes(cache.replace([], "20")) == [Change.DELETED]
+        assert changes(cache.replace([], "20")) == [ClaimChange.DELETED]
 
 
 def test_a_claim_made_after_the_list_was_taken_is_not_swept() -> None:
@@ -102,20 +102,24 @@ def test_a_claim_that_lived_between_two_lists_is_told_however_late_its_watch_com
     cache = primed()
     with cache.listing():
         assert cache.replace([], "30") == ()
-    assert changes(cache.observe(claim(devices=["pizza-0"], version=21))) == [Change.ALLOCATED]
-    assert changes(cache.observe(claim(devices=["pizza-0"], version=22), deleted=True)) == [Change.DELETED]
+    assert changes(cache.observe(claim(devices=["pizza-0"], version=21))) == [ClaimChange.ALLOCATED]
+    assert changes(cache.observe(claim(devices=["pizza-0"], version=22), deleted=True)) == [ClaimChange.DELETED]
 
 
 def test_a_claim_whose_deletion_is_all_that_is_heard_of_it_was_allocated_before() -> None:
     last = claim(devices=["pizza-0"], pods=["guest"], version=11)
-    assert changes(primed().observe(last, deleted=True)) == [Change.ALLOCATED, Change.RESERVED, Change.DELETED]
+    assert changes(primed().observe(last, deleted=True)) == [
+        ClaimChange.ALLOCATED,
+        ClaimChange.RESERVED,
+        ClaimChange.DELETED,
+    ]
 
 
 def test_a_claim_of_the_same_name_is_another_claim() -> None:
     cache = primed(claim("claim-1", devices=["pizza-0"], version=5))
     with cache.listing():
         steps = cache.replace([claim("claim-2", devices=["pizza-0"], version=12)], "20")
-    assert changes(steps) == [Change.ALLOCATED, Change.DELETED]
+    assert changes(steps) == [ClaimChange.ALLOCATED, ClaimChange.DELETED]
 
 
 def test_claims_of_other_drivers_are_not_kept() -> None:
@@ -169,7 +173,7 @@ def test_each_allocation_is_told_once_and_released_once_and_a_list_sets_all_righ
 ) -> None:
     server = Server()
     cache = primed(version=0)
-    told: list[Transition] = []
+    told: list[ClaimTransition] = []
     pending: tuple[list[dict[str, Any]], str] | None = None
     listing = cache.listing()
     for subject, action in actions:
@@ -203,11 +207,11 @@ def test_each_allocation_is_told_once_and_released_once_and_a_list_sets_all_righ
     ever: set[tuple[str, str]] = set()
     for step in told:
         allocation = (step.claim.metadata.uid, step.devices[0].device)
-        if step.change is Change.ALLOCATED:
+        if step.change is ClaimChange.ALLOCATED:
             assert allocation not in ever
             held.add(allocation)
             ever.add(allocation)
-        elif step.change in {Change.DEALLOCATED, Change.DELETED}:
+        elif step.change in {ClaimChange.DEALLOCATED, ClaimChange.DELETED}:
             held.remove(allocation)
     assert held == {
         (uid, each["status"]["allocation"]["devices"]["results"][0]["device"])
@@ -220,16 +224,16 @@ def test_each_allocation_is_told_once_and_released_once_and_a_list_sets_all_righ
 def test_a_watch_that_loses_nothing_tells_every_change(actions: list[tuple[str, str]]) -> None:
     server = Server()
     cache = primed(version=0)
-    told: list[Change] = []
-    expected: list[Change] = []
+    told: list[ClaimChange] = []
+    expected: list[ClaimChange] = []
     allocated = False
     for uid, action in actions:
         server.write(uid, action)
         event, deleted = server.queue.popleft()
         told += changes(cache.observe(event, deleted=deleted))
         if action == "allocate" and not allocated:
-            expected += [Change.ALLOCATED, Change.RESERVED]
+            expected += [ClaimChange.ALLOCATED, ClaimChange.RESERVED]
         if action == "deallocate" and allocated:
-            expected.append(Change.DEALLOCATED)
+            expected.append(ClaimChange.DEALLOCATED)
         allocated = action == "allocate" or (allocated and action == "touch")
     assert told == expected

@@ -10,16 +10,14 @@ from typing import Any
 
 import pytest
 
-from dra_kit.controller.election.elector import Elector
-from dra_kit.controller.election.leadership import Leadership
-from dra_kit.controller.election.record import Timing
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import load_credentials
+from dra_kit.client.resources import LEASES
+from dra_kit.controller.election import LeaderElector, Leadership, LeaseTiming
 from dra_kit.errors import ConfigurationError, Forbidden
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.credentials import load_credentials
-from dra_kit.kube.resources import LEASES
 from tests.unit.controller.cluster_api import ClusterApi, eventually
 
-QUICK = Timing(lease=1.0, renew_deadline=0.6, retry=0.05)
+QUICK = LeaseTiming(lease=1.0, renew_deadline=0.6, retry=0.05)
 
 
 class Clock:
@@ -52,7 +50,7 @@ class Candidate:
         self.renewals = 0
         self.annotations: Mapping[str, str] = {}
         self.leadership.on_renewal(self._renewed)
-        self.elector = Elector(
+        self.elector = LeaderElector(
             client, self.leadership, identity=identity, namespace="default", lease="oven", clock=clock, **kwargs
         )
 
@@ -155,7 +153,7 @@ async def test_the_clock_of_another_machine_decides_nothing(renewed: str, api: C
 
 async def test_the_duration_that_counts_is_the_holders(api: ClusterApi, client: Client) -> None:
     clock = Clock()
-    one = Candidate(client, "one", clock, timing=Timing(lease=60.0))
+    one = Candidate(client, "one", clock, timing=LeaseTiming(lease=60.0))
     two = Candidate(client, "two", clock)
     await one.attempt()
     await two.attempt()
@@ -220,7 +218,9 @@ class Running:
     def __init__(self, client: Client, identity: str) -> None:
         self.leadership = Leadership()
         self.ready = asyncio.Event()
-        elector = Elector(client, self.leadership, identity=identity, namespace="default", lease="oven", timing=QUICK)
+        elector = LeaderElector(
+            client, self.leadership, identity=identity, namespace="default", lease="oven", timing=QUICK
+        )
         self.task = asyncio.create_task(elector.run(self.ready))
 
     async def stop(self) -> None:
@@ -277,7 +277,7 @@ async def test_one_that_may_not_ends_with_the_rule_that_it_lacks(api: ClusterApi
 
 
 async def test_a_namespace_that_does_not_exist_is_told(api: ClusterApi, client: Client) -> None:
-    elector = Elector(client, Leadership(), identity="one", namespace="nowhere", lease="oven")
+    elector = LeaderElector(client, Leadership(), identity="one", namespace="nowhere", lease="oven")
     with pytest.raises(ConfigurationError, match=r"there is no namespace nowhere .* --lease-namespace"):
         await elector.run(asyncio.Event())
 

@@ -13,13 +13,12 @@ import yaml
 
 import dra_kit as dra
 from dra_kit.apiserver.server import ApiServer
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Connection, Credentials
+from dra_kit.client.resources import EVENTS, LEASES, RESOURCE_CLAIMS
 from dra_kit.controller.agent import ControllerSettings, run_controller
-from dra_kit.controller.claims.progress import ANNOUNCED
-from dra_kit.controller.election.record import Timing
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.connection import Connection
-from dra_kit.kube.connection.credentials import Credentials
-from dra_kit.kube.resources import EVENTS, LEASES, RESOURCE_CLAIMS
+from dra_kit.controller.claim_transitions import ANNOUNCED
+from dra_kit.controller.election import LeaseTiming
 from tests.support.ports import kept_free
 from tests.support.probes import ask
 from tests.unit.controller.claims import DRIVER, claim
@@ -28,7 +27,7 @@ from tests.unit.controller.test_agent import Oven, Waiter
 from tests.unit.controller.test_observing import Till
 
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/default/leases/{DRIVER}-controller"
-QUICK = Timing(lease=8.0, renew_deadline=5.0, retry=0.1)
+QUICK = LeaseTiming(lease=8.0, renew_deadline=5.0, retry=0.1)
 
 
 @pytest.fixture
@@ -46,7 +45,7 @@ def ports() -> Iterator[ExitStack]:
 class Replica:
     """One replica as a task of the test."""
 
-    def __init__(self, kubeconfig: Path, name: str, ports: ExitStack, *, timing: Timing = QUICK) -> None:
+    def __init__(self, kubeconfig: Path, name: str, ports: ExitStack, *, timing: LeaseTiming = QUICK) -> None:
         self.till = Till()
         self.port = ports.enter_context(kept_free())
         driver = dra.Driver(DRIVER, provider=Oven(), preparer=Waiter(), observer=self.till)
@@ -213,7 +212,7 @@ async def test_what_happens_while_nobody_is_active_is_told_by_the_next_one(
     api: ClusterApi, tmp_path: Path, ports: ExitStack
 ) -> None:
     kubeconfig = api.kubeconfig(tmp_path / "config")
-    first = Replica(kubeconfig, "first", ports, timing=Timing(lease=3.0, renew_deadline=2.0, retry=0.1))
+    first = Replica(kubeconfig, "first", ports, timing=LeaseTiming(lease=3.0, renew_deadline=2.0, retry=0.1))
     await eventually(lambda: active(api) == "first")
     second = Replica(kubeconfig, "second", ports)
     await second.ready()
@@ -238,7 +237,7 @@ async def test_what_happens_while_nobody_is_active_is_told_by_the_next_one(
 async def test_what_one_that_is_killed_was_behind_with_is_told_by_the_next_one(
     api: ClusterApi, tmp_path: Path, ports: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dra_kit.controller.claims.progress.MARGIN", 0.1)
+    monkeypatch.setattr("dra_kit.controller.claim_transitions.MARGIN", 0.1)
     monkeypatch.setattr("dra_kit.controller.agent._FLUSH_SECONDS", 0.0)  # a kill writes nothing more
     kubeconfig = api.kubeconfig(tmp_path / "config")
     first = Replica(kubeconfig, "first", ports)
@@ -268,7 +267,7 @@ async def test_what_one_that_is_killed_was_behind_with_is_told_by_the_next_one(
 async def test_one_that_loses_the_lease_goes_on_when_it_has_it_again_and_has_missed_nothing(
     api: ClusterApi, tmp_path: Path, ports: ExitStack, caplog: pytest.LogCaptureFixture
 ) -> None:
-    quick = Timing(lease=3.0, renew_deadline=1.0, retry=0.1)
+    quick = LeaseTiming(lease=3.0, renew_deadline=1.0, retry=0.1)
     only = Replica(api.kubeconfig(tmp_path / "config"), "only", ports, timing=quick)
     await eventually(lambda: api.watched and active(api) == "only")
     api.apply(claim("claim-1", devices=["pizza-0"]))

@@ -9,14 +9,11 @@ from contextlib import asynccontextmanager
 import pytest
 
 from dra_kit.apiserver.server import ApiServer
-from dra_kit.controller.claims.backlog import Backlog
-from dra_kit.controller.claims.follower import ClaimFollower
-from dra_kit.controller.claims.history import ClaimHistory
-from dra_kit.controller.claims.lifecycle import Change
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.connection import Connection
-from dra_kit.kube.connection.credentials import Credentials
-from dra_kit.kube.resources import NAMESPACES, RESOURCE_CLAIMS
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Connection, Credentials
+from dra_kit.client.resources import NAMESPACES, RESOURCE_CLAIMS
+from dra_kit.controller.claim_follower import ClaimFollower, ClaimHistory
+from dra_kit.controller.claim_transitions import AnnouncementBacklog, ClaimChange
 from dra_kit.process.supervisor import Part
 from tests.support.api import eventually
 from tests.unit.controller.cluster import DRIVER, allocate, connected, made_claim, running
@@ -53,9 +50,9 @@ async def test_claims_that_came_and_went_before_it_began_are_news_for_who_subscr
             with follower.subscribed() as later:
                 assert not later.recent
     assert steps == [
-        ("breakfast", Change.ALLOCATED),
-        ("breakfast", Change.DELETED),
-        ("lunch", Change.ALLOCATED),
+        ("breakfast", ClaimChange.ALLOCATED),
+        ("breakfast", ClaimChange.DELETED),
+        ("lunch", ClaimChange.ALLOCATED),
     ]
 
 
@@ -67,16 +64,16 @@ async def test_a_replica_knows_what_happened_since_the_version_up_to_which_all_i
         announced = (await client.list(RESOURCE_CLAIMS)).resource_version
         await client.delete(RESOURCE_CLAIMS, "old", "default")
         await came_and_went(client, "breakfast")
-        backlog = Backlog()
+        backlog = AnnouncementBacklog()
         follower = ClaimFollower(client, DRIVER, resync_seconds=3600, backlog=backlog, announced=int(announced))
         async with running(follower):
             follower.look_again()  # as the watch does when it has begun
             async with running(ClaimHistory(client, follower, announced)):
                 steps = [(step.claim.metadata.name, step.change) for step in backlog.steps()]
                 assert sorted(steps) == [
-                    ("breakfast", Change.ALLOCATED),
-                    ("breakfast", Change.DELETED),
-                    ("old", Change.DELETED),
+                    ("breakfast", ClaimChange.ALLOCATED),
+                    ("breakfast", ClaimChange.DELETED),
+                    ("old", ClaimChange.DELETED),
                 ]
                 with follower.subscribed() as now:
                     assert [claim.metadata.name for claim in now.claims] == ["older"]
@@ -87,7 +84,7 @@ async def test_a_replica_is_ready_where_nothing_happened_since() -> None:
         await made_claim(client, "old")
         announced = (await client.list(RESOURCE_CLAIMS)).resource_version
         await client.create(NAMESPACES, {"metadata": {"name": "other"}})  # a later version, of something else
-        backlog = Backlog()
+        backlog = AnnouncementBacklog()
         follower = ClaimFollower(client, DRIVER, resync_seconds=3600, backlog=backlog, announced=int(announced))
         async with running(follower):
             follower.look_again()
@@ -100,7 +97,7 @@ async def test_a_version_that_the_server_has_forgotten_is_a_fresh_start(caplog: 
         await made_claim(client, "old")
         await allocate(client, "old")
         server.api.storage.compact()
-        backlog = Backlog()
+        backlog = AnnouncementBacklog()
         follower = ClaimFollower(client, DRIVER, resync_seconds=3600, backlog=backlog, announced=1)
         with caplog.at_level("INFO"):
             async with running(follower):

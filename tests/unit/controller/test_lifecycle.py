@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dra_kit.controller.claims.lifecycle import Change, transitions
+from dra_kit.controller.claim_transitions import ClaimChange, transitions
 from dra_kit.kubernetes.resource.v1 import ResourceClaim
 from tests.unit.controller.claims import DRIVER, claim
 
@@ -15,7 +15,9 @@ def model(**kwargs: Any) -> ResourceClaim:
     return ResourceClaim.model_validate(claim(**kwargs))
 
 
-def steps(previous: ResourceClaim | None, current: ResourceClaim | None) -> list[tuple[Change, list[str], list[str]]]:
+def steps(
+    previous: ResourceClaim | None, current: ResourceClaim | None
+) -> list[tuple[ClaimChange, list[str], list[str]]]:
     return [
         (step.change, [device.device for device in step.devices], [user.name for user in step.consumers])
         for step in transitions(previous, current, DRIVER)
@@ -23,53 +25,59 @@ def steps(previous: ResourceClaim | None, current: ResourceClaim | None) -> list
 
 
 def test_an_allocation_is_told_with_its_devices() -> None:
-    assert steps(model(), model(devices=["pizza-0", "pizza-1"])) == [(Change.ALLOCATED, ["pizza-0", "pizza-1"], [])]
+    assert steps(model(), model(devices=["pizza-0", "pizza-1"])) == [
+        (ClaimChange.ALLOCATED, ["pizza-0", "pizza-1"], [])
+    ]
 
 
 def test_the_scheduler_allocates_and_reserves_in_one_write() -> None:
     assert steps(model(), model(devices=["pizza-0"], pods=["guest"])) == [
-        (Change.ALLOCATED, ["pizza-0"], []),
-        (Change.RESERVED, ["pizza-0"], ["guest"]),
+        (ClaimChange.ALLOCATED, ["pizza-0"], []),
+        (ClaimChange.RESERVED, ["pizza-0"], ["guest"]),
     ]
 
 
 def test_a_claim_first_seen_allocated_was_allocated() -> None:
-    assert steps(None, model(devices=["pizza-0"])) == [(Change.ALLOCATED, ["pizza-0"], [])]
+    assert steps(None, model(devices=["pizza-0"])) == [(ClaimChange.ALLOCATED, ["pizza-0"], [])]
 
 
 def test_only_new_consumers_are_reserved() -> None:
     before = model(devices=["pizza-0"], pods=["guest"])
     after = model(devices=["pizza-0"], pods=["guest", "friend"])
-    assert steps(before, after) == [(Change.RESERVED, ["pizza-0"], ["friend"])]
+    assert steps(before, after) == [(ClaimChange.RESERVED, ["pizza-0"], ["friend"])]
 
 
 def test_a_consumer_that_goes_leaves_the_devices_with_the_claim() -> None:
     before = model(devices=["pizza-0"], pods=["guest", "friend"])
-    assert steps(before, model(devices=["pizza-0"], pods=["friend"])) == [(Change.UNRESERVED, ["pizza-0"], ["guest"])]
+    assert steps(before, model(devices=["pizza-0"], pods=["friend"])) == [
+        (ClaimChange.UNRESERVED, ["pizza-0"], ["guest"])
+    ]
 
 
 def test_consumers_that_change_places_give_both_steps() -> None:
     before = model(devices=["pizza-0"], pods=["guest"])
     assert steps(before, model(devices=["pizza-0"], pods=["friend"])) == [
-        (Change.UNRESERVED, ["pizza-0"], ["guest"]),
-        (Change.RESERVED, ["pizza-0"], ["friend"]),
+        (ClaimChange.UNRESERVED, ["pizza-0"], ["guest"]),
+        (ClaimChange.RESERVED, ["pizza-0"], ["friend"]),
     ]
 
 
 def test_a_deallocation_is_one_step_with_the_last_consumers() -> None:
-    assert steps(model(devices=["pizza-0"], pods=["guest"]), model()) == [(Change.DEALLOCATED, ["pizza-0"], ["guest"])]
+    assert steps(model(devices=["pizza-0"], pods=["guest"]), model()) == [
+        (ClaimChange.DEALLOCATED, ["pizza-0"], ["guest"])
+    ]
 
 
 def test_a_deleted_claim_releases_what_it_held() -> None:
-    assert steps(model(devices=["pizza-0"], pods=["guest"]), None) == [(Change.DELETED, ["pizza-0"], ["guest"])]
+    assert steps(model(devices=["pizza-0"], pods=["guest"]), None) == [(ClaimChange.DELETED, ["pizza-0"], ["guest"])]
 
 
 def test_another_allocation_releases_the_former_first() -> None:
     before = model(devices=["pizza-0"], pods=["guest"])
     assert steps(before, model(devices=["pizza-1"], pods=["guest"])) == [
-        (Change.DEALLOCATED, ["pizza-0"], ["guest"]),
-        (Change.ALLOCATED, ["pizza-1"], []),
-        (Change.RESERVED, ["pizza-1"], ["guest"]),
+        (ClaimChange.DEALLOCATED, ["pizza-0"], ["guest"]),
+        (ClaimChange.ALLOCATED, ["pizza-1"], []),
+        (ClaimChange.RESERVED, ["pizza-1"], ["guest"]),
     ]
 
 
@@ -95,4 +103,4 @@ def test_only_our_part_of_a_mixed_allocation_is_told() -> None:
     mixed = claim(devices=["pizza-0"])
     other = {"request": "gpu", "driver": "dra.gpu", "pool": "node-1", "device": "gpu-0"}
     mixed["status"]["allocation"]["devices"]["results"].append(other)
-    assert steps(model(), ResourceClaim.model_validate(mixed)) == [(Change.ALLOCATED, ["pizza-0"], [])]
+    assert steps(model(), ResourceClaim.model_validate(mixed)) == [(ClaimChange.ALLOCATED, ["pizza-0"], [])]

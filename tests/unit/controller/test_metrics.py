@@ -13,14 +13,12 @@ import pytest
 
 import dra_kit as dra
 from dra_kit.apiserver.server import ApiServer
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Connection, Credentials
 from dra_kit.controller.agent import ControllerSettings, run_controller
-from dra_kit.controller.author_handlers.operator import AuthorHandlers
+from dra_kit.controller.author_handlers import AuthorHandlers
 from dra_kit.controller.context import ControllerContext
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.connection import Connection
-from dra_kit.kube.connection.credentials import Credentials
-from dra_kit.process.metrics.families import FAMILIES
-from dra_kit.process.metrics.registry import Metrics
+from dra_kit.process.metrics import FAMILIES, Metrics
 from tests.support.api import eventually
 from tests.support.ports import kept_free
 from tests.support.probes import ask

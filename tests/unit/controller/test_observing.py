@@ -13,12 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dra_kit as dra
-from dra_kit.controller.claims.backlog import Backlog
-from dra_kit.controller.claims.follower import ClaimFollower
-from dra_kit.controller.claims.lifecycle import Change, Transition, transitions
-from dra_kit.controller.claims.observing import HELD_SECONDS, Observing, catching_up
-from dra_kit.controller.claims.progress import MARGIN, UNKNOWN, FollowedVersions, Progress
-from dra_kit.kube.client import Client
+from dra_kit.client.api import Client
+from dra_kit.controller.claim_follower import ClaimFollower
+from dra_kit.controller.claim_observer import HELD_SECONDS, ClaimObserverRunner, catching_up
+from dra_kit.controller.claim_transitions import (
+    MARGIN,
+    UNKNOWN,
+    AnnouncementBacklog,
+    AnnouncementProgress,
+    ClaimChange,
+    ClaimTransition,
+    FollowedVersions,
+    transitions,
+)
 from dra_kit.kubernetes.resource.v1 import ResourceClaim
 from tests.unit.controller.claims import DRIVER, claim
 from tests.unit.controller.cluster_api import eventually
@@ -64,11 +71,11 @@ class Till(dra.ClaimObserver):
 class Cluster:
     """The follower, fed by the test in place of a watch."""
 
-    def __init__(self, backlog: Backlog | None = None) -> None:
+    def __init__(self, backlog: AnnouncementBacklog | None = None) -> None:
         self.follower = ClaimFollower(NO_SERVER, DRIVER, resync_seconds=1.0, backlog=backlog)
         self.clock = Clock()
         self.followed = FollowedVersions(self.clock, lambda: self.follower.seen)
-        self.progress = Progress(self.followed, lambda: UNKNOWN)
+        self.progress = AnnouncementProgress(self.followed, lambda: UNKNOWN)
         self.version = 0
         self.last: dict[str, dict[str, Any]] = {}
 
@@ -92,7 +99,7 @@ class Cluster:
 async def observed(cluster: Cluster, observer: dra.ClaimObserver) -> AsyncIterator[None]:
     ready = asyncio.Event()
     task = asyncio.create_task(
-        Observing(cluster.follower, observer, DRIVER, cluster.progress, retry=(0.01,)).run(ready)
+        ClaimObserverRunner(cluster.follower, observer, DRIVER, cluster.progress, retry=(0.01,)).run(ready)
     )
     await ready.wait()
     yield
@@ -214,7 +221,7 @@ async def test_a_hook_that_never_ends_is_not_waited_for_longer_than_events_are_k
 
 
 async def test_a_standby_tells_what_happened_since_the_active_one_last_renewed() -> None:
-    backlog = Backlog()
+    backlog = AnnouncementBacklog()
     cluster, till = Cluster(backlog), Till()
     await cluster.put("claim-1", devices=["pizza-0"])
     await cluster.put("claim-2", devices=["pizza-1"], pods=["guest"])
@@ -233,7 +240,7 @@ STEPS = st.lists(st.sampled_from(["put", "release", "delete", "use", "leave"]), 
 @given(STEPS, st.integers(min_value=0, max_value=12))
 def test_whatever_was_kept_an_observer_ends_up_with_what_is(steps: list[str], kept: int) -> None:
     """Of each suffix of what happened: the claims of the end, with all that the suffix says, give the same end."""
-    happened: list[Transition] = []
+    happened: list[ClaimTransition] = []
     state: dict[str, Any] = {"devices": (), "pods": ()}
     current: ResourceClaim | None = None
     for number, step in enumerate(steps):
@@ -256,15 +263,15 @@ def test_whatever_was_kept_an_observer_ends_up_with_what_is(steps: list[str], ke
     for told in catching_up(claims, recent, DRIVER):
         names = tuple(device.device for device in told.devices)
         match told.change:
-            case Change.ALLOCATED:
+            case ClaimChange.ALLOCATED:
                 held = names
                 users = set()
-            case Change.RESERVED:
+            case ClaimChange.RESERVED:
                 assert held in {(), names}  # never before it is allocated, where that is told
                 users |= {user.name for user in told.consumers}
-            case Change.UNRESERVED:
+            case ClaimChange.UNRESERVED:
                 users -= {user.name for user in told.consumers}
-            case Change.DEALLOCATED | Change.DELETED:
+            case ClaimChange.DEALLOCATED | ClaimChange.DELETED:
                 held, users = (), set()
     assert held == tuple(state["devices"])
     assert users == set(state["pods"])

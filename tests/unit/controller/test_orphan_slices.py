@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from dra_kit.apiserver.server import ApiServer
-from dra_kit.controller.upkeep.orphan_slices import OrphanSlices, suspects
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.connection import Connection
-from dra_kit.kube.connection.credentials import Credentials
-from dra_kit.kube.resources import NODES, RESOURCE_SLICES
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Connection, Credentials
+from dra_kit.client.resources import NODES, RESOURCE_SLICES
+from dra_kit.controller.orphan_slices import OrphanSliceCollector, find_orphan_slices
 from tests.unit.controller.claims import DRIVER
 
 
@@ -41,7 +40,7 @@ def slice_of(name: str, *, node: str | None = None, owner: str = "", driver: str
     ids=lambda value: value["metadata"]["name"] if isinstance(value, dict) else "",
 )
 def test_an_orphan_is_one_whose_node_is_gone_or_another(item: dict[str, Any], orphan: bool) -> None:
-    assert bool(suspects([item], {"node-1": "uid-1"})) is orphan
+    assert bool(find_orphan_slices([item], {"node-1": "uid-1"})) is orphan
 
 
 class Clock:
@@ -78,7 +77,7 @@ async def test_it_is_deleted_at_the_second_look_a_minute_later_and_nothing_else_
         slice_of("of-another-driver", node="node-2", driver="dra.gpu"),
     )  # fmt: skip
     clock = Clock()
-    orphans = OrphanSlices(client, DRIVER, clock=clock)
+    orphans = OrphanSliceCollector(client, DRIVER, clock=clock)
     assert await orphans.look() == 0
     clock.now += 59.0
     assert await orphans.look() == 0
@@ -90,7 +89,7 @@ async def test_it_is_deleted_at_the_second_look_a_minute_later_and_nothing_else_
 async def test_a_node_that_comes_back_keeps_its_slices(client: Client) -> None:
     await make(client, slice_of("gone", node="node-2"))
     clock = Clock()
-    orphans = OrphanSlices(client, DRIVER, clock=clock)
+    orphans = OrphanSliceCollector(client, DRIVER, clock=clock)
     await orphans.look()
     await node(client, "node-2")
     clock.now += 60.0
@@ -104,5 +103,5 @@ async def test_a_node_that_comes_back_keeps_its_slices(client: Client) -> None:
 async def test_nodes_are_not_asked_for_where_no_slice_has_one(client: Client) -> None:
     await make(client, slice_of("of-no-node"))
     before = client.requests["list", "nodes"]
-    await OrphanSlices(client, DRIVER).look()
+    await OrphanSliceCollector(client, DRIVER).look()
     assert client.requests["list", "nodes"] == before

@@ -12,14 +12,13 @@ from typing import Any
 import pytest
 
 import dra_kit as dra
-from dra_kit.controller.context import ControllerContext
-from dra_kit.controller.owner import Owner
-from dra_kit.controller.pools.pools import ClusterPools
+from dra_kit.client.api import Client
+from dra_kit.client.resources import CLUSTER_ROLES, RESOURCE_SLICES
+from dra_kit.controller.cluster_pools import ClusterPools
+from dra_kit.controller.context import ControllerContext, ControllerOwner
 from dra_kit.errors import ConfigurationError
-from dra_kit.kube.client import Client
-from dra_kit.kube.resources import CLUSTER_ROLES, RESOURCE_SLICES
-from dra_kit.process.metrics.registry import Metrics
-from dra_kit.publishing.scope import cluster_source
+from dra_kit.process.metrics import Metrics
+from dra_kit.slices.inventory import cluster_source
 from tests.support.api import eventually
 from tests.unit.controller.cluster import DRIVER, connected, running
 
@@ -65,7 +64,7 @@ def part(client: Client, warehouse: dra.DeviceProvider[Any, Any, Any], role: str
     assert source is not None
     context = ControllerContext(DRIVER, None, Metrics())
     warehouse.context = context
-    return ClusterPools(DRIVER, source, client, context, Owner(client, role))
+    return ClusterPools(DRIVER, source, client, context, ControllerOwner(client, role))
 
 
 async def specs(client: Client) -> list[dict[str, Any]]:

@@ -11,16 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dra_kit as dra
-from dra_kit.controller.context import ControllerContext
-from dra_kit.controller.owner import Owner
-from dra_kit.controller.taint_rules.keeping import TaintRules
-from dra_kit.controller.taint_rules.planning import LABEL, plan_rules
-from dra_kit.controller.taint_rules.served import served
+from dra_kit.client.api import Client
+from dra_kit.client.resources import CLUSTER_ROLES, DEVICE_TAINT_RULES
+from dra_kit.controller.context import ControllerContext, ControllerOwner
+from dra_kit.controller.taint_rules import LABEL, TaintRuleReconciler, plan_rules, served_taint_rules
 from dra_kit.errors import ConfigurationError, InvalidDevice, NotFound
-from dra_kit.kube.client import Client
-from dra_kit.kube.resources import CLUSTER_ROLES, DEVICE_TAINT_RULES
 from dra_kit.kubernetes.resource import v1
-from dra_kit.process.metrics.registry import Metrics
+from dra_kit.process.metrics import Metrics
 from tests.support.api import eventually
 from tests.unit.controller.cluster import DRIVER, connected, running
 
@@ -47,10 +44,10 @@ async def client() -> AsyncIterator[Client]:
         yield made
 
 
-def part(client: Client, source: dra.TaintRuleSource, role: str | None = None) -> TaintRules:
+def part(client: Client, source: dra.TaintRuleSource, role: str | None = None) -> TaintRuleReconciler:
     context = ControllerContext(DRIVER, None, Metrics())
     source.context = context
-    return TaintRules(DRIVER, source, client, context, Owner(client, role))
+    return TaintRuleReconciler(DRIVER, source, client, context, ControllerOwner(client, role))
 
 
 async def rules(client: Client) -> dict[str, dict[str, Any]]:
@@ -171,12 +168,12 @@ class Serving:
     ("versions", "best"), [(("v1", "v1beta2"), "v1"), (("v1beta2", "v1alpha3"), "v1beta2"), (("v1alpha3",), "v1alpha3")]
 )
 async def test_the_best_version_that_is_served_is_taken(versions: tuple[str, ...], best: str) -> None:
-    assert (await served(Serving(*versions))).version == best  # type: ignore[arg-type]
+    assert (await served_taint_rules(Serving(*versions))).version == best  # type: ignore[arg-type]
 
 
 async def test_where_none_is_served_the_remedy_is_told() -> None:
     with pytest.raises(ConfigurationError, match=r"Kubernetes 1.36\) serves DeviceTaintRules in no version; upgrade"):
-        await served(Serving())  # type: ignore[arg-type]
+        await served_taint_rules(Serving())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from dra_kit.cdi.spec import ContainerEdits, DeviceNode, Mount
 from dra_kit.dev.screen.calls import Calls
 from dra_kit.dev.screen.layout import Focus, Headline, layout
 from dra_kit.dev.screen.panes import Pane, Row, calls_pane, claims_pane, devices_pane, log_pane, pods_pane
+from dra_kit.kubelet.cdi.spec import DeviceNode, Mount, SpecEdits
 from dra_kit.kubernetes.resource.objects import ClaimReference, PodReference
 from dra_kit.sandbox.timeline.records import PREPARE, UNPREPARE, CallEnded, CallStarted, PreparedDevice
 
@@ -118,7 +118,7 @@ def test_claims_tell_where_they_stand() -> None:
 
 
 def test_pods_tell_what_they_got_or_what_they_wait_for() -> None:
-    edits = ContainerEdits(
+    edits = SpecEdits(
         env=("CHEESE=brie",),
         device_nodes=(DeviceNode(path="/dev/oven"),),
         mounts=(Mount(host_path="/a", container_path="/srv/oven"),),

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from dra_kit.policy.objects import policy_objects
-from dra_kit.policy.text import manifest
+from dra_kit.admission.policy.manifest import manifest, policy_objects
 from tests.unit.policy.drivers import DRIVERS, GPU, PIZZA
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "config-policy.md"

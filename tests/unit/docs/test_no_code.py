@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dra_kit.globs.matching import MOST, matches
-from dra_kit.globs.model import DeviceEntry
-from dra_kit.globs.reading import read_globs
+from dra_kit.author.no_code.matching import MOST, find_devices
+from dra_kit.author.no_code.model import GlobEntry
+from dra_kit.author.no_code.reader import read_globs
 from tests.unit.cli.kitchen import Kitchen
 from tests.unit.globs.machine import Machine
 
@@ -59,7 +59,7 @@ def kitchen() -> Iterator[Kitchen]:
 def test_each_file_finds_its_hardware(machine: Machine, driver: str, nodes: list[str], devices: list[str]) -> None:
     machine.globs(FILES[driver])
     machine.node(*nodes)
-    assert [match.file.path for match in matches(read_globs(machine.file).devices, machine.root)] == devices
+    assert [match.file.path for match in find_devices(read_globs(machine.file).devices, machine.root)] == devices
 
 
 @pytest.mark.processes
@@ -86,7 +86,7 @@ def test_the_pod_of_the_page_gets_its_adapter(kitchen: Kitchen) -> None:
 
 
 def test_every_key_is_in_the_table() -> None:
-    keys = {field.alias or name for name, field in DeviceEntry.model_fields.items()}
+    keys = {field.alias or name for name, field in GlobEntry.model_fields.items()}
     table = REFERENCE.partition("| key | default | |")[2].partition("\n\n")[0]
     assert set(re.findall(r"`(\w+)`", "".join(re.findall(r"(?m)^\| ([^|]*) \|", table)))) == keys
     assert f"At most {MOST} devices" in REFERENCE

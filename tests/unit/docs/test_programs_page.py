@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import dra_kit as dra
-from dra_kit.node.children import process_table
+from dra_kit.node.effects.program import find_marked, is_running, session_of
 from tests.support.api import eventually
 from tests.unit.docs import pages
 from tests.unit.node import role
@@ -29,8 +29,8 @@ def page() -> ModuleType:
 def short(tmp_path: Path) -> Iterator[Path]:
     """A directory; what runs below it ends with the test."""
     yield tmp_path
-    for process in process_table.marked(tmp_path):
-        for pid in process_table.session_of(process.pid):
+    for process in find_marked(tmp_path):
+        for pid in session_of(process.pid):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -58,11 +58,11 @@ async def test_the_program_runs_as_long_as_a_claim_needs_it(page: ModuleType, sh
         async with node.running(daemons):
             await node.prepare(lunch, dinner)
             assert running[0] == running[1]
-            assert process_table.runs(running[0])
+            assert is_running(running[0])
             await node.unprepare(lunch)
-            assert process_table.runs(running[0])
+            assert is_running(running[0])
         async with node.running(daemons):  # a restart of the driver
-            assert process_table.runs(running[0])
+            assert is_running(running[0])
             await node.unprepare(dinner)
-            await eventually(lambda: not process_table.runs(running[0]))
+            await eventually(lambda: not is_running(running[0]))
         assert node.is_clean()

@@ -13,7 +13,7 @@ import yaml
 from click.testing import CliRunner
 
 from dra_kit.cli.app import cli
-from dra_kit.node.steps import Step
+from dra_kit.node.failpoints import Failpoint
 from dra_kit.sandbox.stories.story_file import load_story
 from dra_kit.sandbox.stories.story_model import StoryFile
 
@@ -92,7 +92,7 @@ def test_every_key_is_told(heading: str) -> None:
 
 def test_every_step_of_the_node_role_is_told() -> None:
     table = [line for line in TEXT.splitlines() if re.match(r"\| `[A-Z_]+` \|", line)]
-    assert table == [f"| `{step.name}` | {step.value} |" for step in Step], "make the table of steps anew"
+    assert table == [f"| `{step.name}` | {step.value} |" for step in Failpoint], "make the table of steps anew"
 
 
 @pytest.mark.parametrize("number", range(len(re.findall(r"```yaml\n", TEXT))))

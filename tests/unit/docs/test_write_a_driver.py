@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from dra_kit.author.driver import Driver
+from dra_kit.author.target import load_driver
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.process.target import load_driver
 from tests.support.api import eventually
 from tests.unit.docs import pages
 from tests.unit.node import role

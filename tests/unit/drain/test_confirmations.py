@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from dra_kit.client.resources import DECOMMISSIONED
 from dra_kit.drain.confirmations import Removal, Unconfirmed, confirmations
-from dra_kit.kube.resources import UNDERTAKEN
 from tests.support.api import Api
 from tests.unit.drain.test_drain import DRIVER, claim, drain, node_slice
 
@@ -74,7 +74,7 @@ class Cluster:
         if waiting:
             status["containerStatuses"] = [{"state": {"waiting": {"reason": waiting}}}]
         if confirmed is not None:
-            said = {"type": UNDERTAKEN, "status": "True" if confirmed else "False", "message": left}
+            said = {"type": DECOMMISSIONED, "status": "True" if confirmed else "False", "message": left}
             status["conditions"] = [{"type": "Ready", "status": "True"}, said]
         self.api.put("pods", {"metadata": metadata, "spec": spec, "status": status})
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import dra_kit as dra
-from dra_kit.author.preparing.claim import Effects
-from dra_kit.process.target import load_driver
+from dra_kit.author.claim import EffectRequests
+from dra_kit.author.target import load_driver
 
 PROJECT = Path(__file__).resolve().parents[3] / "examples" / "pizza-driver"
 STORIES = PROJECT / "stories"
@@ -85,5 +85,5 @@ def allocated(name: str, scope: ApplyAtOnce, *, admin_access: bool = False, **co
         config=PizzaConfig(**config),
         advertised=advertised,
         admin_access=admin_access,
-        effects=Effects(scope),
+        effects=EffectRequests(scope),
     )

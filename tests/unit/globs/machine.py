@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from dra_kit.globs.matching import matches
-from dra_kit.globs.reading import read_globs
+from dra_kit.author.no_code.matching import find_devices
+from dra_kit.author.no_code.reader import read_globs
 
 
 class Machine:
@@ -43,4 +43,4 @@ class Machine:
     def found(self, *entries: str) -> list[str]:
         """The paths that entries match."""
         self.globs("driver: serial.example.com\ndevices:\n" + "".join(f"- {entry}\n" for entry in entries))
-        return [match.file.path for match in matches(read_globs(self.file).devices, self.root)]
+        return [match.file.path for match in find_devices(read_globs(self.file).devices, self.root)]

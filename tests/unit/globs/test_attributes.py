@@ -7,22 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from dra_kit.globs.attributes import NoValueError, Value, value_of
-from dra_kit.globs.matching import DeviceFile
-from dra_kit.globs.model import AttributeSource
+from dra_kit.author.no_code.matching import AttributeUnavailable, DeviceNodeFile, Value, read_attribute
+from dra_kit.author.no_code.model import AttributeSource
 from dra_kit.kubernetes.values.semver import Version
 from tests.unit.globs.machine import Machine
 
-TTY = DeviceFile("/dev/ttyUSB0", "/dev/ttyUSB0", "c", os.makedev(188, 0))
+TTY = DeviceNodeFile("/dev/ttyUSB0", "/dev/ttyUSB0", "c", os.makedev(188, 0))
 VALUES = {"name": "ttyUSB0", "path": "/dev/ttyUSB0"}
 
 
 def value(machine: Machine, **source: object) -> Value:
-    return value_of(AttributeSource.model_validate(source), TTY, VALUES, machine.root)
+    return read_attribute(AttributeSource.model_validate(source), TTY, VALUES, machine.root)
 
 
 def absent(machine: Machine, **source: object) -> str:
-    with pytest.raises(NoValueError) as caught:
+    with pytest.raises(AttributeUnavailable) as caught:
         value(machine, **source)
     return str(caught.value)
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from dra_kit.globs.driver import GlobSettings
+from dra_kit.author.no_code.driver import GlobSettings
+from dra_kit.author.target import load_driver
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.process.target import load_driver
 from tests.support.api import eventually
 from tests.unit.globs.machine import Machine
 from tests.unit.node import role

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from dra_kit.author.no_code.matching import MOST, find_devices
+from dra_kit.author.no_code.reader import read_globs
 from dra_kit.errors import ConfigurationError
-from dra_kit.globs.matching import MOST, matches
-from dra_kit.globs.reading import read_globs
 from tests.unit.globs.machine import Machine
 
 
@@ -34,7 +34,7 @@ def test_a_link_is_the_node_that_it_leads_to(machine: Machine) -> None:
     machine.node("/dev/ttyUSB0")
     machine.link("/dev/serial/by-id/usb-one", "../../ttyUSB0")
     machine.found("paths: /dev/serial/by-id/*")
-    [match] = matches(read_globs(machine.file).devices, machine.root)
+    [match] = find_devices(read_globs(machine.file).devices, machine.root)
     assert (match.file.path, match.file.host_path) == ("/dev/serial/by-id/usb-one", "/dev/ttyUSB0")
 
 
@@ -100,7 +100,7 @@ def test_a_device_of_several_nodes_is_there_when_all_are(machine: Machine) -> No
     machine.node("/dev/snd/controlC0", "/dev/snd/pcmC0D0p", "/dev/snd/pcmC0D0c", "/dev/snd/controlC1")
     entry = "{paths: /dev/snd/controlC*, pattern: 'C(?P<card>[0-9]+)$', with: '/dev/snd/pcmC{card}D*'}"
     assert machine.found(entry) == ["/dev/snd/controlC0"]
-    [match] = matches(read_globs(machine.file).devices, machine.root)
+    [match] = find_devices(read_globs(machine.file).devices, machine.root)
     assert [file.path for file in match.companions] == ["/dev/snd/pcmC0D0c", "/dev/snd/pcmC0D0p"]
 
 

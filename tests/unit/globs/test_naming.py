@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.globs.naming import device_names
+from dra_kit.author.no_code.driver import assign_device_names
 from dra_kit.kubernetes.resource.names import device_name
 
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=200)
@@ -17,7 +17,7 @@ alike = st.dictionaries(
 
 @given(paths | alike)
 def test_names_are_valid_and_unique_for_any_paths(wanted: dict[str, str]) -> None:
-    names = device_names(wanted, {})
+    names = assign_device_names(wanted, {})
     assert names.keys() == wanted.keys()
     assert len(set(names.values())) == len(names)
     assert not [error for name in names.values() for error in device_name(name, "name")]
@@ -25,14 +25,14 @@ def test_names_are_valid_and_unique_for_any_paths(wanted: dict[str, str]) -> Non
 
 @given(paths | alike, paths | alike)
 def test_whoever_has_a_name_keeps_it(before: dict[str, str], now: dict[str, str]) -> None:
-    known = device_names(before, {})
-    names = device_names({**now, **before}, known)
+    known = assign_device_names(before, {})
+    names = assign_device_names({**now, **before}, known)
     assert known.items() <= names.items()
     assert len(set(names.values())) == len(names)
 
 
 def test_a_name_is_that_of_the_path_where_it_can_be() -> None:
     wanted = {"/dev/ttyUSB0": "ttyUSB0", "/dev/bus/usb/001/004": "bus/usb/001/004", "/dev/___": "___"}
-    tty, usb, nameless = device_names(wanted, {}).values()
+    tty, usb, nameless = assign_device_names(wanted, {}).values()
     assert (tty, usb) == ("ttyusb0", "bus-usb-001-004")
     assert nameless.startswith("device-")

@@ -7,9 +7,9 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dra_kit.author.no_code.model import AttributeSource, GlobEntry, GlobFile
+from dra_kit.author.no_code.reader import read_globs
 from dra_kit.errors import ConfigurationError
-from dra_kit.globs.model import AttributeSource, DeviceEntry, GlobFile
-from dra_kit.globs.reading import read_globs
 from tests.unit.globs.machine import Machine
 
 
@@ -119,7 +119,7 @@ def test_all_that_may_be_written(machine: Machine) -> None:
 keys = st.sampled_from(
     [
         field.alias or name
-        for model in (GlobFile, DeviceEntry, AttributeSource)
+        for model in (GlobFile, GlobEntry, AttributeSource)
         for name, field in model.model_fields.items()
     ]
 )

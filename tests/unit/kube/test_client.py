@@ -9,11 +9,10 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from dra_kit.client.api import APPLY, JSON_PATCH, MERGE_PATCH, Client
+from dra_kit.client.credentials import Connection, Credentials
+from dra_kit.client.resources import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.errors import Conflict, Forbidden, Gone, Invalid, KubeError, NotFound, Unavailable
-from dra_kit.kube.client import APPLY, JSON_PATCH, MERGE_PATCH, Client
-from dra_kit.kube.connection.connection import Connection
-from dra_kit.kube.connection.credentials import Credentials
-from dra_kit.kube.resources import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from tests.unit.kube.wire import Handler, answer, served, status, stream
 
 CLAIM = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "lunch"}, "spec": {}}

@@ -7,7 +7,7 @@ import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.kube.connection.connection import Connection, proxy_from_environment
+from dra_kit.client.credentials import Connection, proxy_from_environment
 
 PROXY = "http://proxy.example:3128"
 

@@ -14,11 +14,10 @@ import pytest
 import trustme
 import yaml
 
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Connection, Credentials, load_credentials
+from dra_kit.client.resources import NODES
 from dra_kit.errors import ConfigurationError
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.connection import Connection
-from dra_kit.kube.connection.credentials import Credentials, load_credentials
-from dra_kit.kube.resources import NODES
 from tests.unit.kube.kubeconfigs import PRINT_STATUS, b64, kubeconfig, plugin
 from tests.unit.kube.wire import answer, served
 
@@ -274,7 +273,7 @@ def test_reading_a_kubeconfig_does_not_import_kubernetes_asyncio(tmp_path: Path)
     path = kubeconfig(tmp_path / "config", {"token": "abc"})
     script = f"""
         import asyncio, pathlib, sys
-        from dra_kit.kube.connection.credentials import load_credentials
+        from dra_kit.client.credentials import load_credentials
         credentials = asyncio.run(load_credentials(pathlib.Path({str(path)!r})))
         assert asyncio.run(credentials.authorization()) == "Bearer abc"
         assert not [name for name in sys.modules if name.startswith("kubernetes_asyncio")]

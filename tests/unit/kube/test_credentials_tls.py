@@ -10,10 +10,10 @@ import pytest
 import trustme
 import yaml
 
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import load_credentials
+from dra_kit.client.resources import NODES
 from dra_kit.errors import ConfigurationError, Unavailable
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.credentials import load_credentials
-from dra_kit.kube.resources import NODES
 from tests.unit.kube.kubeconfigs import PRINT_STATUS, b64, kubeconfig, plugin
 from tests.unit.kube.wire import answer, served
 

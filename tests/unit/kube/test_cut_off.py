@@ -15,10 +15,9 @@ import pytest
 import trustme
 from aiohttp import web
 
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.connection import Connection
-from dra_kit.kube.connection.credentials import Credentials
-from dra_kit.kube.resources import PODS
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Connection, Credentials
+from dra_kit.client.resources import PODS
 from tests.support.api import eventually
 
 PLENTY = 60

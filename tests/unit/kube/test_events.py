@@ -15,7 +15,7 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.kube.events import EventRecorder, ObjectReference, micro_time
+from dra_kit.client.events import EventRecorder, ObjectReference, micro_time
 from tests.unit.kube.wire import Handler, Wire, answer, served, status
 
 LUNCH = ObjectReference("resource.k8s.io/v1", "ResourceClaim", "lunch", "uid-1", "default")

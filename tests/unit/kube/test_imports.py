@@ -20,9 +20,9 @@ class Watch(importlib.abc.MetaPathFinder):
         changed.update(key for key in before.keys() | now.keys() if before.get(key) is not now.get(key))
 
 sys.meta_path.insert(0, Watch())
-import dra_kit.kube.client
-import dra_kit.kube.operator.operator
-import dra_kit.kube.connection.oidc
+import dra_kit.client.api
+import dra_kit.client.operator
+import dra_kit.client.lean_imports
 Watch().find_spec("")
 assert "aiohttp" in sys.modules and "kopf" in sys.modules
 print(sorted(changed))

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dra_kit.client.informer import Informer, ObjectChange
+from dra_kit.client.resources import PODS
 from dra_kit.errors import Forbidden
-from dra_kit.kube.informer import Change, Informer
-from dra_kit.kube.resources import PODS
 from tests.unit.kube.wire import Handler, Wire, answer, event, served, status, stream
 
 HANG = stream(hang=True)
@@ -69,8 +69,8 @@ async def test_a_list_and_then_the_watch_from_its_version() -> None:
 async def test_a_change_comes_with_the_state_before_it() -> None:
     events = stream(event("MODIFIED", pod("a", 6)), hang=True)
     async with served(pods(5, pod("a", 5)), events) as wire, aclosing(informer(wire).changes()) as changes:
-        assert await anext(changes) == Change("ADDED", pod("a", 5))
-        assert await anext(changes) == Change("MODIFIED", pod("a", 6), pod("a", 5))
+        assert await anext(changes) == ObjectChange("ADDED", pod("a", 5))
+        assert await anext(changes) == ObjectChange("MODIFIED", pod("a", 6), pod("a", 5))
 
 
 async def test_a_watch_that_ended_goes_on_after_its_last_event() -> None:
@@ -147,7 +147,7 @@ async def test_after_a_watch_that_has_lasted_the_first_failure_is_the_first_agai
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    monkeypatch.setattr("dra_kit.kube.informer._SHORT_WATCH_SECONDS", 0.0)
+    monkeypatch.setattr("dra_kit.client.informer._SHORT_WATCH_SECONDS", 0.0)
     away = status(503, "ServiceUnavailable", "away")
     async with served(away, away, pods(5), stream(), away, pods(6, pod("a", 6)), HANG) as wire:
         follower = Informer(wire.client(), PODS, retry=(0.01, 0.02, 0.03))
@@ -208,7 +208,7 @@ class History:
         return await stream(*chunks, hang=fault == "none", cut=fault == "cut")(request)
 
 
-async def _applied(changes: AsyncIterator[Change], final: Mapping[str, Any]) -> dict[str, Any]:
+async def _applied(changes: AsyncIterator[ObjectChange], final: Mapping[str, Any]) -> dict[str, Any]:
     """What a consumer knows that applies the changes until it knows the final state."""
     known: dict[str, Any] = {}
     async with asyncio.timeout(60):

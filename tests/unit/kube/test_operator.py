@@ -15,11 +15,10 @@ from typing import Any
 
 import pytest
 
+from dra_kit.client.credentials import Connection, Credentials
+from dra_kit.client.operator import EventHandler, EventType, KopfThread, kopf, kopf_settings, on_event
+from dra_kit.client.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
 from dra_kit.errors import Forbidden, KubeError, Unavailable
-from dra_kit.kube.connection.connection import Connection
-from dra_kit.kube.connection.credentials import Credentials
-from dra_kit.kube.operator.operator import EventHandler, EventType, OperatorThread, kopf, on_event, quiet_settings
-from dra_kit.kube.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
 from tests.unit.kube.operator_api import SLICES_PATH, OperatorApi, resource_slice
 
 SELECTOR = "spec.driver=dra.pizza,spec.nodeName=node-1"
@@ -32,7 +31,7 @@ async def eventually(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def next_life(thread: OperatorThread, last: int) -> None:
+async def next_life(thread: KopfThread, last: int) -> None:
     await eventually(lambda: thread.lives > last)
 
 
@@ -72,7 +71,7 @@ def builder(
     loop = asyncio.get_running_loop()
 
     def build() -> tuple[kopf.OperatorRegistry, kopf.OperatorSettings]:
-        settings = quiet_settings({RESOURCE_SLICES: selector} if selector else {})
+        settings = kopf_settings({RESOURCE_SLICES: selector} if selector else {})
         settings.networking.error_backoffs = retries
         registry = kopf.OperatorRegistry()
         on_event(registry, RESOURCE_SLICES, handler, id="slices", loop=loop)
@@ -87,11 +86,11 @@ async def seen() -> Seen:
 
 
 @pytest.fixture
-async def start() -> AsyncIterator[Callable[..., OperatorThread]]:
-    threads: list[OperatorThread] = []
+async def start() -> AsyncIterator[Callable[..., KopfThread]]:
+    threads: list[KopfThread] = []
 
-    def start_thread(*args: Any, **options: Any) -> OperatorThread:
-        thread = OperatorThread(*args, **options)
+    def start_thread(*args: Any, **options: Any) -> KopfThread:
+        thread = KopfThread(*args, **options)
         threads.append(thread)
         thread.start()
         return thread
@@ -101,7 +100,7 @@ async def start() -> AsyncIterator[Callable[..., OperatorThread]]:
         assert await asyncio.to_thread(thread.stop, 60)
 
 
-Start = Callable[..., OperatorThread]
+Start = Callable[..., KopfThread]
 
 
 class TestImport:
@@ -109,7 +108,7 @@ class TestImport:
         code = """
             import sys
             before = list(sys.meta_path)
-            from dra_kit.kube.operator.operator import kopf
+            from dra_kit.client.operator import kopf
             clients = {name for name in sys.modules if name.split(".")[0] in ("kubernetes", "kubernetes_asyncio")}
             assert not clients, clients
             assert callable(kopf.operator)
@@ -123,12 +122,12 @@ class TestImport:
 class TestQuietSettings:
     @pytest.mark.parametrize("resource", [RESOURCE_SLICES, RESOURCE_CLAIMS, PODS])
     def test_a_selector_applies_to_its_resource(self, resource: Resource) -> None:
-        settings = quiet_settings({resource: "metadata.name=x"})
+        settings = kopf_settings({resource: "metadata.name=x"})
         seen_by_kopf = kopf.Resource(resource.group, resource.version, resource.plural, preferred=False)
         assert settings.watching.field_selectors.collect(seen_by_kopf) == ["metadata.name=x"]
 
     def test_a_selector_applies_to_no_other_version(self) -> None:
-        settings = quiet_settings({RESOURCE_SLICES: "metadata.name=x"})
+        settings = kopf_settings({RESOURCE_SLICES: "metadata.name=x"})
         other = kopf.Resource("resource.k8s.io", "v1beta1", "resourceslices")
         assert settings.watching.field_selectors.collect(other) == []
 
@@ -141,10 +140,10 @@ class TestQuietSettings:
 
     def test_a_watch_may_be_silent_for_minutes(self) -> None:
         """The API server promises no bookmarks; kopf's own setting opens a quiet watch anew after 70 s."""
-        assert quiet_settings().watching.inactivity_timeout >= 300
+        assert kopf_settings().watching.inactivity_timeout >= 300
 
     def test_nothing_is_scanned_posted_peered_or_killed(self) -> None:
-        settings = quiet_settings(chunk_size=500)
+        settings = kopf_settings(chunk_size=500)
         assert settings.scanning.disabled
         assert settings.peering.standalone
         assert not settings.posting.enabled
@@ -206,7 +205,7 @@ class TestWatching:
                 return "value"
 
             kopf.on.event("resource.k8s.io", "v1", "resourceslices", id="returns", registry=registry)(returns)
-            return registry, quiet_settings()
+            return registry, kopf_settings()
 
         api.put(resource_slice("mine"))
         start(anonymous(api), build)
@@ -410,7 +409,7 @@ class TestStop:
         await eventually(lambda: not api.watching())
 
     async def test_before_it_was_started(self, api: OperatorApi, seen: Seen) -> None:
-        thread = OperatorThread(anonymous(api), builder(seen))
+        thread = KopfThread(anonymous(api), builder(seen))
         assert thread.stop()
         thread.start()
         assert await asyncio.to_thread(thread.stop, 60)
@@ -435,7 +434,7 @@ class TestStop:
 
 class TestPart:
     async def test_it_is_ready_and_stops_when_cancelled(self, api: OperatorApi, seen: Seen) -> None:
-        thread = OperatorThread(anonymous(api), builder(seen), stop_timeout=60)
+        thread = KopfThread(anonymous(api), builder(seen), stop_timeout=60)
         ready = asyncio.Event()
         task = asyncio.create_task(thread.run(ready))
         await asyncio.wait_for(ready.wait(), 60)
@@ -449,7 +448,7 @@ class TestPart:
 
     async def test_without_backoff_it_raises_what_ended_kopf(self, api: OperatorApi, seen: Seen) -> None:
         api.refuse(403, "no")
-        thread = OperatorThread(anonymous(api), builder(seen), backoff=())
+        thread = KopfThread(anonymous(api), builder(seen), backoff=())
         with pytest.raises(Forbidden, match="kopf: no"):
             await asyncio.wait_for(thread.run(asyncio.Event()), 60)
         assert thread.lives == 1

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dra_kit.client.server_version import ServerFeatures, choose_version, discover_release
 from dra_kit.errors import ConfigurationError, KubeError, Unavailable
-from dra_kit.kube.versions import ServerFeatures, choose, discover
 from tests.unit.kube.wire import answer, served, status
 
 
@@ -45,17 +45,17 @@ def test_features_of_releases(minor: int, separate_counter_slices: bool, pool_na
 @given(st.sets(st.sampled_from(["v1", "v1beta2", "v1beta1", "v1alpha3", "v2"])), st.integers(30, 40))
 def test_v1_is_used_wherever_it_is_served(served_versions: set[str], minor: int) -> None:
     if "v1" in served_versions:
-        assert choose(served_versions, ServerFeatures(1, minor)) == "v1"
+        assert choose_version(served_versions, ServerFeatures(1, minor)) == "v1"
     else:
         with pytest.raises(ConfigurationError) as caught:
-            choose(served_versions, ServerFeatures(1, minor))
+            choose_version(served_versions, ServerFeatures(1, minor))
         assert all(version in str(caught.value) for version in served_versions)
 
 
 async def test_a_server_is_discovered_in_two_requests() -> None:
     answers = answer({"major": "1", "minor": "35"}), answer(group("v1", "v1beta2"))
     async with served(*answers) as wire, wire.client() as client:
-        assert await discover(client) == ServerFeatures(1, 35)
+        assert await discover_release(client) == ServerFeatures(1, 35)
     assert wire.paths == ["/version", "/apis/resource.k8s.io"]
 
 
@@ -63,18 +63,18 @@ async def test_an_old_server_must_be_upgraded() -> None:
     answers = answer({"major": "1", "minor": "33"}), answer(group("v1beta1", "v1beta2"))
     async with served(*answers) as wire, wire.client() as client:
         with pytest.raises(ConfigurationError, match=r"1\.33\) serves .* as v1beta1, v1beta2, .* upgrade the cluster"):
-            await discover(client)
+            await discover_release(client)
 
 
 async def test_a_server_without_the_group_must_be_reconfigured() -> None:
     answers = answer({"major": "1", "minor": "34"}), status(404, "NotFound", "the server could not find it")
     async with served(*answers) as wire, wire.client() as client:
         with pytest.raises(ConfigurationError, match=r"does not serve resource\.k8s\.io, .* --runtime-config"):
-            await discover(client)
+            await discover_release(client)
 
 
 async def test_a_server_that_is_down_is_not_taken_for_one_without_dra() -> None:
     answers = answer({"major": "1", "minor": "34"}), status(503, "ServiceUnavailable", "starting")
     async with served(*answers) as wire, wire.client() as client:
         with pytest.raises(Unavailable):
-            await discover(client)
+            await discover_release(client)

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dra_kit.client.api import split_lines
+from dra_kit.client.request import ApiRequest
+from dra_kit.client.resources import NODES, PODS
 from dra_kit.errors import Gone, KubeError, Unavailable
-from dra_kit.kube.http.call import Call
-from dra_kit.kube.http.watching import lines
-from dra_kit.kube.resources import NODES, PODS
 from tests.unit.kube.wire import answer, event, served, status, stream
 
-CALL = Call.of_path("/x")
+CALL = ApiRequest.of_path("/x")
 
 
 async def chunked(text: bytes, cuts: Sequence[int]) -> AsyncIterator[bytes]:
@@ -27,13 +27,13 @@ async def chunked(text: bytes, cuts: Sequence[int]) -> AsyncIterator[bytes]:
 @given(st.lists(st.binary(max_size=20).filter(lambda line: b"\n" not in line)), st.lists(st.integers(0, 1000)))
 async def test_lines_do_not_depend_on_chunks(sent: list[bytes], cuts: list[int]) -> None:
     text = b"".join(line + b"\n" for line in sent)
-    read = [line async for line in lines(CALL, chunked(text, cuts))]
+    read = [line async for line in split_lines(CALL, chunked(text, cuts))]
     assert read == [line for line in sent if line.strip()]
 
 
 @given(st.binary(min_size=1, max_size=20).filter(lambda line: b"\n" not in line and line.strip()))
 async def test_an_unfinished_line_is_never_an_event(rest: bytes) -> None:
-    read = lines(CALL, chunked(b"{}\n" + rest, []))
+    read = split_lines(CALL, chunked(b"{}\n" + rest, []))
     assert await anext(read) == b"{}"
     with pytest.raises(Unavailable, match="in the middle of an event"):
         await anext(read)

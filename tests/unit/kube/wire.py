@@ -12,9 +12,8 @@ from typing import Any, TypeAlias
 
 from aiohttp import web
 
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.connection import Connection
-from dra_kit.kube.connection.credentials import Credentials
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Connection, Credentials
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

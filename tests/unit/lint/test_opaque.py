@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from dra_kit.author.config.decoding import ConfigDecoder
-from dra_kit.author.config.opaque import OpaqueConfig
+from dra_kit.author.config import ConfigDecoder, OpaqueConfig
 from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.slice_reader import LazySlice

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, Self
 
 import dra_kit as dra
+from dra_kit.client.credentials import load_credentials
 from dra_kit.errors import KubeletError
-from dra_kit.kube.connection.credentials import load_credentials
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.node.agent import Agent
+from dra_kit.node.agent import NodeAgent
 from dra_kit.node.settings import NodeSettings
-from dra_kit.node.state.dump import dump_state
+from dra_kit.node.state.store import dump_state
 from dra_kit.sandbox.cluster.kubelet.dra.kubelet import Kubelet
 from dra_kit.sandbox.cluster.kubelet.dra.plugin import Device
 from tests.support.api import Api, eventually
@@ -73,13 +73,13 @@ class Node:
         }  # fmt: skip
         return NodeSettings(**{**given, **self.given, **changes})
 
-    async def agent(self, driver: dra.Driver[Any, Any], **settings: Any) -> Agent:
+    async def agent(self, driver: dra.Driver[Any, Any], **settings: Any) -> NodeAgent:
         """An agent that does not run yet."""
         made = self.settings(**settings)
-        return Agent(driver, made, await load_credentials(made.kubeconfig), clock=self.clock)
+        return NodeAgent(driver, made, await load_credentials(made.kubeconfig), clock=self.clock)
 
     @asynccontextmanager
-    async def running(self, driver: dra.Driver[Any, Any], **settings: Any) -> AsyncIterator[Agent]:
+    async def running(self, driver: dra.Driver[Any, Any], **settings: Any) -> AsyncIterator[NodeAgent]:
         """An agent that the kubelet calls from now on; stopped in order at the end."""
         agent = await self.agent(driver, **settings)
         task = asyncio.create_task(agent.run())
@@ -261,7 +261,7 @@ def not_understood(node: Node, name: str) -> None:
     node.api.put("resourceclaims", claim | {"status": {"allocation": {"devices": {"results": "all"}}}})
 
 
-def set_deadline(agent: Agent, seconds: float) -> None:
+def set_deadline(agent: NodeAgent, seconds: float) -> None:
     """That of calls that begin from now on: short where one is to pass it, plenty where it is to succeed."""
     agent._service._calls.deadline = seconds
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import dra_kit as dra
-from dra_kit.process.target import load_drivers
+from dra_kit.author.target import load_drivers
 from tests.unit.node import role
 from tests.unit.node.drivers import driver
 from tests.unit.node.role import Node

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import dra_kit as dra
-from dra_kit.kube.operator.operator import quiet_settings
+from dra_kit.client.operator import kopf_settings
 from dra_kit.sandbox.cluster.kubelet.dra.kubelet import Kubelet
 from tests.support.api import eventually
 from tests.unit.node.drivers import Oven, Waiter, driver
@@ -25,11 +25,11 @@ def mortal_kopf(monkeypatch: pytest.MonkeyPatch) -> None:
     """kopf gives up after a moment without the API server; in production after 54 seconds."""
 
     def hurried(*arguments: Any) -> Any:
-        settings = quiet_settings(*arguments)
+        settings = kopf_settings(*arguments)
         settings.networking.error_backoffs = (0.01, 0.01)
         return settings
 
-    monkeypatch.setattr("dra_kit.node.handlers.quiet_settings", hurried)
+    monkeypatch.setattr("dra_kit.client.operator.kopf_settings", hurried)
 
 
 def kopf_died(caplog: pytest.LogCaptureFixture) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import dra_kit as dra
-from dra_kit.node.agent import Agent
+from dra_kit.node.agent import NodeAgent
 from tests.support.api import eventually
 from tests.support.probes import ask
 from tests.unit.node.drivers import Doing, Oven, Waiter, driver
@@ -21,15 +21,15 @@ from tests.unit.node.role import PLENTY, Node, set_deadline
 ADDRESS = "127.0.0.1:0"
 
 
-def live(agent: Agent) -> tuple[int, str]:
+def live(agent: NodeAgent) -> tuple[int, str]:
     return asked(agent, "/healthz")
 
 
-def ready(agent: Agent) -> tuple[int, str]:
+def ready(agent: NodeAgent) -> tuple[int, str]:
     return asked(agent, "/readyz")
 
 
-def asked(agent: Agent, path: str) -> tuple[int, str]:
+def asked(agent: NodeAgent, path: str) -> tuple[int, str]:
     """Status and body; status 0 while nobody listens, for the kubelet may be answered before probes are."""
     try:
         return ask(agent.probe_port, path)
@@ -40,7 +40,7 @@ def asked(agent: Agent, path: str) -> tuple[int, str]:
 class Told:
     """Asks until the answer is as a test wants it."""
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: NodeAgent) -> None:
         self._agent = agent
 
     async def dead(self, text: str) -> None:
@@ -225,9 +225,7 @@ async def test_one_that_waits_for_events_is_not(node: Node) -> None:
 async def test_what_discover_fails_with_is_no_hanging(
     node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(
-        "dra_kit.process.generators.RETRY_SECONDS", (3600.0,)
-    )  # asked once: what hung would hang for ever
+    monkeypatch.setattr("dra_kit.author.calls.RETRY_SECONDS", (3600.0,))  # asked once: what hung would hang for ever
 
     class Broken(Oven):
         def discover(self) -> Iterator[Sequence[dra.Device]]:

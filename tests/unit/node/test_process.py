@@ -19,7 +19,7 @@ import pytest
 
 import dra_kit as dra
 from dra_kit.errors import ConfigurationError, StoreError
-from dra_kit.node.files.metadata import MetadataFiles
+from dra_kit.node.claims.metadata import MetadataFiles
 from dra_kit.sandbox.cluster.kubelet.dra.kubelet import Kubelet
 from tests.support.api import eventually
 from tests.support.ports import kept_free
@@ -263,7 +263,7 @@ async def test_a_regular_file_in_the_way_of_the_socket(node: Node, caplog: pytes
 async def test_a_directory_that_no_kubelet_watches_is_told_once(
     node: Node, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dra_kit.node.parts.KUBELET_WAIT", 0.1)
+    monkeypatch.setattr("dra_kit.node.kubelet_connection.KUBELET_WAIT", 0.1)
     agent = await node.agent(driver(), kubelet_dir=node.directory / "e")
     running = asyncio.create_task(agent.run())
 

@@ -23,14 +23,13 @@ from hypothesis import strategies as st
 import dra_kit as dra
 from dra_kit.cli.app import cli
 from dra_kit.errors import Unavailable
-from dra_kit.node.agent import Agent
-from dra_kit.node.locks.processes import Processes
-from dra_kit.node.takeover import Takeover
-from dra_kit.node.undertaker import undertaker
-from dra_kit.operation.socket import METRICS, ask_text
+from dra_kit.kubelet.sockets import operation_link, operation_socket
+from dra_kit.node.agent import NodeAgent
+from dra_kit.node.decommission import decommission_agent
+from dra_kit.node.operation_socket import METRICS, ask_text
+from dra_kit.node.processes import DriverProcesses, Takeover
 from dra_kit.operation.status.on_node import statuses
-from dra_kit.plugin.sockets import operation_link, operation_socket
-from dra_kit.process.supervisor import State
+from dra_kit.process.supervisor import PartState
 from tests.support.api import eventually
 from tests.support.probes import ask
 from tests.unit.node.drivers import Doing, Oven, Waiter, driver
@@ -138,7 +137,7 @@ FAULTS: Mapping[str, tuple[Callable[[Fault], Made], str]] = {
 
 
 @asynccontextmanager
-async def begun(node: Node, made: Made, **settings: Any) -> AsyncIterator[Agent]:
+async def begun(node: Node, made: Made, **settings: Any) -> AsyncIterator[NodeAgent]:
     """A process that the kubelet need not know; stopped in order at the end, unless it has ended already."""
     agent = await node.agent(made, **{"pod_uid": "new", "probe_address": ADDRESS, **settings})
     running = asyncio.create_task(agent.run())
@@ -149,7 +148,7 @@ async def begun(node: Node, made: Made, **settings: Any) -> AsyncIterator[Agent]
         await running
 
 
-def readiness(agent: Agent) -> str:
+def readiness(agent: NodeAgent) -> str:
     with suppress(OSError):
         return ask(agent.probe_port, "/readyz")[1]
     return ""
@@ -160,7 +159,7 @@ def calls(node: Node) -> list[str]:
     return [Path(client.endpoint).stem.removeprefix("dra-") for client in node.kubelet.plugins(DRIVER)]
 
 
-async def waits(agent: Agent, reason: str) -> None:
+async def waits(agent: NodeAgent, reason: str) -> None:
     await eventually(lambda: "kubelet is waiting: registration is deferred until this" in readiness(agent))
     await eventually(lambda: reason in readiness(agent))
 
@@ -303,7 +302,7 @@ async def test_an_update_that_waits_leaves_claims_and_effects_alone(node: Node) 
                 await waits(new, "its devices cannot be published")
                 status = new.supervisor.status()
                 upkeep = ("replugging", "leftovers", "mending", "effects", "unrecorded", "orphans", "publisher")
-                assert {name: status[name].state for name in upkeep} == dict.fromkeys(upkeep, State.WAITING)
+                assert {name: status[name].state for name in upkeep} == dict.fromkeys(upkeep, PartState.WAITING)
         assert node.contents() == before
         assert not waiter.calls
         assert not looked
@@ -383,7 +382,7 @@ async def test_an_undertaker_takes_over_without_the_api_server(node: Node, tmp_p
     async with node.running(driver(provider=Oven("old")), pod_uid="old") as old:
         await node.prepare(lunch)
         settings = node.settings(pod_uid="end", kubeconfig=path)
-        end = await undertaker(DRIVER, settings, made if with_code else None, stays=True)
+        end = await decommission_agent(DRIVER, settings, made if with_code else None, stays=True)
         running = asyncio.create_task(end.run())
         try:
             await eventually(lambda: calls(node) == ["old", "end"])
@@ -512,10 +511,10 @@ def test_it_takes_over_when_it_has_been_able_to_serve_for_long_enough(
             if state(loop.time()) == REFUSED:
                 raise Unavailable("no API server")
 
-        elder, younger = Processes(directory), Processes(directory)
+        elder, younger = DriverProcesses(directory), DriverProcesses(directory)
         with elder.present():
             for _ in range(outlived):
-                former = Processes(directory)
+                former = DriverProcesses(directory)
                 with former.present():
                     former.takes_over()
             with younger.present():
@@ -527,7 +526,7 @@ def test_it_takes_over_when_it_has_been_able_to_serve_for_long_enough(
 
     with (
         tempfile.TemporaryDirectory() as directory,
-        mock.patch("dra_kit.node.takeover.LOOK_EVERY", 1.0),
+        mock.patch("dra_kit.node.processes.LOOK_EVERY", 1.0),
         asyncio.Runner(loop_factory=MadeUpTime) as runner,
     ):
         preceded, at = runner.run(played(Path(directory)))

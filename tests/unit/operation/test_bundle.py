@@ -16,20 +16,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from dra_kit.apiserver.server import run_in_thread
-from dra_kit.author.config.problems import short
+from dra_kit.author.config_problems import short_json
 from dra_kit.cli.app import cli
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import load_credentials
+from dra_kit.client.resources import CONFIG_MAPS, DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, SECRETS
 from dra_kit.errors import Unavailable
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.credentials import load_credentials
-from dra_kit.kube.resources import (
-    CONFIG_MAPS,
-    DEVICE_CLASSES,
-    NODES,
-    PODS,
-    RESOURCE_CLAIMS,
-    RESOURCE_SLICES,
-    SECRETS,
-)
 from dra_kit.operation.bundle.contents import gather
 from dra_kit.operation.bundle.redaction import REMOVED, HiddenWords, hidden_words, is_secret, safe_object
 from dra_kit.text import shorten
@@ -248,7 +240,7 @@ VALUES_TO_HIDE = st.text(
 
 def told(secret: str) -> dict[str, str]:
     """How texts that dra-kit makes quote a value of opaque configuration."""
-    problem = f"{SAYS[0]}{short(secret)}{SAYS[1]}"
+    problem = f"{SAYS[0]}{short_json(secret)}{SAYS[1]}"
     long = f"{SAYS[0]}{secret}{SAYS[1]}"
     event = shorten(f"{SAYS[2]}{long}", 1024)
     return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from dra_kit.cdi.names import claim_device_name, claim_kind
+from dra_kit.kubelet.cdi.store import claim_device_name, claim_kind
 from dra_kit.operation.who.cdi_files import devices_in_files
 
 UID = "5d4ba5a2-7b5c-4a54-9c0e-3b4f1f0d9a11"

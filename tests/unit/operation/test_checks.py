@@ -17,9 +17,9 @@ from click.testing import CliRunner
 
 from dra_kit.apiserver.server import run_in_thread
 from dra_kit.cli.app import cli
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.credentials import load_credentials
-from dra_kit.kube.resources import RESOURCE_SLICES
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import load_credentials
+from dra_kit.client.resources import RESOURCE_SLICES
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.operation.checks.driver import driver_findings
 from dra_kit.operation.checks.finding import Finding

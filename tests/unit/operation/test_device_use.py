@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dra_kit.operation.who.device_use import DeviceUse, with_users
+from dra_kit.kubelet.device_use import DeviceUse, with_users
 
 words = st.sampled_from(["", "a", "b"])
 uses = st.builds(

@@ -10,8 +10,8 @@ import pytest
 from aiohttp import web
 
 from dra_kit.errors import Unavailable
-from dra_kit.operation import socket as operation_socket
-from dra_kit.operation.socket import STATUS, ask
+from dra_kit.node import operation_socket
+from dra_kit.node.operation_socket import STATUS, ask
 
 BIG = {"devices": [f"gpu-{number}" for number in range(100_000)]}
 

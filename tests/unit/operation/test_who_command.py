@@ -14,9 +14,9 @@ from click.testing import CliRunner, Result
 
 from dra_kit.apiserver.server import run_in_thread
 from dra_kit.cli.app import cli
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.credentials import load_credentials
-from dra_kit.kube.resources import PODS, RESOURCE_CLAIMS
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import load_credentials
+from dra_kit.client.resources import PODS, RESOURCE_CLAIMS
 
 CLAIM: dict[str, Any] = {
     "metadata": {"name": "lunch", "namespace": "default"},

@@ -11,15 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.errors import InternalError, PermanentError, TransientError
+from dra_kit.kubelet.plugin_server import ERROR_BYTES, KubeletDevice, answer_prepare, answer_unprepare
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.plugin import answers
-from dra_kit.plugin.service import PreparedDevice
 
-Prepared = Mapping[str, Sequence[PreparedDevice] | Exception]
+Prepared = Mapping[str, Sequence[KubeletDevice] | Exception]
 Unprepared = Mapping[str, Exception | None]
 
 OVEN = ClaimReference("default", "oven", "uid-1")
-DEVICE = PreparedDevice(("pizza",), "node-a", "pizza-0", ("dra.pizza/claim=uid-1",))
+DEVICE = KubeletDevice(("pizza",), "node-a", "pizza-0", ("dra.pizza/claim=uid-1",))
 
 
 class Service:
@@ -61,8 +60,8 @@ outcomes = st.one_of(
 def test_one_answer_per_claim_and_none_besides(claims: list[ClaimReference], outcome: object) -> None:
     service = raising(outcome) if isinstance(outcome, Exception) else Service(lambda _: outcome)
 
-    prepared = asyncio.run(answers.prepare(service, claims))
-    unprepared = asyncio.run(answers.unprepare(service, claims))
+    prepared = asyncio.run(answer_prepare(service, claims))
+    unprepared = asyncio.run(answer_unprepare(service, claims))
 
     for answered in (prepared, unprepared):
         assert answered.keys() == {claim.uid for claim in claims}
@@ -75,7 +74,7 @@ def test_one_answer_per_claim_and_none_besides(claims: list[ClaimReference], out
 async def test_a_claim_named_twice_is_asked_for_once() -> None:
     service = Service(lambda claims: {claim.uid: [DEVICE] for claim in claims})
 
-    answered = await answers.prepare(service, [OVEN, OVEN])
+    answered = await answer_prepare(service, [OVEN, OVEN])
 
     assert service.asked == [OVEN]
     assert answered.keys() == {"uid-1"}
@@ -84,7 +83,7 @@ async def test_a_claim_named_twice_is_asked_for_once() -> None:
 async def test_one_uid_under_two_names_is_an_error_that_tells_both() -> None:
     service = Service(lambda claims: {})
 
-    answered = await answers.unprepare(service, [OVEN, ClaimReference("default", "stove", "uid-1")])
+    answered = await answer_unprepare(service, [OVEN, ClaimReference("default", "stove", "uid-1")])
 
     assert answered == {"uid-1": "the request names UID uid-1 twice, as default/oven and as default/stove"}
     assert service.asked == []
@@ -93,7 +92,7 @@ async def test_one_uid_under_two_names_is_an_error_that_tells_both() -> None:
 async def test_a_claim_without_uid_does_not_disturb_the_others() -> None:
     service = Service(lambda claims: {claim.uid: None for claim in claims})
 
-    answered = await answers.unprepare(service, [OVEN, ClaimReference("default", "stove", "")])
+    answered = await answer_unprepare(service, [OVEN, ClaimReference("default", "stove", "")])
 
     assert answered == {"uid-1": None, "": "the request names ResourceClaim 'default/stove' without uid"}
 
@@ -101,27 +100,27 @@ async def test_a_claim_without_uid_does_not_disturb_the_others() -> None:
 async def test_an_error_of_the_framework_is_passed_word_for_word() -> None:
     service = Service(lambda _: {"uid-1": PermanentError("claim default/oven: no such topping; use basil")})
 
-    assert await answers.prepare(service, [OVEN]) == {"uid-1": "claim default/oven: no such topping; use basil"}
+    assert await answer_prepare(service, [OVEN]) == {"uid-1": "claim default/oven: no such topping; use basil"}
 
 
 async def test_an_error_of_several_lines_becomes_one() -> None:
     service = Service(lambda _: {"uid-1": PermanentError("first\n  second\r\n\nthird\n")})
 
-    assert await answers.prepare(service, [OVEN]) == {"uid-1": "first; second; third"}
+    assert await answer_prepare(service, [OVEN]) == {"uid-1": "first; second; third"}
 
 
 async def test_an_error_without_text_is_still_an_error() -> None:
     service = Service(lambda _: {"uid-1": TransientError("")})
 
-    assert await answers.prepare(service, [OVEN]) == {
+    assert await answer_prepare(service, [OVEN]) == {
         "uid-1": "prepare of ResourceClaim default/oven: failed with code prepare-transient and without a message"
     }
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), InternalError("lost the lock"), AssertionError()])
 async def test_anything_else_is_called_a_bug(error: Exception) -> None:
-    returned = await answers.prepare(Service(lambda _: {"uid-1": error}), [OVEN])
-    raised = await answers.prepare(raising(error), [OVEN])
+    returned = await answer_prepare(Service(lambda _: {"uid-1": error}), [OVEN])
+    raised = await answer_prepare(raising(error), [OVEN])
 
     assert returned == raised
     text = returned["uid-1"]
@@ -133,7 +132,7 @@ async def test_anything_else_is_called_a_bug(error: Exception) -> None:
 async def test_a_missing_answer_is_called_a_bug_and_an_extra_one_is_dropped() -> None:
     service = Service(lambda _: {"uid-9": None})
 
-    assert await answers.unprepare(service, [OVEN]) == {
+    assert await answer_unprepare(service, [OVEN]) == {
         "uid-1": "unprepare of ResourceClaim default/oven: the node service gave no answer "
         "(this is a bug in dra-kit, please report it)"
     }
@@ -141,10 +140,10 @@ async def test_a_missing_answer_is_called_a_bug_and_an_extra_one_is_dropped() ->
 
 async def test_a_device_that_does_not_fit_the_wire_fails_its_own_claim_only() -> None:
     stove = ClaimReference("default", "stove", "uid-2")
-    undecodable = PreparedDevice((), "node-a", "pizza-\udcff")
+    undecodable = KubeletDevice((), "node-a", "pizza-\udcff")
     service = Service(lambda _: {"uid-1": [undecodable], "uid-2": [DEVICE]})
 
-    answered = await answers.prepare(service, [OVEN, stove])
+    answered = await answer_prepare(service, [OVEN, stove])
 
     assert isinstance(answered["uid-1"], str)
     assert not isinstance(answered["uid-2"], str)
@@ -156,17 +155,17 @@ async def test_a_cancelled_call_stays_cancelled() -> None:
             raise asyncio.CancelledError
 
     with pytest.raises(asyncio.CancelledError):
-        await answers.prepare(Hanging(lambda _: {}), [OVEN])
+        await answer_prepare(Hanging(lambda _: {}), [OVEN])
 
 
 @pytest.mark.parametrize("kind", [PermanentError, TransientError, InternalError, ValueError])
 async def test_a_long_error_loses_its_middle(kind: type[Exception]) -> None:
     error = kind(f"claim default/oven: {'no such topping ' * 60_000}; use basil")
 
-    text = (await answers.prepare(Service(lambda _: {"uid-1": error}), [OVEN]))["uid-1"]
+    text = (await answer_prepare(Service(lambda _: {"uid-1": error}), [OVEN]))["uid-1"]
 
     assert isinstance(text, str)
-    assert len(text.encode()) <= answers.ERROR_BYTES
+    assert len(text.encode()) <= ERROR_BYTES
     assert "claim default/oven: no such topping " in text
     assert "; use basil" in text
     assert " bytes in all … " in text
@@ -176,7 +175,7 @@ async def test_claims_with_long_and_odd_names_are_answered_in_a_short_line() -> 
     odd = ClaimReference("default", "o\nven" * 10_000, "")
     twice = [ClaimReference("default", f"oven\n{i}" * 10_000, "uid-2") for i in range(2)]
 
-    answered = await answers.unprepare(Service(lambda _: {}), [odd, *twice])
+    answered = await answer_unprepare(Service(lambda _: {}), [odd, *twice])
 
-    assert all(isinstance(text, str) and len(text.encode()) <= answers.ERROR_BYTES for text in answered.values())
+    assert all(isinstance(text, str) and len(text.encode()) <= ERROR_BYTES for text in answered.values())
     assert all(text and len(text.splitlines()) == 1 for text in answered.values())

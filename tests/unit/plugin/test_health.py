@@ -12,9 +12,9 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from dra_kit.plugin.health import DeviceHealth, HealthStreams
-from dra_kit.plugin.server import PluginServer
-from dra_kit.proto import (
+from dra_kit.kubelet.health import HealthService, ReportedHealth
+from dra_kit.kubelet.plugin_server import PluginServer
+from dra_kit.kubelet.proto import (
     dra_health_v1_pb2,
     dra_health_v1_pb2_grpc,
     dra_health_v1alpha1_pb2,
@@ -57,9 +57,9 @@ async def following(reports: AsyncIterator[Any]) -> Seen:
 
 @pytest.mark.parametrize("version", ["v1", "v1alpha1"])
 async def test_a_kubelet_is_told_everything_at_once_and_again_on_every_change(socket: Path, version: str) -> None:
-    health = HealthStreams(resend=NEVER)
+    health = HealthService(resend=NEVER)
     health.report(
-        [DeviceHealth("node-a", "gpu-0", "Healthy"), DeviceHealth("node-a", "gpu-1", "Unknown", "no answer")], NOW
+        [ReportedHealth("node-a", "gpu-0", "Healthy"), ReportedHealth("node-a", "gpu-1", "Unknown", "no answer")], NOW
     )
     server = PluginServer(Service(), socket, health=health)
     await server.start()
@@ -68,14 +68,14 @@ async def test_a_kubelet_is_told_everything_at_once_and_again_on_every_change(so
         ("node-a", "gpu-0", "Healthy", ""),
         ("node-a", "gpu-1", "Unknown", "no answer"),
     ]
-    health.report([DeviceHealth("node-a", "gpu-0", "Unhealthy", "hot:\n93 °C")], NOW)
+    health.report([ReportedHealth("node-a", "gpu-0", "Unhealthy", "hot:\n93 °C")], NOW)
     assert await following(reports) == [("node-a", "gpu-0", "Unhealthy", "hot:; 93 °C")]
     await server.stop(NEVER)
 
 
 async def test_it_is_sent_again_before_the_kubelet_forgets_it(socket: Path) -> None:
-    health = HealthStreams(resend=0.01)
-    health.report([DeviceHealth("node-a", "gpu-0", "Healthy")], NOW)
+    health = HealthService(resend=0.01)
+    health.report([ReportedHealth("node-a", "gpu-0", "Healthy")], NOW)
     server = PluginServer(Service(), socket, health=health)
     await server.start()
     reports = watch(socket)
@@ -88,7 +88,7 @@ async def test_it_is_sent_again_before_the_kubelet_forgets_it(socket: Path) -> N
 
 
 async def test_nothing_is_told_before_anything_is_known(socket: Path) -> None:
-    health = HealthStreams(resend=0.01)
+    health = HealthService(resend=0.01)
     server = PluginServer(Service(), socket, health=health)
     await server.start()
     first = asyncio.ensure_future(following(watch(socket)))
@@ -101,7 +101,7 @@ async def test_nothing_is_told_before_anything_is_known(socket: Path) -> None:
 
 
 async def test_the_end_of_the_driver_ends_the_stream_at_once(socket: Path) -> None:
-    health = HealthStreams(resend=NEVER)
+    health = HealthService(resend=NEVER)
     health.report([], NOW)
     server = PluginServer(Service(), socket, health=health)
     await server.start()
@@ -124,5 +124,5 @@ async def test_a_driver_without_health_advertises_and_serves_none(socket: Path) 
 
 
 async def test_health_is_advertised_after_dra(socket: Path) -> None:
-    server = PluginServer(Service(), socket, versions=["v1"], health=HealthStreams())
+    server = PluginServer(Service(), socket, versions=["v1"], health=HealthService())
     assert server.supported_versions == ("v1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")

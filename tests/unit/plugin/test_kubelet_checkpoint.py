@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from dra_kit.kubelet.checkpoint import FILE_NAME, read_claim_pods, read_driver_claims
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.plugin.kubelet_checkpoint import FILE_NAME, claims_of_kubelet, pods_of_kubelet
 
 
 def written(directory: Path, data: object) -> Path:
@@ -26,7 +26,7 @@ def state(claims: object) -> dict[str, object]:
 
 def test_it_tells_the_pods_of_all_claims(tmp_path: Path) -> None:
     written(tmp_path, state([{"ClaimUID": "uid-1", "PodUIDs": {"p": {}}}, {"ClaimUID": "uid-2", "New": 1}]))
-    assert pods_of_kubelet(tmp_path) == {"uid-1": {"p"}, "uid-2": frozenset()}
+    assert read_claim_pods(tmp_path) == {"uid-1": {"p"}, "uid-2": frozenset()}
 
 
 def test_it_tells_the_claims_that_a_driver_has_to_release(tmp_path: Path) -> None:
@@ -35,11 +35,11 @@ def test_it_tells_the_claims_that_a_driver_has_to_release(tmp_path: Path) -> Non
     unprepared = {"ClaimUID": "uid-3", "ClaimName": "tea", "Namespace": "default", "DriverState": None}
     both = {**lunch, "DriverState": {"dra.pizza": {}, "dra.pasta": {}}}
     written(tmp_path, state([both, other, unprepared]))
-    assert claims_of_kubelet(tmp_path, "dra.pizza") == {ClaimReference("default", "lunch", "uid-1")}
+    assert read_driver_claims(tmp_path, "dra.pizza") == {ClaimReference("default", "lunch", "uid-1")}
 
 
 def test_go_writes_no_claims_as_null(tmp_path: Path) -> None:
-    assert pods_of_kubelet(written(tmp_path, state(None))) == {}
+    assert read_claim_pods(written(tmp_path, state(None))) == {}
 
 
 @pytest.mark.parametrize(
@@ -49,15 +49,15 @@ def test_go_writes_no_claims_as_null(tmp_path: Path) -> None:
 )
 def test_another_form_is_refused(tmp_path: Path, data: object) -> None:
     with pytest.raises(ValueError, match=r"."):
-        pods_of_kubelet(written(tmp_path, data))
+        read_claim_pods(written(tmp_path, data))
 
 
 def test_a_wrong_checksum_is_refused(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_text(json.dumps({"Data": json.dumps(state([])), "Checksum": 1}))
     with pytest.raises(ValueError, match="corrupted"):
-        pods_of_kubelet(tmp_path)
+        read_claim_pods(tmp_path)
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        pods_of_kubelet(tmp_path)
+        read_claim_pods(tmp_path)

@@ -11,13 +11,12 @@ import grpc
 import pytest
 
 from dra_kit.errors import ConfigurationError
+from dra_kit.kubelet.plugin_server import KubeletDevice, PluginServer
+from dra_kit.kubelet.proto import dra_v1_pb2, dra_v1_pb2_grpc
+from dra_kit.kubelet.proto import pluginregistration_v1_pb2 as pb
+from dra_kit.kubelet.proto import pluginregistration_v1_pb2_grpc as pb_grpc
+from dra_kit.kubelet.registration import RegistrationServer, RegistrationStatus
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.plugin.registration import RegistrationServer, RegistrationStatus
-from dra_kit.plugin.server import PluginServer
-from dra_kit.plugin.service import PreparedDevice
-from dra_kit.proto import dra_v1_pb2, dra_v1_pb2_grpc
-from dra_kit.proto import pluginregistration_v1_pb2 as pb
-from dra_kit.proto import pluginregistration_v1_pb2_grpc as pb_grpc
 from tests.unit.plugin.wire import Service, until
 
 ENDPOINT = Path("/var/lib/kubelet/plugins/dra.pizza/dra.sock")
@@ -139,7 +138,7 @@ class Busy(Service):
         super().__init__()
         self.begun, self.go_on = threading.Event(), threading.Event()
 
-    async def prepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, Sequence[PreparedDevice] | Exception]:
+    async def prepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, Sequence[KubeletDevice] | Exception]:
         self.begun.set()
         while not self.go_on.is_set():
             pass

@@ -16,9 +16,8 @@ import grpc.aio
 import pytest
 
 from dra_kit.errors import ConfigurationError, PermanentError
+from dra_kit.kubelet.plugin_server import KubeletDevice, PluginServer
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.plugin.server import PluginServer
-from dra_kit.plugin.service import PreparedDevice
 from tests.unit.plugin.wire import Service, connect, until
 
 OVEN = ClaimReference("default", "oven", "uid-1")
@@ -94,7 +93,7 @@ async def test_unprepare_answers_every_claim_of_the_batch(service: Service, sock
 class Broken(Service):
     """Fails for one claim when preparing and for all when releasing."""
 
-    async def prepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, Sequence[PreparedDevice] | Exception]:
+    async def prepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, Sequence[KubeletDevice] | Exception]:
         return {**await super().prepare(claims), "uid-1": PermanentError("no basil;\nuse olives")}
 
     async def unprepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, Exception | None]:
@@ -165,7 +164,7 @@ class Slow(Service):
         super().__init__()
         self.begun, self.go_on, self.cancelled = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-    async def prepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, Sequence[PreparedDevice] | Exception]:
+    async def prepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, Sequence[KubeletDevice] | Exception]:
         self.begun.set()
         try:
             await self.go_on.wait()
@@ -331,7 +330,7 @@ def test_serving_writes_nothing_to_stderr(tmp_path: Path) -> None:
     source = """
         import asyncio, sys
         from pathlib import Path
-        from dra_kit.plugin.server import PluginServer
+        from dra_kit.kubelet.plugin_server import PluginServer
 
         async def main() -> None:
             server = PluginServer(None, Path(sys.argv[1]))  # nobody calls

@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.plugin.sockets import (
+from dra_kit.kubelet.sockets import (
+    hidden_link,
+    hidden_path,
     operation_link,
     operation_socket,
     plugin_socket,
     registration_socket,
     remove_stale_sockets,
-    unpublished,
-    unpublished_link,
 )
 
 ROOT = Path("/var/lib/kubelet")
@@ -139,23 +139,23 @@ def test_both_sockets_go_where_their_names_hold_a_hash(kubelet_dir: Path) -> Non
 
     assert sorted(remove_stale_sockets(kubelet_dir, driver, alone=True)) == sorted([registrar, service])
 
-    unnamed = leave(unpublished(registrar))
+    unnamed = leave(hidden_path(registrar))
     leave(service)
     assert sorted(remove_stale_sockets(kubelet_dir, driver, alone=True)) == sorted([unnamed, service])
 
 
 def test_sockets_go_that_had_not_got_their_names_yet(kubelet_dir: Path) -> None:
     service = leave(plugin_socket(kubelet_dir, DRIVER, "one"))
-    registrar = leave(unpublished(registration_socket(kubelet_dir, DRIVER, "one")))
-    other = leave(unpublished(plugin_socket(kubelet_dir, DRIVER, "another")))
+    registrar = leave(hidden_path(registration_socket(kubelet_dir, DRIVER, "one")))
+    other = leave(hidden_path(plugin_socket(kubelet_dir, DRIVER, "another")))
 
     assert sorted(remove_stale_sockets(kubelet_dir, DRIVER, alone=True)) == sorted([registrar, service, other])
 
 
 def test_sockets_without_a_name_stay_until_no_other_instance_is_there(kubelet_dir: Path) -> None:
     service = leave(plugin_socket(kubelet_dir, DRIVER, "one"))
-    registrar = leave(unpublished(registration_socket(kubelet_dir, DRIVER, "one")))
-    other = leave(unpublished(plugin_socket(kubelet_dir, DRIVER, "another")))
+    registrar = leave(hidden_path(registration_socket(kubelet_dir, DRIVER, "one")))
+    other = leave(hidden_path(plugin_socket(kubelet_dir, DRIVER, "another")))
 
     assert remove_stale_sockets(kubelet_dir, DRIVER, alone=False) == []
     assert sorted(remove_stale_sockets(kubelet_dir, DRIVER, alone=True)) == sorted([registrar, service, other])
@@ -167,8 +167,8 @@ def test_sockets_of_two_drivers_are_bound_under_different_names(kubelet_dir: Pat
         for driver in ("gpu.example.com", "npu.example.com", "gpu.example.co")
         for uid in (None, UID)
     ]
-    assert len({unpublished(path) for path in paths}) == len(paths)
-    assert all(len(unpublished(path).name) == len(path.name) for path in paths)
+    assert len({hidden_path(path) for path in paths}) == len(paths)
+    assert all(len(hidden_path(path).name) == len(path.name) for path in paths)
 
 
 def test_fixed_names_of_a_dead_instance_go(kubelet_dir: Path) -> None:
@@ -239,7 +239,7 @@ def test_the_operation_socket_of_a_dead_instance_goes_and_that_of_a_live_one_sta
     kubelet_dir: Path, listeners: list[socket.socket]
 ) -> None:
     dead = leave(operation_socket(kubelet_dir, DRIVER, "dead"))
-    half = leave(unpublished(operation_socket(kubelet_dir, DRIVER, "half")))
+    half = leave(hidden_path(operation_socket(kubelet_dir, DRIVER, "half")))
     alive = listen(operation_socket(kubelet_dir, DRIVER, "alive"), listeners)
     assert remove_stale_sockets(kubelet_dir, DRIVER, alone=False) == [dead]
     assert half.exists()
@@ -248,7 +248,7 @@ def test_the_operation_socket_of_a_dead_instance_goes_and_that_of_a_live_one_sta
 
 
 def test_a_link_that_was_never_put_in_place_goes(kubelet_dir: Path) -> None:
-    half = unpublished_link(operation_socket(kubelet_dir, DRIVER, "half"))
+    half = hidden_link(operation_socket(kubelet_dir, DRIVER, "half"))
     half.parent.mkdir(parents=True)
     half.symlink_to("ops-half.sock")
     assert remove_stale_sockets(kubelet_dir, DRIVER, alone=False) == []

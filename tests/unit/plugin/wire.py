@@ -11,9 +11,9 @@ from typing import Any
 
 import grpc.aio
 
+from dra_kit.kubelet.plugin_server import KubeletDevice
+from dra_kit.kubelet.proto import dra_v1_pb2, dra_v1_pb2_grpc, dra_v1beta1_pb2, dra_v1beta1_pb2_grpc
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.plugin.service import PreparedDevice
-from dra_kit.proto import dra_v1_pb2, dra_v1_pb2_grpc, dra_v1beta1_pb2, dra_v1beta1_pb2_grpc
 
 MESSAGES: Mapping[str, ModuleType] = {"v1": dra_v1_pb2, "v1beta1": dra_v1beta1_pb2}
 STUBS: Mapping[str, ModuleType] = {"v1": dra_v1_pb2_grpc, "v1beta1": dra_v1beta1_pb2_grpc}
@@ -26,11 +26,11 @@ class Service:
         self.prepared: list[str] = []
         self.unprepared: list[str] = []
 
-    async def prepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, Sequence[PreparedDevice] | Exception]:
+    async def prepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, Sequence[KubeletDevice] | Exception]:
         self.prepared += [claim.uid for claim in claims]
         return {
             claim.uid: [
-                PreparedDevice(
+                KubeletDevice(
                     request_names=("pizza", "plate"),
                     pool_name="node-a",
                     device_name=f"{claim.namespace}-{claim.name}",

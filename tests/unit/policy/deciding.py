@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dra_kit as dra
+from dra_kit.admission.policy.manifest import policy_objects
+from dra_kit.admission.policy.schema_reader import UncheckedRule
+from dra_kit.admission.review import rejection
 from dra_kit.author.driver import Driver
 from dra_kit.kubernetes.cel.admission import CompiledPolicy, PolicyRequest, compile_policy, to_cel_value
 from dra_kit.kubernetes.values.json import loads
-from dra_kit.policy.objects import policy_objects
-from dra_kit.policy.reading import Note
-from dra_kit.webhook.review import refusal
 from tests.unit.webhook.pizzeria import carrying, config
 
 AnyDriver = Driver[Any, Any]
@@ -31,7 +31,7 @@ def node_accepts(driver: AnyDriver, parameters: Any) -> bool:
 def webhook_accepts(driver: AnyDriver, parameters: Any, kind: str = "ResourceClaim") -> bool:
     """Whether the webhook lets an object with a config pass."""
     obj = carrying(kind, config(parameters, driver.name))
-    return refusal(loads(json.dumps(obj)), None, "CREATE", driver) is None
+    return rejection(loads(json.dumps(obj)), None, "CREATE", driver) is None
 
 
 def compiled(driver: AnyDriver) -> CompiledPolicy:
@@ -67,7 +67,7 @@ def node_problems(driver: AnyDriver, parameters: Any) -> list[str]:
     return []
 
 
-def left_to_the_node(problems: Sequence[str], parameters: Any, left: Mapping[str, Sequence[Note]]) -> bool:
+def left_to_the_node(problems: Sequence[str], parameters: Any, left: Mapping[str, Sequence[UncheckedRule]]) -> bool:
     """Whether the policy says of each problem that it is left to the node.
 
     Args:

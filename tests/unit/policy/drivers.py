@@ -9,7 +9,7 @@ from typing import Any, Final
 from hypothesis import strategies as st
 
 from dra_kit.author.driver import Driver
-from dra_kit.process.target import load_driver
+from dra_kit.author.target import load_driver
 from tests.unit.policy import canteen
 from tests.unit.policy.canteen import bodies, configs, named
 

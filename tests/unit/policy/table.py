@@ -17,11 +17,11 @@ from typing import Any, Final
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
+from dra_kit.admission.policy.manifest import policy_objects
+from dra_kit.client.api import Client
+from dra_kit.client.resources import Resource
 from dra_kit.errors import Invalid
-from dra_kit.kube.client import Client
-from dra_kit.kube.resources import Resource
 from dra_kit.kubernetes.resource.config import CONFIG_FIELDS
-from dra_kit.policy.objects import policy_objects
 from tests.unit.policy import canteen
 from tests.unit.policy.deciding import left_to_the_node, node_accepts, node_problems
 from tests.unit.policy.drivers import DRIVERS, GPU, PIZZA, parameters

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import example, given
 
-from dra_kit.policy.objects import policy_objects
+from dra_kit.admission.policy.manifest import policy_objects
 from tests.unit.policy.canteen import API_VERSION, configs, driver
 from tests.unit.policy.deciding import compiled, left_to_the_node, node_accepts, node_problems, of_config
 

@@ -13,9 +13,8 @@ import yaml
 from pydantic import BaseModel, Field, field_validator, model_validator
 
 import dra_kit as dra
+from dra_kit.admission.policy.manifest import manifest, policy_objects
 from dra_kit.errors import ConfigurationError
-from dra_kit.policy.objects import policy_objects
-from dra_kit.policy.text import manifest
 from tests.unit.policy.deciding import AnyDriver, compiled, denials
 from tests.unit.webhook.pizzeria import Oven, carrying, config
 

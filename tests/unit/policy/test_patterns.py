@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field, TypeAdapter, ValidationError
 
+from dra_kit.admission.policy.schema_reader import translate_pattern
 from dra_kit.kubernetes.cel.functions.regex import compile_pattern
-from dra_kit.policy.patterns import translated
 
 PIECES = st.sampled_from(
     ["a", "b", ".", r"\d", r"\w", r"\s", r"\S", r"\b", r"\n", r"\.", r"\x41", "[a-c]", "[^a]", r"[\d_]", r"[^\s]",
@@ -22,7 +22,7 @@ TEXTS = st.text(alphabet="abkAB1_ \t\n\v.-é\u212a]&[", max_size=5)
 
 @given(st.lists(PIECES, min_size=1, max_size=4).map("".join), st.lists(TEXTS, min_size=5, max_size=5))
 def test_what_is_translated_matches_what_pydantic_matches(pattern: str, texts: list[str]) -> None:
-    found = translated(pattern)
+    found = translate_pattern(pattern)
     if found is None:
         return
     try:
@@ -47,11 +47,11 @@ def matches(adapter: TypeAdapter[Any], text: str) -> bool:
     "pattern", [r"\p{Greek}", "[a&&b]", "[a[b]]", "a{1001}", "(?x)a", r"\u0041", "(?=a)", r"\bx\<", "[[:nope:]]"]
 )
 def test_what_re2_reads_in_another_way_is_left_to_the_node(pattern: str) -> None:
-    assert translated(pattern) is None
+    assert translate_pattern(pattern) is None
 
 
 @pytest.mark.parametrize(
     "pattern", ["^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", r"^\d+(\.\d+)?$", "(?i)^gpu-[0-9a-f]{8}$", "^[^/]+/.*$"]
 )
 def test_patterns_as_configs_have_them_are_checked(pattern: str) -> None:
-    assert translated(pattern) is not None
+    assert translate_pattern(pattern) is not None

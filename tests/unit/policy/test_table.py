@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from dra_kit.apiserver.server import ApiServer
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.connection import Connection
-from dra_kit.kube.connection.credentials import Credentials
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Connection, Credentials
 from tests.unit.policy.deciding import node_accepts, webhook_accepts
 from tests.unit.policy.drivers import DRIVERS
 from tests.unit.policy.table import COUNTS, differences, installed, refusals, rows

@@ -11,10 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from dra_kit.process.metrics import families
-from dra_kit.process.metrics.families import FAMILIES
-from dra_kit.process.metrics.measures import OTHER, Durations, Words
-from dra_kit.process.metrics.registry import Metrics
+from dra_kit.process.measures import OTHER, BoundedLabel, Durations
+from dra_kit.process.metrics import (
+    DEVICE_INFO,
+    FAMILIES,
+    KUBELET_CLAIMS,
+    LEADER,
+    LOOP_LAG_SECONDS,
+    PREPARED_CLAIMS,
+    Metrics,
+)
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "reference" / "metrics.md"
@@ -32,15 +38,15 @@ def test_a_duration_counts_in_each_bucket_whose_bound_it_does_not_pass(seconds: 
 
 
 def test_words_of_others_do_not_grow_without_bound() -> None:
-    words = Words(2)
+    words = BoundedLabel(2)
     assert [words.of(word) for word in ("a", "b", "c", "a", "d")] == ["a", "b", OTHER, "a", OTHER]
 
 
 def test_numbers_are_told_in_the_text_format_with_the_labels_of_the_process() -> None:
     metrics, durations = Metrics(), Durations((0.1, 1.0))
     durations.add(0.5)
-    metrics.read(lambda: [families.PREPARED_CLAIMS.of(3), families.LOOP_LAG_SECONDS.of(durations)], driver="dra.pizza")
-    metrics.read(lambda: [families.KUBELET_CLAIMS.of(2, "prepare", "error", "deadline")])
+    metrics.read(lambda: [PREPARED_CLAIMS.of(3), LOOP_LAG_SECONDS.of(durations)], driver="dra.pizza")
+    metrics.read(lambda: [KUBELET_CLAIMS.of(2, "prepare", "error", "deadline")])
     found = {
         (sample.name, *sorted(sample.labels.items())): sample.value
         for family in text_string_to_metric_families(metrics.text().decode())
@@ -72,19 +78,19 @@ def test_the_page_has_every_metric_and_no_other() -> None:
 
 def test_names_follow_the_conventions_of_prometheus() -> None:
     for family in FAMILIES:
-        if family is not families.LEADER:  # dashboards of Kubernetes' controllers know it by that name
+        if family is not LEADER:  # dashboards of Kubernetes' controllers know it by that name
             assert re.fullmatch(r"dra_(driver|device)_[a-z_]+", family.name)
         assert not family.name.endswith("_total"), "the text format adds it"
         if family.kind == "histogram":
             assert family.name.endswith("_seconds")
         assert family.help.endswith(".")
         names_objects = {"claim", "pod", "namespace", "container", "device"} & set(family.labels)
-        assert not names_objects or family is families.DEVICE_INFO, "as many series as there are objects"
+        assert not names_objects or family is DEVICE_INFO, "as many series as there are objects"
 
 
 def test_a_process_that_nobody_scrapes_loads_no_library_for_it() -> None:
     program = (
-        "import sys; from dra_kit.process.metrics.registry import Metrics;"
+        "import sys; from dra_kit.process.metrics import Metrics;"
         "from dra_kit.process.metrics import families;"
         "import dra_kit.node.agent; Metrics().read(lambda: [families.PREPARED_CLAIMS.of(1)], driver='d');"
         "sys.exit('prometheus_client' in sys.modules)"

@@ -12,7 +12,7 @@ from prometheus_client import Gauge
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from dra_kit.process.metrics.registry import Metrics
+from dra_kit.process.metrics import Metrics
 from tests.unit.process.test_probes import asked, probing
 
 

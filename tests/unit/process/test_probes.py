@@ -12,14 +12,13 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 
 import pytest
 
-from dra_kit.author.calling import call
+from dra_kit.author.calls import call
 from dra_kit.errors import ConfigurationError, StoreError
-from dra_kit.process.hanging import HangingCalls
+from dra_kit.process.liveness import HangingCallCheck, LoopWatchdog
 from dra_kit.process.logging import log_context
-from dra_kit.process.metrics.registry import Metrics
-from dra_kit.process.probes import Probes, parts_not_ready
+from dra_kit.process.metrics import Metrics
+from dra_kit.process.probes import Probes, unready_parts
 from dra_kit.process.supervisor import Supervisor
-from dra_kit.process.watchdog import Watchdog
 from tests.support.api import eventually
 from tests.support.ports import kept_free
 from tests.support.probes import ask
@@ -145,13 +144,13 @@ async def test_a_process_is_ready_while_all_its_parts_are() -> None:
     supervisor, oven = Supervisor(), Settling()
     supervisor.add(oven, restart=(3600.0,))
     running = asyncio.create_task(supervisor.run())
-    async with probing(ready=lambda: parts_not_ready(supervisor)) as port:
+    async with probing(ready=lambda: unready_parts(supervisor)) as port:
         assert await asked(port, "/readyz") == (503, "oven is waiting\n")
         oven.heat.set()
         assert await supervisor.wait_ready()
         assert await asked(port, "/readyz") == (200, "ok\n")
         oven.burn.set()
-        await eventually(lambda: parts_not_ready(supervisor))
+        await eventually(lambda: unready_parts(supervisor))
         assert await asked(port, "/readyz") == (503, "oven is failed: burnt\n")
         supervisor.stop()
         await running
@@ -160,7 +159,7 @@ async def test_a_process_is_ready_while_all_its_parts_are() -> None:
 
 async def test_a_blocked_loop_is_told_while_it_is_blocked(clock: Clock) -> None:
     here = "in test_a_blocked_loop_is_told_while_it_is_blocked"
-    watchdog = Watchdog(patience=0.2)
+    watchdog = LoopWatchdog(patience=0.2)
     answers: list[tuple[int, str]] = []
     watching = asyncio.create_task(watchdog.run(asyncio.Event()))
     async with probing(live=watchdog.blocked) as port:
@@ -204,13 +203,13 @@ class Waiter:
 @pytest.mark.parametrize("method", ["prepare", "serve"])
 async def test_a_call_that_hangs_is_told_with_claim_and_age_until_it_returns(method: str) -> None:
     waiter = Waiter()
-    hanging = HangingCalls(asyncio.get_running_loop(), 0.1)
+    hanging = HangingCallCheck(asyncio.get_running_loop(), 0.1)
     with log_context(claim="default/lunch"):
         calling = asyncio.create_task(call(getattr(waiter, method)))
     await eventually(hanging)
     [told] = hanging()
     assert re.fullmatch(rf"claim default/lunch: Waiter\.{method} has not returned for \d+ s", told)
-    assert HangingCalls(asyncio.get_running_loop(), 3600)() == []
+    assert HangingCallCheck(asyncio.get_running_loop(), 3600)() == []
     waiter.go_on.set()
     assert await calling == "served"
     assert hanging() == []
@@ -222,4 +221,4 @@ async def test_a_call_that_fails_hangs_no_longer() -> None:
 
     with pytest.raises(RuntimeError, match="burnt"):
         await call(fail)
-    assert HangingCalls(asyncio.get_running_loop(), -1)() == []
+    assert HangingCallCheck(asyncio.get_running_loop(), -1)() == []

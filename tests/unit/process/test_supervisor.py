@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.errors import ConfigurationError, InternalError, StoreError
-from dra_kit.process.probes import parts_not_ready
-from dra_kit.process.supervisor import State, Supervisor
+from dra_kit.process.probes import unready_parts
+from dra_kit.process.supervisor import PartState, Supervisor
 
 
 class Recorder:
@@ -84,9 +84,9 @@ async def test_a_part_starts_after_all_that_it_waits_for() -> None:
     await eventually(lambda: journal == ["+first", "+second"])
     status = supervisor.status()
     assert (status["second"].waits_for, status["second"].after) == ("an oven", ())
-    assert (status["last"].state, status["last"].after) == (State.WAITING, ("second",))
-    assert parts_not_ready(supervisor) == ["second is waiting: an oven"]
-    assert parts_not_ready(supervisor, supervisor.before(second)) == []
+    assert (status["last"].state, status["last"].after) == (PartState.WAITING, ("second",))
+    assert unready_parts(supervisor) == ["second is waiting: an oven"]
+    assert unready_parts(supervisor, supervisor.before(second)) == []
     supervisor.stop()
     await task
     assert "+last" not in journal
@@ -114,9 +114,13 @@ class TestOrder:
         supervisor.add(Recorder("second", journal), after=first)
         supervisor.add(Recorder("third", journal))
         task = asyncio.create_task(supervisor.run())
-        await eventually(lambda: supervisor.status()["third"].state is State.READY)
+        await eventually(lambda: supervisor.status()["third"].state is PartState.READY)
         assert journal == ["+first", "+third"]
-        assert [status.state for status in supervisor.status().values()] == [State.WAITING, State.WAITING, State.READY]
+        assert [status.state for status in supervisor.status().values()] == [
+            PartState.WAITING,
+            PartState.WAITING,
+            PartState.READY,
+        ]
         supervisor.stop()
         assert await task == 0
         assert journal == ["+first", "+third", "-third", "-first"]
@@ -178,8 +182,8 @@ class TestFailure:
         assert vars(record)["error"] == "state.db cannot be written: make room on the disk"
         assert vars(record)["code"] == "store"
         assert record.exc_info is None
-        assert supervisor.status()["scripted"].state is State.FAILED
-        assert supervisor.status()["other"].state is State.STOPPED
+        assert supervisor.status()["scripted"].state is PartState.FAILED
+        assert supervisor.status()["other"].state is PartState.STOPPED
 
     async def test_a_bug_ends_it_with_a_traceback(self, caplog: pytest.LogCaptureFixture) -> None:
         supervisor = Supervisor()
@@ -235,7 +239,7 @@ class TestRestart:
         supervisor.add(Recorder("other", journal))
         task = asyncio.create_task(supervisor.run())
         await eventually(lambda: supervisor.status()["scripted"].restarts == 3)
-        await eventually(lambda: supervisor.status()["scripted"].state is State.READY)
+        await eventually(lambda: supervisor.status()["scripted"].state is PartState.READY)
         assert supervisor.status()["scripted"].error == "three"
         assert journal == ["+other"]
         supervisor.stop()
@@ -246,7 +250,7 @@ class TestRestart:
         supervisor.add(Scripted(*[StoreError("locked") for _ in range(5)]), restart=(0.0, 3600.0))
         task = asyncio.create_task(supervisor.run())
         await eventually(lambda: supervisor.status()["scripted"].restarts == 1)
-        await eventually(lambda: supervisor.status()["scripted"].state is State.FAILED)
+        await eventually(lambda: supervisor.status()["scripted"].state is PartState.FAILED)
         supervisor.stop()
         assert await task == 0
         assert len([record for record in caplog.records if record.levelno == logging.ERROR]) == 1
@@ -300,7 +304,7 @@ class TestStop:
         supervisor.add(Recorder("a", []))
         supervisor.add(Scripted(StoreError("no")), restart=(3600.0,))
         task = asyncio.create_task(supervisor.run())
-        await eventually(lambda: supervisor.status()["scripted"].state is State.FAILED)
+        await eventually(lambda: supervisor.status()["scripted"].state is PartState.FAILED)
         supervisor.stop()
         await task
         assert asyncio.all_tasks() == before

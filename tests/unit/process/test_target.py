@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from dra_kit.author.target import load_driver, load_drivers
 from dra_kit.errors import ConfigurationError, TargetError
-from dra_kit.process.target import load_driver, load_drivers
 
 DRIVER = """
 import dra_kit as dra

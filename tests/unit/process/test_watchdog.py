@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from dra_kit.process.watchdog import Watchdog
+from dra_kit.process.liveness import LoopWatchdog
 from tests.support.api import eventually
 from tests.unit.process.clock import Clock
 
@@ -22,7 +22,7 @@ def block(clock: Clock) -> None:
 
 
 async def watched(caplog: pytest.LogCaptureFixture, clock: Clock, times: int) -> list[logging.LogRecord]:
-    watchdog = Watchdog(patience=0.02)
+    watchdog = LoopWatchdog(patience=0.02)
     with caplog.at_level(logging.ERROR):
         ready = asyncio.Event()
         task = asyncio.create_task(watchdog.run(ready))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_kit.proto import generate
+from dra_kit.kubelet.proto import generate
 
 
 def generated(directory: Path) -> dict[str, str]:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from dra_kit.apiserver.documents import discovery
+from dra_kit.client.server_version import ServerFeatures, choose_version
 from dra_kit.errors import ConfigurationError
-from dra_kit.kube.versions import ServerFeatures, choose
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.release import NEWEST, OLDEST
 from dra_kit.sandbox.cluster.control_plane import VERSION
@@ -26,7 +26,7 @@ def test_the_allocator_knows_all_of_them_and_none_before() -> None:
 
 def test_who_runs_an_older_one_is_told_which_is_needed() -> None:
     with pytest.raises(ConfigurationError, match=f"upgrade the cluster to Kubernetes {OLDEST} or newer"):
-        choose(["v1beta1"], ServerFeatures(1, OLDEST.minor - 1))
+        choose_version(["v1beta1"], ServerFeatures(1, OLDEST.minor - 1))
 
 
 def test_the_sandbox_is_the_newest() -> None:

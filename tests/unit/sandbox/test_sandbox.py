@@ -20,9 +20,9 @@ import dra_kit as dra
 from dra_kit.apiserver.authentication.tokens import Tokens
 from dra_kit.apiserver.authorization.users import User
 from dra_kit.apiserver.http.door import Door
+from dra_kit.client.credentials import load_credentials
+from dra_kit.client.resources import DEVICE_CLASSES, EVENTS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.errors import ConfigurationError, KubeError, SandboxError
-from dra_kit.kube.connection.credentials import load_credentials
-from dra_kit.kube.resources import DEVICE_CLASSES, EVENTS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.sandbox.cluster.directory import mark_of
 from dra_kit.sandbox.cluster.workload.orphans import MARK_VARIABLE

@@ -12,14 +12,14 @@ from pydantic import BaseModel
 from typing_extensions import override
 
 import dra_kit as dra
-from dra_kit.errors import ConfigurationError, Invalid
-from dra_kit.kube.resources import (
+from dra_kit.client.resources import (
     DEVICE_CLASSES,
     PODS,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
     VALIDATING_WEBHOOK_CONFIGURATIONS,
 )
+from dra_kit.errors import ConfigurationError, Invalid
 from dra_kit.sandbox.driver.drivers import SandboxDriver
 from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
 from tests.unit.sandbox.cluster.kubelet.polling import until

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.kube.informer import Change
+from dra_kit.client.informer import ObjectChange
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.scheduler.claims import NotReady
 from dra_kit.kubernetes.scheduler.cycle import Placement, Unschedulable, schedule_pod
@@ -35,11 +35,11 @@ class Cluster:
         self.placed: list[tuple[str, Object]] = []
         self.claims: dict[tuple[str, str], Object] = {}
         for item in CLASSES.values():
-            self.devices.class_changed(Change("ADDED", item))
+            self.devices.class_changed(ObjectChange("ADDED", item))
         for name, published in devices.items():
             pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
             spec = {"driver": "dra.pizza", "pool": pool, "nodeName": name, "devices": published}
-            self.devices.slice_changed(Change("ADDED", {"metadata": {"name": f"slice-{name}"}, "spec": spec}))
+            self.devices.slice_changed(ObjectChange("ADDED", {"metadata": {"name": f"slice-{name}"}, "spec": spec}))
 
     def ask(self, name: str, *requests: Object) -> Object:
         claim = {
@@ -254,7 +254,7 @@ def test_a_missing_class_is_hopeless() -> None:
 def test_what_changes_while_devices_are_looked_for_is_seen_afterwards() -> None:
     cluster = Cluster({"node-1": devices(1)})
     with cluster.devices.still():
-        cluster.devices.slice_changed(Change("DELETED", {"metadata": {"name": "slice-node-1"}}))
+        cluster.devices.slice_changed(ObjectChange("DELETED", {"metadata": {"name": "slice-node-1"}}))
         placement = cluster.place(cluster.ask("a", exactly()))
         cluster.hold(placement)
 
@@ -315,7 +315,7 @@ def test_a_partition_whose_counters_are_used_is_not_told_to_fit() -> None:
     for number, content in enumerate(contents):
         pool = {"name": "card", "generation": 1, "resourceSliceCount": 2}
         spec = {"driver": "dra.pizza", "pool": pool, "nodeName": "node-1", **content}
-        cluster.devices.slice_changed(Change("ADDED", {"metadata": {"name": f"card-{number}"}, "spec": spec}))
+        cluster.devices.slice_changed(ObjectChange("ADDED", {"metadata": {"name": f"card-{number}"}, "spec": spec}))
 
     assert told(cluster, cluster.place(cluster.ask("two", {**exactly(), "name": "a"}, {**exactly(), "name": "b"}))) == [
         "left of pool card: one of 3 that fit",
@@ -327,7 +327,7 @@ def test_devices_of_two_pools_with_one_name_are_disjoint() -> None:
     cluster = Cluster({"node-1": devices(2)})
     pool = {"name": "oven", "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": "dra.pizza", "pool": pool, "nodeName": "node-1", "devices": devices(2)}
-    cluster.devices.slice_changed(Change("ADDED", {"metadata": {"name": "oven"}, "spec": spec}))
+    cluster.devices.slice_changed(ObjectChange("ADDED", {"metadata": {"name": "oven"}, "spec": spec}))
 
     assert told(cluster, cluster.place(cluster.ask("three", exactly(count=3)))) == [
         "pizza-0 of pool node-1: the first of 4 that fit",

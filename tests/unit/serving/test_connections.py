@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from dra_kit.serving.connections import ConnectionLimits, Connections
+from dra_kit.process.connections import ConnectionLimiter, ConnectionLimits
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -26,7 +26,7 @@ async def ok(_: web.BaseRequest) -> web.Response:
 async def serving(limits: ConnectionLimits, answer: object = ok) -> AsyncIterator[int]:
     server = web.Server(answer, handler_cancellation=True)  # type: ignore[arg-type]
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        async with Connections(server, listening, None, limits).serving():
+        async with ConnectionLimiter(server, listening, None, limits).serving():
             yield listening.getsockname()[1]
         await server.shutdown(0.1)
 
@@ -138,7 +138,7 @@ async def test_a_connection_that_comes_while_the_server_stops_is_closed(tmp_path
         warnings.simplefilter("always")
         with socket.socket(socket.AF_UNIX) as listening, socket.socket(socket.AF_UNIX) as client:
             listening.bind(str(tmp_path / "s.sock"))
-            async with Connections(web.Server(ok), listening, None, ConnectionLimits(connections=4)).serving():
+            async with ConnectionLimiter(web.Server(ok), listening, None, ConnectionLimits(connections=4)).serving():
                 await asyncio.sleep(0.01)
                 client.connect(str(tmp_path / "s.sock"))
                 for _ in range(turns):

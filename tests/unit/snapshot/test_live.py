@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from dra_kit.apiserver.server import run_in_thread
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Credentials, load_credentials
+from dra_kit.client.resources import EVENTS, PODS
 from dra_kit.explain.cluster.objects import Objects
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.credentials import Credentials, load_credentials
-from dra_kit.kube.resources import EVENTS, PODS
 from dra_kit.snapshot.live import Scope, read_live
 
 Document = dict[str, Any]

@@ -14,8 +14,8 @@ from click.testing import CliRunner, Result
 import dra_kit as dra
 from dra_kit.author.context import NodeInfo
 from dra_kit.cli.app import cli
-from dra_kit.kube.versions import ServerFeatures
-from dra_kit.node.slices.first_inventory import first_inventory
+from dra_kit.client.server_version import ServerFeatures
+from dra_kit.node.first_inventory import discover_once
 from dra_kit.template.slices import template_slices
 from tests.support.api import eventually
 from tests.unit.node.drivers import Waiter
@@ -184,7 +184,7 @@ async def test_the_node_then_publishes_the_same_devices(tmp_path: Path) -> None:
             ]
 
     driver = dra.Driver(DRIVER, provider=Ovens(), preparer=Waiter())
-    inventory = await asyncio.to_thread(first_inventory, driver.for_another_node(), None, 60.0, NodeInfo("other"))
+    inventory = await asyncio.to_thread(discover_once, driver.for_another_node(), None, 60.0, NodeInfo("other"))
     expected = [item.to_json()["spec"] for item in template_slices(driver, inventory, "other", ServerFeatures(1, 37))]
     async with a_node() as there, there.running(driver):
         await eventually(lambda: len(there.published()) == 200)

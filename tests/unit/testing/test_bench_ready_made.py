@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import dra_kit as dra
-from dra_kit.node.children import process_table
+from dra_kit.node.effects.program import identify
 from dra_kit.testing import unit
 from tests.support.api import eventually
 
@@ -87,23 +87,23 @@ async def test_a_program_that_hangs_is_ended_and_started_anew(tmp_path: Path) ->
         (tmp_path / "hangs").touch()
         [after] = await bench.prepare("lunch", [OVEN], within=30)
         assert after.env != before.env
-        assert process_table.identify(int(before.env["PID"])) is None
+        assert identify(int(before.env["PID"])) is None
 
 
 async def test_a_program_runs_until_its_claim_is_released(tmp_path: Path) -> None:
     async with unit(Waiter(Daemon(folder=tmp_path)), effects=[Daemon]) as bench:
         [prepared] = await bench.prepare("lunch", [OVEN], within=30)
         pid = int(prepared.env["PID"])
-        assert process_table.identify(pid)
+        assert identify(pid)
         await bench.unprepare("lunch")
-        assert process_table.identify(pid) is None
+        assert identify(pid) is None
 
 
 async def test_a_program_that_was_killed_is_started_again_when_its_claim_is_prepared_again(tmp_path: Path) -> None:
     async with unit(Waiter(Daemon(folder=tmp_path)), effects=[Daemon]) as bench:
         [first] = await bench.prepare("lunch", [OVEN], within=30)
         os.kill(int(first.env["PID"]), signal.SIGKILL)
-        await eventually(lambda: process_table.identify(int(first.env["PID"])) is None)
+        await eventually(lambda: identify(int(first.env["PID"])) is None)
         [second] = await bench.prepare("lunch", [OVEN], within=30)
         assert first.env != second.env
 
@@ -111,7 +111,7 @@ async def test_a_program_that_was_killed_is_started_again_when_its_claim_is_prep
 async def test_a_program_ends_with_the_bench(tmp_path: Path) -> None:
     async with unit(Waiter(Daemon(folder=tmp_path)), effects=[Daemon]) as bench:
         [prepared] = await bench.prepare("lunch", [OVEN], within=30)
-    assert process_table.identify(int(prepared.env["PID"])) is None
+    assert identify(int(prepared.env["PID"])) is None
 
 
 def test_a_program_that_does_not_come_up_is_told_in_a_plain_function(tmp_path: Path) -> None:

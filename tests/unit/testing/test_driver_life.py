@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from dra_kit.author.target import load_driver
 from dra_kit.errors import ConfigurationError, Invalid, SandboxError
-from dra_kit.process.target import load_driver
 from dra_kit.sandbox.cluster.workload.report import ContainerReport
 from dra_kit.sandbox.driver import node_driver
 from dra_kit.sandbox.stories.result import StoryResult

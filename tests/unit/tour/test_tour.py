@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 from dra_kit.apiserver.server import run_in_thread
 from dra_kit.cli.app import cli
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.credentials import load_credentials
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import load_credentials
 from dra_kit.sandbox.stories.objects import apply
 from tests.unit.cli.cluster.saved import CHEESE, CLASS, claim, node, pod, slice_of
 from tests.unit.tour.recorder import recorded, unwalked

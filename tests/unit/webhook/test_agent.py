@@ -15,9 +15,9 @@ from typing import Any
 import aiohttp
 import pytest
 
+from dra_kit.admission.agent import WebhookSettings, run_webhook
+from dra_kit.admission.server import VERSIONS
 from dra_kit.errors import ConfigurationError
-from dra_kit.webhook.agent import WebhookSettings, run_webhook
-from dra_kit.webhook.request import VERSIONS
 from tests.support.ports import kept_free
 from tests.support.probes import ask
 from tests.unit.controller.cluster_api import ClusterApi, eventually
@@ -210,7 +210,7 @@ async def test_a_refusal_is_no_error_of_the_webhook(webhook: Webhook, caplog: py
     caplog.set_level("INFO")
     await webhook.ask(review(carrying("ResourceClaim", BAD)))
     told = [(record.name, record.levelname, record.message) for record in caplog.records]
-    assert told == [("dra_kit.webhook.handlers", "INFO", "object refused")]
+    assert told == [("dra_kit.admission.agent", "INFO", "object refused")]
 
 
 async def test_probes_tell_when_it_serves(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 
+from dra_kit.admission.certificates import CertificateFiles, ServerCertificate
 from dra_kit.errors import ConfigurationError
-from dra_kit.webhook.certificates.server_certificate import CertificateFiles, ServerCertificate
 from tests.unit.webhook.certificates import Pair, issue
 
 

@@ -6,8 +6,8 @@ import base64
 
 import pytest
 
+from dra_kit.admission.webhook_configuration import ServiceReference, validating_webhook_configuration
 from dra_kit.errors import ConfigurationError
-from dra_kit.webhook.configuration import ServiceReference, validating_webhook_configuration
 
 URL = "https://127.0.0.1:9443"
 

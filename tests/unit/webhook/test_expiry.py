@@ -13,7 +13,7 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dra_kit.webhook.certificates.server_certificate import CertificateFiles, ServerCertificate, not_after
+from dra_kit.admission.certificates import CertificateFiles, ServerCertificate, not_after
 from tests.unit.webhook.certificates import issue
 
 KEY = ec.generate_private_key(ec.SECP256R1())

@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dra_kit.webhook.certificates.issuing import (
+from dra_kit.admission.certificate_authority import (
     AUTHORITY_LIFE,
     SERVER_LIFE,
-    Certificates,
+    CertificateBundle,
     is_trusted,
-    preferred,
-    renewed_authority,
-    renewed_server,
+    preferred_certificates,
+    renew_authority,
+    renew_server_certificate,
 )
 
 NAMES = ["pizza-webhook.kitchen.svc", "pizza-webhook.kitchen.svc.cluster.local"]
@@ -29,19 +29,19 @@ START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 DAY = dt.timedelta(days=1)
 
 
-def made(now: dt.datetime = START) -> Certificates:
+def made(now: dt.datetime = START) -> CertificateBundle:
     """New ones."""
-    certificates = renewed_server(None, NAMES, now)
+    certificates = renew_server_certificate(None, NAMES, now)
     assert certificates is not None
     return certificates
 
 
-def trusted(certificates: Certificates) -> Certificates:
+def trusted(certificates: CertificateBundle) -> CertificateBundle:
     """The same once the API server trusts it."""
     return replace(certificates, trusted=certificates.authorities)
 
 
-def authorities(certificates: Certificates) -> list[x509.Certificate]:
+def authorities(certificates: CertificateBundle) -> list[x509.Certificate]:
     return x509.load_pem_x509_certificates(certificates.authorities)
 
 
@@ -70,12 +70,12 @@ def test_a_new_one_is_trusted_by_nobody_yet() -> None:
 
 
 def test_what_is_good_is_left_alone() -> None:
-    assert renewed_server(made(), NAMES, START + 59 * DAY) is None
+    assert renew_server_certificate(made(), NAMES, START + 59 * DAY) is None
 
 
 def test_the_server_certificate_is_renewed_under_the_same_authority_in_time() -> None:
     before = trusted(made())
-    after = renewed_server(before, NAMES, START + 61 * DAY)
+    after = renew_server_certificate(before, NAMES, START + 61 * DAY)
     assert after is not None
     assert (after.authorities, after.authority_key) == (before.authorities, before.authority_key)
     assert is_trusted(after)
@@ -85,7 +85,7 @@ def test_the_server_certificate_is_renewed_under_the_same_authority_in_time() ->
 
 def test_another_name_of_the_service_needs_another_certificate() -> None:
     before = made()
-    after = renewed_server(before, ["other.kitchen.svc"], START)
+    after = renew_server_certificate(before, ["other.kitchen.svc"], START)
     assert after is not None
     assert after.authorities == before.authorities
     names = x509.load_pem_x509_certificate(after.cert).extensions.get_extension_for_class(x509.SubjectAlternativeName)
@@ -93,18 +93,18 @@ def test_another_name_of_the_service_needs_another_certificate() -> None:
 
 
 def test_an_authority_is_not_renewed_in_the_first_half_of_its_life() -> None:
-    assert renewed_authority(made(), NAMES, START + AUTHORITY_LIFE / 2 - DAY) is None
+    assert renew_authority(made(), NAMES, START + AUTHORITY_LIFE / 2 - DAY) is None
 
 
 def test_an_authority_that_is_renewed_signs_beside_the_former_one() -> None:
     now = START + AUTHORITY_LIFE / 2 + DAY
-    before = renewed_server(trusted(made()), NAMES, now)
+    before = renew_server_certificate(trusted(made()), NAMES, now)
     assert before is not None
-    after = renewed_authority(before, NAMES, now)
+    after = renew_authority(before, NAMES, now)
     assert after is not None
     assert (authorities(after)[:-1], after.cert, after.key) == (authorities(before), before.cert, before.key)
     assert is_accepted(after.cert, after.authorities, now)
-    then = renewed_server(after, NAMES, now)
+    then = renew_server_certificate(after, NAMES, now)
     assert then is not None
     assert (then.authorities, then.authority_key) == (after.authorities, after.authority_key)
     assert not is_accepted(then.cert, before.authorities, now)
@@ -114,16 +114,16 @@ def test_an_authority_that_is_renewed_signs_beside_the_former_one() -> None:
 def test_a_server_certificate_is_valid_no_longer_than_its_authority() -> None:
     before = made()
     [authority] = authorities(before)
-    after = renewed_server(before, NAMES, authority.not_valid_after_utc - 10 * DAY)
+    after = renew_server_certificate(before, NAMES, authority.not_valid_after_utc - 10 * DAY)
     assert after is not None
     assert x509.load_pem_x509_certificate(after.cert).not_valid_after_utc == authority.not_valid_after_utc
     # one that is valid as long as possible is not made again at each look
-    assert renewed_server(after, NAMES, authority.not_valid_after_utc - DAY) is None
+    assert renew_server_certificate(after, NAMES, authority.not_valid_after_utc - DAY) is None
 
 
 def test_an_authority_that_has_expired_is_replaced() -> None:
     now = START + AUTHORITY_LIFE + DAY
-    after = renewed_server(trusted(made()), NAMES, now)
+    after = renew_server_certificate(trusted(made()), NAMES, now)
     assert after is not None
     assert not is_trusted(after)
     assert is_accepted(after.cert, after.authorities, now)
@@ -136,7 +136,7 @@ DAMAGES = [b"", b"rubbish", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIF
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_corrupt_server_certificate_is_made_again_under_the_same_authority(field: str, damage: bytes) -> None:
     before = made()
-    after = renewed_server(replace(before, **{field: damage}), NAMES, START)
+    after = renew_server_certificate(replace(before, **{field: damage}), NAMES, START)
     assert after is not None
     assert after.authorities == before.authorities
     assert is_accepted(after.cert, before.authorities, START)
@@ -145,7 +145,7 @@ def test_a_corrupt_server_certificate_is_made_again_under_the_same_authority(fie
 @pytest.mark.parametrize("field", ["authorities", "authority_key"])
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_corrupt_authority_is_made_again(field: str, damage: bytes) -> None:
-    after = renewed_server(replace(made(), **{field: damage}), NAMES, START)
+    after = renew_server_certificate(replace(made(), **{field: damage}), NAMES, START)
     assert after is not None
     assert is_accepted(after.cert, after.authorities, START)
 
@@ -153,7 +153,7 @@ def test_a_corrupt_authority_is_made_again(field: str, damage: bytes) -> None:
 @pytest.mark.parametrize("field", ["authority_key", "key"])
 def test_a_key_of_another_is_not_used(field: str) -> None:
     other = made()
-    after = renewed_server(replace(made(), **{field: getattr(other, field)}), NAMES, START)
+    after = renew_server_certificate(replace(made(), **{field: getattr(other, field)}), NAMES, START)
     assert after is not None
     assert is_accepted(after.cert, after.authorities, START)
 
@@ -168,7 +168,7 @@ def test_one_without_names_is_made_again() -> None:
     builder = x509.CertificateBuilder().subject_name(authority.subject).issuer_name(authority.subject)
     builder = builder.public_key(own.public_key()).serial_number(x509.random_serial_number())
     nameless = builder.not_valid_before(START - DAY).not_valid_after(START + 60 * DAY).sign(key, hashes.SHA256())
-    after = renewed_server(replace(before, cert=nameless.public_bytes(Encoding.PEM)), NAMES, START)
+    after = renew_server_certificate(replace(before, cert=nameless.public_bytes(Encoding.PEM)), NAMES, START)
     assert after is not None
     assert after.authorities == before.authorities
     assert is_accepted(after.cert, before.authorities, START)
@@ -176,15 +176,15 @@ def test_one_without_names_is_made_again() -> None:
 
 def test_a_copy_that_is_trusted_comes_before_a_stored_one_that_is_not() -> None:
     stored, held = made(), trusted(made())
-    assert preferred(stored, held, START) is held
-    assert preferred(trusted(stored), held, START) == trusted(stored)
-    assert preferred(stored, made(), START) is stored
+    assert preferred_certificates(stored, held, START) is held
+    assert preferred_certificates(trusted(stored), held, START) == trusted(stored)
+    assert preferred_certificates(stored, made(), START) is stored
 
 
 def test_what_cannot_sign_counts_for_nothing() -> None:
     held = trusted(made())
-    assert preferred(replace(trusted(made()), authority_key=b""), held, START) is held
-    assert preferred(None, held, START + AUTHORITY_LIFE + DAY) is None
+    assert preferred_certificates(replace(trusted(made()), authority_key=b""), held, START) is held
+    assert preferred_certificates(None, held, START + AUTHORITY_LIFE + DAY) is None
 
 
 @settings(max_examples=25, deadline=None)
@@ -200,14 +200,14 @@ def test_the_api_server_accepts_what_is_served_at_every_step(
     now, stored = START, trusted(made())
     bundle = stored.authorities
     now += begin
-    stored = renewed_server(stored, NAMES, now) or stored
+    stored = renew_server_certificate(stored, NAMES, now) or stored
     for step, pause in enumerate(pauses):
         now += min(pause * DAY, SERVER_LIFE / 4)
         if step in upgrades:
-            upgraded = renewed_authority(stored, NAMES, now) or stored
+            upgraded = renew_authority(stored, NAMES, now) or stored
             bundle = upgraded.authorities
             assert is_accepted(stored.cert, bundle, now)
             stored = trusted(upgraded)
-        stored = renewed_server(stored, NAMES, now) or stored
+        stored = renew_server_certificate(stored, NAMES, now) or stored
         assert is_accepted(stored.cert, bundle, now)
         assert is_trusted(stored)

@@ -15,22 +15,24 @@ from pathlib import Path
 import pytest
 import yaml
 
+from dra_kit.admission.agent import WebhookSettings, run_webhook
+from dra_kit.admission.certificate_trust import AuthorityTrust
+from dra_kit.admission.certificates import (
+    CertificateMissing,
+    SelfManagedCertificate,
+    SelfManagedSettings,
+    ServerCertificate,
+)
+from dra_kit.admission.webhook_configuration import ServiceReference, validating_webhook_configuration
 from dra_kit.apiserver.server import ApiServer
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Connection, Credentials
+from dra_kit.client.resources import SECRETS, VALIDATING_WEBHOOK_CONFIGURATIONS
 from dra_kit.errors import Conflict
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.connection import Connection
-from dra_kit.kube.connection.credentials import Credentials
-from dra_kit.kube.resources import SECRETS, VALIDATING_WEBHOOK_CONFIGURATIONS
-from dra_kit.webhook.agent import WebhookSettings, run_webhook
-from dra_kit.webhook.certificates.own import OwnCertificates
-from dra_kit.webhook.certificates.secret import CertificateMissing, OwnCertificate
-from dra_kit.webhook.certificates.server_certificate import ServerCertificate
-from dra_kit.webhook.certificates.trust import AuthorityTrust
-from dra_kit.webhook.configuration import ServiceReference, validating_webhook_configuration
 from tests.support.ports import kept_free
 from tests.unit.webhook.pizzeria import driver
 
-PLACE = OwnCertificate(namespace="default", service="pizza-webhook")
+PLACE = SelfManagedSettings(namespace="default", service="pizza-webhook")
 CONFIGURATION = f"opaque-config.{driver.name}"
 START = datetime(2026, 1, 1, tzinfo=UTC)
 LABELS = {"app.kubernetes.io/managed-by": "Helm"}
@@ -55,8 +57,8 @@ async def client(server: ApiServer) -> AsyncIterator[Client]:
         yield connected
 
 
-def own(client: Client, now: datetime = START) -> OwnCertificates:
-    return OwnCertificates(client, PLACE, now=lambda: now)
+def own(client: Client, now: datetime = START) -> SelfManagedCertificate:
+    return SelfManagedCertificate(client, PLACE, now=lambda: now)
 
 
 async def trust(client: Client, now: datetime = START) -> None:
@@ -146,7 +148,7 @@ async def test_a_patient_look_makes_a_secret_again_that_is_missing_twice(client:
 
 
 async def test_a_replica_that_stops_makes_a_deleted_secret_again(client: Client) -> None:
-    certificates = OwnCertificates(client, PLACE, now=lambda: START, every=3600)
+    certificates = SelfManagedCertificate(client, PLACE, now=lambda: START, every=3600)
     task = asyncio.create_task(certificates.run(ready := asyncio.Event()))
     await ready.wait()
     before = await stored(client)

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.webhook.queue import FairQueue, Overloaded, ReviewQueue, Waiting
+from dra_kit.admission.review_queue import FairQueue, ReviewQueue, ReviewQueueOverload, WaitingReview
 
 FOREVER = 1e9
 
 
-def waiting(size: int, peer: str = "a", deadline: float = FOREVER) -> Waiting:
-    return Waiting(lambda: None, size=size, peer=peer, deadline=deadline)
+def waiting(size: int, peer: str = "a", deadline: float = FOREVER) -> WaitingReview:
+    return WaitingReview(lambda: None, size=size, peer=peer, deadline=deadline)
 
 
-def served(queue: FairQueue, number: int, seconds_per_byte: float = 1e-6) -> list[Waiting]:
+def served(queue: FairQueue, number: int, seconds_per_byte: float = 1e-6) -> list[WaitingReview]:
     found = []
     for _ in range(number):
         item = queue.take(0)
@@ -31,7 +31,7 @@ def served(queue: FairQueue, number: int, seconds_per_byte: float = 1e-6) -> lis
     return found
 
 
-def put_all(queue: FairQueue, items: Sequence[Waiting]) -> None:
+def put_all(queue: FairQueue, items: Sequence[WaitingReview]) -> None:
     for item in items:
         queue.put(item, 0)
 
@@ -66,7 +66,7 @@ def test_an_address_has_its_turn_before_a_flood_from_another_one() -> None:
 def test_what_cannot_be_answered_in_time_is_put_off_at_once() -> None:
     queue = FairQueue()
     put_all(queue, [waiting(50_000, deadline=5) for _ in range(199)])
-    with pytest.raises(Overloaded):
+    with pytest.raises(ReviewQueueOverload):
         put_all(queue, [waiting(50_000, deadline=5) for _ in range(3)])
     queue.put(waiting(700, deadline=5), 0)
     queue.put(waiting(50_000, "other", deadline=5), 0)
@@ -77,7 +77,7 @@ def test_what_has_waited_too_long_is_not_checked() -> None:
     late, fresh = waiting(700, deadline=5), waiting(700, deadline=20)
     put_all(queue, [late, fresh])
     assert queue.take(10) is fresh
-    assert isinstance(late.future.exception(0), Overloaded)
+    assert isinstance(late.future.exception(0), ReviewQueueOverload)
 
 
 def test_what_its_caller_has_given_up_is_not_checked() -> None:
@@ -167,7 +167,7 @@ async def test_a_validator_that_hangs_in_a_large_review_keeps_no_small_one_waiti
 
 
 async def test_a_validator_that_hangs_is_reported(queue: ReviewQueue, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dra_kit.webhook.queue._HANGING_SECONDS", 0.01)
+    monkeypatch.setattr("dra_kit.admission.review_queue._HANGING_SECONDS", 0.01)
     go_on = threading.Event()
     stuck = asyncio.create_task(queue.run(go_on.wait, size=100_000, peer="a", deadline=time.monotonic() + 600))
     async with asyncio.timeout(60):

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dra_kit.admission.review import REVIEWED, rejection, review_configs
+from dra_kit.admission.server import read_review
 from dra_kit.kubernetes.values.json import loads
-from dra_kit.webhook.request import read
-from dra_kit.webhook.review import REVIEWED, findings, refusal
 from tests.unit.webhook.pizzeria import API_VERSION, KINDS, carrying, config, driver, parameters, review
 
 BAD = config(parameters(toppings=["mushroom"]))
@@ -25,11 +25,11 @@ PATHS = {
 
 
 def found(obj: dict[str, Any]) -> list[str]:
-    return [str(problem) for problem in findings(obj, driver).problems]
+    return [str(problem) for problem in review_configs(obj, driver).problems]
 
 
 def test_the_text_names_object_field_value_and_remedy() -> None:
-    assert str(refusal(carrying("ResourceClaim", BAD), None, "CREATE", driver)) == (
+    assert str(rejection(carrying("ResourceClaim", BAD), None, "CREATE", driver)) == (
         "ResourceClaim default/lunch: spec.devices.config[0].opaque.parameters.toppings[0]: "
         '"mushroom" is not supported; did you mean "mushrooms"? use one of "basil", "mushrooms", "olives"'
     )
@@ -55,7 +55,7 @@ def test_all_problems_of_all_configs_are_collected() -> None:
 
 
 def test_good_config_passes() -> None:
-    assert refusal(carrying("ResourceClaim", GOOD), None, "CREATE", driver) is None
+    assert rejection(carrying("ResourceClaim", GOOD), None, "CREATE", driver) is None
 
 
 def test_config_of_other_drivers_is_theirs() -> None:
@@ -101,7 +101,7 @@ def test_a_validator_of_the_author_speaks_in_its_words() -> None:
 
 
 def test_a_class_is_named_without_a_namespace() -> None:
-    assert str(refusal(carrying("DeviceClass", BAD), None, "CREATE", driver)).startswith(
+    assert str(rejection(carrying("DeviceClass", BAD), None, "CREATE", driver)).startswith(
         "DeviceClass lunch: spec.config"
     )
 
@@ -109,42 +109,42 @@ def test_a_class_is_named_without_a_namespace() -> None:
 def test_an_object_that_gets_its_name_later_is_named_by_what_it_has() -> None:
     obj = carrying("ResourceClaim", BAD)
     obj["metadata"] = {"namespace": "default", "generateName": "lunch-"}
-    assert str(refusal(obj, None, "CREATE", driver)).startswith("ResourceClaim default/lunch-*: ")
+    assert str(rejection(obj, None, "CREATE", driver)).startswith("ResourceClaim default/lunch-*: ")
 
 
 def test_a_name_that_is_too_long_is_cut() -> None:
     obj = carrying("ResourceClaim", config(parameters(wine=1)))
     obj["metadata"]["name"] = "x" * 1_000_000
-    text = str(refusal(obj, None, "CREATE", driver))
+    text = str(rejection(obj, None, "CREATE", driver))
     assert "wine: unknown field" in text
     assert len(text) < 1000
 
 
 def test_updates_of_claims_pass_since_their_spec_cannot_change() -> None:
     obj = carrying("ResourceClaim", BAD)
-    assert refusal(obj, obj, "UPDATE", driver) is None
+    assert rejection(obj, obj, "UPDATE", driver) is None
 
 
 @pytest.mark.parametrize("kind", ["ResourceClaimTemplate", "DeviceClass"])
 def test_updates_that_bring_in_bad_config_are_refused(kind: str) -> None:
-    assert refusal(carrying(kind, BAD), carrying(kind, GOOD), "UPDATE", driver)
+    assert rejection(carrying(kind, BAD), carrying(kind, GOOD), "UPDATE", driver)
 
 
 @pytest.mark.parametrize("kind", ["ResourceClaimTemplate", "DeviceClass"])
 def test_updates_of_something_else_pass_when_bad_config_is_stored_already(kind: str) -> None:
     obj = carrying(kind, BAD)
-    assert refusal({**obj, "metadata": {**obj["metadata"], "finalizers": []}}, obj, "UPDATE", driver) is None
+    assert rejection({**obj, "metadata": {**obj["metadata"], "finalizers": []}}, obj, "UPDATE", driver) is None
 
 
 def test_only_what_an_update_brings_in_is_reported() -> None:
     worse = carrying("DeviceClass", BAD, config(parameters(wine=1)))
-    text = str(refusal(worse, carrying("DeviceClass", BAD), "UPDATE", driver))
+    text = str(rejection(worse, carrying("DeviceClass", BAD), "UPDATE", driver))
     assert text == "DeviceClass lunch: spec.config[1].opaque.parameters.wine: unknown field"
 
 
 def test_the_first_problems_are_told_and_the_others_counted() -> None:
     many = config(parameters(toppings=["ham"] * 2000))
-    text = str(refusal(carrying("ResourceClaim", BAD, many, GOOD, BAD), None, "CREATE", driver))
+    text = str(rejection(carrying("ResourceClaim", BAD, many, GOOD, BAD), None, "CREATE", driver))
     assert text.count("is not supported") == 20
     assert text.endswith("; … and 1981 more and 2 more configs not looked at")
     assert len(text) < 20_000
@@ -152,7 +152,7 @@ def test_the_first_problems_are_told_and_the_others_counted() -> None:
 
 @pytest.mark.parametrize("number", [19, 20, 21, 40])
 def test_each_problem_is_told_or_counted(number: int) -> None:
-    found = findings(carrying("ResourceClaim", *[BAD] * number), driver)
+    found = review_configs(carrying("ResourceClaim", *[BAD] * number), driver)
     assert len(found.problems) + found.omitted + found.unseen == number
     assert len(found.problems) == min(number, 20)
 
@@ -160,8 +160,8 @@ def test_each_problem_is_told_or_counted(number: int) -> None:
 def test_an_update_that_brings_in_more_problems_than_are_told_is_refused() -> None:
     stored = carrying("DeviceClass", config(parameters(toppings=["ham"] * 100)))
     worse = carrying("DeviceClass", config(parameters(toppings=["ham"] * 100, wine=1)))
-    assert refusal(worse, stored, "UPDATE", driver)
-    assert refusal(stored, stored, "UPDATE", driver) is None
+    assert rejection(worse, stored, "UPDATE", driver)
+    assert rejection(stored, stored, "UPDATE", driver) is None
 
 
 @pytest.mark.parametrize(
@@ -173,8 +173,8 @@ def test_a_config_is_as_it_was_only_if_it_reads_the_same(stored: str, new: str) 
         oils = loads(f'{{"oils": {{"olive": {{"kind": "x", {text}}}}}}}')
         return carrying("DeviceClass", config({**parameters(), **oils}))
 
-    assert refusal(of(stored), None, "CREATE", driver) is None
-    assert refusal(of(new), of(stored), "UPDATE", driver)
+    assert rejection(of(stored), None, "CREATE", driver) is None
+    assert rejection(of(new), of(stored), "UPDATE", driver)
 
 
 def test_a_config_of_too_many_levels_is_refused_also_as_it_was() -> None:
@@ -182,8 +182,8 @@ def test_a_config_of_too_many_levels_is_refused_also_as_it_was() -> None:
     for _ in range(5000):
         deep = {"a": deep}
     obj = carrying("DeviceClass", config({**parameters(), "oils": deep}))
-    assert "more than 100 levels" in str(refusal(obj, None, "CREATE", driver))
-    assert refusal(carrying("DeviceClass", BAD, obj["spec"]["config"][0]), obj, "UPDATE", driver)
+    assert "more than 100 levels" in str(rejection(obj, None, "CREATE", driver))
+    assert rejection(carrying("DeviceClass", BAD, obj["spec"]["config"][0]), obj, "UPDATE", driver)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_a_config_of_too_many_levels_is_refused_also_as_it_was() -> None:
 )
 def test_what_is_not_known_is_no_reason_to_pass(kind: str, operation: str) -> None:
     with pytest.raises(ValueError, match="is not checked here"):
-        refusal({**carrying("ResourceClaim", BAD), "kind": kind}, None, operation, driver)
+        rejection({**carrying("ResourceClaim", BAD), "kind": kind}, None, operation, driver)
 
 
 def test_the_log_gets_fields_without_what_the_user_wrote() -> None:
@@ -204,7 +204,7 @@ def test_the_log_gets_fields_without_what_the_user_wrote() -> None:
         config(parameters(oils={secret: {"kind": 1}, "sesame": 1})),
         config({"apiVersion": secret, "kind": secret}),
     )
-    found = refusal(obj, None, "CREATE", driver)
+    found = rejection(obj, None, "CREATE", driver)
     assert found is not None
     assert secret in found.text
     assert found.fields == (
@@ -219,7 +219,7 @@ def test_the_log_gets_fields_without_what_the_user_wrote() -> None:
 
 
 def test_a_validator_that_raises_is_logged_without_what_it_says(caplog: pytest.LogCaptureFixture) -> None:
-    found = refusal(carrying("ResourceClaim", config(parameters(temperature=0))), None, "CREATE", driver)
+    found = rejection(carrying("ResourceClaim", config(parameters(temperature=0))), None, "CREATE", driver)
     assert "a broken validator" in str(found)
     [record] = caplog.records
     assert (record.message, vars(record)["raised"]) == ("config model failed", "ZeroDivisionError")
@@ -241,14 +241,14 @@ def test_a_validator_that_raises_is_logged_without_what_it_says(caplog: pytest.L
 def test_what_no_driver_can_work_with_is_refused_with_its_path(value: str, path: str, text: str) -> None:
     field = re.split(r"[.\[]", path)[0]
     body = json.dumps(review(carrying("ResourceClaim", config(parameters(**{field: "HERE"})))))
-    request = read(body.replace('"HERE"', value).encode(), REVIEWED)["request"]
-    found = str(refusal(request["object"], None, "CREATE", driver))
+    request = read_review(body.replace('"HERE"', value).encode(), REVIEWED)["request"]
+    found = str(rejection(request["object"], None, "CREATE", driver))
     assert found.startswith(f"ResourceClaim default/lunch: spec.devices.config[0].opaque.parameters.{path}")
     assert f": {text}" in found
 
 
 def test_deletions_pass() -> None:
-    assert refusal(carrying("DeviceClass", BAD), None, "DELETE", driver) is None
+    assert rejection(carrying("DeviceClass", BAD), None, "DELETE", driver) is None
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ BODIES = st.dictionaries(KEYS, VALUES, max_size=6).map(lambda fields: parameters
 @given(st.sampled_from(list(KINDS)), st.lists(st.one_of(VALUES, BODIES), min_size=1, max_size=3))
 def test_each_path_leads_to_a_value_or_to_a_missing_key(kind: str, bodies: list[Any]) -> None:
     obj = carrying(kind, *(config(body) for body in bodies))
-    for problem in findings(obj, driver).problems:
+    for problem in review_configs(obj, driver).problems:
         assert "\n" not in str(problem)
         place: Any = obj
         *above, last = re.findall(r"[^.\[\]]+", problem.path)
@@ -306,4 +306,4 @@ def test_what_passes_is_what_the_node_decodes(bodies: list[Any]) -> None:
         except (ValueError, ZeroDivisionError):
             decodable = False
     obj = carrying("ResourceClaim", *(config(body) for body in bodies))
-    assert (refusal(obj, None, "CREATE", driver) is None) is decodable
+    assert (rejection(obj, None, "CREATE", driver) is None) is decodable

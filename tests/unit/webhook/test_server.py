@@ -16,16 +16,15 @@ from typing import Any, cast
 import aiohttp
 import pytest
 
+from dra_kit.admission.certificates import CertificateFiles, ServerCertificate
+from dra_kit.admission.review import ReviewRejection
+from dra_kit.admission.review_queue import ReviewQueue
+from dra_kit.admission.server import VERDICT, Check, ReviewServer, seconds
+from dra_kit.client.operator import kopf
+from dra_kit.client.resources import RESOURCE_CLAIMS
 from dra_kit.errors import ConfigurationError
-from dra_kit.kube.operator.operator import kopf
-from dra_kit.kube.resources import RESOURCE_CLAIMS
-from dra_kit.process.watchdog import Watchdog
-from dra_kit.serving.connections import ConnectionLimits
-from dra_kit.webhook.certificates.server_certificate import CertificateFiles, ServerCertificate
-from dra_kit.webhook.queue import ReviewQueue
-from dra_kit.webhook.request import seconds
-from dra_kit.webhook.review import Refusal
-from dra_kit.webhook.server import VERDICT, Check, ReviewServer
+from dra_kit.process.connections import ConnectionLimits
+from dra_kit.process.liveness import LoopWatchdog
 from tests.unit.webhook.certificates import Pair, issue
 from tests.unit.webhook.pizzeria import carrying, review
 
@@ -46,7 +45,7 @@ async def fail(request: Any, **_: object) -> dict[str, Any]:
     raise RuntimeError("out of\ndough")
 
 
-def pass_all(obj: Mapping[str, Any], old: Mapping[str, Any] | None, operation: str) -> Refusal | None:
+def pass_all(obj: Mapping[str, Any], old: Mapping[str, Any] | None, operation: str) -> ReviewRejection | None:
     return None
 
 
@@ -64,7 +63,7 @@ def server_of(
         resources=[RESOURCE_CLAIMS],
         check=check,
         queue=ReviewQueue(),
-        watchdog=Watchdog(),
+        watchdog=LoopWatchdog(),
         limits=limits,
         reread_seconds=0.02,
     )
@@ -247,9 +246,9 @@ async def test_what_the_configuration_asks_about_is_answered(pair: Pair, request
 async def test_handlers_are_given_names_and_the_verdict_about_all_of_the_object(pair: Pair) -> None:
     checked: list[Any] = []
     given: list[Any] = []
-    refusal = Refusal("no", ("spec",))
+    refusal = ReviewRejection("no", ("spec",))
 
-    def check(obj: Mapping[str, Any], old: Mapping[str, Any] | None, operation: str) -> Refusal | None:
+    def check(obj: Mapping[str, Any], old: Mapping[str, Any] | None, operation: str) -> ReviewRejection | None:
         checked.append((obj, old, operation))
         return refusal
 
@@ -273,7 +272,7 @@ async def test_handlers_are_given_names_and_the_verdict_about_all_of_the_object(
 
 
 async def test_a_review_that_is_too_deep_to_be_checked_is_refused(pair: Pair) -> None:
-    def check(obj: Mapping[str, Any], old: Mapping[str, Any] | None, operation: str) -> Refusal | None:
+    def check(obj: Mapping[str, Any], old: Mapping[str, Any] | None, operation: str) -> ReviewRejection | None:
         raise RecursionError
 
     async with serving(pair, check=check) as url:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from dra_kit.kube.client import Client
-from dra_kit.kube.events import EventRecorder
+from dra_kit.client.api import Client
+from dra_kit.client.events import EventRecorder
 from dra_kit.sandbox.cluster.controllers import device_taint_eviction, resource_claims
 from dra_kit.sandbox.cluster.controllers.device_taint_eviction import DeviceTaintEviction
 from dra_kit.sandbox.cluster.controllers.node_lifecycle import NodeLifecycle

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from dra_kit.client.api import Client
+from dra_kit.client.informer import ObjectChange
+from dra_kit.client.resources import NODES
 from dra_kit.errors import NotFound
-from dra_kit.kube.client import Client
-from dra_kit.kube.informer import Change
-from dra_kit.kube.resources import NODES
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.cluster.controllers.workqueue import WorkQueue
 from dra_kit.sandbox.cluster.informers import Informers
@@ -47,7 +47,7 @@ class NodeLifecycle:
         """Work until cancelled."""
         await self._queue.run()
 
-    def _changed(self, change: Change) -> None:
+    def _changed(self, change: ObjectChange) -> None:
         if change.type != "DELETED":
             self._queue.add(change.object["metadata"]["name"])
 

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from dra_kit.client.api import STRATEGIC_MERGE_PATCH, Client
+from dra_kit.client.informer import ObjectChange
+from dra_kit.client.resources import NODES, PODS
 from dra_kit.errors import NotFound
-from dra_kit.kube.client import STRATEGIC_MERGE_PATCH, Client
-from dra_kit.kube.informer import Change
-from dra_kit.kube.resources import NODES, PODS
 from dra_kit.kubernetes.resource.objects import ObjectKey, is_terminal, object_key
 from dra_kit.sandbox.cluster.controllers.workqueue import WorkQueue
 from dra_kit.sandbox.cluster.informers import Informers
@@ -45,12 +45,12 @@ class PodGarbage:
             for timer in self._missing.values():
                 timer.cancel()
 
-    def _pod_changed(self, change: Change) -> None:
+    def _pod_changed(self, change: ObjectChange) -> None:
         node = change.object["spec"].get("nodeName")
         if change.type != "DELETED" and node and ("", node) not in self._nodes:
             self._watch(node)
 
-    def _node_changed(self, change: Change) -> None:
+    def _node_changed(self, change: ObjectChange) -> None:
         name = change.object["metadata"]["name"]
         if change.type == "DELETED":
             self._watch(name)

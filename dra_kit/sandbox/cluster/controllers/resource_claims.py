@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 
+from dra_kit.client.api import Client
+from dra_kit.client.events import EventRecorder, ObjectReference
+from dra_kit.client.informer import ObjectChange
+from dra_kit.client.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from dra_kit.errors import KubeError, NotFound
-from dra_kit.kube.client import Client
-from dra_kit.kube.events import EventRecorder, ObjectReference
-from dra_kit.kube.informer import Change
-from dra_kit.kube.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from dra_kit.kubernetes.resource.objects import ObjectKey, object_key, pod_claims
 from dra_kit.kubernetes.scheduler.claim_controller import (
     claim_from_template,
@@ -59,7 +59,7 @@ class ResourceClaimController:
 
     # --- what happened
 
-    def _pod_changed(self, change: Change) -> None:
+    def _pod_changed(self, change: ObjectChange) -> None:
         pod = change.object
         key = object_key(pod)
         names = {(key[0], entry.claim) for entry in pod_claims(pod) if entry.claim}
@@ -76,7 +76,7 @@ class ResourceClaimController:
         for name in names:
             self._claim_queue.add(name)
 
-    def _claim_changed(self, change: Change) -> None:
+    def _claim_changed(self, change: ObjectChange) -> None:
         key = object_key(change.object)
         if change.type == "DELETED":
             self._uses.pop(key, None)

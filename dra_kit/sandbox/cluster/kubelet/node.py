@@ -10,12 +10,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from dra_kit.cdi.resolution import DEFAULT_DIRECTORIES
+from dra_kit.client.api import Client
+from dra_kit.client.events import EventRecorder
+from dra_kit.client.informer import Informer, ObjectChange
+from dra_kit.client.resources import PODS
 from dra_kit.errors import KubeError, KubeletError
-from dra_kit.kube.client import Client
-from dra_kit.kube.events import EventRecorder
-from dra_kit.kube.informer import Change, Informer
-from dra_kit.kube.resources import PODS
+from dra_kit.kubelet.cdi.resolution import DEFAULT_DIRECTORIES
 from dra_kit.kubernetes.resource.objects import PodReference
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.cluster.kubelet.activity import Observer
@@ -245,7 +245,7 @@ class NodeKubelet:
             async for change in changes:
                 self._take(change, services, group)
 
-    def _take(self, change: Change, services: PodServices, group: asyncio.TaskGroup) -> None:
+    def _take(self, change: ObjectChange, services: PodServices, group: asyncio.TaskGroup) -> None:
         worker = self._workers.get(change.object["metadata"]["uid"])
         if change.type == "DELETED":
             if worker is not None:

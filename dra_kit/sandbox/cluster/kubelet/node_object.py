@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dra_kit.client.api import STRATEGIC_MERGE_PATCH, Client
+from dra_kit.client.events import micro_time
+from dra_kit.client.resources import LEASES, NODES
 from dra_kit.errors import Conflict, NotFound
-from dra_kit.kube.client import STRATEGIC_MERGE_PATCH, Client
-from dra_kit.kube.events import micro_time
-from dra_kit.kube.resources import LEASES, NODES
 from dra_kit.sandbox.cluster.kubelet.pods.pod_status import timestamp
 
 KUBELET_VERSION = "v1.37.1"

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
+from dra_kit.client.api import Client
+from dra_kit.client.events import EventRecorder, ObjectReference
+from dra_kit.client.resources import PODS, RESOURCE_CLAIMS
 from dra_kit.errors import Conflict, KubeError
-from dra_kit.kube.client import Client
-from dra_kit.kube.events import EventRecorder, ObjectReference
-from dra_kit.kube.resources import PODS, RESOURCE_CLAIMS
 from dra_kit.kubernetes.resource.objects import format_time, is_reserved_for, object_key, object_name, seconds_since
 from dra_kit.kubernetes.scheduler.assume_cache import ClaimTracker
 from dra_kit.kubernetes.scheduler.claim_controller import DELETE_PROTECTION, consumer, finalizers_patch

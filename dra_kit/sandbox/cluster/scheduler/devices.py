@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from dra_kit.kube.informer import Change
+from dra_kit.client.informer import ObjectChange
 from dra_kit.kubernetes.allocator.allocation import AllocationAttempt, Allocator
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.allocator.selectors import CelEvaluator, DeviceMatcher
@@ -57,14 +57,14 @@ class Devices:
 
     # --- what informers tell
 
-    def slice_changed(self, change: Change) -> None:
+    def slice_changed(self, change: ObjectChange) -> None:
         """Note that a ResourceSlice was created, changed or deleted."""
         if change.type == "DELETED":
             self._apply(lambda: self._snapshot.publish(remove=[change.object["metadata"]["name"]]))
         else:
             self._apply(lambda: self._snapshot.publish([change.object]))
 
-    def class_changed(self, change: Change) -> None:
+    def class_changed(self, change: ObjectChange) -> None:
         """Note that a DeviceClass was created, changed or deleted."""
         if change.type == "DELETED":
             self._apply(lambda: self._snapshot.define(remove=[change.object["metadata"]["name"]]))

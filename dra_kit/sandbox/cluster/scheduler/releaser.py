@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dra_kit.client.api import STRATEGIC_MERGE_PATCH, Client
+from dra_kit.client.resources import RESOURCE_CLAIMS
 from dra_kit.errors import Conflict, KubeError, NotFound
-from dra_kit.kube.client import STRATEGIC_MERGE_PATCH, Client
-from dra_kit.kube.resources import RESOURCE_CLAIMS
 from dra_kit.kubernetes.resource.objects import object_key, object_name
 from dra_kit.kubernetes.scheduler.claim_controller import DELETE_PROTECTION, finalizers_patch
 from dra_kit.kubernetes.scheduler.cycle import PostFilterAction

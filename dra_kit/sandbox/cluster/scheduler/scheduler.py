@@ -7,18 +7,11 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
+from dra_kit.client.api import STRATEGIC_MERGE_PATCH, Client
+from dra_kit.client.events import EventRecorder, ObjectReference
+from dra_kit.client.informer import ObjectChange
+from dra_kit.client.resources import DEVICE_CLASSES, DEVICE_TAINT_RULES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.errors import KubeError
-from dra_kit.kube.client import STRATEGIC_MERGE_PATCH, Client
-from dra_kit.kube.events import EventRecorder, ObjectReference
-from dra_kit.kube.informer import Change
-from dra_kit.kube.resources import (
-    DEVICE_CLASSES,
-    DEVICE_TAINT_RULES,
-    NODES,
-    PODS,
-    RESOURCE_CLAIMS,
-    RESOURCE_SLICES,
-)
 from dra_kit.kubernetes.resource.objects import ObjectKey, format_time, is_terminal, object_key
 from dra_kit.kubernetes.scheduler import hints
 from dra_kit.kubernetes.scheduler.assume_cache import AssumedPods, ClaimTracker
@@ -112,7 +105,7 @@ class Scheduler:
 
     # --- what changed
 
-    def _pod_changed(self, change: Change) -> None:
+    def _pod_changed(self, change: ObjectChange) -> None:
         pod, key = change.object, object_key(change.object)
         if change.type == "DELETED" or pod["spec"].get("nodeName"):
             self._active.pop(key, None)
@@ -126,24 +119,24 @@ class Scheduler:
         elif self._is_ours(pod) and (change.previous is None or _schedulable_differently(change.previous, pod)):
             self._activate(key)
 
-    def _claim_changed(self, change: Change) -> None:
+    def _claim_changed(self, change: ObjectChange) -> None:
         claim = change.object
         self._claims.seen(claim, deleted=change.type == "DELETED")
         self._retry(lambda pod, plugins: hints.claim_hint(pod, plugins, *_states(change)))
         self._activate_users(claim, self._untried())
 
-    def _node_changed(self, change: Change) -> None:
+    def _node_changed(self, change: ObjectChange) -> None:
         self._retry(lambda pod, plugins: hints.node_hint(pod, plugins, *_states(change), self._classes.values()))
 
-    def _slice_changed(self, change: Change) -> None:
+    def _slice_changed(self, change: ObjectChange) -> None:
         self._devices.slice_changed(change)
         self._retry(lambda _, plugins: hints.slice_hint(plugins, _states(change)[1]))
 
-    def _class_changed(self, change: Change) -> None:
+    def _class_changed(self, change: ObjectChange) -> None:
         self._devices.class_changed(change)
         self._retry(lambda pod, plugins: hints.class_hint(pod, plugins, *_states(change)))
 
-    def _rule_changed(self, change: Change) -> None:
+    def _rule_changed(self, change: ObjectChange) -> None:
         self._devices.rules_changed(self._rules.values())
         slices = self._slices.values()
         self._retry(lambda _, plugins: hints.taint_rule_hint(plugins, *_states(change), slices))
@@ -342,7 +335,7 @@ class Scheduler:
             self._activate(key)
 
 
-def _states(change: Change) -> tuple[ObjectView | None, ObjectView | None]:
+def _states(change: ObjectChange) -> tuple[ObjectView | None, ObjectView | None]:
     """Return the states of an object before and after a change."""
     return change.previous, None if change.type == "DELETED" else change.object
 

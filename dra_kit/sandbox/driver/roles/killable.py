@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from dra_kit.node.steps import Step, listen
+from dra_kit.node.failpoints import Failpoint, set_listener
 
 _SAFE_PATH: Final = "PYTHONSAFEPATH"
 FILE_CHANGE: Final = "change of a file"
@@ -24,9 +24,9 @@ _CHANGES: Final = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "open"}
 # what every process loads is loaded once, in the server that the processes are forked from
 _LOADED: Final = [
     "dra_kit.cli.roles.node",
-    "dra_kit.kube.operator.operator",
+    "dra_kit.client.operator",
     "dra_kit.node.agent",
-    "dra_kit.node.handlers",
+    "dra_kit.node.slice_handlers",
     __name__,
 ]
 
@@ -118,7 +118,7 @@ class _Killer:
         self._at = ""
         self._left = 0
 
-    def step(self, step: Step) -> None:
+    def step(self, step: Failpoint) -> None:
         self._happened(step.value)
 
     def audit(self, event: str, arguments: tuple[Any, ...]) -> None:
@@ -162,7 +162,7 @@ def _run(directory: Path, work: Callable[[], object], watched: Path | None, safe
     if not safe_path:
         os.environ.pop(_SAFE_PATH, None)  # what the driver starts is the driver's
     killer = _Killer(directory, watched)
-    listen(killer.step)
+    set_listener(killer.step)
     if watched is not None:
         sys.addaudithook(killer.audit)
     work()

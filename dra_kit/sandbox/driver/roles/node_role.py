@@ -8,11 +8,11 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
+from dra_kit.client.credentials import Credentials
 from dra_kit.errors import ConfigurationError
-from dra_kit.kube.connection.credentials import Credentials
-from dra_kit.node.agent import Agent
+from dra_kit.node.agent import NodeAgent
 from dra_kit.node.settings import NodeSettings
-from dra_kit.process.probes import parts_not_ready
+from dra_kit.process.probes import unready_parts
 from dra_kit.sandbox.driver.release import Release
 from dra_kit.sandbox.driver.roles.role_thread import RoleThread
 
@@ -50,7 +50,7 @@ class NodeRole(Protocol):
         ...
 
     async def inject_health(self, device: str, reason: str, message: str | None, pool: str | None) -> None:
-        """See :meth:`dra_kit.node.agent.Agent.inject_health`.
+        """See :meth:`dra_kit.node.agent.NodeAgent.inject_health`.
 
         Raises:
             ConfigurationError: the driver has no health source, or no such device or reason here.
@@ -69,11 +69,11 @@ class RoleInThread:
 
     def __init__(self, release: Release, settings: NodeSettings, credentials: Credentials) -> None:
         self.begun = True
-        self._agent: Agent | None = None
+        self._agent: NodeAgent | None = None
         whole = replace(settings, author=release.author)
 
         async def run() -> int:
-            self._agent = Agent(release.driver, whole, credentials)
+            self._agent = NodeAgent(release.driver, whole, credentials)
             return await self._agent.run()
 
         self._thread = RoleThread(f"node role on {settings.node_name}", run)
@@ -87,7 +87,7 @@ class RoleInThread:
     @property
     def ready(self) -> bool:
         """See :class:`NodeRole`."""
-        return self._agent is not None and not parts_not_ready(self._agent.supervisor)
+        return self._agent is not None and not unready_parts(self._agent.supervisor)
 
     def when_ended(self, then: Callable[[], None]) -> None:
         """See :class:`NodeRole`."""

@@ -14,10 +14,10 @@ from msgspec import Struct
 from pydantic import BaseModel
 
 from dra_kit.author.driver import Driver
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Credentials
+from dra_kit.client.resources import VALIDATING_WEBHOOK_CONFIGURATIONS
 from dra_kit.errors import NotFound, SandboxError
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.credentials import Credentials
-from dra_kit.kube.resources import VALIDATING_WEBHOOK_CONFIGURATIONS
 from dra_kit.sandbox.driver.accounts import RoleAccess
 from dra_kit.sandbox.driver.roles.role_thread import RoleThread
 
@@ -182,7 +182,7 @@ def webhook_role(
     """
     import trustme
 
-    from dra_kit.webhook.configuration import validating_webhook_configuration
+    from dra_kit.admission.webhook_configuration import validating_webhook_configuration
 
     authority = trustme.CA()
     certificate = authority.issue_cert(_HOST)
@@ -193,7 +193,7 @@ def webhook_role(
     port = _free_port()
 
     async def run() -> int:
-        from dra_kit.webhook.agent import WebhookSettings, run_webhook
+        from dra_kit.admission.agent import WebhookSettings, run_webhook
 
         settings = WebhookSettings(cert=cert, key=key, host=_HOST, port=port, author=author)
         return await run_webhook(driver, settings, credentials)

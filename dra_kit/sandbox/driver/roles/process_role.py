@@ -21,8 +21,7 @@ from msgspec.structs import replace
 
 from dra_kit.errors import ConfigurationError, DraKitError
 from dra_kit.node.settings import NodeSettings
-from dra_kit.process.fields import plain
-from dra_kit.process.logging import fields_of, quiet_libraries
+from dra_kit.process.logging import fields_of, quiet_libraries, to_printable_json
 from dra_kit.sandbox.driver.release import Release
 from dra_kit.sandbox.driver.roles.killable import Crash, KillableProcess
 from dra_kit.sandbox.driver.roles.role_thread import STOP_SECONDS
@@ -198,7 +197,7 @@ class _Sender(logging.Handler):
             self._wire.send(news)
 
     def emit(self, record: logging.LogRecord) -> None:
-        fields = {key: plain(value) for key, value in fields_of(record).items()}
+        fields = {key: to_printable_json(value) for key, value in fields_of(record).items()}
         raised = record.exc_info[1] if record.exc_info else None
         if raised is not None:
             # objects of the author's need not survive the way
@@ -242,10 +241,10 @@ def _role(
 ) -> int:
     import uvloop
 
-    from dra_kit.kube.connection.credentials import load_credentials
-    from dra_kit.node.agent import Agent
-    from dra_kit.process.probes import parts_not_ready
-    from dra_kit.process.target import load_driver
+    from dra_kit.author.target import load_driver
+    from dra_kit.client.credentials import load_credentials
+    from dra_kit.node.agent import NodeAgent
+    from dra_kit.process.probes import unready_parts
 
     driver = load_driver(target)
     sender.send(_BEGUN)
@@ -253,7 +252,7 @@ def _role(
         settings = replace(settings, author=driver.settings.model_validate(dict(author), by_name=True, by_alias=False))
 
     async def run() -> int:
-        agent = Agent(driver, settings, await load_credentials(settings.kubeconfig))
+        agent = NodeAgent(driver, settings, await load_credentials(settings.kubeconfig))
         threading.Thread(target=_obey, args=(wire, sender, agent), name="sandbox", daemon=True).start()
         sending = asyncio.create_task(send_ready(agent))
         try:
@@ -261,8 +260,8 @@ def _role(
         finally:
             sending.cancel()
 
-    async def send_ready(agent: Agent) -> None:
-        while parts_not_ready(agent.supervisor):  # noqa: ASYNC110 - each part has an event of its own
+    async def send_ready(agent: NodeAgent) -> None:
+        while unready_parts(agent.supervisor):  # noqa: ASYNC110 - each part has an event of its own
             await asyncio.sleep(_POLL)
         sender.send(_READY)
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from dra_kit.errors import DraKitError
-from dra_kit.process.hanging import HangingCalls
+from dra_kit.process.liveness import HangingCallCheck
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class RoleThread:
         """Return the calls of the driver's code that have not returned, oldest first, with their claims and ages."""
         with self._lock:
             loop = self._loop
-        return HangingCalls(loop, 0.0)() if loop is not None else ()
+        return HangingCallCheck(loop, 0.0)() if loop is not None else ()
 
     def _work(self) -> None:
         try:

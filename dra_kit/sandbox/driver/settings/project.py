@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from dra_kit.author.target import DEFAULT_ATTRIBUTE, GLOB_SUFFIXES
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.manifests.files import MANIFESTS, read_file
-from dra_kit.process.target import DEFAULT_ATTRIBUTE, GLOB_SUFFIXES
 
 _FILE: Final = "pyproject.toml"
 _CLASSES: Final = "deviceclasses.yaml"

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 from msgspec import Struct, field
 
 from dra_kit.author.driver import Driver
+from dra_kit.client.api import Client
+from dra_kit.client.resources import EVENTS, PODS, RESOURCE_CLAIMS
 from dra_kit.errors import NotFound
-from dra_kit.kube.client import Client
-from dra_kit.kube.resources import EVENTS, PODS, RESOURCE_CLAIMS
 from dra_kit.kubernetes.resource.objects import pod_claims
 
 
@@ -38,7 +38,7 @@ class DriverControl(Protocol):
         ...
 
     async def kill_after(self, step: str) -> None:
-        """Have it killed after a step of :class:`dra_kit.node.steps.Step`, once; it is started again.
+        """Have it killed after a step of :class:`dra_kit.node.failpoints.Failpoint`, once; it is started again.
 
         Args:
             step: its name; ``EFFECT_APPLIED:2`` is the second time that it comes to it.

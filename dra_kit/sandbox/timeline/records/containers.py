@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct, field
 
-from dra_kit.cdi.spec import ContainerEdits
+from dra_kit.kubelet.cdi.spec import SpecEdits
 from dra_kit.kubernetes.resource.objects import PodReference
 from dra_kit.sandbox.timeline.records.base import TimelineRecord
 
@@ -61,7 +61,7 @@ class ContainerStarted(TimelineRecord, frozen=True, kw_only=True):
     command: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     cdi_devices: tuple[str, ...] = ()
-    from_claims: ContainerEdits = field(default_factory=ContainerEdits)
+    from_claims: SpecEdits = field(default_factory=SpecEdits)
     exit: Exit | None = None
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
-from dra_kit.kube.resources import PODS
+from dra_kit.client.resources import PODS
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.stories.expectations.outcome import status_problem
 from dra_kit.sandbox.timeline.records import (

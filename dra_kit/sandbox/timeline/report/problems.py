@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from dra_kit.kube.resources import PODS
+from dra_kit.client.resources import PODS
 from dra_kit.sandbox.timeline.records import (
     PREPARE,
     CallEnded,

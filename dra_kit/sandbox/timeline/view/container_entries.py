@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from dra_kit.cdi.spec import ContainerEdits
+from dra_kit.kubelet.cdi.spec import SpecEdits
 from dra_kit.sandbox.cluster.workload.orphans import MARK_VARIABLE
 from dra_kit.sandbox.timeline.records import (
     ContainerEnded,
@@ -66,11 +66,11 @@ class ContainerEntries:
         if record.exit is not None and record.exit.reason == START_ERROR:
             return Entry(f"{who} cannot start", (Detail(record.exit.message),), "red")
         edits = record.from_claims
-        gets = "gets nothing from claims" if edits == ContainerEdits() else "gets from its claims:"
+        gets = "gets nothing from claims" if edits == SpecEdits() else "gets from its claims:"
         return Entry(f"{who} has started and {gets}", (*lines(edits.env, "green"), *lines(_not_done(edits))), "cyan")
 
 
-def _not_done(edits: ContainerEdits) -> Iterator[str]:
+def _not_done(edits: SpecEdits) -> Iterator[str]:
     """Yield what a container runtime would do, and the sandbox does not."""
     for mount in edits.mounts:
         yield f"mount {mount.host_path} on {mount.container_path} (told here, not done)"

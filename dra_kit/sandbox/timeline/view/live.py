@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, TextIO
 
-from dra_kit.kube.resources import PODS
+from dra_kit.client.resources import PODS
 from dra_kit.sandbox.driver.roles.role_thread import HANGING_SECONDS
 from dra_kit.sandbox.timeline.records import (
     ClusterEnding,

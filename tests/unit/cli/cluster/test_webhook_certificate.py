@@ -12,19 +12,18 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from dra_kit.admission.webhook_configuration import ServiceReference, validating_webhook_configuration
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.cli.app import cli
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.connection import Connection
-from dra_kit.kube.connection.credentials import Credentials
-from dra_kit.kube.resources import (
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Connection, Credentials
+from dra_kit.client.resources import (
     CLUSTER_ROLE_BINDINGS,
     ROLE_BINDINGS,
     SECRETS,
     VALIDATING_WEBHOOK_CONFIGURATIONS,
     Resource,
 )
-from dra_kit.webhook.configuration import ServiceReference, validating_webhook_configuration
 
 DRIVER = "kitchen.pizza.example"
 CONFIGURATION = f"opaque-config.{DRIVER}"

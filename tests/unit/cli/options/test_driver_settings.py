@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field, SecretStr, create_model, field_validator, model_validator
 
 import dra_kit as dra
-from dra_kit.cli.options.driver_settings import author_settings, settings_options
+from dra_kit.author.settings import author_settings
+from dra_kit.cli.options.driver_settings import settings_options
 from dra_kit.cli.options.role_command import RoleCommand
 from dra_kit.errors import ConfigurationError
 

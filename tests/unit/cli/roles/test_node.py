@@ -13,12 +13,11 @@ from pathlib import Path
 import pytest
 
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.node.health.conditions import Problem
-from dra_kit.node.health.ledger import Remembered
-from dra_kit.node.health.memory import HealthMemory
+from dra_kit.node.health_ledger import HealthProblem, StoredHealth
+from dra_kit.node.health_monitor import HealthFile
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.state.records import ClaimRecord
-from dra_kit.node.state.store import Store
+from dra_kit.node.state.store import StateStore
 
 pytestmark = pytest.mark.processes
 
@@ -167,7 +166,7 @@ def test_no_state_to_dump(target: Path, tmp_path: Path) -> None:
 
 
 async def test_dump_state_shows_claims_and_effects(target: Path, tmp_path: Path) -> None:
-    store = Store(NodeSettings(node_name="", state_dir=tmp_path).database("dra.pizza"))
+    store = StateStore(NodeSettings(node_name="", state_dir=tmp_path).database("dra.pizza"))
     lunch = ClaimReference("default", "lunch", "uid-1")
     record = ClaimRecord(namespace="default", name="lunch", uid="uid-1", allocation="a", boot_id="boot-1")
     await store.put_claim(record, epoch=store.epoch(), then=lambda written: None)
@@ -184,17 +183,17 @@ async def test_dump_state_shows_claims_and_effects(target: Path, tmp_path: Path)
 
 
 def test_dump_state_shows_what_is_wrong_with_devices(target: Path, tmp_path: Path) -> None:
-    Store(NodeSettings(node_name="", state_dir=tmp_path).database("dra.pizza")).close()
+    StateStore(NodeSettings(node_name="", state_dir=tmp_path).database("dra.pizza")).close()
     since = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
-    burnt = Problem("burnt", "black", None, since)
-    HealthMemory(tmp_path / "health.json").write([Remembered(("node-1", "pizza-0"), {"name": "a"}, (burnt,))])
+    burnt = HealthProblem("burnt", "black", None, since)
+    HealthFile(tmp_path / "health.json").write([StoredHealth(("node-1", "pizza-0"), {"name": "a"}, (burnt,))])
     dumped = json.loads(dra_kit("node", target, "--dump-state", "--state-dir", tmp_path, code=0).stdout)
     problem = {"reason": "burnt", "message": "black", "value": None, "since": since.isoformat()}
     assert dumped["health"] == [{"pool": "node-1", "device": "pizza-0", "problems": [problem]}]
 
 
 def test_damaged_health_is_told_and_not_touched(target: Path, tmp_path: Path) -> None:
-    Store(NodeSettings(node_name="", state_dir=tmp_path).database("dra.pizza")).close()
+    StateStore(NodeSettings(node_name="", state_dir=tmp_path).database("dra.pizza")).close()
     file = tmp_path / "health.json"
     file.write_text('{"form": 1, "devices": "[]", "checksum": ""}')
     dumped = json.loads(dra_kit("node", target, "--dump-state", "--state-dir", tmp_path, code=0).stdout)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dra_kit.webhook.configuration import validating_webhook_configuration
+from dra_kit.admission.webhook_configuration import validating_webhook_configuration
 
 DRIVER = """
     from collections.abc import Iterator, Sequence

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
+from dra_kit.client.request import ApiResponse
+from dra_kit.client.resources import Resource
 from dra_kit.errors import TransientError, Unavailable
-from dra_kit.kube.http.status import Answer
-from dra_kit.kube.resources import Resource
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.node.calls.bursts import Bursts
-from dra_kit.node.claims.reader import ClaimReader
+from dra_kit.node.claims.reader import ClaimReader, RequestBatcher
 
 
 class Server:
@@ -22,7 +21,7 @@ class Server:
         self.asked: list[str] = []
         self.answers = asyncio.Event()
 
-    async def ask(self, bursts: Bursts, name: str) -> None:
+    async def ask(self, bursts: RequestBatcher, name: str) -> None:
         async with bursts:
             self.asked.append(name)
             await self.answers.wait()
@@ -73,14 +72,14 @@ async def finish(server: Server, *calls: asyncio.Future[None]) -> None:
 
 
 async def test_a_request_alone_goes_at_once(server: Server) -> None:
-    call = asyncio.ensure_future(server.ask(Bursts(), "one"))
+    call = asyncio.ensure_future(server.ask(RequestBatcher(), "one"))
     await turns()
     assert server.asked == ["one"]
     await finish(server, call)
 
 
 async def test_the_requests_of_one_call_go_at_once(server: Server) -> None:
-    bursts = Bursts()
+    bursts = RequestBatcher()
     calls = [asyncio.ensure_future(server.ask(bursts, str(number))) for number in range(100)]
     await turns()
     assert len(server.asked) == 100
@@ -88,7 +87,7 @@ async def test_the_requests_of_one_call_go_at_once(server: Server) -> None:
 
 
 async def test_requests_that_come_while_one_is_under_way_go_together(server: Server, clock: Clock) -> None:
-    bursts = Bursts()
+    bursts = RequestBatcher()
     first = asyncio.ensure_future(server.ask(bursts, "first"))
     await turns()
     others = [asyncio.ensure_future(server.ask(bursts, str(number))) for number in range(5)]
@@ -100,7 +99,7 @@ async def test_requests_that_come_while_one_is_under_way_go_together(server: Ser
 
 
 async def test_requests_that_keep_coming_hold_up_none(server: Server, clock: Clock) -> None:
-    bursts = Bursts()
+    bursts = RequestBatcher()
     calls = [asyncio.ensure_future(server.ask(bursts, "first"))]
     await turns()
     while len(server.asked) < 2 and len(calls) < 100:
@@ -112,7 +111,7 @@ async def test_requests_that_keep_coming_hold_up_none(server: Server, clock: Clo
 
 
 async def test_a_request_after_a_burst_goes_at_once(server: Server, clock: Clock) -> None:
-    bursts = Bursts()
+    bursts = RequestBatcher()
     calls = [asyncio.ensure_future(server.ask(bursts, "first"))]
     await turns()
     calls.append(asyncio.ensure_future(server.ask(bursts, "second")))
@@ -126,7 +125,7 @@ async def test_a_request_after_a_burst_goes_at_once(server: Server, clock: Clock
 
 
 async def test_a_cancelled_request_holds_up_nobody(server: Server, clock: Clock) -> None:
-    bursts = Bursts()
+    bursts = RequestBatcher()
     first = asyncio.ensure_future(server.ask(bursts, "first"))
     await turns()
     held, other = (asyncio.ensure_future(server.ask(bursts, name)) for name in ("held", "other"))
@@ -149,7 +148,7 @@ class Unreachable(Server):
     async def get(self, resource: Resource, name: str, namespace: str | None = None) -> dict[str, Any]:
         raise NotImplementedError
 
-    async def get_answer(self, resource: Resource, name: str, namespace: str | None = None) -> Answer:
+    async def get_answer(self, resource: Resource, name: str, namespace: str | None = None) -> ApiResponse:
         self.asked.append(name)
         await self.answers.wait()
         raise Unavailable("it is gone")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from dra_kit.errors import PermanentError
-from dra_kit.node.calls.deadlines import Calls
+from dra_kit.node.deadlines import DeadlineRunner
 
 LONG = 3600.0
 CUT_OFF = (
@@ -26,14 +26,14 @@ async def test_the_result_is_the_answer() -> None:
     async def work() -> str:
         return "done"
 
-    assert await Calls(LONG).begin(work(), failed=told, late=late) == "done"
+    assert await DeadlineRunner(LONG).begin(work(), failed=told, late=late) == "done"
 
 
 async def test_an_error_is_made_an_answer() -> None:
     async def work() -> str:
         raise PermanentError("no such pizza", code="no-pizza")
 
-    assert await Calls(LONG).begin(work(), failed=told, late=late) == "no-pizza: no such pizza"
+    assert await DeadlineRunner(LONG).begin(work(), failed=told, late=late) == "no-pizza: no such pizza"
 
 
 async def test_the_deadline_is_an_answer_and_cancels_the_work() -> None:
@@ -46,7 +46,7 @@ async def test_the_deadline_is_an_answer_and_cancels_the_work() -> None:
             undone.set()
         return "never"
 
-    answer = await Calls(0.01).begin(work(), failed=told, late=late)
+    answer = await DeadlineRunner(0.01).begin(work(), failed=told, late=late)
     assert answer == "deadline: the oven is cold; wait"
     await asyncio.wait_for(undone.wait(), 60)
 
@@ -68,7 +68,7 @@ async def test_what_work_comes_to_after_its_deadline_is_discarded() -> None:
             raise PermanentError("could not be undone") from None
         return "never"
 
-    calls = Calls(0.01)
+    calls = DeadlineRunner(0.01)
     assert await calls.begin(work(), failed=failed, late=late) == "failed"
     await undoing.wait()
     go_on.set()
@@ -84,7 +84,7 @@ async def test_whoever_gives_up_waiting_does_not_end_the_work() -> None:
         ended.set()
         return "done"
 
-    calls = Calls(LONG)
+    calls = DeadlineRunner(LONG)
     answer = calls.begin(work(), failed=told, late=late)
     waiting = asyncio.ensure_future(asyncio.wait_for(answer, LONG))
     await asyncio.sleep(0)
@@ -98,7 +98,7 @@ async def test_work_that_is_cancelled_before_it_begins_is_answered() -> None:
     async def work() -> str:
         return "never"
 
-    calls = Calls(LONG)
+    calls = DeadlineRunner(LONG)
     answer = calls.begin(work(), failed=told, late=late)
     for task in asyncio.all_tasks() - {asyncio.current_task()}:
         task.cancel()
@@ -114,7 +114,7 @@ async def test_draining_waits_for_work_and_then_cancels_it() -> None:
         await asyncio.Event().wait()
         return "never"
 
-    calls = Calls(LONG)
+    calls = DeadlineRunner(LONG)
     answers = [calls.begin(work, failed=told, late=late) for work in (quick(), endless())]
     await calls.drain(0.05)
     assert [await asyncio.wait_for(answer, 60) for answer in answers] == ["done", CUT_OFF]
@@ -127,7 +127,7 @@ async def test_nothing_is_begun_any_more_once_it_is_drained() -> None:
         begun.append("work")
         return "never"
 
-    calls = Calls(LONG)
+    calls = DeadlineRunner(LONG)
     await calls.drain(0.0)
     assert await asyncio.wait_for(calls.begin(work(), failed=told, late=late), 60) == CUT_OFF
     assert not begun
@@ -137,7 +137,7 @@ async def test_code_that_cancels_itself_is_answered() -> None:
     async def work() -> str:
         raise asyncio.CancelledError
 
-    assert await asyncio.wait_for(Calls(LONG).begin(work(), failed=told, late=late), 60) == CUT_OFF
+    assert await asyncio.wait_for(DeadlineRunner(LONG).begin(work(), failed=told, late=late), 60) == CUT_OFF
 
 
 async def test_a_rest_begins_when_the_last_work_that_runs_has_ended() -> None:
@@ -150,7 +150,7 @@ async def test_a_rest_begins_when_the_last_work_that_runs_has_ended() -> None:
     async def quick() -> str:
         return "quick"
 
-    calls = Calls(LONG, at_rest=rest.set)
+    calls = DeadlineRunner(LONG, at_rest=rest.set)
     answers = [calls.begin(work, failed=told, late=late) for work in (waiting(), quick())]
     assert await answers[1] == "quick"
     await asyncio.sleep(0.1)
@@ -170,7 +170,7 @@ async def test_work_that_begins_at_once_leaves_no_rest() -> None:
         await go_on.wait()
         return "waited"
 
-    calls = Calls(LONG, at_rest=rest.set)
+    calls = DeadlineRunner(LONG, at_rest=rest.set)
     assert await calls.begin(quick(), failed=told, late=late) == "quick"
     await asyncio.sleep(0)  # what ran has ended
     following = calls.begin(waiting(), failed=told, late=late)

@@ -7,8 +7,8 @@ import logging
 import pytest
 
 import dra_kit as dra
-from dra_kit.author.config.decoding import ConfigDecoder
-from dra_kit.node.calls.failures import log_failure
+from dra_kit.author.config import ConfigDecoder
+from dra_kit.node.claims.events import log_failure
 
 logger = logging.getLogger("tests.failures")
 

@@ -15,13 +15,11 @@ from pathlib import Path
 import pytest
 
 import dra_kit as dra
-from dra_kit.author.effects.child_process import ChildProcess, RunningProcess
+from dra_kit.author.child_process import ChildProcess, RunningProcess
 from dra_kit.errors import StoreError
-from dra_kit.node.children import process_table
-from dra_kit.node.children.children import Children
-from dra_kit.node.children.output import Output
-from dra_kit.node.children.program import Program
-from dra_kit.node.locks.named import Locks
+from dra_kit.node.effects.children import ChildProcesses
+from dra_kit.node.effects.program import Program, ProgramOutput, find_marked, identify, is_running, session_of
+from dra_kit.node.locks import NamedLocks
 
 
 class Shell(ChildProcess, id="shell"):
@@ -52,16 +50,16 @@ SLEEPS = "exec sleep 1000"
 def nothing_left(tmp_path: Path) -> object:
     """Whatever a test starts ends with it."""
     yield
-    for process in process_table.marked(tmp_path / "children"):
-        for pid in process_table.session_of(process.pid):
+    for process in find_marked(tmp_path / "children"):
+        for pid in session_of(process.pid):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
 
 @asynccontextmanager
-async def driver(directory: Path, ended: Callable[[], None] = lambda: None) -> AsyncIterator[Children]:
+async def driver(directory: Path, ended: Callable[[], None] = lambda: None) -> AsyncIterator[ChildProcesses]:
     """What a driver's process does for programs; two at once are the two processes of a rolling update."""
-    children = Children(directory / "children", Locks(directory / "locks"), calm=0)
+    children = ChildProcesses(directory / "children", NamedLocks(directory / "locks"), calm=0)
     children.listen(ended)
     part = asyncio.ensure_future(children.run(asyncio.Event()))
     try:
@@ -90,7 +88,7 @@ async def test_a_program_is_started_once_for_all_who_ask(tmp_path: Path) -> None
     async with driver(tmp_path) as children:
         daemon = Shell(script=SLEEPS).with_runner(children)
         first = await daemon.apply(None)
-        assert process_table.runs(first)
+        assert is_running(first)
         assert await daemon.apply(first) == first
         assert await daemon.holds(first)
 
@@ -184,21 +182,21 @@ async def test_what_a_killed_one_had_started_goes_before_it_is_started_again(tmp
     async with driver(tmp_path, ended.set) as children:
         daemon = Shell(script="sleep 1000 & wait").with_runner(children)
         first = await daemon.apply(None)
-        await until(lambda: len(process_table.session_of(first.pid)) == 2)
+        await until(lambda: len(session_of(first.pid)) == 2)
         os.kill(first.pid, signal.SIGKILL)
         async with asyncio.timeout(30):
             await ended.wait()
         await daemon.apply(first)
-        assert process_table.session_of(first.pid) == []
+        assert session_of(first.pid) == []
 
 
 async def test_revert_ends_it_with_all_it_started(tmp_path: Path) -> None:
     async with driver(tmp_path) as children:
         daemon = Shell(script="sleep 1000 & wait").with_runner(children)
         process = await daemon.apply(None)
-        await until(lambda: len(process_table.session_of(process.pid)) == 2)
+        await until(lambda: len(session_of(process.pid)) == 2)
         await daemon.revert(process)
-        assert process_table.session_of(process.pid) == []
+        assert session_of(process.pid) == []
         await daemon.revert(process)  # there is nothing to do
     assert list((tmp_path / "children").iterdir()) == []
 
@@ -210,7 +208,7 @@ async def test_one_that_does_not_listen_is_killed(tmp_path: Path) -> None:
         process = await daemon.apply(None)
         await until(out.exists)
         await daemon.revert(process)
-        assert not process_table.runs(process)
+        assert not is_running(process)
 
 
 async def test_what_it_writes_stands_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -254,8 +252,8 @@ async def said(caplog: pytest.LogCaptureFixture, line: str) -> None:
 KILLED = """
 import asyncio, os, sys
 from pathlib import Path
-from dra_kit.node.children.children import Children
-from dra_kit.node.locks.named import Locks
+from dra_kit.node.effects.children import Children
+from dra_kit.node.locks import Locks
 from tests.unit.node.children.test_children import SLEEPS, Shell
 
 async def main():
@@ -279,13 +277,13 @@ async def start_and_kill_the_driver(directory: Path) -> RunningProcess:
 
 async def test_it_outlives_a_killed_driver_and_is_taken_over(tmp_path: Path) -> None:
     before = await start_and_kill_the_driver(tmp_path)
-    assert process_table.runs(before)
+    assert is_running(before)
     async with driver(tmp_path) as children:
         daemon = Shell(script=SLEEPS).with_runner(children)
         assert await daemon.holds(before)
         assert await daemon.apply(before) == before
         await daemon.revert(before)
-    assert not process_table.runs(before)
+    assert not is_running(before)
 
 
 async def test_one_that_was_started_and_not_written_down_is_found(tmp_path: Path) -> None:
@@ -298,7 +296,7 @@ async def test_one_that_was_started_and_not_written_down_is_ended(tmp_path: Path
     before = await start_and_kill_the_driver(tmp_path)
     async with driver(tmp_path) as children:
         await Shell(script=SLEEPS).with_runner(children).revert(None)
-    assert not process_table.runs(before)
+    assert not is_running(before)
 
 
 async def test_a_process_of_somebody_elses_that_bears_the_name_is_not_taken_for_it(tmp_path: Path) -> None:
@@ -328,7 +326,7 @@ async def test_a_process_is_found_also_while_it_executes_another_program(tmp_pat
         other = await asyncio.create_subprocess_exec(
             *("/bin/sh", "-c", script), env={"DRA_KIT_CHILD": str(mark)}, start_new_session=True
         )
-        assert [found.pid for found in process_table.marked(mark)] == [other.pid]
+        assert [found.pid for found in find_marked(mark)] == [other.pid]
         other.kill()
         await other.wait()
 
@@ -336,7 +334,7 @@ async def test_a_process_is_found_also_while_it_executes_another_program(tmp_pat
 async def test_one_killed_together_with_the_driver_does_not_hold(tmp_path: Path) -> None:
     before = await start_and_kill_the_driver(tmp_path)
     os.kill(before.pid, signal.SIGKILL)
-    await until(lambda: not process_table.runs(before))
+    await until(lambda: not is_running(before))
     async with driver(tmp_path) as children:
         daemon = Shell(script=SLEEPS).with_runner(children)
         assert not await daemon.holds(before)
@@ -356,7 +354,7 @@ async def test_the_other_process_leaves_it_to_its_owner_and_takes_it_over(tmp_pa
             assert await daemon.holds(process)
             assert await daemon.apply(process) == process
             os.kill(process.pid, signal.SIGKILL)
-            await until(lambda: not process_table.runs(process))
+            await until(lambda: not is_running(process))
             assert not await daemon.holds(process), "it is watched by who took it over"
 
 
@@ -364,7 +362,7 @@ async def test_the_owner_ends_it_when_the_other_process_has_released_the_last_cl
     async with driver(tmp_path) as owner, driver(tmp_path) as other:
         process = await Shell(script=SLEEPS).with_runner(owner).apply(None)
         await Shell(script=SLEEPS).with_runner(other).revert(process)
-        assert not process_table.runs(process)
+        assert not is_running(process)
         assert await Shell(script=SLEEPS).with_runner(other).apply(None) != process
 
 
@@ -375,7 +373,7 @@ async def test_an_order_to_end_it_does_not_concern_the_next_one(tmp_path: Path) 
         process = await daemon.apply(None)
         [output] = (tmp_path / "children").glob("*.log")
         output.with_suffix(".end").touch()
-        await until(lambda: not process_table.runs(process))
+        await until(lambda: not is_running(process))
         again = await applied(daemon, process)
         assert not output.with_suffix(".end").exists()
         assert await daemon.holds(again)
@@ -435,7 +433,7 @@ async def test_it_is_asked_to_end_and_gets_a_signal_where_that_does_not_end_it(
         daemon = Polite(script="", flag=tmp_path / "flag", asked=asked).with_runner(children)
         process = await applied(daemon, None)
         await daemon.revert(process)
-        assert not process_table.runs(process)
+        assert not is_running(process)
     assert daemon.terminated.exists() is terminated
 
 
@@ -483,7 +481,7 @@ async def test_one_that_floods_its_output_holds_up_nobody(tmp_path: Path, caplog
         await until(lambda: any("lines more" in line for line in lines(caplog)))
         async with asyncio.timeout(30):
             await daemon.revert(process)
-    assert not process_table.runs(process)
+    assert not is_running(process)
 
 
 async def test_one_that_ended_is_not_prepared_with_whatever_its_ready_says(tmp_path: Path) -> None:
@@ -492,7 +490,7 @@ async def test_one_that_ended_is_not_prepared_with_whatever_its_ready_says(tmp_p
     class Stale(Shell, id="stale"):
         async def ready(self) -> bool:  # type: ignore[override]
             [output] = (tmp_path / "children").glob("*.log")
-            await until(lambda: bool(output.read_text()) and not process_table.marked(tmp_path / "children"))
+            await until(lambda: bool(output.read_text()) and not find_marked(tmp_path / "children"))
             return True
 
     async with driver(tmp_path) as children:
@@ -506,7 +504,7 @@ async def test_one_that_is_cut_off_while_it_is_started_again_can_be_started_late
     async with driver(tmp_path, ended.set) as children:
         daemon = Shell(script="sleep 1000 & wait").with_runner(children)
         first = await daemon.apply(None)
-        await until(lambda: len(process_table.session_of(first.pid)) == 2)
+        await until(lambda: len(session_of(first.pid)) == 2)
         os.kill(first.pid, signal.SIGKILL)
         async with asyncio.timeout(30):
             await ended.wait()
@@ -538,7 +536,7 @@ async def not_asked() -> bool:
 
 async def test_the_new_owner_of_its_process_id_is_left_alone(tmp_path: Path) -> None:
     """It has ended, and IDs come around."""
-    output = Output(tmp_path / "log", written=True)
+    output = ProgramOutput(tmp_path / "log", written=True)
     stranger = await asyncio.create_subprocess_exec("/bin/sleep", "1000", start_new_session=True)
     program = Program(
         "shell",
@@ -546,13 +544,13 @@ async def test_the_new_owner_of_its_process_id_is_left_alone(tmp_path: Path) -> 
         ours=False,
         end_within=0.1,
         output=output,
-        holding=Locks(tmp_path / "locks").hold("shell"),
+        holding=NamedLocks(tmp_path / "locks").hold("shell"),
         ended=lambda _: None,
         stop=not_asked,
         level=lambda _: logging.INFO,
     )
     assert await program.end()
-    assert process_table.identify(stranger.pid) is not None
+    assert identify(stranger.pid) is not None
     stranger.kill()
     await stranger.wait()
 

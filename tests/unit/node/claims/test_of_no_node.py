@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 import dra_kit as dra
-from dra_kit.author.devices.published import from_published
+from dra_kit.author.device import device_from_published
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import load_credentials
 from dra_kit.errors import KubeletError
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.credentials import load_credentials
 from dra_kit.kubernetes.resource import v1
-from dra_kit.node.server_facts import ServerFacts
-from dra_kit.node.slices.of_no_node import DevicesOfNoNode
+from dra_kit.node.context import ClusterFacts
+from dra_kit.node.slices import ClusterPoolDevices
 from tests.unit.node.drivers import Doing, Oven
 from tests.unit.node.role import DRIVER, NODE, Node
 
@@ -89,7 +89,7 @@ async def test_claims_that_come_at_once_share_a_request(node: Node) -> None:
     names = [f"disk-{number}" for number in range(20)]
     publish(node, *names)
     async with Client(await load_credentials(node.kubeconfig), user_agent="tests/1") as client:
-        devices = DevicesOfNoNode(client, DRIVER, ServerFacts(client, NODE, lambda _: None), Disk)
+        devices = ClusterPoolDevices(client, DRIVER, ClusterFacts(client, NODE, lambda _: None), Disk)
         found = await asyncio.gather(*(devices.device("warehouse", name) for name in names))
     assert [device.name for device, _ in found] == names
     assert lists_of_no_node(node) == 2  # the first one's, and one for those that came while it was under way
@@ -143,6 +143,6 @@ def test_what_is_published_is_the_device_again() -> None:
         binding_conditions=["a.b/attached"],
         binding_failure_conditions=["a.b/failed"],
     )
-    again = from_published(dra.Device, v1.Device.model_validate(device.to_v1().to_json()))
+    again = device_from_published(dra.Device, v1.Device.model_validate(device.to_v1().to_json()))
     assert again.to_v1() == device.to_v1()
     assert again.identity() == device.identity()

@@ -11,9 +11,9 @@ import pytest
 
 import dra_kit as dra
 from dra_kit.errors import PermanentError
+from dra_kit.kubelet.sockets import operation_link
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.operation.socket import STATUS, ask
-from dra_kit.plugin.sockets import operation_link
+from dra_kit.node.operation_socket import STATUS, ask
 from tests.support.api import eventually
 from tests.unit.node.drivers import Oven, driver
 from tests.unit.node.hardware import Baker, Heat, kitchen

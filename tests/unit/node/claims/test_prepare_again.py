@@ -31,7 +31,7 @@ def replug(oven: Oven, dough: str) -> None:
 @pytest.fixture(autouse=True)
 def _asked_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """What fails is not tried again by itself."""
-    monkeypatch.setattr("dra_kit.node.upkeep.replugging.RETRY", (3600.0,))
+    monkeypatch.setattr("dra_kit.node.claims.updates.RETRY", (3600.0,))
 
 
 async def test_it_keeps_what_was_told_later(node: Node) -> None:

@@ -347,7 +347,7 @@ async def test_what_the_next_process_cannot_finish_either_is_told(node: Node, ca
 async def test_state_that_cannot_be_read_when_the_next_process_starts_is_read_later(
     node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("dra_kit.node.parts.RESUME_AGAIN", 0.05)
+    monkeypatch.setattr("dra_kit.node.kubelet_connection.RESUME_AGAIN", 0.05)
     preparer = Imperative()
     lunch = node.claim()
     async with node.running(driver(preparer)):
@@ -611,7 +611,7 @@ class SlowToRelease(Imperative):
 async def test_a_device_that_is_being_released_for_a_stale_claim_is_waited_for(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dra_kit.node.claims.holders.exclusive.RELEASE_WAIT", PLENTY)
+    monkeypatch.setattr("dra_kit.node.claims.reservations.RELEASE_WAIT", PLENTY)
     waiter = SlowToRelease()
     lunch, dinner = node.claim("lunch"), node.claim("dinner")
     async with node.running(driver(waiter)):
@@ -632,7 +632,7 @@ async def test_a_device_that_is_being_released_for_a_stale_claim_is_waited_for(
 async def test_a_release_that_does_not_end_is_told_to_whoever_needs_the_device(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dra_kit.node.claims.holders.exclusive.RELEASE_WAIT", 0.05)
+    monkeypatch.setattr("dra_kit.node.claims.reservations.RELEASE_WAIT", 0.05)
     waiter = SlowToRelease()
     lunch, dinner = node.claim("lunch"), node.claim("dinner")
     async with node.running(driver(waiter)):
@@ -737,7 +737,7 @@ async def test_a_cdi_directory_that_cannot_be_written(node: Node, caplog: pytest
 async def test_a_stale_claim_that_is_allocated_again_while_its_lock_is_waited_for_is_kept(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dra_kit.node.claims.holders.exclusive.RELEASE_WAIT", PLENTY)
+    monkeypatch.setattr("dra_kit.node.claims.reservations.RELEASE_WAIT", PLENTY)
     fetch, entered, go_on = ClaimReader.fetch, asyncio.Event(), asyncio.Event()
 
     async def slowly(reader: ClaimReader, reference: ClaimReference) -> AllocatedClaim:

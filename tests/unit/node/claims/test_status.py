@@ -15,10 +15,9 @@ import pytest
 
 import dra_kit as dra
 from dra_kit.errors import StoreError, Unavailable
-from dra_kit.node import steps
-from dra_kit.node.files.metadata import MetadataFiles
-from dra_kit.node.locks.byte_locks import ByteLocks
-from dra_kit.node.steps import Step
+from dra_kit.node.claims.metadata import MetadataFiles
+from dra_kit.node.failpoints import Failpoint, set_listener
+from dra_kit.node.locks import ByteLocks
 from tests.support.api import eventually
 from tests.unit.node.drivers import Doing, Oven, driver
 from tests.unit.node.role import DRIVER, NODE, PLENTY, Node, set_deadline
@@ -27,12 +26,12 @@ CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 
 
 @pytest.fixture
-def written() -> Iterator[list[Step]]:
+def written() -> Iterator[list[Failpoint]]:
     """One for each status whose writing has been answered; what the API server was asked for may still be under way."""
-    found: list[Step] = []
-    steps.listen(lambda step: found.append(step) if step is Step.STATUS_WRITTEN else None)
+    found: list[Failpoint] = []
+    set_listener(lambda step: found.append(step) if step is Failpoint.STATUS_WRITTEN else None)
     yield found
-    steps.listen(None)
+    set_listener(None)
 
 
 def ready(status: str = "True") -> dra.DeviceStatus:
@@ -83,7 +82,7 @@ async def test_a_claim_without_status_is_never_written(node: Node) -> None:
 
 
 async def test_a_status_that_could_not_be_written_is_not_written_once_the_claim_is_released(
-    node: Node, written: list[Step]
+    node: Node, written: list[Failpoint]
 ) -> None:
     lunch, dinner = node.claim("lunch"), node.claim("dinner", devices=["pizza-1"])
     async with node.running(driver(Doing(lambda claim, device: dra.Prepared(status=ready())))):
@@ -99,7 +98,9 @@ async def test_a_status_that_could_not_be_written_is_not_written_once_the_claim_
         assert node.api.asked("PATCH", f"{CLAIMS}/lunch/status") == asked + 1
 
 
-async def test_a_restarted_driver_does_not_write_again_what_the_claim_says(node: Node, written: list[Step]) -> None:
+async def test_a_restarted_driver_does_not_write_again_what_the_claim_says(
+    node: Node, written: list[Failpoint]
+) -> None:
     lunch, dinner = node.claim("lunch"), node.claim("dinner", devices=["pizza-1"])
     kitchen = driver(Doing(lambda claim, device: dra.Prepared(status=dra.DeviceStatus(data={"slices": 8}))))
     async with node.running(kitchen):
@@ -115,7 +116,7 @@ async def test_a_restarted_driver_does_not_write_again_what_the_claim_says(node:
 
 
 async def test_a_status_written_while_the_kubelet_asked_again_is_not_written_again(
-    node: Node, written: list[Step]
+    node: Node, written: list[Failpoint]
 ) -> None:
     lunch, dinner = node.claim("lunch"), node.claim("dinner", devices=["pizza-1"])
     [before] = [item for item in node.api.objects("resourceclaims") if item["metadata"]["name"] == "lunch"]
@@ -125,15 +126,15 @@ async def test_a_status_written_while_the_kubelet_asked_again_is_not_written_aga
         [after] = [item for item in node.api.objects("resourceclaims") if item["metadata"]["name"] == "lunch"]
         node.api.put("resourceclaims", before)
 
-        def write(step: Step) -> None:
-            if step is Step.CLAIM_FETCHED:
+        def write(step: Failpoint) -> None:
+            if step is Failpoint.CLAIM_FETCHED:
                 node.api.put("resourceclaims", after)
 
-        steps.listen(write)
+        set_listener(write)
         try:
             await node.prepare(lunch)
         finally:
-            steps.listen(None)
+            set_listener(None)
         await node.prepare(dinner)
         await eventually(lambda: node.api.asked("PATCH", f"{CLAIMS}/dinner/status"))  # written in order
     assert node.api.asked("PATCH", f"{CLAIMS}/lunch/status") == 1
@@ -150,7 +151,7 @@ async def test_a_claim_whose_status_cannot_be_written_holds_up_no_other(node: No
         await eventually(lambda: all(item["status"].get("devices") for item in node.api.objects("resourceclaims")))
 
 
-async def test_a_restarted_driver_writes_nothing_of_a_claim_that_is_gone(node: Node, written: list[Step]) -> None:
+async def test_a_restarted_driver_writes_nothing_of_a_claim_that_is_gone(node: Node, written: list[Failpoint]) -> None:
     lunch, dinner = node.claim("lunch"), node.claim("dinner", devices=["pizza-1"])
     kitchen = driver(Doing(lambda claim, device: dra.Prepared(status=ready())))
     async with node.running(kitchen):
@@ -494,7 +495,7 @@ async def test_the_generation_of_metadata_rises_also_when_the_claim_is_prepared_
 
 
 async def test_a_claim_whose_release_ended_after_its_deadline_is_written_nothing_of(
-    node: Node, written: list[Step]
+    node: Node, written: list[Failpoint]
 ) -> None:
     lunch, dinner = node.claim("lunch"), node.claim("dinner", devices=["pizza-1"])
     async with node.running(driver(Doing(lambda claim, device: dra.Prepared(status=ready())))) as agent:
@@ -517,7 +518,9 @@ async def test_a_claim_whose_release_ended_after_its_deadline_is_written_nothing
         assert node.api.asked("PATCH", f"{CLAIMS}/lunch/status") == asked
 
 
-async def test_a_claim_that_another_process_has_released_is_written_nothing_of(node: Node, written: list[Step]) -> None:
+async def test_a_claim_that_another_process_has_released_is_written_nothing_of(
+    node: Node, written: list[Failpoint]
+) -> None:
     def served() -> dra.Driver[Any, Any]:
         return driver(Doing(lambda claim, device: dra.Prepared(status=ready())))
 
@@ -543,7 +546,7 @@ async def test_a_claim_that_another_process_has_released_is_written_nothing_of(n
 async def test_a_status_that_is_refused_for_a_while_is_written_later(
     node: Node, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    monkeypatch.setattr("dra_kit.node.claims.reports.status.RETRY", (0.05,))
+    monkeypatch.setattr("dra_kit.node.claims.status.RETRY", (0.05,))
     lunch = node.claim()
     async with node.running(driver(Doing(lambda claim, device: dra.Prepared(status=ready())))):
         with node.api.failing(code, "PATCH"):
@@ -553,9 +556,9 @@ async def test_a_status_that_is_refused_for_a_while_is_written_later(
 
 
 async def test_what_the_last_process_knew_is_not_written_over_what_the_next_one_knows(
-    node: Node, monkeypatch: pytest.MonkeyPatch, written: list[Step]
+    node: Node, monkeypatch: pytest.MonkeyPatch, written: list[Failpoint]
 ) -> None:
-    monkeypatch.setattr("dra_kit.node.claims.reports.status.RETRY", (0.05,))
+    monkeypatch.setattr("dra_kit.node.claims.status.RETRY", (0.05,))
     away = True
 
     def served(oven: Oven) -> dra.Driver[Any, Any]:

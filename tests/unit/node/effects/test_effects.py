@@ -470,7 +470,7 @@ def half_reverted(what: str, temperature: int) -> None:
 async def test_what_could_not_make_way_is_applied_again_when_it_is_needed_again(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dra_kit.node.upkeep.replugging.RETRY", (0.02,))
+    monkeypatch.setattr("dra_kit.node.claims.updates.RETRY", (0.02,))
     kitchen()
 
     async def heated(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import dra_kit as dra
-from dra_kit.node.effects.holding import Holding
+from dra_kit.node.effects.verifier import EffectVerifier
 from tests.support.api import eventually
 from tests.unit.node.drivers import Doing, Oven, driver
 from tests.unit.node.role import Node
@@ -173,7 +173,7 @@ async def test_a_repeated_prepare_asks_and_answers_with_what_is_true_now(node: N
 async def test_what_is_not_known_changes_nothing(
     node: Node, trouble: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dra_kit.node.effects.holding.PATIENCE", 0.2)
+    monkeypatch.setattr("dra_kit.node.effects.verifier.PATIENCE", 0.2)
     daemons, lunch = Daemons(), node.claim()
     async with node.running(starting(daemons), effects_interval=SOON):
         answer = await node.prepare(lunch)
@@ -198,7 +198,7 @@ async def test_what_is_not_known_changes_nothing(
 async def test_an_unanswered_question_holds_up_no_release_and_is_not_asked_twice(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dra_kit.node.effects.holding.PATIENCE", 0.1)
+    monkeypatch.setattr("dra_kit.node.effects.verifier.PATIENCE", 0.1)
     daemons, lunch = Daemons(), node.claim()
     async with node.running(starting(daemons), effects_interval=SOON):
         await node.prepare(lunch)
@@ -249,8 +249,8 @@ async def test_what_was_applied_before_a_reboot_is_not_asked(node: Node, monkeyp
     node.boot_id.write_text("boot-2\n")
     daemons.running.clear()
     daemons.log.clear()
-    looks, look = list[None](), Holding.look
-    monkeypatch.setattr(Holding, "look", lambda self: looks.append(look(self)))
+    looks, look = list[None](), EffectVerifier.look
+    monkeypatch.setattr(EffectVerifier, "look", lambda self: looks.append(look(self)))
     async with node.running(starting(daemons), effects_interval=SOON):
         await eventually(lambda: len(looks) > 2)
         assert daemons.log == []

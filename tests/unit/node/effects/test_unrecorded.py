@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import dra_kit as dra
-from dra_kit.node.agent import Agent
-from dra_kit.node.children import process_table
-from dra_kit.node.effects.marks import Mark
-from dra_kit.node.objects.keeper import DRIVER_LABEL, MARK, NODE_LABEL
-from dra_kit.plugin.kubelet_checkpoint import FILE_NAME
+from dra_kit.kubelet.checkpoint import FILE_NAME
+from dra_kit.node.agent import NodeAgent
+from dra_kit.node.effects.cluster_objects import DRIVER_LABEL, MARK, NODE_LABEL
+from dra_kit.node.effects.program import find_marked, is_running
+from dra_kit.node.effects.unrecorded import EffectMark
 from dra_kit.sandbox.cluster.kubelet.dra.checkpoint import Checkpoint, ClaimInfo
 from tests.support.api import eventually
 from tests.unit.node.drivers import Doing, driver
@@ -105,7 +105,7 @@ async def prepared_and_lost(node: Node, made: dra.Driver[Any, Any]) -> dra.Claim
     return lunch
 
 
-async def orphans(agent: Agent, clock: Clock, seconds: float) -> None:
+async def orphans(agent: NodeAgent, clock: Clock, seconds: float) -> None:
     clock.now += seconds
     await agent.orphans.look()
 
@@ -203,13 +203,13 @@ async def test_a_program_whose_record_is_lost_is_ended_with_its_claim(node: Node
     children = node.root / "state" / "children"
     async with node.running(with_programs()):
         await node.prepare(lunch)
-    [program] = process_table.marked(children)
+    [program] = find_marked(children)
     lose(node, all_of_it=False)
     async with node.running(with_programs()):
         await eventually(lambda: node.effects() == [("daemon", "intent", ["lunch"])])
-        assert process_table.runs(program)
+        assert is_running(program)
         await node.unprepare(lunch)
-        assert not process_table.runs(program)
+        assert not is_running(program)
         assert not list(children.iterdir())
 
 
@@ -224,9 +224,9 @@ async def test_a_program_that_several_claims_use_is_found_for_all_of_them(node: 
     async with node.running(with_programs()):
         await eventually(lambda: node.effects() == [("daemon", "intent", ["dinner", "lunch"])])
         await node.unprepare(lunch)
-        assert process_table.marked(node.root / "state" / "children")
+        assert find_marked(node.root / "state" / "children")
         await node.unprepare(dinner)
-        assert not process_table.marked(node.root / "state" / "children")
+        assert not find_marked(node.root / "state" / "children")
 
 
 async def test_what_is_released_while_it_is_looked_for_is_not_taken_up(
@@ -238,7 +238,7 @@ async def test_what_is_released_while_it_is_looked_for_is_not_taken_up(
         [finder] = agent._unrecorded._finders
         find, looks = finder.found, iter([lunch])
 
-        async def found() -> list[Mark]:
+        async def found() -> list[EffectMark]:
             marks = await find()
             for claim in looks:
                 await node.unprepare(claim)

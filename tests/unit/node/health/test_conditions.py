@@ -9,20 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dra_kit as dra
-from dra_kit.node.health.conditions import Conditions, Moment, Problem
+from dra_kit.node.health_ledger import DeviceConditions, HealthProblem, HealthTime
 
 BEGIN = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
 
 
-def at(seconds: float) -> Moment:
-    return Moment(seconds, BEGIN + dt.timedelta(seconds=seconds))
+def at(seconds: float) -> HealthTime:
+    return HealthTime(seconds, BEGIN + dt.timedelta(seconds=seconds))
 
 
-def device(stale_after: float | None = None, **policy: dra.HealthRule) -> Conditions:
-    return Conditions(policy, stale_after)
+def device(stale_after: float | None = None, **policy: dra.HealthRule) -> DeviceConditions:
+    return DeviceConditions(policy, stale_after)
 
 
-def wrong(conditions: Conditions) -> list[str]:
+def wrong(conditions: DeviceConditions) -> list[str]:
     return sorted(conditions.problems())
 
 
@@ -45,7 +45,7 @@ def test_the_time_of_a_problem_is_that_of_its_beginning_and_its_text_the_latest(
     gpu = device(xid=dra.HealthRule())
     gpu.unhealthy("xid", "XID 48", "48", at(0.5))
     gpu.unhealthy("xid", "XID 79", "79", at(7))
-    assert gpu.problems() == {"xid": Problem("xid", "XID 79", "79", BEGIN)}
+    assert gpu.problems() == {"xid": HealthProblem("xid", "XID 79", "79", BEGIN)}
 
 
 def test_what_flickers_does_not_count() -> None:
@@ -133,8 +133,8 @@ def test_what_the_kubelet_is_not_told_is_wrong_all_the_same() -> None:
 
 def test_what_was_stored_counts_before_anything_is_said() -> None:
     gpu = device(hot=dra.HealthRule(unhealthy_after=30))
-    gpu.restore(Problem("hot", "93 °C", None, BEGIN))
-    gpu.restore(Problem("of another release", "", None, BEGIN))
+    gpu.restore(HealthProblem("hot", "93 °C", None, BEGIN))
+    gpu.restore(HealthProblem("of another release", "", None, BEGIN))
     assert gpu.status() == ("Unhealthy", "hot: 93 °C")
     gpu.healthy("", at(1))
     assert wrong(gpu) == []
@@ -173,7 +173,7 @@ RULES: Mapping[str, dra.HealthRule] = {
 def test_any_sequence_of_reports_gives_what_a_look_at_its_whole_past_gives(
     steps: list[tuple[int, str, str]],
 ) -> None:
-    gpu, now = Conditions(RULES), 0
+    gpu, now = DeviceConditions(RULES), 0
     past: dict[str, list[tuple[int, bool]]] = {reason: [] for reason in RULES}  # seconds, whether it spoke of bad
     model = dict.fromkeys(RULES, False)
     for wait, what, reason in steps:

@@ -6,26 +6,26 @@ from pathlib import Path
 
 import pytest
 
-from dra_kit.node.health.ledger import Remembered
-from dra_kit.node.health.memory import HealthMemory
-from dra_kit.node.state.sqlite.place import sync
+from dra_kit.node.health_ledger import StoredHealth
+from dra_kit.node.health_monitor import HealthFile
+from dra_kit.node.state.database_files import sync
 
 
-def of(device: str) -> list[Remembered]:
-    return [Remembered(("node-1", device), {"serial": "1"}, ())]
+def of(device: str) -> list[StoredHealth]:
+    return [StoredHealth(("node-1", device), {"serial": "1"}, ())]
 
 
 def test_two_processes_that_write_at_once_do_not_share_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In containers both have the same process ID."""
     path = tmp_path / "health.json"
-    here, there = HealthMemory(path), HealthMemory(path)
+    here, there = HealthFile(path), HealthFile(path)
 
     def while_the_other_writes(written: Path) -> None:
-        monkeypatch.setattr("dra_kit.node.health.memory.sync", sync)
+        monkeypatch.setattr("dra_kit.node.state.database_files.sync", sync)
         there.write(of("gpu-1"))
         sync(written)
 
-    monkeypatch.setattr("dra_kit.node.health.memory.sync", while_the_other_writes)
+    monkeypatch.setattr("dra_kit.node.state.database_files.sync", while_the_other_writes)
     here.write(of("gpu-0"))
-    assert HealthMemory(path).read() == of("gpu-0")
+    assert HealthFile(path).read() == of("gpu-0")
     assert list(tmp_path.iterdir()) == [path]

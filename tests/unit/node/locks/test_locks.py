@@ -14,12 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dra_kit.errors import StoreError
-from dra_kit.node.locks.named import Locks
+from dra_kit.node.locks import NamedLocks
 
 HOLDER = """
 import asyncio, sys
 from pathlib import Path
-from dra_kit.node.locks.named import Locks
+from dra_kit.node.locks import Locks
 
 async def main():
     async with Locks(Path(sys.argv[1])).hold(sys.argv[2]):
@@ -33,7 +33,7 @@ LOOKER = """
 import select
 import sys
 from pathlib import Path
-from dra_kit.node.locks.named import Locks
+from dra_kit.node.locks import Locks
 
 locks = Locks(Path(sys.argv[1]))
 print("ready", flush=True)
@@ -71,7 +71,7 @@ def python(code: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 
 async def test_one_at_a_time_for_each_name(file: Path) -> None:
-    locks = Locks(file)
+    locks = NamedLocks(file)
     log: list[str] = []
 
     async def work(name: str, mark: str) -> None:
@@ -85,13 +85,13 @@ async def test_one_at_a_time_for_each_name(file: Path) -> None:
 
 
 async def test_other_names_are_not_waited_for(file: Path) -> None:
-    locks = Locks(file)
+    locks = NamedLocks(file)
     async with locks.hold("a"), asyncio.timeout(60), locks.hold("b"):
         pass
 
 
 async def test_whoever_gives_up_waiting_leaves_nothing_behind(file: Path) -> None:
-    locks = Locks(file)
+    locks = NamedLocks(file)
 
     async def wait() -> None:
         async with locks.hold("a"):
@@ -110,7 +110,7 @@ async def test_whoever_gives_up_waiting_leaves_nothing_behind(file: Path) -> Non
 
 
 async def test_an_error_frees_the_lock(file: Path) -> None:
-    locks = Locks(file)
+    locks = NamedLocks(file)
     with pytest.raises(RuntimeError):
         async with locks.hold("a"):
             raise RuntimeError
@@ -119,7 +119,7 @@ async def test_an_error_frees_the_lock(file: Path) -> None:
 
 
 async def test_another_process_is_waited_for(file: Path) -> None:
-    locks = Locks(file)
+    locks = NamedLocks(file)
     with other_process(file, "a") as process:
         assert locks.held_elsewhere("a")
         async with locks.try_hold("a") as held:
@@ -130,27 +130,27 @@ async def test_another_process_is_waited_for(file: Path) -> None:
         assert process.stdin is not None
         process.stdin.close()
         await asyncio.wait_for(waiting, 60)
-    assert not Locks(file.with_name("elsewhere.lock")).held_elsewhere("a")
+    assert not NamedLocks(file.with_name("elsewhere.lock")).held_elsewhere("a")
 
 
 async def test_a_killed_process_gives_its_lock_up(file: Path) -> None:
     with other_process(file, "a") as process:
         process.send_signal(signal.SIGKILL)
         process.wait(60)
-        async with asyncio.timeout(60), Locks(file).hold("a"):
+        async with asyncio.timeout(60), NamedLocks(file).hold("a"):
             pass
 
 
 async def test_a_child_that_outlives_its_holder_keeps_no_lock(file: Path) -> None:
-    locks = Locks(file)
+    locks = NamedLocks(file)
     async with locks.hold("a"):
         child = await asyncio.create_subprocess_exec(sys.executable, "-c", "input()", stdin=subprocess.PIPE)
-    assert not Locks(file).held_elsewhere("a")
+    assert not NamedLocks(file).held_elsewhere("a")
     await asyncio.wait_for(child.communicate(b"\n"), 60)
 
 
 async def test_a_descriptor_that_a_forked_process_has_too_keeps_no_lock(file: Path) -> None:
-    locks = Locks(file)
+    locks = NamedLocks(file)
     async with locks.hold("a"):
         [held] = [int(item.name) for item in Path("/proc/self/fd").iterdir() if _target(item) == file]
         forked = os.dup(held)  # fork(2) shares descriptors just so
@@ -171,25 +171,25 @@ def _target(link: Path) -> Path | None:
 
 async def test_looking_whether_a_lock_is_held_takes_it_from_nobody(file: Path) -> None:
     with python(LOOKER, str(file)):
-        locks = Locks(file)
+        locks = NamedLocks(file)
         for _ in range(3000):
             async with locks.try_hold("a") as held:
                 assert held
 
 
 async def test_a_directory_removed_under_us_is_made_again(file: Path) -> None:
-    locks = Locks(file)
+    locks = NamedLocks(file)
     async with locks.hold("a"):
         file.unlink()
         file.parent.rmdir()
     async with locks.hold("a"):
-        assert Locks(file).held_elsewhere("a")
+        assert NamedLocks(file).held_elsewhere("a")
 
 
 async def test_nothing_is_made_again_of_a_node_that_is_gone(tmp_path: Path) -> None:
     directory = tmp_path / "kubelet" / "plugins" / "dra.pizza" / "locks"
     with pytest.raises(StoreError, match=r"lock .*names.lock cannot be taken: "):
-        async with Locks(directory / "names.lock").hold("a"):
+        async with NamedLocks(directory / "names.lock").hold("a"):
             pass
     assert not (tmp_path / "kubelet").exists()
 
@@ -197,7 +197,7 @@ async def test_nothing_is_made_again_of_a_node_that_is_gone(tmp_path: Path) -> N
 async def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match=r"lock .*file/names.lock cannot be taken: .*--state-dir"):
-        async with Locks(tmp_path / "file" / "names.lock").hold("a"):
+        async with NamedLocks(tmp_path / "file" / "names.lock").hold("a"):
             pass
 
 
@@ -205,7 +205,7 @@ async def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
 @given(names=st.lists(st.text(min_size=1, max_size=400), min_size=1, unique=True))
 def test_every_name_has_a_lock_of_its_own(file: Path, names: list[str]) -> None:
     async def hold_all() -> None:
-        ours, others = Locks(file), Locks(file)
+        ours, others = NamedLocks(file), NamedLocks(file)
         held = []
         for name in names:
             assert not others.held_elsewhere(name)
@@ -220,15 +220,15 @@ def test_every_name_has_a_lock_of_its_own(file: Path, names: list[str]) -> None:
 
 
 async def test_a_lock_of_this_process_is_not_held_elsewhere(file: Path) -> None:
-    locks = Locks(file)
+    locks = NamedLocks(file)
     async with locks.hold("a"):
         assert not locks.held_elsewhere("a")
-        assert Locks(file).held_elsewhere("a"), "another one's"
+        assert NamedLocks(file).held_elsewhere("a"), "another one's"
 
 
 async def test_a_file_that_the_authors_code_has_closed_blocks_nobody(file: Path) -> None:
     """Libraries that become daemons close every file they find."""
-    locks = Locks(file)
+    locks = NamedLocks(file)
     async with locks.hold("a"):
         [descriptor] = [int(item.name) for item in Path("/proc/self/fd").iterdir() if _is_open_at(item, file)]
         os.close(descriptor)

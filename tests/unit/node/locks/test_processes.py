@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from dra_kit.errors import StoreError
-from dra_kit.node.locks import processes
-from dra_kit.node.locks.processes import Processes
+from dra_kit.node import processes
+from dra_kit.node.processes import DriverProcesses
 
 OTHER = """
 import sys
 from pathlib import Path
-from dra_kit.node.locks.processes import Processes
+from dra_kit.node.processes import Processes
 
 with Processes(Path(sys.argv[1])).present():
     print("present", flush=True)
@@ -44,20 +44,20 @@ def other(directory: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_others_are_counted_and_oneself_is_not(tmp_path: Path) -> None:
-    processes = Processes(tmp_path)
+    processes = DriverProcesses(tmp_path)
     assert processes.sweep() == (0, 0)
     with processes.present(), other(tmp_path), other(tmp_path):
         assert processes.sweep() == (0, 2)
 
 
 def test_one_that_ends_in_order_leaves_nothing(tmp_path: Path) -> None:
-    with Processes(tmp_path).present(), other(tmp_path):
+    with DriverProcesses(tmp_path).present(), other(tmp_path):
         pass
     assert list(tmp_path.iterdir()) == []
 
 
 def test_one_that_was_killed_is_told_once(tmp_path: Path) -> None:
-    processes = Processes(tmp_path)
+    processes = DriverProcesses(tmp_path)
     with processes.present(), other(tmp_path) as killed, other(tmp_path):
         killed.send_signal(signal.SIGKILL)
         killed.wait(60)
@@ -67,13 +67,13 @@ def test_one_that_was_killed_is_told_once(tmp_path: Path) -> None:
 
 def test_whoever_is_there_is_seen_again_after_the_directory_was_removed(tmp_path: Path) -> None:
     directory = tmp_path / "processes"
-    processes = Processes(directory)
+    processes = DriverProcesses(directory)
     with processes.present():
         shutil.rmtree(directory)
         assert processes.sweep() == (0, 0)
-        assert Processes(directory).sweep() == (0, 1)
+        assert DriverProcesses(directory).sweep() == (0, 1)
         assert processes.sweep() == (0, 0)
-    assert Processes(directory).sweep() == (0, 0)
+    assert DriverProcesses(directory).sweep() == (0, 0)
     assert list(directory.iterdir()) == []
 
 
@@ -81,7 +81,7 @@ def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with (
         pytest.raises(StoreError, match=r"lock .*/file/processes/.* cannot be taken: .*--state-dir"),
-        Processes(tmp_path / "file" / "processes").present(),
+        DriverProcesses(tmp_path / "file" / "processes").present(),
     ):
         pass
 
@@ -89,7 +89,7 @@ def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
     (tmp_path / "folder.lock").mkdir()
     with pytest.raises(StoreError, match=r"lock .*folder.lock cannot be taken: "):
-        Processes(tmp_path).sweep()
+        DriverProcesses(tmp_path).sweep()
 
 
 def test_one_that_cannot_be_looked_at_takes_no_other_from_the_count(
@@ -107,12 +107,12 @@ def test_one_that_cannot_be_looked_at_takes_no_other_from_the_count(
 
     monkeypatch.setattr(processes, "_locked", second_fails)
     with pytest.raises(StoreError, match="input/output error"):
-        Processes(tmp_path).sweep()
-    assert Processes(tmp_path).sweep() == (2, 0)
+        DriverProcesses(tmp_path).sweep()
+    assert DriverProcesses(tmp_path).sweep() == (2, 0)
 
 
 def test_what_began_earlier_leaves_it_to_what_began_later_as_long_as_that_lives(tmp_path: Path) -> None:
-    elder, younger = Processes(tmp_path), Processes(tmp_path)
+    elder, younger = DriverProcesses(tmp_path), DriverProcesses(tmp_path)
     with elder.present():
         elder.publishes()
         assert not elder.is_succeeded()
@@ -125,18 +125,18 @@ def test_what_began_earlier_leaves_it_to_what_began_later_as_long_as_that_lives(
 
 
 def test_one_of_a_release_that_tells_nothing_in_its_file_counts_as_well(tmp_path: Path) -> None:
-    elder = Processes(tmp_path)
+    elder = DriverProcesses(tmp_path)
     with elder.present(), (tmp_path / "other.lock").open("x") as file:
         assert not elder.is_succeeded(), "nobody holds it"
         fcntl.flock(file, fcntl.LOCK_EX)
         assert elder.is_succeeded()
-        younger = Processes(tmp_path)
+        younger = DriverProcesses(tmp_path)
         with younger.present():
             assert not younger.is_succeeded()
 
 
 def test_one_that_was_killed_is_no_successor(tmp_path: Path) -> None:
-    elder = Processes(tmp_path)
+    elder = DriverProcesses(tmp_path)
     with elder.present(), (tmp_path / "other.lock").open("x") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         assert elder.is_succeeded()
@@ -147,7 +147,7 @@ def test_one_that_was_killed_is_no_successor(tmp_path: Path) -> None:
 
 def test_who_began_later_is_known_also_after_the_directory_was_removed(tmp_path: Path) -> None:
     directory = tmp_path / "processes"
-    elder, younger = Processes(directory), Processes(directory)
+    elder, younger = DriverProcesses(directory), DriverProcesses(directory)
     with elder.present(), younger.present():
         younger.publishes()
         shutil.rmtree(directory)
@@ -158,7 +158,7 @@ def test_who_began_later_is_known_also_after_the_directory_was_removed(tmp_path:
 
 
 def test_one_that_began_later_is_preceded_until_the_other_stops_or_ends(tmp_path: Path) -> None:
-    elder, younger = Processes(tmp_path), Processes(tmp_path)
+    elder, younger = DriverProcesses(tmp_path), DriverProcesses(tmp_path)
     with elder.present():
         with younger.present():
             assert not elder.is_preceded()
@@ -167,7 +167,7 @@ def test_one_that_began_later_is_preceded_until_the_other_stops_or_ends(tmp_path
             assert younger.is_preceded()
             elder.stops()
             assert not younger.is_preceded(), "it takes no more calls"
-        with Processes(tmp_path).present():
+        with DriverProcesses(tmp_path).present():
             pass
     with younger.present():
         assert not younger.is_preceded()
@@ -175,7 +175,7 @@ def test_one_that_began_later_is_preceded_until_the_other_stops_or_ends(tmp_path
 
 def test_one_that_was_killed_precedes_no_other(tmp_path: Path) -> None:
     with other(tmp_path) as killed:
-        processes = Processes(tmp_path)
+        processes = DriverProcesses(tmp_path)
         with processes.present():
             assert processes.is_preceded()
             killed.send_signal(signal.SIGKILL)
@@ -186,7 +186,7 @@ def test_one_that_was_killed_precedes_no_other(tmp_path: Path) -> None:
 def test_one_of_another_release_that_began_earlier_precedes(tmp_path: Path) -> None:
     with (tmp_path / "other.lock").open("x") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        processes = Processes(tmp_path)
+        processes = DriverProcesses(tmp_path)
         with processes.present():
             assert processes.is_preceded()
             file.close()
@@ -194,7 +194,7 @@ def test_one_of_another_release_that_began_earlier_precedes(tmp_path: Path) -> N
 
 
 def test_one_that_stops_is_no_successor(tmp_path: Path) -> None:
-    elder, younger = Processes(tmp_path), Processes(tmp_path)
+    elder, younger = DriverProcesses(tmp_path), DriverProcesses(tmp_path)
     with elder.present(), younger.present():
         younger.publishes()
         assert elder.is_succeeded()
@@ -203,18 +203,18 @@ def test_one_that_stops_is_no_successor(tmp_path: Path) -> None:
 
 
 def test_how_many_have_taken_over_and_ended_is_known_as_long_as_the_older_one_lives(tmp_path: Path) -> None:
-    elder = Processes(tmp_path)
+    elder = DriverProcesses(tmp_path)
     with elder.present():
         elder.publishes()
         for number in range(12):
-            younger = Processes(tmp_path)
+            younger = DriverProcesses(tmp_path)
             with younger.present():
                 assert younger.outlived() == number
                 younger.takes_over()
                 assert not elder.is_succeeded(), "it has published nothing yet"
                 younger.publishes()
                 assert elder.is_succeeded()
-        waiting = Processes(tmp_path)
+        waiting = DriverProcesses(tmp_path)
         with waiting.present():
             assert waiting.outlived() == 12
     with waiting.present():
@@ -223,7 +223,7 @@ def test_how_many_have_taken_over_and_ended_is_known_as_long_as_the_older_one_li
 
 
 def test_files_of_killed_processes_are_left_to_the_one_that_began_first(tmp_path: Path) -> None:
-    elder, younger = Processes(tmp_path), Processes(tmp_path)
+    elder, younger = DriverProcesses(tmp_path), DriverProcesses(tmp_path)
     with elder.present(), other(tmp_path) as killed, younger.present():
         killed.send_signal(signal.SIGKILL)
         killed.wait(60)

@@ -11,13 +11,12 @@ import pytest
 import dra_kit as dra
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.author.context import NodeInfo
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.connection import Connection
-from dra_kit.kube.connection.credentials import Credentials
-from dra_kit.kube.resources import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS
-from dra_kit.node.effects.without_class import undo_of, without_class
-from dra_kit.node.objects.keeper import NODE_LABEL, ClusterObjects
-from dra_kit.node.server_facts import ServerFacts
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Connection, Credentials
+from dra_kit.client.resources import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS
+from dra_kit.node.context import ClusterFacts
+from dra_kit.node.effects.cluster_objects import NODE_LABEL, ClusterObjects
+from dra_kit.node.effects.without_code import effect_without_class, stored_undo
 from dra_kit.node.state.records import EffectRecord
 
 CLAIM = "6c1a0a52-52f1-4bb0-9a93-3f1c2f4f6d10"
@@ -70,7 +69,7 @@ def keeper(client: Client) -> ClusterObjects:
     def known(_: NodeInfo) -> None:
         """Nobody asks for the node's labels here."""
 
-    return ClusterObjects(client, "dra.pizza", ServerFacts(client, "node-1", known), patience=0.2)
+    return ClusterObjects(client, "dra.pizza", ClusterFacts(client, "node-1", known), patience=0.2)
 
 
 def menu(keeper: ClusterObjects, dish: str = "pizza") -> Menu:
@@ -95,7 +94,7 @@ async def test_names_of_nodes_that_are_too_long_for_a_label_are_cut_and_differ(c
     for number in range(2):
         node = f"{'long.' * 20}node-{number}"
         await client.create(NODES, {"metadata": {"name": node}})
-        keeper = ClusterObjects(client, "dra.pizza", ServerFacts(client, node, lambda _: None))
+        keeper = ClusterObjects(client, "dra.pizza", ClusterFacts(client, node, lambda _: None))
         outcome = await menu(keeper, f"pizza-{number}").apply(None)
         labels.add((await client.get(CONFIG_MAPS, outcome.name, "default"))["metadata"]["labels"][NODE_LABEL])
     assert len(labels) == 2
@@ -232,9 +231,15 @@ async def test_it_is_deleted_without_its_class(client: Client, keeper: ClusterOb
     await kept.apply(None)
     await gone.apply(None)
     stored = EffectRecord(
-        number=1, effect="menu", spec="{}", keys=tuple(gone.keys()), phase="applied", boot_id="b", undo=undo_of(gone)
+        number=1,
+        effect="menu",
+        spec="{}",
+        keys=tuple(gone.keys()),
+        phase="applied",
+        boot_id="b",
+        undo=stored_undo(gone),
     )
-    effect = without_class(stored)
+    effect = effect_without_class(stored)
     assert isinstance(effect, dra.ClusterObject)
     await effect.with_keeper(keeper).revert(None)
     assert [item["metadata"]["name"] for item in (await client.list(CONFIG_MAPS)).items] == [f"menu-{CLAIM}"]
@@ -243,4 +248,4 @@ async def test_it_is_deleted_without_its_class(client: Client, keeper: ClusterOb
 def test_what_is_written_of_an_effect_may_be_damaged() -> None:
     for undo in ("", "{", "[]", '{"what":"ClusterObject"}', '{"what":"Oven"}'):
         stored = EffectRecord(number=1, effect="menu", spec="{}", keys=("a",), phase="applied", boot_id="b", undo=undo)
-        assert without_class(stored) is None
+        assert effect_without_class(stored) is None

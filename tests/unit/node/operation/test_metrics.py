@@ -8,8 +8,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import dra_kit as dra
-from dra_kit.node.agent import Agent
-from dra_kit.process.metrics.families import FAMILIES
+from dra_kit.node.agent import NodeAgent
+from dra_kit.process.metrics import FAMILIES
 from tests.support.api import eventually
 from tests.support.pod_resources import held, kubelet
 from tests.support.probes import ask
@@ -20,7 +20,7 @@ from tests.unit.node.role import DRIVER, NODE, Node
 Series = Mapping[tuple[str, frozenset[tuple[str, str]]], float]
 
 
-async def scraped(agent: Agent) -> Series:
+async def scraped(agent: NodeAgent) -> Series:
     """All series, without the label that all have."""
     import asyncio
 

@@ -11,10 +11,10 @@ from click.testing import CliRunner
 
 import dra_kit as dra
 from dra_kit.cli.app import cli
-from dra_kit.operation.socket import STATUS, ask
+from dra_kit.kubelet.sockets import operation_link
+from dra_kit.node.operation_socket import STATUS, ask
 from dra_kit.operation.status.problems import problems
 from dra_kit.operation.status.text import status_text
-from dra_kit.plugin.sockets import operation_link
 from tests.support.api import eventually
 from tests.unit.node.drivers import Doing, Oven, driver
 from tests.unit.node.hardware import Heat, kitchen

@@ -22,9 +22,9 @@ from tests.unit.node.role import Node
 @pytest.fixture
 def spans() -> Iterator[InMemorySpanExporter]:
     exporter = InMemorySpanExporter()
-    tracing.begin_with(SimpleSpanProcessor(exporter), "dra.pizza", "node")
+    tracing.set_processor(SimpleSpanProcessor(exporter), "dra.pizza", "node")
     yield exporter
-    tracing.end()
+    tracing.reset()
 
 
 async def test_a_prepare_is_one_trace_from_the_kubelets_call_to_the_durable_write(

@@ -13,9 +13,9 @@ import pytest
 
 import dra_kit as dra
 from dra_kit.errors import Unavailable
-from dra_kit.operation.socket import WHO, ask, ask_text
+from dra_kit.kubelet.sockets import operation_link, operation_socket
+from dra_kit.node.operation_socket import WHO, ask, ask_text
 from dra_kit.operation.who.on_node import is_node, on_node
-from dra_kit.plugin.sockets import operation_link, operation_socket
 from tests.support.api import eventually
 from tests.support.pod_resources import held, kubelet
 from tests.unit.node.drivers import Doing, driver
@@ -138,7 +138,7 @@ async def test_a_socket_that_a_killed_instance_left_is_removed(node: Node) -> No
 
 
 async def test_a_link_to_nobody_is_mended(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dra_kit.node.operation.server.LOOK_EVERY", 0.05)
+    monkeypatch.setattr("dra_kit.node.operation_socket.LOOK_EVERY", 0.05)
     link = operation_link(node.root, DRIVER)
     async with node.running(driver()):
         link.unlink()

@@ -11,15 +11,13 @@ import pytest
 
 import dra_kit as dra
 from dra_kit.apiserver.server import ApiServer
-from dra_kit.author.devices.unserved import Serving
+from dra_kit.author.provider import ProviderCapabilities
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Connection, Credentials
+from dra_kit.client.resources import CUSTOM_RESOURCE_DEFINITIONS, Resource
 from dra_kit.errors import ConfigurationError
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.connection import Connection
-from dra_kit.kube.connection.credentials import Credentials
-from dra_kit.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, Resource
-from dra_kit.node.policy.filtering import PolicyFilter
-from dra_kit.node.policy.part import Policy
-from dra_kit.publishing.inventory import CurrentInventory
+from dra_kit.node.device_policy import PolicyFilter, PolicyPart
+from dra_kit.slices.inventory import CurrentInventory
 from tests.unit.controller.cluster_api import eventually
 
 NODE_MENUS = dra.WatchedObject(group="kitchen.example.com", version="v1", plural="nodemenus")
@@ -177,7 +175,9 @@ async def test_it_follows_the_object_that_has_the_nodes_name_and_no_other() -> N
         current, published = CurrentInventory(), Published()
         found = inventory("pizza-0", "pizza-1")
         current.replace(found, {})
-        part = Policy(Menu(), client, "node-1", current=current, publish=published, serving=Serving("node"))
+        part = PolicyPart(
+            Menu(), client, "node-1", current=current, publish=published, serving=ProviderCapabilities("node")
+        )
         part.publish(found)
         task = asyncio.create_task(part.run(asyncio.Event()))
         await eventually(lambda: published.names == ["pizza-0", "pizza-1"])  # the kind does not exist yet

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import dra_kit as dra
-from dra_kit.publishing.acceptance import Acceptance
-from dra_kit.publishing.scope import node_source
+from dra_kit.slices.discovery import InventoryAcceptor
+from dra_kit.slices.inventory import node_source
 from tests.unit.node.drivers import driver
 from tests.unit.node.role import NODE
 
@@ -27,8 +27,8 @@ def pools(**fields: Any) -> dra.Inventory[dra.Device]:
     return dra.Inventory(pools=[dra.Pool(devices=pizzas(**fields)), dra.Pool(name="rack", devices=pizzas())])
 
 
-def acceptance(**options: Any) -> Acceptance:
-    return Acceptance(node_source(driver(**options), NODE), lambda name, rule: None)
+def acceptance(**options: Any) -> InventoryAcceptor:
+    return InventoryAcceptor(node_source(driver(**options), NODE), lambda name, rule: None)
 
 
 @pytest.mark.parametrize("make", [pizzas, pools], ids=["list", "inventory"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import dra_kit as dra
-from dra_kit.author.devices.inventory import Pool
+from dra_kit.author.inventory import Pool
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.release import FeatureGates
 from tests.unit.node.role import Node

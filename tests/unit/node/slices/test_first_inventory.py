@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import dra_kit as dra
-from dra_kit.node.slices.first_inventory import first_inventory
+from dra_kit.node.first_inventory import discover_once
 
 
 class Bus:
@@ -30,7 +30,7 @@ def finding(hardware: Any) -> dra.Driver[Any, Any]:
 
 
 def test_a_provider_has_the_hardware_and_the_context() -> None:
-    [pool] = first_inventory(finding(lambda _: Bus()), None, 60).pools
+    [pool] = discover_once(finding(lambda _: Bus()), None, 60).pools
     assert [device.name for device in pool.devices] == ["a-bus", "b-bus"]
 
 
@@ -39,4 +39,4 @@ def test_hardware_that_is_not_there_is_told() -> None:
         raise OSError("no such bus")
 
     with pytest.raises(dra.ConfigurationError, match=r"Driver\(hardware=…\) raised OSError: no such bus"):
-        first_inventory(finding(broken), None, 60)
+        discover_once(finding(broken), None, 60)

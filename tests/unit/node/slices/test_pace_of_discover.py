@@ -9,9 +9,8 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 import dra_kit as dra
-from dra_kit.publishing.discovery import Discovery
-from dra_kit.publishing.inventory import CurrentInventory
-from dra_kit.publishing.scope import node_source
+from dra_kit.slices.discovery import Discovery
+from dra_kit.slices.inventory import CurrentInventory, node_source
 from tests.support.api import eventually
 from tests.unit.node.drivers import driver
 from tests.unit.node.role import NODE

@@ -16,14 +16,13 @@ from typing import Any
 import pytest
 
 import dra_kit as dra
-from dra_kit.author.devices.inventory import Inventory, Pool
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.credentials import load_credentials
-from dra_kit.node.server_facts import ServerFacts
-from dra_kit.node.slices.scope import NodeScope
-from dra_kit.publishing.inventory import as_inventory
-from dra_kit.publishing.publisher import REPORT_AGAIN, Publisher
-from dra_kit.publishing.scope import node_source
+from dra_kit.author.inventory import Inventory, Pool
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import load_credentials
+from dra_kit.node.context import ClusterFacts
+from dra_kit.node.slices import NodeScope
+from dra_kit.slices.inventory import node_source, validate_inventory
+from dra_kit.slices.publisher import REPORT_AGAIN, Publisher
 from tests.support.api import eventually
 from tests.unit.node.drivers import Oven, driver
 from tests.unit.node.role import AGENT, NODE, Node
@@ -543,7 +542,7 @@ async def test_an_unknown_node_is_told_again_after_a_while(
     node: Node, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1000.0
-    monkeypatch.setattr("dra_kit.publishing.publisher.time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr("dra_kit.slices.publisher.time", SimpleNamespace(monotonic=lambda: now))
     caplog.set_level(logging.DEBUG)
     node.api.delete("nodes", NODE)
 
@@ -559,10 +558,10 @@ async def test_an_unknown_node_is_told_again_after_a_while(
 async def test_the_slices_are_looked_at_again_a_while_after_a_write(node: Node) -> None:
     made = driver(provider=Oven("a"))
     async with Client(await load_credentials(node.kubeconfig), user_agent="dra-kit") as client:
-        scope = NodeScope(made.name, NODE, ServerFacts(client, NODE, lambda known: None))
+        scope = NodeScope(made.name, NODE, ClusterFacts(client, NODE, lambda known: None))
         publisher = Publisher(scope, client, check_after_write=0.3)
         running = asyncio.create_task(publisher.run(asyncio.Event()))
-        publisher.publish(as_inventory(node_source(made, NODE), devices("a"), lambda name, rule: None))
+        publisher.publish(validate_inventory(node_source(made, NODE), devices("a"), lambda name, rule: None))
         await eventually(node.slices)
         [item] = node.api.objects("resourceslices")
         node.api.delete("resourceslices", item["metadata"]["name"])  # nobody watches here

@@ -15,18 +15,16 @@ import pytest
 
 import dra_kit as dra
 from dra_kit.author.context import NodeInfo
-from dra_kit.author.devices.inventory import Inventory, Pool
+from dra_kit.author.inventory import Inventory, Pool
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import load_credentials
+from dra_kit.client.reconcile import RETRY
 from dra_kit.errors import Conflict, KubeError
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.credentials import load_credentials
-from dra_kit.node.hardware import Hardware
-from dra_kit.node.parts import Startup
-from dra_kit.node.server_facts import ServerFacts
-from dra_kit.node.slices.scope import NodeScope
-from dra_kit.publishing.inventory import as_inventory
-from dra_kit.publishing.pace import LOSSES_FORGOTTEN, RETRY, Brake
-from dra_kit.publishing.publisher import Publisher
-from dra_kit.publishing.scope import node_source
+from dra_kit.node.context import ClusterFacts, HardwareHandle
+from dra_kit.node.kubelet_connection import NodeStartup
+from dra_kit.node.slices import NodeScope
+from dra_kit.slices.inventory import node_source, validate_inventory
+from dra_kit.slices.publisher import LOSSES_FORGOTTEN, OverwriteBackoff, Publisher
 from tests.support.api import eventually
 from tests.unit.node.drivers import Oven, driver
 from tests.unit.node.role import NODE, Node
@@ -43,14 +41,14 @@ def publish(publisher: Publisher, *devices: str | dra.Device) -> None:
 
 def publish_pool(publisher: Publisher, pool: Pool[dra.Device]) -> None:
     made: Inventory[dra.Device] = Inventory(pools=[pool])
-    publisher.publish(as_inventory(node_source(driver(), NODE), made, lambda name, rule: None))
+    publisher.publish(validate_inventory(node_source(driver(), NODE), made, lambda name, rule: None))
 
 
 @asynccontextmanager
 async def publishing(node: Node, agent: str = "dra-kit") -> AsyncIterator[Publisher]:
     """A publisher that looks at the slices only when the test says so."""
     async with Client(await load_credentials(node.kubeconfig), user_agent=agent) as client:
-        yield Publisher(NodeScope(driver().name, NODE, ServerFacts(client, NODE, lambda known: None)), client)
+        yield Publisher(NodeScope(driver().name, NODE, ClusterFacts(client, NODE, lambda known: None)), client)
 
 
 @asynccontextmanager
@@ -114,10 +112,10 @@ async def test_a_startup_that_is_cancelled_as_soon_as_the_node_is_known_ends(nod
         tasks[0].cancel()
 
     async with Client(await load_credentials(node.kubeconfig), user_agent="dra-kit") as client:
-        facts = ServerFacts(client, NODE, known)
+        facts = ClusterFacts(client, NODE, known)
         made, started = driver(provider=Oven()), asyncio.Event()
-        startup = Startup(
-            made, nothing, nothing, facts, started=started, hardware=Hardware(made), takeover=nothing
+        startup = NodeStartup(
+            made, nothing, nothing, facts, started=started, hardware=HardwareHandle(made), takeover=nothing
         )  # fmt: skip
         tasks.append(asyncio.create_task(startup.run(asyncio.Event())))
         await asyncio.wait(tasks, timeout=10)
@@ -141,7 +139,7 @@ async def test_what_was_taken_of_a_refused_publication_does_not_make_it_tried_ag
 
 
 async def test_another_inventory_does_not_wait_after_an_error(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dra_kit.publishing.pace.RETRY", (600.0,))
+    monkeypatch.setattr("dra_kit.client.reconcile.RETRY", (600.0,))
     async with publishing(node) as publisher, running(publisher):
         with node.api.failing(503, "POST", below=SLICES):
             publish(publisher, "a")
@@ -228,8 +226,8 @@ async def test_a_write_whose_answer_was_lost_is_nobody_elses(node: Node, caplog:
 
 def test_losses_are_forgotten_after_a_quiet_while(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
-    monkeypatch.setattr("dra_kit.publishing.pace.time", SimpleNamespace(monotonic=lambda: now))
-    brake = Brake()
+    monkeypatch.setattr("dra_kit.slices.publisher.time", SimpleNamespace(monotonic=lambda: now))
+    brake = OverwriteBackoff()
     found = []
     for _ in range(9):
         brake.lost()

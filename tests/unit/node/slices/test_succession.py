@@ -11,9 +11,9 @@ from contextlib import contextmanager
 import pytest
 
 import dra_kit as dra
-from dra_kit.author.devices.inventory import Inventory
+from dra_kit.author.inventory import Inventory
 from dra_kit.errors import Forbidden, Invalid, Unavailable
-from dra_kit.process.supervisor import State
+from dra_kit.process.supervisor import PartState
 from tests.support.api import eventually
 from tests.unit.node.drivers import Oven, driver
 from tests.unit.node.role import Node
@@ -69,7 +69,7 @@ async def test_each_change_is_one_write_while_two_find_different_devices(
             assert writes(node) == before + 3
             old.stop()
             # one that has not ended yet publishes again when the newer one ends
-            await eventually(lambda: old.supervisor.status()["publisher"].state is State.STOPPED)
+            await eventually(lambda: old.supervisor.status()["publisher"].state is PartState.STOPPED)
     assert told(caplog, LEFT) == 1
     assert not told(caplog, "somebody else")
 

@@ -18,11 +18,11 @@ from pathlib import Path
 import pytest
 
 from dra_kit.errors import ConfigurationError, StoreError, TransientError
-from dra_kit.node.state.checksums import checksum
+from dra_kit.node.state.database import Database
 from dra_kit.node.state.records import ClaimRecord
-from dra_kit.node.state.sqlite.database import Database
-from dra_kit.node.state.sqlite.schema import MAJOR
-from dra_kit.node.state.store import Store
+from dra_kit.node.state.rows import checksum
+from dra_kit.node.state.schema import MAJOR
+from dra_kit.node.state.store import StateStore
 
 
 @pytest.fixture
@@ -212,7 +212,7 @@ def test_a_file_system_without_space_loses_nothing_that_was_answered(tmp_path: P
         import asyncio, resource, signal, sys
         from pathlib import Path
         from dra_kit.errors import StoreError
-        from dra_kit.node.state.sqlite.database import Database
+        from dra_kit.node.state.database import Database
 
         async def main() -> None:
             database = Database(Path(sys.argv[1]))
@@ -289,8 +289,8 @@ def record(uid: str = "uid-1") -> ClaimRecord:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    made = Store(tmp_path / "state.sqlite")
+def store(tmp_path: Path) -> Iterator[StateStore]:
+    made = StateStore(tmp_path / "state.sqlite")
     yield made
     made.close()
 
@@ -299,7 +299,7 @@ def nothing(record: ClaimRecord) -> None:
     """There are no files."""
 
 
-async def test_work_begun_before_a_release_is_not_committed(store: Store) -> None:
+async def test_work_begun_before_a_release_is_not_committed(store: StateStore) -> None:
     began = store.epoch()
     await store.end_epoch("uid-1")
     with pytest.raises(TransientError, match="was released while it was being prepared"):
@@ -309,13 +309,13 @@ async def test_work_begun_before_a_release_is_not_committed(store: Store) -> Non
     assert store.claims() == [record()]
 
 
-async def test_a_release_ends_the_epoch_of_its_own_claim_only(store: Store) -> None:
+async def test_a_release_ends_the_epoch_of_its_own_claim_only(store: StateStore) -> None:
     began = store.epoch()
     await store.end_epoch("uid-2")
     await store.put_claim(record(), epoch=began, then=nothing)
 
 
-async def test_epochs_never_come_again_after_they_were_forgotten(store: Store) -> None:
+async def test_epochs_never_come_again_after_they_were_forgotten(store: StateStore) -> None:
     await store.end_epoch("uid-1")
     began = store.epoch()
     await store.forget_epoch("uid-1")
@@ -325,7 +325,7 @@ async def test_epochs_never_come_again_after_they_were_forgotten(store: Store) -
         await store.put_claim(record(), epoch=began, then=nothing)
 
 
-async def test_an_epoch_that_came_meanwhile_is_not_forgotten(store: Store) -> None:
+async def test_an_epoch_that_came_meanwhile_is_not_forgotten(store: StateStore) -> None:
     await store.end_epoch("uid-1")
     known = store.epochs()["uid-1"]
     await store.end_epoch("uid-1")
@@ -336,7 +336,7 @@ async def test_an_epoch_that_came_meanwhile_is_not_forgotten(store: Store) -> No
 
 
 async def test_a_record_that_is_not_understood_is_told(
-    store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    store: StateStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     await store.put_claim(record(), epoch=store.epoch(), then=nothing)
     connection = sqlite3.connect(tmp_path / "state.sqlite")
@@ -352,7 +352,7 @@ async def test_a_record_that_is_not_understood_is_told(
     assert [str(item.error()) for item in store.damage()] == [told["error"]]
 
 
-async def test_a_sound_record_that_is_not_understood_is_another_release_s(store: Store, tmp_path: Path) -> None:
+async def test_a_sound_record_that_is_not_understood_is_another_release_s(store: StateStore, tmp_path: Path) -> None:
     await store.put_claim(record(), epoch=store.epoch(), then=nothing)
     values = ("uid-1", "default", "lunch", "prepared", "{}")
     with closing(sqlite3.connect(tmp_path / "state.sqlite")) as db, db:
@@ -362,7 +362,7 @@ async def test_a_sound_record_that_is_not_understood_is_another_release_s(store:
     assert store.damage() == []
 
 
-async def test_fields_of_a_newer_release_are_kept(store: Store) -> None:
+async def test_fields_of_a_newer_release_are_kept(store: StateStore) -> None:
     newer = ClaimRecord.model_validate({**record().model_dump(), "colour": "red"})
     await store.put_claim(newer, epoch=store.epoch(), then=nothing)
     await store.begin_release(newer)

@@ -13,7 +13,7 @@ import pytest
 
 import dra_kit as dra
 from dra_kit.errors import ConfigurationError, StoreError
-from dra_kit.node.agent import Agent
+from dra_kit.node.agent import NodeAgent
 from dra_kit.sandbox.cluster.kubelet.dra.kubelet import Kubelet
 from tests.support.api import eventually
 from tests.support.mounts import fill, read_only, small
@@ -152,7 +152,7 @@ async def test_a_disk_that_takes_seconds_holds_up_only_what_must_be_durable(node
 # -- removed
 
 
-async def answered(agent: Agent, node: Node, claim: dra.ClaimReference) -> object:
+async def answered(agent: NodeAgent, node: Node, claim: dra.ClaimReference) -> object:
     """What the kubelet gets in the end; it asks again after a transient error."""
     while True:
         answer = (await node.kubelet.plugin("dra.pizza").prepare([claim]))[claim.uid]

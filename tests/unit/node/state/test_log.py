@@ -15,10 +15,9 @@ from pathlib import Path
 import pytest
 
 from dra_kit.errors import StoreError
+from dra_kit.node.state.database import CHECKPOINT, Database
 from dra_kit.node.state.records import ClaimRecord, DeviceRecord
-from dra_kit.node.state.sqlite.database import Database
-from dra_kit.node.state.sqlite.log import CHECKPOINT
-from dra_kit.node.state.store import Store
+from dra_kit.node.state.store import StateStore
 from tests.support.api import eventually
 from tests.support.mounts import fill, small
 from tests.support.write_ahead import in_use, log_of
@@ -227,7 +226,7 @@ async def test_it_is_left_alone_while_others_wait_for_their_writes(database: Dat
 
 
 async def test_a_call_of_a_hundred_claims_is_not_held_up_by_a_copy(path: Path) -> None:
-    with closing(Store(path)) as store:
+    with closing(StateStore(path)) as store:
         await store.end_epoch("another")
         before = path.read_bytes()
         records = [record(number) for number in range(100)]

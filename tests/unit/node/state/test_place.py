@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import pytest
 
 from dra_kit.errors import StoreError
-from dra_kit.node.state.sqlite.database import Database
-from dra_kit.node.state.sqlite.place import Place
+from dra_kit.node.state.database import Database
+from dra_kit.node.state.database_files import DatabaseFiles
 from tests.support.api import eventually
 
 
@@ -122,15 +122,15 @@ async def test_a_removal_that_has_only_come_to_the_log_loses_nothing(
 ) -> None:
     left = [path]
 
-    def of(path: Path) -> Place:
-        looked = Place.of(path)
+    def of(path: Path) -> DatabaseFiles:
+        looked = DatabaseFiles.of(path)
         while left:
             left.pop().unlink()  # the removal goes on after the first look
         return looked
 
     await add(database, "before")
     the_log(path)
-    monkeypatch.setattr("dra_kit.node.state.sqlite.database.Place", SimpleNamespace(of=of))
+    monkeypatch.setattr("dra_kit.node.state.database_files.DatabaseFiles", SimpleNamespace(of=of))
     await add(database, "after")
     assert held(database) == ["after", "before"]
     assert found(path) == ["after", "before"]

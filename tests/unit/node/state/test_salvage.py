@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from dra_kit.errors import StoreError
-from dra_kit.node.state.salvage import is_damaged
-from dra_kit.node.state.sqlite.database import Database
-from dra_kit.node.state.store import Store
-from dra_kit.node.steps import Step, listen
+from dra_kit.node.failpoints import Failpoint, set_listener
+from dra_kit.node.state.database import Database
+from dra_kit.node.state.salvage import is_corrupt
+from dra_kit.node.state.store import StateStore
 from tests.support.api import eventually
 from tests.unit.node.drivers import driver
 from tests.unit.node.role import DRIVER, Node
@@ -205,7 +205,7 @@ WRITER = """
 import asyncio, sys
 from pathlib import Path
 from dra_kit.errors import StoreError
-from dra_kit.node.state.sqlite.database import Database
+from dra_kit.node.state.database import Database
 
 async def main():
     database = Database(Path(sys.argv[1]))
@@ -301,7 +301,7 @@ def held_by(database: Database) -> list[str]:
 
 async def test_numbers_that_were_given_do_not_come_again(tmp_path: Path) -> None:
     path = tmp_path / "state.sqlite"
-    store = Store(path)
+    store = StateStore(path)
     await store.end_epoch("uid-1")
     await store.end_epoch("uid-2")
     began = store.epoch()
@@ -309,7 +309,7 @@ async def test_numbers_that_were_given_do_not_come_again(tmp_path: Path) -> None
     await store.forget_epoch("uid-2")
     store.close()
     unreadable_to_sqlite(path)
-    again = Store(path)
+    again = StateStore(path)
     assert list(tmp_path.glob("*.damaged-*"))
     await again.end_epoch("uid-1")
     assert again.epochs()["uid-1"] > began
@@ -366,23 +366,23 @@ async def test_where_a_database_is_nothing_is_used_that_was_rebuilt_before(tmp_p
     assert len(list(tmp_path.glob("*.damaged-*[0-9]"))) == damaged
 
 
-@pytest.mark.parametrize("step", [Step.STATE_REBUILT, Step.STATE_SET_ASIDE])
-async def test_nothing_is_lost_that_was_answered_after_a_salvage_was_cut_off(tmp_path: Path, step: Step) -> None:
+@pytest.mark.parametrize("step", [Failpoint.STATE_REBUILT, Failpoint.STATE_SET_ASIDE])
+async def test_nothing_is_lost_that_was_answered_after_a_salvage_was_cut_off(tmp_path: Path, step: Failpoint) -> None:
     path = tmp_path / "state.sqlite"
     old = Database(path)
     await add(old, "before")
     unreadable_to_sqlite(path)
 
-    def kill(at: Step) -> None:
+    def kill(at: Failpoint) -> None:
         if at is step:
             raise Killed
 
-    listen(kill)
+    set_listener(kill)
     try:
         with pytest.raises(Killed):
             Database(path)
     finally:
-        listen(None)
+        set_listener(None)
     await add(old, "one")
     await add(old, "two")
     assert held(path) == ["before", "one", "two"]
@@ -402,7 +402,7 @@ async def test_a_salvage_is_killed_after_any_renaming(
     await add(old, "before")
     unreadable_to_sqlite(path)
     await add(old, "in-the-log")
-    assert is_damaged(path)
+    assert is_corrupt(path)
     assert path.with_name(f"{path.name}-wal").stat().st_size
     renamings = iter(range(len(RENAMES)))
     rename = Path.rename

@@ -12,9 +12,9 @@ import pytest
 
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.state.records import ClaimRecord
-from dra_kit.node.state.salvage import is_damaged
-from dra_kit.node.state.sqlite.schema import MAJOR, MINOR
-from dra_kit.node.state.store import Store
+from dra_kit.node.state.salvage import is_corrupt
+from dra_kit.node.state.schema import MAJOR, MINOR
+from dra_kit.node.state.store import StateStore
 
 LUNCH = ClaimRecord(namespace="default", name="lunch", uid="uid-1", allocation="a", boot_id="boot-1")
 
@@ -23,7 +23,7 @@ LUNCH = ClaimRecord(namespace="default", name="lunch", uid="uid-1", allocation="
 async def path(tmp_path: Path) -> Path:
     """A database with a claim and an effect."""
     found = tmp_path / "state.sqlite"
-    store = Store(found)
+    store = StateStore(found)
     await store.put_claim(LUNCH, epoch=store.epoch(), then=lambda record: None)
     await store.intend("heat", "{}", ["oven"], claim=ClaimReference("default", "lunch", "uid-1"), boot_id="boot-1")
     store.close()
@@ -31,7 +31,7 @@ async def path(tmp_path: Path) -> Path:
 
 
 def held(path: Path) -> tuple[list[ClaimRecord], list[str]]:
-    with closing(Store(path)) as store:
+    with closing(StateStore(path)) as store:
         return store.claims(), [effect.effect for effect in store.effects()]
 
 
@@ -51,12 +51,12 @@ async def test_what_can_be_found_is_carried_over(path: Path, text: bytes, wrong:
     data = path.read_bytes()
     assert text in data
     path.write_bytes(data.replace(text, wrong, 1))
-    assert is_damaged(path)
+    assert is_corrupt(path)
     claims, effects = held(path)
     assert len(list(path.parent.glob("*.damaged-*[0-9]"))) == 1
     assert claims == [LUNCH] or b"record" in text
     assert effects == ["heat"] or b"UNIQUE" in text
-    assert not is_damaged(path)
+    assert not is_corrupt(path)
 
 
 async def test_any_byte_of_the_schema(path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -91,8 +91,8 @@ async def test_a_database_of_a_form_before_is_read_and_written(path: Path, form:
             db.execute(f"ALTER TABLE effects DROP COLUMN {column}")
         db.execute("UPDATE facts SET number = ? WHERE what = 'form'", (form,))
         db.execute(f"PRAGMA user_version = {form}")
-    assert not is_damaged(path)
-    with closing(Store(path)) as store:
+    assert not is_corrupt(path)
+    with closing(StateStore(path)) as store:
         await store.intend(
             "cold", '{"deep":1}', ["fridge"], claim=LUNCH.reference, boot_id="b", defaults=["deep"], undo="{}"
         )

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.node.state.records import ClaimRecord, DeviceRecord
-from dra_kit.node.state.store import Store
+from dra_kit.node.state.store import StateStore
 
 POOLS, DEVICES = ("node-1", "cellar"), ("pizza-0", "pizza-1")
 RESULTS = st.builds(
@@ -30,7 +30,7 @@ def written(_: ClaimRecord | str) -> None:
 
 @given(st.lists(STEPS, max_size=10))
 def test_holders_are_those_whose_records_say_so(steps: list[tuple[str, list[DeviceRecord] | None]]) -> None:
-    async def play(store: Store) -> None:
+    async def play(store: StateStore) -> None:
         stored: dict[str, list[DeviceRecord]] = {}
         for uid, devices in steps:
             if devices is None:
@@ -53,7 +53,7 @@ def test_holders_are_those_whose_records_say_so(steps: list[tuple[str, list[Devi
                     assert {record.uid for record in store.holders(pool, device)} == holders
 
     with tempfile.TemporaryDirectory() as directory:
-        store = Store(Path(directory) / "state.sqlite")
+        store = StateStore(Path(directory) / "state.sqlite")
         try:
             asyncio.run(play(store))
         finally:

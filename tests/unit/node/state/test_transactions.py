@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dra_kit.node.state.sqlite.database import Database
-from dra_kit.node.state.store import Store
+from dra_kit.node.state.database import Database
+from dra_kit.node.state.store import StateStore
 from tests.support.api import eventually
 from tests.support.write_ahead import in_use, log_of
 from tests.unit.node.drivers import Oven
@@ -129,7 +129,7 @@ async def test_a_log_that_is_damaged_is_known_to_have_lost_something(
         os.truncate(log_of(path), size - 100)
     else:
         flip(log_of(path), {"header": 20, "first frame": 40, "in the middle": size // 2}[damage])
-    store = Store(path)
+    store = StateStore(path)
     [told] = [vars(item) for item in caplog.records if item.levelname == "ERROR"]
     assert told["message"] == "state has lost transactions"
     assert told["code"] == "lost-transactions"
@@ -137,7 +137,7 @@ async def test_a_log_that_is_damaged_is_known_to_have_lost_something(
     assert store.incomplete() == ["claims", "transactions"]
     store.close()
     caplog.clear()
-    Store(path).close()
+    StateStore(path).close()
     assert messages(caplog) == [], "told once"
 
 

@@ -12,13 +12,13 @@ import msgspec.structs
 import pytest
 
 import dra_kit as dra
+from dra_kit.client.resources import DECOMMISSIONED
 from dra_kit.errors import ConfigurationError, StoreError
-from dra_kit.kube.resources import UNDERTAKEN
-from dra_kit.node.agent import Agent
-from dra_kit.node.effects.unrecorded import Unrecorded
-from dra_kit.node.undertaker import run_undertaker, undertaker
-from dra_kit.node.undertaking import remaining
-from dra_kit.node.undertaking.confirmation import PodName
+from dra_kit.node import decommission as remaining
+from dra_kit.node.agent import NodeAgent
+from dra_kit.node.decommission import decommission_agent, run_decommission
+from dra_kit.node.decommissioned import PodName
+from dra_kit.node.effects.unrecorded import UnrecordedEffects
 from dra_kit.sandbox.cluster.kubelet.dra.checkpoint import Checkpoint, ClaimInfo
 from tests.support.api import eventually
 from tests.support.ports import kept_free
@@ -91,7 +91,7 @@ async def release(node: Node, *claims: dra.ClaimReference) -> None:
 @asynccontextmanager
 async def undertaking(node: Node, of: dra.Driver[Any, Any] | None, **how: Any) -> AsyncIterator[asyncio.Task[int]]:
     """The undertaker at work; it has ended by itself when the block is left."""
-    task = asyncio.create_task(run_undertaker(DRIVER, node.settings(), of, **how))
+    task = asyncio.create_task(run_decommission(DRIVER, node.settings(), of, **how))
     await eventually(lambda: task.done() or any(item.connected for item in node.kubelet.plugins(DRIVER)))
     if task.done():
         await task
@@ -100,9 +100,9 @@ async def undertaking(node: Node, of: dra.Driver[Any, Any] | None, **how: Any) -
 
 
 @asynccontextmanager
-async def staying(node: Node, of: dra.Driver[Any, Any] | None, **how: Any) -> AsyncIterator[Agent]:
+async def staying(node: Node, of: dra.Driver[Any, Any] | None, **how: Any) -> AsyncIterator[NodeAgent]:
     """The undertaker at work until the block is left."""
-    agent = await undertaker(DRIVER, node.settings(), of, **how)
+    agent = await decommission_agent(DRIVER, node.settings(), of, **how)
     task = asyncio.create_task(agent.run())
     await eventually(lambda: any(item.connected for item in node.kubelet.plugins(DRIVER)))
     yield agent
@@ -331,7 +331,7 @@ async def confirmed(node: Node, *, until_removed: Sequence[dra.ClaimReference] =
     """An undertaker as a pod runs it, from the moment when it has released these claims until the block is left."""
     node.api.put("pods", {"metadata": {"name": POD.name, "namespace": POD.namespace}})
     settings = node.settings(pod_uid="pod-2", **how)
-    task = asyncio.create_task(run_undertaker(DRIVER, settings, kitchen(), stays=True, pod=POD))
+    task = asyncio.create_task(run_decommission(DRIVER, settings, kitchen(), stays=True, pod=POD))
     try:
         await eventually(lambda: task.done() or any(item.connected for item in node.kubelet.plugins(DRIVER)))
         for claim in until_removed:
@@ -347,7 +347,7 @@ def condition(node: Node) -> tuple[str, str]:
     """Status and message of the pod's condition; empty before the first."""
     [pod] = node.api.objects("pods")
     for item in pod.get("status", {}).get("conditions", []):
-        if item["type"] == UNDERTAKEN:
+        if item["type"] == DECOMMISSIONED:
             return item["status"], item["message"]
     return "", ""
 
@@ -454,7 +454,7 @@ async def test_slices_are_withdrawn_before_it_ends_where_no_claim_is_left(node: 
     async with node.running(kitchen()):
         await eventually(node.published)
     assert node.slices()
-    assert await asyncio.wait_for(run_undertaker(DRIVER, node.settings(), kitchen()), PLENTY) == 0
+    assert await asyncio.wait_for(run_decommission(DRIVER, node.settings(), kitchen()), PLENTY) == 0
     assert not node.slices()
 
 
@@ -470,15 +470,15 @@ async def test_where_the_state_is_lost_the_kubelet_is_answered_for_the_claims_th
 async def test_nothing_is_left_only_when_effects_without_a_record_were_looked_for(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    claim, look, may_look = await prepared(node, hosting()), Unrecorded.look, asyncio.Event()
+    claim, look, may_look = await prepared(node, hosting()), UnrecordedEffects.look, asyncio.Event()
     for file in node.settings().state(DRIVER).glob("state.sqlite*"):
         file.unlink()
 
-    async def look_later(part: Unrecorded) -> bool:
+    async def look_later(part: UnrecordedEffects) -> bool:
         await may_look.wait()
         return await look(part)
 
-    monkeypatch.setattr(Unrecorded, "look", look_later)
+    monkeypatch.setattr(UnrecordedEffects, "look", look_later)
     monkeypatch.setattr(remaining, "LOOK_EVERY", 0.01)
     async with staying(node, hosting(), stays=True) as agent:
         await eventually(lambda: agent._publisher.is_up_to_date)
@@ -494,7 +494,7 @@ async def test_nothing_is_left_only_when_effects_without_a_record_were_looked_fo
 async def test_what_a_killed_one_has_left_is_removed(node: Node) -> None:
     directory = node.settings().state(DRIVER)
     (directory / "author").mkdir(parents=True)
-    assert await run_undertaker(DRIVER, node.settings(), None) == 0
+    assert await run_decommission(DRIVER, node.settings(), None) == 0
     assert not directory.exists()
 
 
@@ -507,7 +507,7 @@ async def test_a_second_one_has_nothing_left_to_do(node: Node, notes: bool, capl
         await release(node, claim)
     caplog.set_level("INFO")
     for of in (kitchen(), None):
-        assert await run_undertaker(DRIVER, node.settings(), of) == 0
+        assert await run_decommission(DRIVER, node.settings(), of) == 0
     assert caplog.text.count("nothing is left to undo: there is no state") == 2
 
 
@@ -516,16 +516,16 @@ async def test_a_directory_of_something_else_is_refused(node: Node) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "letters").mkdir()
     with pytest.raises(ConfigurationError, match=r"is no directory of a driver's state, .*; correct STATE_DIR"):
-        await run_undertaker(DRIVER, node.settings(), None)
+        await run_decommission(DRIVER, node.settings(), None)
 
 
 async def test_a_directory_in_a_place_that_does_not_exist_is_refused(node: Node) -> None:
     settings = msgspec.structs.replace(node.settings(), state_dir=node.root / "plugin" / DRIVER)
     with pytest.raises(ConfigurationError, match=r"plugin/dra\.pizza is no directory of a driver's state"):
-        await run_undertaker(DRIVER, settings, None)
+        await run_decommission(DRIVER, settings, None)
 
 
 async def test_the_code_of_another_driver_is_refused(node: Node) -> None:
     await prepared(node, driver())
     with pytest.raises(ConfigurationError, match=r"TARGET is driver dra\.pizza, --driver says dra\.pasta"):
-        await run_undertaker("dra.pasta", node.settings(), driver())
+        await run_decommission("dra.pasta", node.settings(), driver())

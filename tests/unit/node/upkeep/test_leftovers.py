@@ -16,12 +16,11 @@ import pytest
 import dra_kit as dra
 from dra_kit.errors import StoreError
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.node.claims.reports.facts import DeviceFacts, updated
-from dra_kit.node.claims.unasked import Unasked
-from dra_kit.node.locks.processes import Processes
-from dra_kit.node.state.store import Store
-from dra_kit.node.upkeep.leftovers import Leftovers
-from dra_kit.node.upkeep.replugging import Replugging
+from dra_kit.node.claims.recovery import ClaimRecovery, LeftoverSweeper
+from dra_kit.node.claims.updates import Repreparer, apply_update
+from dra_kit.node.context import DeviceUpdate
+from dra_kit.node.processes import DriverProcesses
+from dra_kit.node.state.store import StateStore
 from tests.support.api import eventually
 from tests.unit.node.drivers import Doing, Waiter, driver
 from tests.unit.node.hardware import Heat, kitchen
@@ -47,18 +46,18 @@ def beside(node: Node) -> Iterator[None]:
 
 async def end_epoch(node: Node) -> None:
     """What a process writes that is asked to release a claim which another one is preparing."""
-    with closing(Store(node.settings().database(DRIVER))) as store:
+    with closing(StateStore(node.settings().database(DRIVER))) as store:
         await store.end_epoch("uid-lunch")
 
 
-def told_of_ended(monkeypatch: pytest.MonkeyPatch) -> list[Replugging]:
+def told_of_ended(monkeypatch: pytest.MonkeyPatch) -> list[Repreparer]:
     """Who looks at what others have prepared is told here of each process that has ended."""
-    told: list[Replugging] = []
+    told: list[Repreparer] = []
 
-    def ended(replugging: Replugging) -> None:
+    def ended(replugging: Repreparer) -> None:
         told.append(replugging)
 
-    monkeypatch.setattr(Replugging, "process_ended", ended)
+    monkeypatch.setattr(Repreparer, "process_ended", ended)
     return told
 
 
@@ -77,20 +76,20 @@ class SlowToStart(Waiter):
 @pytest.mark.parametrize("trouble", [False, True], ids=["at once", "once the state can be read"])
 async def test_what_it_had_begun_is_undone(node: Node, monkeypatch: pytest.MonkeyPatch, trouble: bool) -> None:
     node.given["leftovers_interval"] = 0.05
-    resume, resumed, failures = Unasked.resume, list[Unasked](), list[StoreError]()
+    resume, resumed, failures = ClaimRecovery.resume, list[ClaimRecovery](), list[StoreError]()
 
-    async def counted(unasked: Unasked) -> None:
+    async def counted(unasked: ClaimRecovery) -> None:
         if failures:
             raise failures.pop()
         await resume(unasked)
         resumed.append(unasked)
 
-    monkeypatch.setattr(Unasked, "resume", counted)
+    monkeypatch.setattr(ClaimRecovery, "resume", counted)
     async with node.running(kitchen()):
         await eventually(lambda: resumed)  # what its start does is over
         file = os.open(another(node), os.O_RDWR | os.O_CREAT)
         fcntl.flock(file, fcntl.LOCK_EX)
-        store = Store(node.settings().database(DRIVER))
+        store = StateStore(node.settings().database(DRIVER))
         gone, effect = ClaimReference("default", "lunch", "uid-lunch"), Heat(oven="oven", temperature=200)
         spec = effect.model_dump_json()
         record = await store.intend("heat", spec, ["oven"], claim=gone, boot_id="boot-1")
@@ -125,13 +124,13 @@ async def test_the_epochs_of_one_that_came_and_went_between_two_looks_are_forgot
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[int] = []
-    look = Leftovers._look
+    look = LeftoverSweeper._look
 
-    def counted(leftovers: Leftovers) -> int:
+    def counted(leftovers: LeftoverSweeper) -> int:
         looked.append(look(leftovers))
         return looked[-1]
 
-    monkeypatch.setattr(Leftovers, "_look", counted)
+    monkeypatch.setattr(LeftoverSweeper, "_look", counted)
     async with node.running(driver()):
         await eventually(lambda: len(looked) > 1)  # before the start and after it
         await end_epoch(node)
@@ -144,7 +143,7 @@ async def test_one_that_ends_while_the_leftovers_of_another_are_removed_is_told(
 ) -> None:
     node.given["leftovers_interval"] = 0.05
     looks: list[tuple[int, int]] = []
-    monkeypatch.setattr(Processes, "sweep", lambda _: looks.pop(0) if looks else (0, 0))
+    monkeypatch.setattr(DriverProcesses, "sweep", lambda _: looks.pop(0) if looks else (0, 0))
     ended = told_of_ended(monkeypatch)
     async with node.running(driver()):
         # one was killed, one is there; and gone when it is looked again before sockets are removed
@@ -156,15 +155,15 @@ async def test_state_that_cannot_be_read_is_told_once(
     node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     node.given["leftovers_interval"] = 0.05
-    looked: list[Store] = []
+    looked: list[StateStore] = []
 
-    def unreadable(store: Store) -> dict[str, int]:
+    def unreadable(store: StateStore) -> dict[str, int]:
         looked.append(store)
         raise StoreError("the disk is away")
 
     async with node.running(driver()):
         with monkeypatch.context() as away:
-            away.setattr(Store, "epochs", unreadable)
+            away.setattr(StateStore, "epochs", unreadable)
             await eventually(lambda: len(looked) >= 3)
     assert caplog.messages.count("leftovers not looked for") == 1
 
@@ -173,15 +172,15 @@ async def test_files_that_one_had_not_come_to_write_are_written(node: Node, monk
     node.given["leftovers_interval"] = 0.05
     node.given["mending_interval"] = 0.05
     looks: list[tuple[int, int]] = []
-    monkeypatch.setattr(Processes, "sweep", lambda _: looks.pop(0) if looks else (0, 0))
+    monkeypatch.setattr(DriverProcesses, "sweep", lambda _: looks.pop(0) if looks else (0, 0))
     served = dra.Prepared(metadata=dra.DeviceMetadata(attributes={"dough": "pan"}))
     async with node.running(driver(Doing(lambda claim, device: served))):
         await node.prepare(node.claim())
         await asyncio.sleep(0.3)  # what the prepare has changed in the directories is seen
-        with closing(Store(node.settings().database(DRIVER))) as store:
+        with closing(StateStore(node.settings().database(DRIVER))) as store:
             [record] = store.claims()
             thin = dra.DeviceMetadata(attributes={"dough": "thin"})
-            later = updated(record, DeviceFacts(NODE, "pizza-0", metadata=thin))
+            later = apply_update(record, DeviceUpdate(NODE, "pizza-0", metadata=thin))
             await store.put_claim(later, epoch=store.epoch(), then=lambda _: None)
         looks += [(0, 1), (0, 0)]
         [file] = node.root.rglob("metadata.json")

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from dra_kit.cdi.store import SpecStore
 from dra_kit.errors import StoreError
-from dra_kit.node.files.claim_files import ClaimFiles
-from dra_kit.node.files.metadata import MetadataFiles
-from dra_kit.node.locks.named import Locks
+from dra_kit.kubelet.cdi.store import SpecStore
+from dra_kit.node.claims.files import ClaimFiles, FileRepair
+from dra_kit.node.claims.metadata import MetadataFiles
+from dra_kit.node.locks import NamedLocks
 from dra_kit.node.state.records import ClaimRecord
-from dra_kit.node.state.store import Store
-from dra_kit.node.upkeep.mending import Mending
+from dra_kit.node.state.store import StateStore
 from tests.support.api import eventually
 
 
@@ -31,17 +30,19 @@ async def test_what_another_process_has_released_is_not_seen_to_any_more(
     with pytest.raises(StoreError):
         files.write(record)
     assert files.unwritten() == {"uid-1"}
-    with closing(Store(tmp_path / "state.sqlite")) as store:
+    with closing(StateStore(tmp_path / "state.sqlite")) as store:
         await store.put_claim(record, epoch=store.epoch(), then=lambda _: None)
-        looks: list[Mending] = []
-        look = Mending._mend_all
+        looks: list[FileRepair] = []
+        look = FileRepair._mend_all
 
-        async def counted(mending: Mending) -> bool:
+        async def counted(mending: FileRepair) -> bool:
             looks.append(mending)
             return await look(mending)
 
-        monkeypatch.setattr(Mending, "_mend_all", counted)
-        mending = Mending((tmp_path,), store, files, Locks(tmp_path / "claims.lock"), boot_id="boot-1", every=0.05)
+        monkeypatch.setattr(FileRepair, "_mend_all", counted)
+        mending = FileRepair(
+            (tmp_path,), store, files, NamedLocks(tmp_path / "claims.lock"), boot_id="boot-1", every=0.05
+        )
         running = asyncio.create_task(mending.run(asyncio.Event()))
         await eventually(lambda: len(looks) > 1)
         assert files.unwritten() == {"uid-1"}

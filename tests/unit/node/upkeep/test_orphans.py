@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import dra_kit as dra
-from dra_kit.plugin.kubelet_checkpoint import FILE_NAME
+from dra_kit.kubelet.checkpoint import FILE_NAME
 from dra_kit.sandbox.cluster.kubelet.dra.checkpoint import Checkpoint, ClaimInfo
 from tests.support.api import eventually
 from tests.unit.node.drivers import driver

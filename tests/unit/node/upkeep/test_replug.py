@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 import dra_kit as dra
-from dra_kit.node.locks.named import Locks
+from dra_kit.node.locks import NamedLocks
 from tests.support.api import eventually
 from tests.unit.node.drivers import Doing, Oven, driver
 from tests.unit.node.hardware import Heat, kitchen
@@ -74,7 +74,7 @@ async def test_replugged_while_it_is_being_released(node: Node) -> None:
         preparing = asyncio.create_task(node.prepare(dinner))
         await entered.wait()
         releasing = asyncio.create_task(node.unprepare(lunch))
-        others = Locks(node.root / "state" / "locks" / "claims.lock")
+        others = NamedLocks(node.root / "state" / "locks" / "claims.lock")
         await eventually(lambda: others.held_elsewhere(lunch.uid))
         replug(oven, "pan")  # while its record is still there
         await eventually(lambda: "pan" in doughs(node))
@@ -117,7 +117,7 @@ class Picky(dra.Preparer):
 
 
 async def test_what_fails_for_the_moment_is_tried_again_unasked(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dra_kit.node.upkeep.replugging.RETRY", (0.02,))
+    monkeypatch.setattr("dra_kit.node.claims.updates.RETRY", (0.02,))
     oven, picky, lunch = Oven(pizza("thin")), Picky(), node.claim()
     async with node.running(driver(picky, oven)):
         await node.prepare(lunch)
@@ -132,7 +132,7 @@ async def test_what_fails_for_the_moment_is_tried_again_unasked(node: Node, monk
 async def test_what_fails_for_good_is_tried_again_with_the_next_change(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dra_kit.node.upkeep.replugging.RETRY", (0.02,))
+    monkeypatch.setattr("dra_kit.node.claims.updates.RETRY", (0.02,))
     oven, picky, lunch = Oven(pizza("thin")), Picky(), node.claim()
     async with node.running(driver(picky, oven)):
         await node.prepare(lunch)

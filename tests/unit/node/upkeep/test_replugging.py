@@ -37,7 +37,7 @@ class Heated:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dra_kit.node.upkeep.replugging.RETRY", (0.02,))
+    monkeypatch.setattr("dra_kit.node.claims.updates.RETRY", (0.02,))
 
 
 async def test_a_device_that_changes_back_gets_its_effects_back(node: Node) -> None:

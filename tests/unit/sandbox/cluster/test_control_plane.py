@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from dra_kit.client.resources import DEPLOYMENTS, NODES, PODS, RESOURCE_CLAIM_TEMPLATES
 from dra_kit.errors import ConfigurationError, InternalError, SandboxError
-from dra_kit.kube.resources import DEPLOYMENTS, NODES, PODS, RESOURCE_CLAIM_TEMPLATES
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
 from dra_kit.sandbox.cluster.control_plane import ControlPlane
 from dra_kit.sandbox.stories.objects import apply

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing_extensions import override
 
 import dra_kit as dra
-from dra_kit.kube.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS
+from dra_kit.client.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS
 from dra_kit.sandbox.driver.drivers import SandboxDriver
 from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
 from dra_kit.sandbox.timeline.report.problems import PodProblems

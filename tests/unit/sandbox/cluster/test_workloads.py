@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from dra_kit.client.api import Client
+from dra_kit.client.informer import ObjectChange
+from dra_kit.client.resources import NODES, PODS
 from dra_kit.errors import Conflict, NotFound
-from dra_kit.kube.client import Client
-from dra_kit.kube.informer import Change
-from dra_kit.kube.resources import NODES, PODS
 from dra_kit.sandbox.cluster.control_plane import ControlPlane
 from tests.unit.apiserver.programs import User
 
@@ -30,7 +30,7 @@ MANIFEST = f"""
 READY = {"type": "Ready", "status": "True"}
 
 
-async def play_kubelet(client: Client, changes: asyncio.Queue[Change]) -> None:
+async def play_kubelet(client: Client, changes: asyncio.Queue[ObjectChange]) -> None:
     """Pods on a node are ready at once, and gone at once."""
     while True:
         change = await changes.get()
@@ -54,7 +54,7 @@ async def user(tmp_path: Path) -> AsyncIterator[User]:
     """Somebody with a cluster of two nodes, whose waits are short."""
     async with ControlPlane(time_scale=100) as control_plane:
         client = await control_plane.connect("kubelet")
-        changes: asyncio.Queue[Change] = asyncio.Queue()
+        changes: asyncio.Queue[ObjectChange] = asyncio.Queue()
         control_plane.informers.listen(PODS, changes.put_nowait)
         kubelet = asyncio.create_task(play_kubelet(client, changes))
         ready = {"allocatable": {"pods": "30", "cpu": "8", "memory": "8Gi"}, "conditions": [READY]}

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from unittest.mock import patch
 
 import dra_kit as dra
-from dra_kit.kube.resources import RESOURCE_SLICES
+from dra_kit.client.resources import RESOURCE_SLICES
 from dra_kit.sandbox.driver.drivers import SandboxDriver
 from dra_kit.sandbox.driver.roles import operators
 from dra_kit.sandbox.sandbox import Sandbox

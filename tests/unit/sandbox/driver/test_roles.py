@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from dra_kit.author.calling import call
+from dra_kit.author.calls import call
 from dra_kit.errors import ConfigurationError
 from dra_kit.sandbox.driver.roles.role_thread import HANGING_SECONDS, RoleThread
 from tests.unit.sandbox.cluster.kubelet.polling import until

@@ -13,9 +13,8 @@ from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dra_kit.errors import NotFound
-from dra_kit.kube.client import Client
-from dra_kit.kube.resources import (
+from dra_kit.client.api import Client
+from dra_kit.client.resources import (
     DEVICE_CLASSES,
     EVENTS,
     NAMESPACES,
@@ -25,6 +24,7 @@ from dra_kit.kube.resources import (
     RESOURCE_SLICES,
     Resource,
 )
+from dra_kit.errors import NotFound
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.sandbox.cluster.control_plane import ControlPlane
 from dra_kit.sandbox.cluster.kubelet.node import NodeKubelet

@@ -11,10 +11,9 @@ from typing import Any, TypeAlias
 
 from aiohttp import web
 
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Connection, Credentials
 from dra_kit.errors import ConfigurationError
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.connection import Connection
-from dra_kit.kube.connection.credentials import Credentials
 
 DRIVER = "dra.pizza"
 Object: TypeAlias = dict[str, Any]

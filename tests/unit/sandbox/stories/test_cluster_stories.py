@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_kit.process.target import load_drivers
+from dra_kit.author.target import load_drivers
 from dra_kit.sandbox.driver.drivers import SandboxDriver
 from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
 from dra_kit.sandbox.stories.objects import apply

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from dra_kit.client.api import Client
 from dra_kit.errors import ConfigurationError
-from dra_kit.kube.client import Client
 from dra_kit.sandbox.cluster.control_plane import ControlPlane
 from dra_kit.sandbox.stories.objects import apply
 

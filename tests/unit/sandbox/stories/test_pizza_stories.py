@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from dra_kit.process.target import load_drivers
+from dra_kit.author.target import load_drivers
 from dra_kit.sandbox.driver.drivers import SandboxDriver, device_classes, project_settings
 from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
 from dra_kit.sandbox.stories.objects import apply

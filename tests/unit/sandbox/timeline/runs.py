@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from dra_kit.cdi.spec import ContainerEdits
+from dra_kit.kubelet.cdi.spec import SpecEdits
 from dra_kit.kubernetes.resource.objects import ClaimReference, PodReference
 from dra_kit.sandbox.timeline.records import (
     PREPARE,
@@ -49,7 +49,7 @@ def eater(number: int = 0, attempt: int = 0) -> ContainerReference:
 
 
 def started(number: int = 0, attempt: int = 0, end: Exit | None = None) -> ContainerStarted:
-    edits = ContainerEdits(env=("CHEESE=brie",))
+    edits = SpecEdits(env=("CHEESE=brie",))
     variables = {"CHEESE": "brie", "HOME": "/"}
     return ContainerStarted(
         node="node-1",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from dra_kit.cdi.spec import ContainerEdits, Mount
+from dra_kit.kubelet.cdi.spec import Mount, SpecEdits
 from dra_kit.kubernetes.resource.objects import ClaimReference, PodReference
 from dra_kit.sandbox.timeline.records import (
     PREPARE,
@@ -191,7 +191,7 @@ def test_the_first_cdi_specs_as_a_whole() -> None:
 
 
 def test_containers_with_what_they_get_and_how_they_end() -> None:
-    edits = ContainerEdits(env=("CHEESE=brie",), mounts=(Mount(host_path="/a", container_path="/b"),))
+    edits = SpecEdits(env=("CHEESE=brie",), mounts=(Mount(host_path="/a", container_path="/b"),))
     begun = ContainerStarted(node="node-1", container=EATER, from_claims=edits)
     broken = ContainerStarted(node="node-1", container=EATER, exit=Exit(128, "StartError", "no such file"))
     ended = ContainerEnded(node="node-1", container=EATER, exit=Exit(3, "Error"))

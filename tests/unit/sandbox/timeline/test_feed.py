@@ -11,8 +11,8 @@ import pytest
 from typing_extensions import override
 
 import dra_kit as dra
+from dra_kit.client.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS
 from dra_kit.errors import SandboxError
-from dra_kit.kube.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS
 from dra_kit.sandbox.driver.drivers import SandboxDriver
 from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
 from dra_kit.sandbox.timeline.driver_lines import DriverLines

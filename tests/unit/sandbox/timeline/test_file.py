@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.cdi.spec import ContainerEdits
 from dra_kit.errors import ConfigurationError
+from dra_kit.kubelet.cdi.spec import SpecEdits
 from dra_kit.sandbox.timeline.file import QUEUE, TimelineFile, read, timeline_schema
 from dra_kit.sandbox.timeline.records import DriverLogged, ObjectChanged, Record, RecordsLost
 from dra_kit.sandbox.timeline.timeline import Timeline
@@ -28,7 +28,7 @@ from tests.unit.sandbox.cluster.kubelet.polling import until
 KIB = 1 << 10
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 JSON = st.dictionaries(TEXTS, TEXTS | st.integers(-(2**53), 2**53) | st.lists(TEXTS | st.none()))
-st.register_type_strategy(ContainerEdits, st.builds(ContainerEdits, env=st.lists(TEXTS).map(tuple)))
+st.register_type_strategy(SpecEdits, st.builds(SpecEdits, env=st.lists(TEXTS).map(tuple)))
 
 
 def logged(number: int) -> DriverLogged:

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 import yaml
 
 import dra_kit as dra
-from dra_kit.cdi.names import spec_file_name, temporary_file_name
-from dra_kit.kube.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
+from dra_kit.author.target import load_driver
+from dra_kit.client.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
+from dra_kit.kubelet.cdi.store import spec_file_name, temporary_file_name
 from dra_kit.kubernetes.release import FeatureGates
-from dra_kit.process.target import load_driver
 from dra_kit.sandbox.cluster.workload.container_log import LIMIT
 from dra_kit.sandbox.driver.drivers import SandboxDriver
 from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings

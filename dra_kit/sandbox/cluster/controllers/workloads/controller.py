@@ -6,19 +6,11 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from dra_kit.client.api import Client
+from dra_kit.client.events import EventRecorder, ObjectReference
+from dra_kit.client.informer import ObjectChange
+from dra_kit.client.resources import DAEMON_SETS, DEPLOYMENTS, NODES, PODS, REPLICA_SETS, STATEFUL_SETS, Resource
 from dra_kit.errors import Conflict, KubeError, NotFound
-from dra_kit.kube.client import Client
-from dra_kit.kube.events import EventRecorder, ObjectReference
-from dra_kit.kube.informer import Change
-from dra_kit.kube.resources import (
-    DAEMON_SETS,
-    DEPLOYMENTS,
-    NODES,
-    PODS,
-    REPLICA_SETS,
-    STATEFUL_SETS,
-    Resource,
-)
 from dra_kit.kubernetes.resource.objects import ObjectKey, object_key
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.cluster.controllers.workqueue import WorkQueue
@@ -66,7 +58,7 @@ class Workloads:
 
     # --- what happened
 
-    def _changed(self, change: Change) -> None:
+    def _changed(self, change: ObjectChange) -> None:
         self._owned_changed(change)
         if change.type == "DELETED":
             uid = change.object["metadata"]["uid"]
@@ -76,13 +68,13 @@ class Workloads:
         else:
             self._queue.add((change.object["kind"], object_key(change.object)))
 
-    def _owned_changed(self, change: Change) -> None:
+    def _owned_changed(self, change: ObjectChange) -> None:
         metadata = change.object["metadata"]
         for owner in metadata.get("ownerReferences", []):
             if owner.get("controller") and owner["apiVersion"] == "apps/v1" and owner["kind"] in _BY_KIND:
                 self._queue.add((owner["kind"], (metadata["namespace"], owner["name"])))
 
-    def _node_changed(self, _: Change) -> None:
+    def _node_changed(self, _: ObjectChange) -> None:
         for key in self._informers.objects(DAEMON_SETS):
             self._queue.add((DAEMON_SETS.kind, key))
 

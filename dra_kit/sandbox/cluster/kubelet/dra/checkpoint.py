@@ -7,8 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dra_kit.errors import KubeletError
+from dra_kit.kubelet.checkpoint import (
+    FILE_NAME,
+    CheckpointClaim,
+    CheckpointDevice,
+    decode_checkpoint,
+    encode_checkpoint,
+)
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.plugin.kubelet_checkpoint import FILE_NAME, ClaimEntry, DeviceEntry, decode, encode
 from dra_kit.sandbox.cluster.kubelet.dra.plugin import Device
 
 
@@ -54,7 +60,7 @@ class Checkpoint:
         except FileNotFoundError:
             return []
         try:
-            return [_claim_info(entry) for entry in decode(content)]
+            return [_claim_info(entry) for entry in decode_checkpoint(content)]
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise KubeletError(
                 f"error loading DRA manager state from {self._path}: {error}; remove the file once no pod of the node "
@@ -69,13 +75,13 @@ class Checkpoint:
         """
         temporary = self._path.with_name(f".{FILE_NAME}.new")
         try:
-            temporary.write_text(encode(map(_entry, claims)))
+            temporary.write_text(encode_checkpoint(map(_entry, claims)))
             temporary.replace(self._path)
         except OSError as error:
             raise KubeletError(f"checkpoint ResourceClaim state: {self._path}: {error.strerror}") from error
 
 
-def _entry(info: ClaimInfo) -> ClaimEntry:
+def _entry(info: ClaimInfo) -> CheckpointClaim:
     return {
         "ClaimUID": info.claim.uid,
         "ClaimName": info.claim.name,
@@ -91,7 +97,7 @@ def _entry(info: ClaimInfo) -> ClaimEntry:
     }
 
 
-def _device_entry(device: Device) -> DeviceEntry:
+def _device_entry(device: Device) -> CheckpointDevice:
     return {
         "PoolName": device.pool_name,
         "DeviceName": device.device_name,
@@ -101,7 +107,7 @@ def _device_entry(device: Device) -> DeviceEntry:
     }
 
 
-def _claim_info(entry: ClaimEntry) -> ClaimInfo:
+def _claim_info(entry: CheckpointClaim) -> ClaimInfo:
     states = entry["DriverState"] or {}
     return ClaimInfo(
         claim=ClaimReference(entry["Namespace"], entry["ClaimName"], entry["ClaimUID"]),
@@ -115,7 +121,7 @@ def _claim_info(entry: ClaimEntry) -> ClaimInfo:
     )
 
 
-def _device(entry: DeviceEntry) -> Device:
+def _device(entry: CheckpointDevice) -> Device:
     return Device(
         request_names=tuple(entry["RequestNames"] or ()),
         pool_name=entry["PoolName"],

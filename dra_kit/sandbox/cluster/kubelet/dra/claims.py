@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from dra_kit.client.api import Client
+from dra_kit.client.resources import RESOURCE_CLAIMS
 from dra_kit.errors import KubeletError, NotFound
-from dra_kit.kube.client import Client
-from dra_kit.kube.resources import RESOURCE_CLAIMS
 from dra_kit.kubernetes.resource.objects import ClaimReference, PodClaim, claim_uses, pod_claims, pod_reference
 from dra_kit.kubernetes.resource.v1 import DeviceRequestAllocationResult, ResourceClaim
 from dra_kit.kubernetes.values.json import ObjectView

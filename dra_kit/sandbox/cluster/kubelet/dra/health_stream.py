@@ -7,10 +7,10 @@ from typing import Final
 
 import grpc.aio
 
-from dra_kit.proto import dra_health_v1_pb2 as health_v1
-from dra_kit.proto import dra_health_v1_pb2_grpc as health_v1_grpc
-from dra_kit.proto import dra_health_v1alpha1_pb2 as health_v1alpha1
-from dra_kit.proto import dra_health_v1alpha1_pb2_grpc as health_v1alpha1_grpc
+from dra_kit.kubelet.proto import dra_health_v1_pb2 as health_v1
+from dra_kit.kubelet.proto import dra_health_v1_pb2_grpc as health_v1_grpc
+from dra_kit.kubelet.proto import dra_health_v1alpha1_pb2 as health_v1alpha1
+from dra_kit.kubelet.proto import dra_health_v1alpha1_pb2_grpc as health_v1alpha1_grpc
 from dra_kit.sandbox.cluster.kubelet.dra.health import HEALTH_SERVICES, DeviceHealth
 
 _LEASE: Final = 30.0  # seconds, where a driver does not say how long it may be believed

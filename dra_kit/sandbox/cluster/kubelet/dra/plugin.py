@@ -10,11 +10,11 @@ import grpc.aio
 from msgspec import Struct
 
 from dra_kit.errors import KubeletError
+from dra_kit.kubelet.proto import dra_v1_pb2 as v1
+from dra_kit.kubelet.proto import dra_v1_pb2_grpc as v1_grpc
+from dra_kit.kubelet.proto import dra_v1beta1_pb2 as v1beta1
+from dra_kit.kubelet.proto import dra_v1beta1_pb2_grpc as v1beta1_grpc
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.proto import dra_v1_pb2 as v1
-from dra_kit.proto import dra_v1_pb2_grpc as v1_grpc
-from dra_kit.proto import dra_v1beta1_pb2 as v1beta1
-from dra_kit.proto import dra_v1beta1_pb2_grpc as v1beta1_grpc
 from dra_kit.sandbox.cluster.kubelet.dra.connection import open_channel, rpc_error_text
 from dra_kit.sandbox.cluster.kubelet.dra.health import DeviceHealth
 

@@ -14,8 +14,8 @@ import grpc.aio
 from msgspec import Struct
 
 from dra_kit.errors import KubeletError
-from dra_kit.proto import pluginregistration_v1_pb2 as pb
-from dra_kit.proto import pluginregistration_v1_pb2_grpc as pb_grpc
+from dra_kit.kubelet.proto import pluginregistration_v1_pb2 as pb
+from dra_kit.kubelet.proto import pluginregistration_v1_pb2_grpc as pb_grpc
 from dra_kit.sandbox.cluster.kubelet.dra.connection import open_channel, rpc_error_text
 
 DRA_PLUGIN_TYPE = "DRAPlugin"

@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from dra_kit.client.api import Client
+from dra_kit.client.resources import RESOURCE_SLICES
 from dra_kit.errors import KubeError
-from dra_kit.kube.client import Client
-from dra_kit.kube.resources import RESOURCE_SLICES
 from dra_kit.sandbox.cluster.kubelet.activity import Observer, PluginConnection, SlicesWiped
 
 log: logging.Logger = logging.getLogger(__name__)

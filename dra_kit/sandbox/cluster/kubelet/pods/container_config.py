@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dra_kit.cdi.resolution import load
-from dra_kit.kube.client import Client
-from dra_kit.kube.resources import CONFIG_MAPS, SECRETS
+from dra_kit.client.api import Client
+from dra_kit.client.resources import CONFIG_MAPS, SECRETS
+from dra_kit.kubelet.cdi.resolution import load_specs
 from dra_kit.kubernetes.resource.objects import pod_reference
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.cluster.kubelet.pods.environment import NodeFacts, environment
@@ -57,7 +57,7 @@ class ContainerConfigurator:
             environment=variables,
             cdi_devices=cdi_devices,
             # a container that asks for no device is no reason to read all spec files
-            **({"edits": load(self._cdi_directories).resolve(cdi_devices)} if cdi_devices else {}),
+            **({"edits": load_specs(self._cdi_directories).resolve(cdi_devices)} if cdi_devices else {}),
         )
 
     async def _fetch(self, kind: str, namespace: str, name: str) -> dict[str, Any]:

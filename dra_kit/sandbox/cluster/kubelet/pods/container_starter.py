@@ -6,8 +6,8 @@ import datetime as dt
 import random
 from typing import Final
 
+from dra_kit.client.events import EventRecorder
 from dra_kit.errors import KubeletError, UnresolvableDevices
-from dra_kit.kube.events import EventRecorder
 from dra_kit.kubernetes.resource.objects import pod_reference, should_restart
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.cluster.kubelet.activity import ContainerStarted, Observer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from dra_kit.kube.events import EventRecorder, ObjectReference
+from dra_kit.client.events import EventRecorder, ObjectReference
 from dra_kit.kubernetes.resource.objects import init_containers, pod_reference
 from dra_kit.kubernetes.values.json import ObjectView
 

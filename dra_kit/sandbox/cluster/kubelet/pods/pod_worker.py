@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from dra_kit.client.api import STRATEGIC_MERGE_PATCH, Client
+from dra_kit.client.events import EventRecorder
+from dra_kit.client.resources import PODS
 from dra_kit.errors import Conflict, KubeError, KubeletError, NotFound
-from dra_kit.kube.client import STRATEGIC_MERGE_PATCH, Client
-from dra_kit.kube.events import EventRecorder
-from dra_kit.kube.resources import PODS
 from dra_kit.kubernetes.resource.objects import (
     containers,
     grace_seconds,

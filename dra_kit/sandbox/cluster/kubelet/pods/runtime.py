@@ -8,7 +8,7 @@ from typing import Protocol
 
 from msgspec import Struct, field
 
-from dra_kit.cdi.spec import ContainerEdits
+from dra_kit.kubelet.cdi.spec import SpecEdits
 from dra_kit.kubernetes.resource.objects import PodReference
 from dra_kit.kubernetes.values.json import ObjectView
 
@@ -40,7 +40,7 @@ class ContainerConfig(Struct, frozen=True):
     hostname: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     cdi_devices: tuple[str, ...] = ()
-    edits: ContainerEdits = field(default_factory=ContainerEdits)
+    edits: SpecEdits = field(default_factory=SpecEdits)
 
 
 class ContainerExit(Struct, frozen=True):

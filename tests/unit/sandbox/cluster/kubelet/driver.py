@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Self
 
 from dra_kit.errors import PermanentError
+from dra_kit.kubelet.health import HealthService
+from dra_kit.kubelet.plugin_server import DRA_VERSIONS, KubeletDevice, PluginServer
+from dra_kit.kubelet.registration import RegistrationServer
+from dra_kit.kubelet.sockets import plugin_socket, registration_socket
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.plugin.health import HealthStreams
-from dra_kit.plugin.registration import RegistrationServer
-from dra_kit.plugin.server import DRA_VERSIONS, PluginServer
-from dra_kit.plugin.service import PreparedDevice
-from dra_kit.plugin.sockets import plugin_socket, registration_socket
 
 DRIVER = "dra.pizza"
 
@@ -40,7 +39,7 @@ class Driver:
     ) -> None:
         self.pool = pod_uid or "pool"
         socket = plugin_socket(kubelet_dir, DRIVER, pod_uid)
-        self.health = HealthStreams()
+        self.health = HealthService()
         self.plugin = PluginServer(self, socket, versions=versions, health=self.health)
         self.registration = RegistrationServer(
             DRIVER,
@@ -49,11 +48,11 @@ class Driver:
             socket=registration_socket(kubelet_dir, DRIVER, pod_uid),
         )
 
-    async def prepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, Sequence[PreparedDevice] | Exception]:
+    async def prepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, Sequence[KubeletDevice] | Exception]:
         return {
             claim.uid: PermanentError("burnt")
             if claim.name == "burnt"
-            else [PreparedDevice(("pizza",), self.pool, claim.name, (f"dra.pizza/claim={claim.uid}",), "share-1")]
+            else [KubeletDevice(("pizza",), self.pool, claim.name, (f"dra.pizza/claim={claim.uid}",), "share-1")]
             for claim in claims
         }
 

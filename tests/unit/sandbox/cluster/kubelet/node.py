@@ -10,13 +10,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from dra_kit.apiserver.server import ApiServer
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Connection, Credentials
+from dra_kit.client.resources import EVENTS, NAMESPACES, PODS, RESOURCE_CLAIMS
 from dra_kit.errors import NotFound, PermanentError
-from dra_kit.kube.client import Client
-from dra_kit.kube.connection.connection import Connection
-from dra_kit.kube.connection.credentials import Credentials
-from dra_kit.kube.resources import EVENTS, NAMESPACES, PODS, RESOURCE_CLAIMS
+from dra_kit.kubelet.plugin_server import KubeletDevice
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.plugin.service import PreparedDevice
 from dra_kit.sandbox.cluster.kubelet.activity import Activity
 from dra_kit.sandbox.cluster.kubelet.node import NodeKubelet
 from dra_kit.sandbox.cluster.workload.runtime import ProcessRuntime
@@ -41,7 +40,7 @@ class Oven(Driver):
         self.failing: dict[str, str] = {}
         self.cdi_dir = cdi_dir
 
-    async def prepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, Sequence[PreparedDevice] | Exception]:
+    async def prepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, Sequence[KubeletDevice] | Exception]:
         self.calls.append(("prepare", *(claim.name for claim in claims)))
         return {claim.uid: self._prepare(claim) for claim in claims}
 
@@ -52,7 +51,7 @@ class Oven(Driver):
             for claim in claims
         }
 
-    def _prepare(self, claim: ClaimReference) -> Sequence[PreparedDevice] | Exception:
+    def _prepare(self, claim: ClaimReference) -> Sequence[KubeletDevice] | Exception:
         if claim.name in self.failing:
             return PermanentError(self.failing[claim.name])
         name = f"c-{claim.uid}"
@@ -70,7 +69,7 @@ class Oven(Driver):
             ],
         }
         (self.cdi_dir / f"{claim.uid}.json").write_text(json.dumps(spec))
-        return [PreparedDevice(("pizza",), "pool", "pizza-0", (f"{DRIVER}/claim={name}",))]
+        return [KubeletDevice(("pizza",), "pool", "pizza-0", (f"{DRIVER}/claim={name}",))]
 
 
 class Node:

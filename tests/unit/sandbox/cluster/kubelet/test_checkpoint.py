@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.errors import KubeletError
+from dra_kit.kubelet.checkpoint import FILE_NAME
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.plugin.kubelet_checkpoint import FILE_NAME
 from dra_kit.sandbox.cluster.kubelet.dra.checkpoint import Checkpoint, ClaimInfo
 from dra_kit.sandbox.cluster.kubelet.dra.plugin import Device
 

@@ -7,7 +7,7 @@ import datetime as dt
 
 import pytest
 
-from dra_kit.plugin.health import DeviceHealth as Told
+from dra_kit.kubelet.health import ReportedHealth as Told
 from dra_kit.sandbox.cluster.kubelet.dra.health import DeviceHealth, HealthCache, select_health_service
 from tests.unit.sandbox.cluster.kubelet.driver import DRIVER
 from tests.unit.sandbox.cluster.kubelet.node import Node

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from dra_kit.errors import KubeletError
+from dra_kit.kubelet.registration import RegistrationServer, RegistrationStatus
+from dra_kit.kubelet.sockets import plugin_socket
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.plugin.registration import RegistrationServer, RegistrationStatus
-from dra_kit.plugin.sockets import plugin_socket
 from dra_kit.sandbox.cluster.kubelet.dra.kubelet import Kubelet
 from tests.unit.sandbox.cluster.kubelet.driver import DRIVER, Driver
 from tests.unit.sandbox.cluster.kubelet.polling import until

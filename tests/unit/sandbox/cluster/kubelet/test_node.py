@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from dra_kit.kube.resources import CONFIG_MAPS, EVENTS, PODS, RESOURCE_CLAIMS
+from dra_kit.client.resources import CONFIG_MAPS, EVENTS, PODS, RESOURCE_CLAIMS
 from tests.unit.sandbox.cluster.kubelet.driver import DRIVER
 from tests.unit.sandbox.cluster.kubelet.node import NAMESPACE, Node
 from tests.unit.sandbox.cluster.kubelet.pods import Object, container, pod

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from dra_kit.kube.client import Client, ObjectList
-from dra_kit.kube.resources import LEASES, NODES, PODS, RESOURCE_SLICES, Resource
+from dra_kit.client.api import Client, ObjectList
+from dra_kit.client.resources import LEASES, NODES, PODS, RESOURCE_SLICES, Resource
 from dra_kit.sandbox.cluster.kubelet.activity import PluginConnection, SlicesWiped
 from dra_kit.sandbox.cluster.kubelet.dra.wiping import WIPING_DELAY
 from tests.unit.sandbox.cluster.kubelet.driver import DRIVER

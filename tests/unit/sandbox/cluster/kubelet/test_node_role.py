@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import dra_kit as dra
-from dra_kit.kube.connection.credentials import load_credentials
-from dra_kit.kube.resources import RESOURCE_SLICES
-from dra_kit.node.agent import Agent
+from dra_kit.client.credentials import load_credentials
+from dra_kit.client.resources import RESOURCE_SLICES
+from dra_kit.node.agent import NodeAgent
 from dra_kit.node.settings import NodeSettings
 from dra_kit.sandbox.cluster.kubelet.activity import SlicesWiped
 from tests.unit.sandbox.cluster.kubelet.node import NODE, Node, node
@@ -32,7 +32,7 @@ class Waiter(dra.Preparer):
 
 
 @asynccontextmanager
-async def role(kitchen: Node, kubelet_dir: Path) -> AsyncIterator[Agent]:
+async def role(kitchen: Node, kubelet_dir: Path) -> AsyncIterator[NodeAgent]:
     """The node role as a part of this process, from its registration to its end."""
     kubeconfig = kubelet_dir / "kubeconfig"
     kubeconfig.write_text(json.dumps(kitchen.api.kubeconfig()))
@@ -44,7 +44,7 @@ async def role(kitchen: Node, kubelet_dir: Path) -> AsyncIterator[Agent]:
         state_dir=kubelet_dir / "state",
     )
     driver = dra.Driver(DRIVER, provider=Menu(), preparer=Waiter())
-    agent = Agent(driver, settings, await load_credentials(kubeconfig))
+    agent = NodeAgent(driver, settings, await load_credentials(kubeconfig))
     task = asyncio.create_task(agent.run())
     try:
         await kitchen.kubelet.plugins.wait_for_plugin(DRIVER)

@@ -10,8 +10,8 @@ import grpc
 import pytest
 
 from dra_kit.errors import KubeletError
-from dra_kit.proto import pluginregistration_v1_pb2 as pb
-from dra_kit.proto import pluginregistration_v1_pb2_grpc as pb_grpc
+from dra_kit.kubelet.proto import pluginregistration_v1_pb2 as pb
+from dra_kit.kubelet.proto import pluginregistration_v1_pb2_grpc as pb_grpc
 from dra_kit.sandbox.cluster.kubelet.dra.registration import PluginInfo, register, select_service
 
 GENEROUS = 60.0

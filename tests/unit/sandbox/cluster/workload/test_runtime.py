@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from dra_kit.cdi.spec import ContainerEdits, Mount
+from dra_kit.kubelet.cdi.spec import Mount, SpecEdits
 from dra_kit.kubernetes.resource.objects import PodReference
 from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerConfig, ContainerStatus
 from dra_kit.sandbox.cluster.workload.runtime import ProcessRuntime
@@ -30,7 +30,7 @@ def config(
     *command: str, name: str = "eater", env: dict[str, str] | None = None, cdi: tuple[str, ...] = ()
 ) -> ContainerConfig:
     return ContainerConfig(
-        POD, name, 0, "busybox:stable", command, hostname="guest", environment=env or {}, edits=ContainerEdits(env=cdi)
+        POD, name, 0, "busybox:stable", command, hostname="guest", environment=env or {}, edits=SpecEdits(env=cdi)
     )
 
 
@@ -271,7 +271,7 @@ async def test_a_container_that_closes_its_output_has_not_ended(runtime: Process
 
 
 async def test_what_is_not_applied_is_reported(runtime: ProcessRuntime) -> None:
-    edits = ContainerEdits(mounts=(Mount(host_path="/oven", container_path="/mnt/oven"),))
+    edits = SpecEdits(mounts=(Mount(host_path="/oven", container_path="/mnt/oven"),))
     await runtime.run(ContainerConfig(POD, "eater", 0, "busybox", ("true",), edits=edits))
     report = runtime.report("kitchen", "guest", "eater")
     assert report is not None

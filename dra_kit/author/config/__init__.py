@@ -1,1 +1,0 @@
-"""Opaque config: the model, its decoding, and problems reported at their place."""

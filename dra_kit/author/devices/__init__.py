@@ -1,1 +1,0 @@
-"""Which devices exist: devices, pools, their identity and their health."""

@@ -1,1 +1,0 @@
-"""Changes to hardware that outlive a call: effects, child processes, objects in the cluster."""

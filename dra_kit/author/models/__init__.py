@@ -1,1 +1,0 @@
-"""The base of everything an author constructs, and the rules and words of its errors."""

@@ -1,1 +1,0 @@
-"""What an author's code in the controller learns of claims."""

@@ -1,1 +1,0 @@
-"""What a container gets: the preparer, claims, and what it returns."""

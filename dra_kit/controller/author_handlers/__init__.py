@@ -1,1 +1,0 @@
-"""The author's own kopf handlers, in the active replica."""

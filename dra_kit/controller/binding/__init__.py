@@ -1,1 +1,0 @@
-"""Binding conditions (KEP-5007): the author's binder is asked, and the claims' status gets its answer."""

@@ -1,1 +1,0 @@
-"""The claims that hold our devices: what becomes of them, and who is notified."""

@@ -1,1 +1,0 @@
-"""DeviceTaintRules by the author's policy: complete sets, written by the active controller."""

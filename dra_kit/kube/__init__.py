@@ -1,1 +1,0 @@
-"""Access to the Kubernetes API: client, credentials, versions, events, the kopf operator."""

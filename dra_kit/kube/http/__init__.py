@@ -1,1 +1,0 @@
-"""The wire to the API server: requests, answers, watches."""

@@ -1,1 +1,0 @@
-"""kopf inside a process that is more than an operator."""

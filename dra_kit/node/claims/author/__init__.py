@@ -1,1 +1,0 @@
-"""The author's preparer, run for one claim."""

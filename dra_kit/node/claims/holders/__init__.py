@@ -1,1 +1,0 @@
-"""Who has which device, and until when."""

@@ -1,1 +1,0 @@
-"""Objects in the cluster that effects need (``dra_kit.ClusterObject``)."""

@@ -1,1 +1,0 @@
-"""The node's operation socket: who has what, and how the driver is."""

@@ -1,1 +1,0 @@
-"""The author's policy between what a node has and what it advertises."""

@@ -1,1 +1,0 @@
-"""What is looked after between the kubelet's calls: files, orphans, changed devices, leftovers."""

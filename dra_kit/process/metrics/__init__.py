@@ -1,1 +1,0 @@
-"""The numbers of a process: counted plainly, and given to Prometheus when it asks."""

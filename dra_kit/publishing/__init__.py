@@ -1,1 +1,0 @@
-"""From what an author's provider finds to published ResourceSlices; for every role that publishes any."""

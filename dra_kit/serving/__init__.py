@@ -1,1 +1,0 @@
-"""Serving on sockets that anyone may reach: so many connections, each with so much time."""

@@ -1,1 +1,0 @@
-"""The webhook role (Deployment): checks opaque configuration when it is applied."""

@@ -1,1 +1,0 @@
-"""The webhook's certificate: given in files, or made and renewed by the webhook itself."""
