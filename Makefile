@@ -166,7 +166,7 @@ golden-projects: install ## after a change of templates/: the projects below tes
 
 .PHONY: chart
 chart: install ## the chart's values.schema.json, the tables of its README, the examples' values, what helm template makes
-	$(BIN)/python -m dra_kit.chart.generate
+	$(BIN)/python -m dra_kit.project.chart_schema
 	for example in pizza gpu; do \
 	  $(BIN)/dra-kit chart examples/$$example-driver --values examples/$$example-driver/values.yaml || exit; done
 	$(BIN)/python -m tests.unit.charts.snapshots
@@ -182,7 +182,7 @@ PIN := uv pip compile --quiet --universal --python-version 3.11 --generate-hashe
 lock: ## pin the development environment again, and what images are built of (needs uv on the PATH)
 	$(PIN) --group dev --extra otel --output-file requirements/dev.txt pyproject.toml
 	$(PIN) --constraints requirements/dev.txt --output-file requirements/runtime.txt pyproject.toml
-	$(BIN)/python -m dra_kit.sbom.generate
+	$(BIN)/python -m dra_kit.project.sbom
 	$(PIN) --extra otel --constraints requirements/dev.txt --output-file requirements/otel.txt pyproject.toml
 	$(PIN) --group docs --constraints requirements/dev.txt --output-file requirements/docs.txt pyproject.toml
 	echo hatchling | $(PIN) --constraints requirements/dev.txt --output-file requirements/build.txt -

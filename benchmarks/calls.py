@@ -10,7 +10,7 @@ from typing import ClassVar
 from dra_kit.kubelet.proto import dra_v1_pb2 as pb
 from dra_kit.kubelet.proto import dra_v1_pb2_grpc as pb_grpc
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.sandbox.cluster.kubelet.dra.kubelet import Kubelet
+from dra_kit.sandbox.kubelet.plugin_manager import PluginManager
 
 import grpc  # isort: skip - dra_kit.kubelet.proto sets what it must find
 
@@ -18,7 +18,7 @@ import grpc  # isort: skip - dra_kit.kubelet.proto sets what it must find
 class Caller:
     """One blocking connection to the registered driver."""
 
-    def __init__(self, kubelet: Kubelet, driver: str) -> None:
+    def __init__(self, kubelet: PluginManager, driver: str) -> None:
         self._channel = grpc.insecure_channel(f"unix:{kubelet.plugin(driver).endpoint}")
         self._stub = pb_grpc.DRAPluginStub(self._channel)
         grpc.channel_ready_future(self._channel).result(30)

@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.table import Row, part
-from dra_kit.explain.claims.explainer import Explainer
-from dra_kit.explain.cluster.cluster import model_of_claim
-from dra_kit.explain.cluster.objects import Objects
-from dra_kit.explain.text.claims import tell_claim
-from dra_kit.explain.text.page import Page
+from dra_kit.diagnosis.explain.claims import ClaimExplainer
+from dra_kit.diagnosis.explain.cluster import ClusterDocuments, model_of_claim
+from dra_kit.diagnosis.explain.text import ReportWriter, render_claim
 
 BUDGET = 1.0  # seconds with 5,000 nodes of 8 devices
 GROWTH = 1.5  # times as long for each device at most, from the smallest to the largest cluster
@@ -37,7 +35,7 @@ CLAIMS = {
 COMMAND = "matches nothing"
 
 
-def objects(nodes: int) -> Objects:
+def objects(nodes: int) -> ClusterDocuments:
     """A cluster of nodes with devices of three models, no two devices alike."""
 
     def device(node: int, index: int) -> dict[str, Any]:
@@ -66,7 +64,7 @@ def objects(nodes: int) -> Objects:
         }
 
     selector = {"cel": {"expression": f'device.driver == "{DRIVER}"'}}
-    return Objects(
+    return ClusterDocuments(
         {
             "Node": [{"metadata": {"name": f"node-{node:05}"}} for node in range(nodes)],
             "ResourceSlice": [slice_(node) for node in range(nodes)],
@@ -91,21 +89,21 @@ def claim_of(name: str, count: int, selector: str) -> dict[str, Any]:
     }
 
 
-def seconds(known: Objects, count: int, selector: str) -> float:
+def seconds(known: ClusterDocuments, count: int, selector: str) -> float:
     """CPU time from the objects as they were read to the text on the terminal: on an idle machine what one waits."""
     claim = claim_of("claim", count, selector)
     gc.collect()
     gc.disable()  # as the command does
     begun = time.process_time()
-    page = Page(100, colour=False)
-    tell_claim(page, Explainer(known.cluster()).explain(model_of_claim(claim)))
+    page = ReportWriter(100, colour=False)
+    render_claim(page, ClaimExplainer(known.cluster()).explain(model_of_claim(claim)))
     str(page)
     taken = time.process_time() - begun
     gc.enable()
     return taken
 
 
-def command(known: Objects) -> float:
+def command(known: ClusterDocuments) -> float:
     """CPU time of the whole command: the interpreter, reading a file of all objects, and what ``seconds`` measures."""
     documents = [
         {"apiVersion": "v1" if kind == "Node" else "resource.k8s.io/v1", "kind": kind, **document}

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from benchmarks.world import NODE, World, until_idle
-from dra_kit.sandbox.cluster.kubelet.dra.kubelet import Kubelet
+from dra_kit.sandbox.kubelet.plugin_manager import PluginManager
 
 DRIVER = "gpu.example.com"
 DEVICE = "gpu"
@@ -16,7 +16,7 @@ DEVICES = 128
 
 
 @asynccontextmanager
-async def running(world: World, binary: Path) -> AsyncIterator[Kubelet]:
+async def running(world: World, binary: Path) -> AsyncIterator[PluginManager]:
     """It serves and has nothing to do, with a kubelet that has registered it."""
     directory = world.directory / "rival"
     registry, plugins, cdi = directory / "plugins_registry", directory / "plugins", directory / "cdi"
@@ -37,7 +37,7 @@ async def running(world: World, binary: Path) -> AsyncIterator[Kubelet]:
     with (directory / "log").open("ab") as log:
         process = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log)
     try:
-        async with Kubelet(directory) as kubelet:
+        async with PluginManager(directory) as kubelet:
             await kubelet.wait_for_plugin(DRIVER)
             await until_idle(process.pid)
             yield kubelet

@@ -126,8 +126,8 @@ async def many_pods(directory: Path) -> dict[str, float]:
     from dra_kit.author.target import load_drivers
     from dra_kit.client.resources import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
     from dra_kit.client.resources import PODS as POD_RESOURCE
-    from dra_kit.sandbox.driver.drivers import SandboxDriver
-    from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
+    from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
+    from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
 
     drivers = tuple(load_drivers(str(driver(directory)), NODES))
     begin = time.monotonic()

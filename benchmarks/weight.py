@@ -18,9 +18,9 @@ import grimp
 ROOT = Path(__file__).parents[1]
 MEGABYTE = 1_000_000
 ROLES = {
-    "node": "dra_kit.cli.roles.node",
-    "controller": "dra_kit.cli.roles.controller",
-    "webhook": "dra_kit.cli.roles.webhook",
+    "node": "dra_kit.node.agent",
+    "controller": "dra_kit.controller.agent",
+    "webhook": "dra_kit.admission.agent",
 }
 WITHOUT_IMPORT = {"kubernetes_asyncio"}
 """Its configuration is loaded by the path of its files (dra_kit/client/credentials.py), by every role."""

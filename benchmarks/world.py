@@ -21,7 +21,7 @@ from dra_kit.client.api import Client
 from dra_kit.client.resources import DEVICE_CLASSES, NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.errors import NotFound
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.sandbox.cluster.kubelet.dra.kubelet import Kubelet
+from dra_kit.sandbox.kubelet.plugin_manager import PluginManager
 
 DRIVER = "bench.dra-kit.example"
 NODE = "bench-node"
@@ -113,11 +113,11 @@ class World:
     @asynccontextmanager
     async def running(
         self, *, under: Sequence[str | Path] = ()
-    ) -> AsyncIterator[tuple[Kubelet, subprocess.Popen[bytes]]]:
+    ) -> AsyncIterator[tuple[PluginManager, subprocess.Popen[bytes]]]:
         """A node that serves and has nothing to do, with a kubelet that has registered it."""
         process = self.spawn(under=under)
         try:
-            async with Kubelet(self.kubelet_dir) as kubelet:
+            async with PluginManager(self.kubelet_dir) as kubelet:
                 await kubelet.wait_for_plugin(DRIVER)
                 await self.until_published()
                 await until_idle(process.pid)

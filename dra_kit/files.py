@@ -1,4 +1,4 @@
-"""Files and directories for this user alone, also where others may have put something under the same name."""
+"""Files of this user alone: created, read if no other user could have written them, replaced atomically."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _is_ours(found: os.stat_result, forbidden: int) -> bool:
     return found.st_uid == os.geteuid() and not found.st_mode & forbidden
 
 
-def create(path: Path) -> int:
+def create_private(path: Path) -> int:
     """Create a file for this user alone, and return its descriptor; writes go to its end, even if it is cut meanwhile.
 
     Raises:
@@ -33,7 +33,7 @@ def create(path: Path) -> int:
     return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
 
-def read(path: Path, *, forbidden: int = 0o077) -> bytes | None:
+def read_private(path: Path, *, forbidden: int = 0o077) -> bytes | None:
     """Return the content of a small file of this user; None when there is none, or only something else of that name.
 
     Args:
@@ -54,7 +54,7 @@ def read(path: Path, *, forbidden: int = 0o077) -> bytes | None:
         os.close(descriptor)
 
 
-def replace(path: Path, data: bytes) -> os.stat_result:
+def replace_private(path: Path, data: bytes) -> os.stat_result:
     """Write a file for this user alone, whole or not at all; a link of that name is replaced, not followed.
 
     Returns:
@@ -64,7 +64,7 @@ def replace(path: Path, data: bytes) -> os.stat_result:
         OSError: it cannot be written.
     """
     new = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
-    descriptor = create(new)
+    descriptor = create_private(new)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from dra_kit.chart.tables import tables
+from dra_kit.project.chart_schema import tables
 
 
 def table(chart: Path) -> str:

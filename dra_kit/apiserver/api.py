@@ -1,4 +1,4 @@
-"""The parts that every verb works on, and one request and its answer as values."""
+"""One cluster as its API server knows it: storage, kinds, access rights and tokens; requests and responses."""
 
 from __future__ import annotations
 
@@ -10,24 +10,23 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct, field
 
-from dra_kit.apiserver.answers import forbidden, not_found
-from dra_kit.apiserver.authentication.tokens import Tokens
-from dra_kit.apiserver.authorization.rbac import Rbac
-from dra_kit.apiserver.authorization.users import ADMIN, User
+from dra_kit.apiserver.authentication import ADMIN, TokenIssuer, User
+from dra_kit.apiserver.authorization import Rbac
 from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.kinds.registry import Registry
-from dra_kit.apiserver.kinds.strategy import Context
-from dra_kit.apiserver.requests.requests import Query, Target, verb
-from dra_kit.apiserver.storage import Storage, Stored
+from dra_kit.apiserver.kinds.registry import KindRegistry
+from dra_kit.apiserver.kinds.strategy import StrategyContext
+from dra_kit.apiserver.requests import Query, Target, request_verb
+from dra_kit.apiserver.status_errors import forbidden_object, not_found
+from dra_kit.apiserver.storage import Storage, StoredObject
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.resource.schema.decode import decode, prune
 from dra_kit.kubernetes.values.json import Object
 
 if TYPE_CHECKING:
-    from dra_kit.apiserver.requests.pod_log import LogSource
+    from dra_kit.apiserver.pod_log import PodLogSource
 
 
-class Request(Struct, frozen=True):
+class ApiRequest(Struct, frozen=True):
     """A request on a resource.
 
     Attributes:
@@ -53,7 +52,7 @@ class Request(Struct, frozen=True):
     warnings: list[str] = field(default_factory=list)
 
 
-class Answer(Struct):
+class ApiResponse(Struct):
     """An answer with one JSON value.
 
     Attributes:
@@ -71,10 +70,10 @@ class Answer(Struct):
     warnings: Sequence[str] = ()
 
 
-def created(warnings: Sequence[str] = ()) -> Answer:
+def created(warnings: Sequence[str] = ()) -> ApiResponse:
     """Return the Status that says: what was posted to a subresource is done."""
     status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
-    return Answer(status, 201, warnings=warnings)
+    return ApiResponse(status, 201, warnings=warnings)
 
 
 def encode(value: object) -> bytes:
@@ -92,7 +91,7 @@ def micro_now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-class Attributes(Struct, frozen=True):
+class AdmissionAttributes(Struct, frozen=True):
     """What admission learns of one write.
 
     Attributes:
@@ -107,7 +106,7 @@ class Attributes(Struct, frozen=True):
 
     api: Api
     kind: Kind
-    request: Request
+    request: ApiRequest
     dry_run: bool
     operation: str
     obj: Object | None
@@ -121,10 +120,10 @@ class Attributes(Struct, frozen=True):
         return self.request.target.name
 
 
-class Admission(Protocol):
+class AdmissionPlugin(Protocol):
     """Whoever may change an object before it is stored, or refuse it."""
 
-    async def mutate(self, write: Attributes, warnings: list[str]) -> Object:
+    async def mutate(self, write: AdmissionAttributes, warnings: list[str]) -> Object:
         """Return the object of a creation or an update, in storage version, as it is to be stored.
 
         Args:
@@ -136,7 +135,7 @@ class Admission(Protocol):
         """
         ...
 
-    async def review(self, write: Attributes, warnings: list[str]) -> None:
+    async def review(self, write: AdmissionAttributes, warnings: list[str]) -> None:
         """Look at a write that nobody changes any more.
 
         Args:
@@ -164,16 +163,16 @@ class Api:
     """
 
     gates: FeatureGates
-    registry: Registry
-    admission: Admission
+    registry: KindRegistry
+    admission: AdmissionPlugin
     storage: Storage = dataclasses.field(default_factory=Storage)
-    pod_log: LogSource | None = None
+    pod_log: PodLogSource | None = None
     rbac: Rbac = dataclasses.field(init=False)
-    tokens: Tokens = dataclasses.field(init=False)
+    tokens: TokenIssuer = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
         self.rbac = Rbac(self.lookup, self.listed)
-        self.tokens = Tokens(self.lookup)
+        self.tokens = TokenIssuer(self.lookup)
 
     def lookup(self, resource: str, key: str) -> Object | None:
         """Return a stored object."""
@@ -184,17 +183,17 @@ class Api:
         """Return all stored objects of a resource whose keys have a prefix."""
         return (stored.object for _, stored in self.storage.items(resource, prefix))
 
-    def context(self, request: Request) -> Context:
+    def context(self, request: ApiRequest) -> StrategyContext:
         """Return what strategies learn about a request."""
         target = request.target
-        return Context(
+        return StrategyContext(
             self.gates, target.api_version, now(), self.lookup, self.listed, self.rbac, request.user,
-            verb(request.method, target, request.query), request.warnings,
+            request_verb(request.method, target, request.query), request.warnings,
         )  # fmt: skip
 
-    def own_context(self, api_version: str, user: User = ADMIN) -> Context:
+    def own_context(self, api_version: str, user: User = ADMIN) -> StrategyContext:
         """Return what strategies learn where the server itself writes."""
-        return Context(self.gates, api_version, now(), self.lookup, self.listed, self.rbac, user)
+        return StrategyContext(self.gates, api_version, now(), self.lookup, self.listed, self.rbac, user)
 
     def wire(self, kind: Kind, stored: Object, api_version: str) -> Object:
         """Return a stored object in a served version; it may share parts with the stored one."""
@@ -205,7 +204,7 @@ class Api:
             key: value for key, value in obj.items() if key not in {"kind", "apiVersion"}
         }
 
-    def encoded(self, kind: Kind, stored: Stored, api_version: str) -> bytes:
+    def encoded(self, kind: Kind, stored: StoredObject, api_version: str) -> bytes:
         """Return the JSON of a stored object in a served version; made once."""
         cached = stored.encoded.get(api_version)
         if cached is None:
@@ -228,7 +227,7 @@ class Api:
         written: Object = prune(obj, kind.stored_type)
         return written
 
-    def require_namespace(self, kind: Kind, request: Request, name: str) -> None:
+    def require_namespace(self, kind: Kind, request: ApiRequest, name: str) -> None:
         """Refuse to create objects in a namespace that does not exist or is being deleted."""
         if not kind.namespaced:
             return
@@ -239,4 +238,4 @@ class Api:
             cause = (
                 f"unable to create new content in namespace {request.target.namespace} because it is being terminated"
             )
-            raise forbidden(kind.group, kind.plural, name, cause)
+            raise forbidden_object(kind.group, kind.plural, name, cause)

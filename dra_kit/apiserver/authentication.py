@@ -1,8 +1,12 @@
-"""Tokens of service accounts, as a TokenRequest gives them.
+"""Who sends a request: users, bearer tokens, and the check of each request before anything reads it.
 
-Source: Kubernetes 1.37 ``pkg/serviceaccount/claims.go`` (KEP-4193 for nodes in tokens of pods). They are JSON Web
-Tokens, signed with a key that nobody but the server knows: HS256, where Kubernetes has public keys that others can
-check.
+They are JSON Web Tokens, signed with a key that nobody but the server knows: HS256, where Kubernetes has public keys
+that others can check.
+
+A kube-apiserver stands in a network of its own. This one listens on the loopback interface, where every user of the
+machine, and every page in a browser, can send requests; and whoever may make a Pod runs commands as the owner.
+
+Source: Kubernetes 1.37 ``pkg/serviceaccount/claims.go`` (KEP-4193 for nodes in tokens of pods).
 """
 
 from __future__ import annotations
@@ -11,13 +15,19 @@ import base64
 import hashlib
 import hmac
 import json
+import re
 import secrets
 import time
 import uuid
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Self
 
-from dra_kit.apiserver.authorization.users import User, account_groups
+from aiohttp import web
+from msgspec import Struct, field
+
+from dra_kit.apiserver.requests import MEDIA_TYPES
+from dra_kit.apiserver.status_errors import StatusError, forbidden_path, unauthorized, unsupported_media_type
 from dra_kit.kubernetes.values.json import Object
 
 AUDIENCE: Final = "https://kubernetes.default.svc"
@@ -26,7 +36,7 @@ _HEADER: Final = {"alg": "HS256", "typ": "JWT"}
 _EXTRA: Final = "authentication.kubernetes.io"
 
 
-class Tokens:
+class TokenIssuer:
     """Makes tokens, and tells whose they are.
 
     Args:
@@ -119,3 +129,145 @@ def _encoded(value: object) -> str:
 
 def _decoded(text: str) -> bytes:
     return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
+NAMES: Final = ("127.0.0.1", "localhost", "::1")
+"""What the server may be called: in its certificate, and in the header ``Host`` of a request."""
+# the paths that kube-apiserver serves to anonymous users where its configuration leaves them only these
+_OPEN: Final = re.compile(r"/(livez|readyz|healthz)(/.*)?")
+_SCALE: Final = re.compile(r"/apis/apps/v1/namespaces/[^/]+/[^/]+/[^/]+/scale")
+
+
+class Authenticator:
+    """Lets in who knows its token, or has one of a service account, and means this server.
+
+    - ``Host`` must be one of :data:`NAMES` with the port, no name that an attacker's DNS server points here; over a
+      unix socket, to which no such name leads, it may be any.
+    - A request with an ``Origin`` is that of a web page, and refused whatever else it brings.
+    - Without the token only ``/livez``, ``/readyz`` and ``/healthz`` are served; with a wrong one not even those.
+    - A body must say what it is. kube-apiserver takes one without a ``Content-Type`` for JSON (1.37.1 does so), and it
+      is the only form of JSON that a web page may send to a foreign server without asking it before. A PUT of a scale
+      may come without: ``kubectl scale`` sends it so (client-go 0.37 ``scale/client.go``), and no page may send a PUT
+      without asking.
+
+    Attributes:
+        token: the bearer token, a new random one for each door.
+        refused: how many requests were turned away, by reason: ``host``, ``origin``, ``token``, ``content type``.
+    """
+
+    def __init__(self) -> None:
+        self.token: Final = secrets.token_urlsafe(32)
+        self.refused: Final[Counter[str]] = Counter()
+
+    def check(self, request: web.BaseRequest, tokens: TokenIssuer) -> User:
+        """Let a request in; whose it is.
+
+        Args:
+            request: what comes.
+            tokens: of service accounts.
+
+        Raises:
+            Refusal: 401, 403 or 415; it is not let in.
+        """
+        if not _means_this_server(request):
+            raise self._refusal("host", forbidden_path("this server has another name: use the one in its kubeconfig"))
+        if "Origin" in request.headers:
+            raise self._refusal("origin", forbidden_path("web pages are not served here"))
+        given = request.headers.get("Authorization")
+        user = self._user(given, tokens) if given is not None else None
+        if given is None and request.method in {"GET", "HEAD"} and _OPEN.fullmatch(request.rel_url.raw_path):
+            user = ANONYMOUS
+        if user is None:
+            raise self._refusal("token", unauthorized())
+        untyped = request.method == "PUT" and _SCALE.fullmatch(request.rel_url.raw_path) is not None
+        if request.body_exists and not untyped and not request.headers.get("Content-Type", "").strip():
+            raise self._refusal("content type", unsupported_media_type(MEDIA_TYPES))
+        return user
+
+    def _user(self, authorization: str, tokens: TokenIssuer) -> User | None:
+        scheme, _, token = authorization.partition(" ")
+        if scheme.lower() != "bearer":
+            return None
+        # its time must not tell how much of a guess was right
+        same = hmac.compare_digest(token.strip().encode(errors="surrogateescape"), self.token.encode())
+        return ADMIN if same else tokens.user(token.strip())
+
+    def _refusal(self, reason: str, refusal: StatusError) -> StatusError:
+        self.refused[reason] += 1
+        return refusal
+
+
+def _means_this_server(request: web.BaseRequest) -> bool:
+    if request.transport is None:
+        return False  # the client is gone
+    address = request.transport.get_extra_info("sockname")
+    if isinstance(address, str):
+        return True  # a path
+    port = address[1]
+    own = {f"[{name}]:{port}" if ":" in name else f"{name}:{port}" for name in NAMES}
+    hosts = request.headers.getall("Host", [])
+    return len(hosts) == 1 and hosts[0].lower() in own
+
+
+MASTERS: Final = "system:masters"
+"""The group whose members may do everything, whatever the roles say."""
+AUTHENTICATED: Final = "system:authenticated"
+UNAUTHENTICATED: Final = "system:unauthenticated"
+ANONYMOUS_NAME: Final = "system:anonymous"
+NODE_NAME: Final = "authentication.kubernetes.io/node-name"
+"""Key of :attr:`User.extra` in tokens of pods: the pod's node (ServiceAccountTokenPodNodeInfo)."""
+_ACCOUNT: Final = re.compile(r"system:serviceaccount:([^:]+):([^:]+)")
+
+
+class User(Struct, frozen=True):
+    """Who makes a request.
+
+    Attributes:
+        name: such as ``system:serviceaccount:<namespace>:<name>``.
+        groups: those that the user is in.
+        uid: empty for none.
+        extra: what else is known, such as the node of the pod whose token it is; keys in lower case.
+    """
+
+    name: str
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def service_account(cls, namespace: str, name: str) -> Self:
+        """Return a service account, with the groups that all of its kind have."""
+        groups = (*account_groups(namespace), AUTHENTICATED)
+        return cls(f"system:serviceaccount:{namespace}:{name}", groups)
+
+    @property
+    def is_master(self) -> bool:
+        """Whether the user may do everything."""
+        return MASTERS in self.groups
+
+    def info(self) -> dict[str, Any]:
+        """Return ``authentication.k8s.io/v1 UserInfo``."""
+        found: dict[str, Any] = {"username": self.name}
+        if self.uid:
+            found["uid"] = self.uid
+        if self.groups:
+            found["groups"] = list(self.groups)
+        if self.extra:
+            found["extra"] = {key: list(values) for key, values in self.extra.items()}
+        return found
+
+
+ADMIN: Final = User("system:admin", (MASTERS, AUTHENTICATED))
+"""Who holds the server's own token, and everybody where there is no door."""
+ANONYMOUS: Final = User(ANONYMOUS_NAME, (UNAUTHENTICATED,))
+
+
+def account_groups(namespace: str) -> tuple[str, ...]:
+    """Return the groups of the service accounts of a namespace."""
+    return "system:serviceaccounts", f"system:serviceaccounts:{namespace}"
+
+
+def account_of(name: str) -> tuple[str, str] | None:
+    """Return namespace and name of a service account by its user name; None for other users."""
+    match = _ACCOUNT.fullmatch(name)
+    return (match[1], match[2]) if match else None

@@ -1,18 +1,19 @@
-"""Role-based access control: what the roles and bindings of a cluster allow.
+"""What a user may do: RBAC roles and bindings, rules, and the decision for one request.
 
-Source: Kubernetes 1.37 ``plugin/pkg/auth/authorizer/rbac`` and ``pkg/registry/rbac/validation``.
+Sources: Kubernetes 1.37 ``plugin/pkg/auth/authorizer/rbac`` and ``pkg/registry/rbac/validation``; k8s.io/apiserver
+0.37 ``pkg/authorization/authorizer`` and ``pkg/endpoints/handlers/responsewriters/errors.go``; Kubernetes 1.37
+``pkg/apis/rbac/v1/evaluation_helpers.go`` and k8s.io/component-helpers 0.37 ``auth/rbac/validation``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, Protocol, TypeAlias
 
 from msgspec import Struct
 
-from dra_kit.apiserver.authorization.attributes import Attributes, Decision
-from dra_kit.apiserver.authorization.rules import Rule, allows
-from dra_kit.apiserver.authorization.users import User
+from dra_kit.apiserver.authentication import User
+from dra_kit.apiserver.status_errors import StatusError, forbidden_path, unauthorized_for
 from dra_kit.kubernetes.resource.field_errors import go_quote
 from dra_kit.kubernetes.values.json import Object
 
@@ -27,7 +28,11 @@ class RoleNotFound(LookupError):
     """A binding names a role that does not exist; the text is the API server's."""
 
 
-class Granted(Struct, frozen=True):
+Rule: TypeAlias = dict[str, Any]
+"""``rbac.authorization.k8s.io/v1 PolicyRule``."""
+
+
+class GrantedRule(Struct, frozen=True):
     """A rule that somebody has.
 
     Attributes:
@@ -54,27 +59,27 @@ class Rbac:
         self, lookup: Callable[[str, str], Object | None], listed: Callable[[str, str], Iterable[Object]]
     ) -> None:
         self._lookup, self._listed = lookup, listed
-        self.audit: Callable[[User, Attributes, Decision], None] | None = None
+        self.audit: Callable[[User, AuthorizationAttributes, AuthorizationDecision], None] | None = None
 
-    def authorize(self, user: User, attributes: Attributes) -> Decision:
-        """See :class:`dra_kit.apiserver.authorization.attributes.Authorizer`."""
+    def authorize(self, user: User, attributes: AuthorizationAttributes) -> AuthorizationDecision:
+        """See :class:`dra_kit.apiserver.authorization.RequestAuthorizer`."""
         decision = self._decide(user, attributes)
         if self.audit is not None:
             self.audit(user, attributes, decision)
         return decision
 
-    def _decide(self, user: User, attributes: Attributes) -> Decision:
+    def _decide(self, user: User, attributes: AuthorizationAttributes) -> AuthorizationDecision:
         if user.is_master:
-            return Decision(allowed=True)
+            return AuthorizationDecision(allowed=True)
         problems: list[str] = []
         for granted in self.granted(user, attributes.namespace, problems):
-            if allows(granted.rule, attributes):
-                return Decision(allowed=True, reason=f"RBAC: allowed by {granted.through}")
+            if rule_allows(granted.rule, attributes):
+                return AuthorizationDecision(allowed=True, reason=f"RBAC: allowed by {granted.through}")
         distinct = list(dict.fromkeys(problems))
         text = distinct[0] if len(distinct) == 1 else f"[{', '.join(distinct)}]"
-        return Decision(allowed=False, reason=f"rbac: RBAC: {text}" if distinct else "")
+        return AuthorizationDecision(allowed=False, reason=f"rbac: RBAC: {text}" if distinct else "")
 
-    def granted(self, user: User, namespace: str, problems: list[str]) -> Iterator[Granted]:
+    def granted(self, user: User, namespace: str, problems: list[str]) -> Iterator[GrantedRule]:
         """Yield all rules that a user has in a namespace, or in the whole cluster if it is empty.
 
         Args:
@@ -95,7 +100,7 @@ class Rbac:
                 except RoleNotFound as error:
                     problems.append(str(error))
                     continue
-                yield from (Granted(rule, through) for rule in rules)
+                yield from (GrantedRule(rule, through) for rule in rules)
 
     def rules_of(self, reference: Object, namespace: str) -> list[Rule]:
         """Return the rules of the role that a binding refers to.
@@ -139,3 +144,165 @@ def _described(binding: Object, subject: Object) -> str:
         whom = f"{whom}/{subject.get('namespace') or namespace}"
     role = f"{reference.get('kind', '')} {go_quote(reference.get('name', ''))}"
     return f"{kind} {go_quote(name)} of {role} to {subject.get('kind', '')} {go_quote(whom)}"
+
+
+class AuthorizationAttributes(Struct, frozen=True):
+    """What somebody wants to do.
+
+    Attributes:
+        verb: such as ``create`` or ``deletecollection``; of a path the method in lower case.
+        group: API group, empty for the core group.
+        resource: plural of the kind; empty for a path.
+        subresource: of it, empty for none.
+        namespace: empty for the whole cluster.
+        name: of the object, empty for all.
+        path: of a request that is for no resource; empty for resources.
+    """
+
+    verb: str
+    group: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+    is_path: bool = False
+
+    @property
+    def full_resource(self) -> str:
+        """``<resource>/<subresource>``, as in the rules of a role."""
+        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+
+
+class AuthorizationDecision(Struct, frozen=True):
+    """The answer.
+
+    Attributes:
+        allowed: yes or no.
+        reason: by which binding, or what went wrong on the way.
+    """
+
+    allowed: bool
+    reason: str = ""
+
+
+class RequestAuthorizer(Protocol):
+    """Who decides."""
+
+    def authorize(self, user: User, attributes: AuthorizationAttributes) -> AuthorizationDecision:
+        """Return whether a user may do it."""
+        ...
+
+
+def denied(user: User, attributes: AuthorizationAttributes, decision: AuthorizationDecision) -> StatusError:
+    """Return 403, in the words of the API server."""
+    who = f"User {go_quote(user.name)} cannot {attributes.verb}"
+    reason = f": {decision.reason}" if decision.reason else ""
+    if attributes.is_path:
+        return forbidden_path(f"{who} path {go_quote(attributes.path)}{reason}")
+    where = f"in the namespace {go_quote(attributes.namespace)}" if attributes.namespace else "at the cluster scope"
+    what = f"resource {go_quote(attributes.full_resource)} in API group {go_quote(attributes.group)} {where}"
+    return unauthorized_for(attributes.group, attributes.resource, attributes.name, f"{who} {what}{reason}")
+
+
+def require_allowed(authorizer: RequestAuthorizer, user: User, attributes: AuthorizationAttributes) -> None:
+    """Refuse what a user may not do.
+
+    Raises:
+        Refusal: 403, the user may not.
+    """
+    decision = authorizer.authorize(user, attributes)
+    if not decision.allowed:
+        raise denied(user, attributes, decision)
+
+
+def rule_allows(rule: Rule, attributes: AuthorizationAttributes) -> bool:
+    """Return whether one rule allows what somebody wants."""
+    if not _has(rule, "verbs", attributes.verb):
+        return False
+    if attributes.is_path:
+        return any(_path_covers(url, attributes.path) for url in rule.get("nonResourceURLs") or ())
+    names = rule.get("resourceNames") or ()
+    return (
+        _has(rule, "apiGroups", attributes.group)
+        and any(_resource_matches(item, attributes) for item in rule.get("resources") or ())
+        and (not names or attributes.name in names)
+    )
+
+
+def _has(rule: Rule, field: str, value: str) -> bool:
+    values = rule.get(field) or ()
+    return "*" in values or value in values
+
+
+def _resource_matches(pattern: str, attributes: AuthorizationAttributes) -> bool:
+    if pattern in {"*", attributes.full_resource}:
+        return True
+    return bool(attributes.subresource) and pattern == f"*/{attributes.subresource}"
+
+
+def _path_covers(pattern: str, path: str) -> bool:
+    if pattern in {"*", path}:
+        return True
+    return pattern.endswith("*") and path.startswith(pattern.rstrip("*"))
+
+
+def uncovered_rules(owned: Sequence[Rule], wanted: Iterable[Rule]) -> list[Rule]:
+    """Return the parts of the wanted rules that no single owned rule covers, those of one resource with all verbs."""
+    return _compact([part for rule in wanted for part in _parts(rule) if not any(_covers(one, part) for one in owned)])
+
+
+def _parts(rule: Rule) -> Iterator[Rule]:
+    """Yield a rule as rules with one verb, and one group and resource or one path, each."""
+    for group in rule.get("apiGroups") or ():
+        for resource in rule.get("resources") or ():
+            for verb in rule.get("verbs") or ():
+                part: Rule = {"apiGroups": [group], "resources": [resource], "verbs": [verb]}
+                names = rule.get("resourceNames") or ()
+                yield from ([{**part, "resourceNames": [name]} for name in names] if names else [part])
+    for url in rule.get("nonResourceURLs") or ():
+        for verb in rule.get("verbs") or ():
+            yield {"nonResourceURLs": [url], "verbs": [verb]}
+
+
+def _covers(owner: Rule, part: Rule) -> bool:
+    if not _has(owner, "verbs", part["verbs"][0]):
+        return False
+    if "nonResourceURLs" in part:
+        return any(_path_covers(url, part["nonResourceURLs"][0]) for url in owner.get("nonResourceURLs") or ())
+    resource = part["resources"][0]
+    _, slash, subresource = resource.partition("/")
+    resources = owner.get("resources") or ()
+    named = owner.get("resourceNames") or ()
+    return (
+        _has(owner, "apiGroups", part["apiGroups"][0])
+        and ("*" in resources or resource in resources or (bool(slash) and f"*/{subresource}" in resources))
+        and (not named or set(part.get("resourceNames") or [None]) <= set(named))
+    )
+
+
+def _compact(rules: Iterable[Rule]) -> list[Rule]:
+    found: dict[object, Rule] = {}
+    for rule in rules:
+        names = rule.get("resourceNames")
+        key = (*rule["apiGroups"], *rule["resources"], *(names or [None])) if "resources" in rule else id(rule)
+        if key in found:
+            found[key]["verbs"] = [*found[key]["verbs"], *rule["verbs"]]
+        else:
+            found[key] = dict(rule)
+    return list(found.values())
+
+
+_SHOWN = {"apiGroups": "APIGroups", "resources": "Resources", "nonResourceURLs": "NonResourceURLs",
+          "resourceNames": "ResourceNames", "verbs": "Verbs"}  # fmt: skip
+
+
+def shown(rule: Rule) -> str:
+    """Return a rule as the API server writes it in refusals."""
+    parts = [f"{name}:{quoted_list(rule[field])}" for field, name in _SHOWN.items() if rule.get(field)]
+    return "{" + ", ".join(parts) + "}"
+
+
+def quoted_list(values: Iterable[str]) -> str:
+    """Return strings as Go's ``%q`` writes a slice of them."""
+    return "[" + " ".join(go_quote(value) for value in values) + "]"

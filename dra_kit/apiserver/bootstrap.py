@@ -1,16 +1,23 @@
-"""What a cluster has from the start, and what each namespace gets."""
+"""The objects that a new cluster starts with, and the custom resources that it serves.
+
+``builtin_roles.jsonl`` is what Kubernetes 1.37.1 answers of those of them that people bind, or that everybody has;
+roles of single controllers are left out.
+"""
 
 from __future__ import annotations
 
+import json
 import uuid
+from functools import cache
+from importlib.resources import files
 from typing import Final
 
-from dra_kit.apiserver import metadata
 from dra_kit.apiserver.api import Api, now
-from dra_kit.apiserver.authorization.builtin import builtin
-from dra_kit.apiserver.kinds.registration.definitions import PLURAL as DEFINITIONS
-from dra_kit.apiserver.kinds.registration.definitions import kind_of
-from dra_kit.apiserver.storage import Change
+from dra_kit.apiserver.authorization import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
+from dra_kit.apiserver.kinds.custom_resources import PLURAL as DEFINITIONS
+from dra_kit.apiserver.kinds.custom_resources import kind_from_definition
+from dra_kit.apiserver.storage import StorageChange
+from dra_kit.apiserver.verbs.write import fill_for_create
 from dra_kit.kubernetes.values.json import Object
 
 NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
@@ -25,7 +32,7 @@ def create(api: Api, resource: str, name: str, namespace: str = "", **fields: ob
     if namespace:
         obj["metadata"]["namespace"] = namespace
     moment = now()
-    metadata.fill_for_create(obj, kind, moment)
+    fill_for_create(obj, kind, moment)
     context = api.own_context(kind.storage_api_version)
     kind.strategy.prepare_for_create(obj, context)
     api.storage.create(kind.resource, kind.key(namespace, name), api.pruned(kind, obj))
@@ -36,13 +43,13 @@ def create_service_account(api: Api, namespace: str) -> None:
     create(api, "serviceaccounts", "default", namespace)
 
 
-def fill(api: Api) -> None:
+def create_initial_objects(api: Api) -> None:
     """Create the namespaces, roles and bindings of a new cluster."""
     for name in NAMESPACES:
         create(api, "namespaces", name)
         create_service_account(api, name)
     moment = now()
-    for resource, obj in builtin():
+    for resource, obj in builtin_roles():
         kind = api.registry.by_name(resource)
         if kind is not None:
             metadata = {**obj["metadata"], "uid": str(uuid.uuid4()), "creationTimestamp": moment}
@@ -50,16 +57,29 @@ def fill(api: Api) -> None:
             api.storage.create(resource, metadata["name"], {**head, **obj, "metadata": metadata})
 
 
-def follow_definitions(api: Api) -> None:
+def serve_custom_resources(api: Api) -> None:
     """Serve the kinds that CustomResourceDefinitions make as long as they exist."""
 
-    def on_change(change: Change) -> None:
+    def on_change(change: StorageChange) -> None:
         if change.type == "DELETED":
             kind = api.registry.by_name(change.key)
             for key, _ in list(api.storage.items(kind.resource)) if kind else ():
                 api.storage.delete(change.key, key)
             api.registry.remove(change.key)
         else:
-            api.registry.add(kind_of(change.stored.object))
+            api.registry.add(kind_from_definition(change.stored.object))
 
     api.storage.listen(DEFINITIONS, on_change)
+
+
+@cache
+def builtin_roles() -> tuple[tuple[str, Object], ...]:
+    """Return resource and object of each, aggregated ones last; the objects must not be changed."""
+    text = files("dra_kit.apiserver").joinpath("builtin_roles.jsonl").read_text(encoding="utf-8")
+    found = []
+    for line in text.splitlines():
+        given = json.loads(line)
+        resource = CLUSTER_ROLES if given.pop("kind") == "ClusterRole" else CLUSTER_ROLE_BINDINGS
+        metadata = {name: given.pop(name) for name in ("name", "labels", "annotations") if name in given}
+        found.append((resource, {"metadata": metadata, **given}))
+    return tuple(found)

@@ -1,6 +1,8 @@
-"""What Kubernetes' controllers do to any object: garbage collection, emptying namespaces, service accounts.
+"""Controllers that run in the API server: garbage collection, namespaces, aggregated ClusterRoles.
 
 Everything happens right after the write that causes it, in the loop of the server.
+
+Source: Kubernetes 1.37 ``pkg/controller/clusterroleaggregation``.
 """
 
 from __future__ import annotations
@@ -8,25 +10,26 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict, deque
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 from dra_kit.apiserver.api import Api
+from dra_kit.apiserver.authorization import CLUSTER_ROLES
+from dra_kit.apiserver.bootstrap import create_service_account
 from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.seeds import create_service_account
-from dra_kit.apiserver.storage import Change, Stored
-from dra_kit.apiserver.verbs.delete import DeleteOptions, remove
+from dra_kit.apiserver.storage import Storage, StorageChange, StoredObject
+from dra_kit.apiserver.verbs.delete import DeleteOptions, delete_stored
+from dra_kit.kubernetes.resource.matching import parse_label_selector
 from dra_kit.kubernetes.values.json import Object
 
 NAMESPACE_SECONDS: Final = 5.0
 """How long the contents of a deleted namespace stay (Kubernetes 1.37 ``pkg/controller/namespace``): within it a client
 deletes the namespace of a file, and then the objects in it one by one."""
-
 _ORPHAN: Final = "orphan"
 _FOREGROUND: Final = "foregroundDeletion"
 _Place = tuple[str, str]  # resource and key
 
 
-class Controllers:
+class ObjectControllers:
     """Follows every change of an API.
 
     Args:
@@ -40,7 +43,7 @@ class Controllers:
         self._emptying: dict[str, asyncio.TimerHandle] = {}
         self._dependents: defaultdict[str, set[_Place]] = defaultdict(set)
         self._uids: set[str] = set()
-        self._work: deque[Change] = deque()
+        self._work: deque[StorageChange] = deque()
         self._scheduled = False
         self._foreground: dict[str, _Place] = {}
         self._loop = asyncio.get_running_loop()
@@ -52,14 +55,14 @@ class Controllers:
         for timer in self._emptying.values():
             timer.cancel()
 
-    def _on_change(self, change: Change) -> None:
+    def _on_change(self, change: StorageChange) -> None:
         self._index(change)
         self._work.append(change)
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._run)
 
-    def _index(self, change: Change) -> None:
+    def _index(self, change: StorageChange) -> None:
         place = (change.resource, change.key)
         for stored, add in ((change.previous, False), (change.stored, change.type != "DELETED")):
             if stored is None:
@@ -111,7 +114,7 @@ class Controllers:
         if owners and not any(owner["uid"] in self._uids for owner in owners):
             self._delete(resource, stored)
 
-    def _owner_going(self, change: Change) -> None:
+    def _owner_going(self, change: StorageChange) -> None:
         finalizers = change.stored.object["metadata"].get("finalizers") or ()
         uid = change.stored.object["metadata"]["uid"]
         if _ORPHAN in finalizers:
@@ -161,15 +164,15 @@ class Controllers:
     def _kind(self, resource: str) -> Kind | None:
         return self._api.registry.by_name(resource)
 
-    def _delete(self, resource: str, stored: Stored) -> None:
+    def _delete(self, resource: str, stored: StoredObject) -> None:
         kind = self._kind(resource)
         if kind is not None:
             context = self._api.own_context(kind.storage_api_version)
-            remove(self._api, kind, stored, DeleteOptions(policy="Background"), context)
+            delete_stored(self._api, kind, stored, DeleteOptions(policy="Background"), context)
 
     # -- namespaces
 
-    def _namespace(self, change: Change) -> None:
+    def _namespace(self, change: StorageChange) -> None:
         name = change.key
         if change.type == "ADDED":
             create_service_account(self._api, name)
@@ -187,7 +190,7 @@ class Controllers:
                 self._delete(resource, stored)
         self._finish_namespace(namespace)
 
-    def _contents(self, namespace: str) -> list[tuple[str, Stored]]:
+    def _contents(self, namespace: str) -> list[tuple[str, StoredObject]]:
         resources = dict.fromkeys(kind.resource for kind in self._api.registry if kind.namespaced)
         return [
             (resource, stored)
@@ -216,3 +219,38 @@ class Controllers:
 def _is_incidental(resource: str, obj: Object) -> bool:
     """Return whether an object was created by itself: the account of the namespace, and Events."""
     return obj["kind"] == "Event" or (resource == "serviceaccounts" and obj["metadata"]["name"] == "default")
+
+
+def aggregate_cluster_roles(storage: Storage) -> None:
+    """Keep the rules of aggregated roles up to date as long as the storage lives; a change has its effect at once."""
+
+    def on_change(change: StorageChange) -> None:
+        if change.type == "DELETED" or change.previous is None or _differs(change):
+            _aggregated_rules(storage)
+
+    storage.listen(CLUSTER_ROLES, on_change)
+
+
+def _differs(change: StorageChange) -> bool:
+    new, old = change.stored.object, change.previous.object if change.previous else {}
+    fields = ("rules", "aggregationRule")
+    same = all(new.get(field) == old.get(field) for field in fields)
+    return not same or new["metadata"].get("labels") != old["metadata"].get("labels")
+
+
+def _aggregated_rules(storage: Storage) -> None:
+    """Write the first role that is not up to date; that is a change itself, after which the next one follows."""
+    roles = [(key, stored.object) for key, stored in storage.items(CLUSTER_ROLES)]
+    for key, role in roles:
+        rule = role.get("aggregationRule")
+        if not rule:
+            continue
+        found: list[Any] = []
+        for selector in rule.get("clusterRoleSelectors") or ():
+            wanted = parse_label_selector(selector)
+            for other_key, other in roles:
+                if other_key != key and wanted.matches(other):
+                    found += [item for item in other.get("rules") or () if item not in found]
+        if found != (role.get("rules") or []):
+            storage.update(CLUSTER_ROLES, key, {**role, "rules": found or None})
+            return

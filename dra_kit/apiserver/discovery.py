@@ -1,4 +1,4 @@
-"""Discovery: which groups, versions and resources are served, in the old form and the aggregated one."""
+"""Discovery documents: which groups, versions and resources are served, and with which verbs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.kinds.registry import Registry
+from dra_kit.apiserver.kinds.registry import KindRegistry
 from dra_kit.apiserver.kinds.workloads import SCALABLE
 from dra_kit.kubernetes.values.json import Object
 
@@ -16,7 +16,6 @@ VERSION: Final = "v1.37.1"
 VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 _STATUS_VERBS: Final = ("get", "patch", "update")
 _ORDER: Final = ("v1", "v1beta2", "v1beta1", "v1alpha3")
-
 SUBRESOURCES: Final[Mapping[str, tuple[tuple[str, str, str, tuple[str, ...]], ...]]] = {
     "pods": (
         ("binding", "", "Binding", ("create",)),
@@ -28,7 +27,6 @@ SUBRESOURCES: Final[Mapping[str, tuple[tuple[str, str, str, tuple[str, ...]], ..
     **dict.fromkeys(SCALABLE, (("scale", "autoscaling/v1", "Scale", ("get", "patch", "update")),)),
 }
 """For each resource: (name, apiVersion of its objects where it is another, kind, verbs)."""
-
 REVIEWS: Final[Mapping[str, tuple[tuple[str, str, bool], ...]]] = {
     "authentication.k8s.io": (
         ("selfsubjectreviews", "SelfSubjectReview", False),
@@ -55,7 +53,7 @@ def version_info() -> Object:
     }  # fmt: skip
 
 
-def groups(registry: Registry) -> dict[str, list[str]]:
+def groups(registry: KindRegistry) -> dict[str, list[str]]:
     """Return the served groups other than the core one, each with its versions, the preferred one first."""
     found: dict[str, dict[str, None]] = {group: {"v1": None} for group in REVIEWS}
     for kind in registry:
@@ -68,7 +66,7 @@ def _rank(version: str) -> tuple[int, str]:
     return (_ORDER.index(version), "") if version in _ORDER else (len(_ORDER), version)
 
 
-def group(registry: Registry, name: str) -> Object | None:
+def group(registry: KindRegistry, name: str) -> Object | None:
     """Return ``APIGroup``."""
     versions = groups(registry).get(name)
     if versions is None:
@@ -81,7 +79,7 @@ def _group(name: str, versions: list[str]) -> Object:
     return {"name": name, "versions": entries, "preferredVersion": entries[0]}
 
 
-def group_list(registry: Registry) -> Object:
+def group_list(registry: KindRegistry) -> Object:
     """Return ``APIGroupList``."""
     found = [_group(name, versions) for name, versions in groups(registry).items()]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": found}
@@ -93,7 +91,7 @@ def core_versions(address: str) -> Object:
     return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": addresses}
 
 
-def resource_list(registry: Registry, name: str, version: str) -> Object | None:
+def resource_list(registry: KindRegistry, name: str, version: str) -> Object | None:
     """Return ``APIResourceList`` of a group's version."""
     resources = [resource for kind in _served(registry, name, version) for resource in _resources(kind)]
     if version == "v1":
@@ -110,7 +108,7 @@ def resource_list(registry: Registry, name: str, version: str) -> Object | None:
     return {**typed, "groupVersion": api_version, "resources": resources}
 
 
-def _served(registry: Registry, name: str, version: str) -> Iterator[Kind]:
+def _served(registry: KindRegistry, name: str, version: str) -> Iterator[Kind]:
     return (kind for kind in registry if kind.group == name and version in kind.types)
 
 
@@ -143,7 +141,7 @@ def _storage_hash(kind: Kind) -> str:
     return base64.b64encode(digest[:8]).decode()
 
 
-def aggregated(registry: Registry, *, core: bool) -> Object:
+def aggregated_discovery(registry: KindRegistry, *, core: bool) -> Object:
     """Return ``APIGroupDiscoveryList``: everything of ``/api`` or of ``/apis`` in one document."""
     served = {"": ["v1"]} if core else groups(registry)
     items = []
@@ -157,7 +155,7 @@ def aggregated(registry: Registry, *, core: bool) -> Object:
     return {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items}
 
 
-def _aggregated_resources(registry: Registry, name: str, version: str) -> Iterator[Object]:
+def _aggregated_resources(registry: KindRegistry, name: str, version: str) -> Iterator[Object]:
     plain = resource_list(registry, name, version) or {"resources": []}
     by_name: dict[str, dict[str, Any]] = {}
     for resource in plain["resources"]:

@@ -1,39 +1,50 @@
-"""The API over HTTP: from a request to a verb, from an answer to bytes."""
+"""One HTTP request from bytes to bytes: user, impersonation, authorization, verb, format of the response.
+
+Sources: k8s.io/apiserver 0.37 ``pkg/endpoints/request/requestinfo.go``; k8s.io/apiserver 0.37
+``pkg/endpoints/filters/impersonation``.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Final, cast
+from urllib.parse import unquote
 
 import yaml
 from aiohttp import web
+from multidict import CIMultiDictProxy
 
-from dra_kit.apiserver.answers import Refusal, method_not_allowed, no_such_resource
-from dra_kit.apiserver.api import Answer, Api, Request, encode
-from dra_kit.apiserver.authentication.impersonation import impersonated
-from dra_kit.apiserver.authorization.attributes import require
-from dra_kit.apiserver.authorization.users import ADMIN, User
-from dra_kit.apiserver.documents.documents import document
-from dra_kit.apiserver.http.access import attributes_of, attributes_of_path
-from dra_kit.apiserver.http.door import Door
-from dra_kit.apiserver.http.metrics import metrics
-from dra_kit.apiserver.http.tables import included, not_of_form, partial_metadata, table
+from dra_kit.apiserver.api import Api, ApiRequest, ApiResponse, encode
+from dra_kit.apiserver.authentication import (
+    ADMIN,
+    ANONYMOUS_NAME,
+    AUTHENTICATED,
+    UNAUTHENTICATED,
+    Authenticator,
+    User,
+    account_groups,
+    account_of,
+)
+from dra_kit.apiserver.authorization import AuthorizationAttributes, RequestAuthorizer, require_allowed
 from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.requests import media
-from dra_kit.apiserver.requests.media import Form
-from dra_kit.apiserver.requests.requests import Query, Target, verb
-from dra_kit.apiserver.reviews import review
-from dra_kit.apiserver.storage import Stored
-from dra_kit.apiserver.subresources.subresources import SUBRESOURCES, serve_subresource
+from dra_kit.apiserver.non_resource import serve_non_resource
+from dra_kit.apiserver.requests import JSON, YAML, Query, ResponseFormat, Target, negotiate, request_verb
+from dra_kit.apiserver.reviews import answer_review
+from dra_kit.apiserver.status_errors import StatusError, bad_request, method_not_allowed, no_such_resource
+from dra_kit.apiserver.storage import StoredObject
+from dra_kit.apiserver.subresources import SUBRESOURCES, serve_subresource
+from dra_kit.apiserver.tables import included, not_of_form, partial_metadata, render_table
 from dra_kit.apiserver.verbs.delete import delete, delete_collection
 from dra_kit.apiserver.verbs.patch import patch
 from dra_kit.apiserver.verbs.read import get, list_objects
-from dra_kit.apiserver.verbs.watch import Watch
+from dra_kit.apiserver.verbs.watch import WatchStream
 from dra_kit.apiserver.verbs.write import create, update
+from dra_kit.kubernetes.resource.field_errors import go_quote
 
 _log = logging.getLogger(__name__)
 _COLLECTION: Final = {"list", "watch", "create", "deletecollection"}
@@ -52,7 +63,7 @@ class Endpoint:
         requests: how many came, by (user agent, verb, resource).
     """
 
-    def __init__(self, api: Api, door: Door | None = None) -> None:
+    def __init__(self, api: Api, door: Authenticator | None = None) -> None:
         self.api = api
         self._door = door
         self.requests: Counter[tuple[str, str, str]] = Counter()
@@ -61,15 +72,15 @@ class Endpoint:
     async def __call__(self, raw: web.BaseRequest) -> web.StreamResponse:
         """Serve one request."""
         try:
-            user = impersonated(raw.headers, self._user(raw), self.api.rbac)
+            user = impersonate(raw.headers, self._user(raw), self.api.rbac)
             return await self._serve(raw, user)
-        except Refusal as refusal:
+        except StatusError as refusal:
             return _refused(raw, refusal)
         except (ConnectionError, web.HTTPException):
             raise
         except Exception as error:  # noqa: BLE001 - one request that fails must not end the server
             _log.exception("%s %s", raw.method, raw.path_qs)
-            return _refused(raw, Refusal(500, "InternalError", f"Internal error occurred: {error!r}"))
+            return _refused(raw, StatusError(500, "InternalError", f"Internal error occurred: {error!r}"))
 
     def _user(self, raw: web.BaseRequest) -> User:
         """Return the user of the token of a request; without a door every other user is the administrator.
@@ -86,48 +97,50 @@ class Endpoint:
         path = raw.rel_url.raw_path
         target = Target.parse(path)
         if target is None:
-            require(self.api.rbac, user, attributes_of_path(raw.method, path))
-            return metrics(self.requests) if path == "/metrics" else document(self.api.registry, raw)
+            require_allowed(self.api.rbac, user, attributes_of_path(raw.method, path))
+            return metrics(self.requests) if path == "/metrics" else serve_non_resource(self.api.registry, raw)
         if target.plural == "watch" and not target.watch:  # where kube-apiserver does not get any further
             cause = f"failed to create RequestInfo: unable to determine kind and namespace from url, {path}"
             return web.Response(text=f'Internal Server Error: "{path}": {cause}\n', status=500)
         query = Query.parse(raw.rel_url.raw_query_string)
-        action = verb(raw.method, target, query)
+        action = request_verb(raw.method, target, query)
         agent = raw.headers.get("User-Agent", "")
         plural = f"{target.plural}/{target.subresource}" if target.subresource else target.plural
         self.requests[agent, action, plural] += 1
-        require(self.api.rbac, user, attributes_of(raw.method, target, query))
-        request = Request(
+        require_allowed(self.api.rbac, user, request_attributes(raw.method, target, query))
+        request = ApiRequest(
             raw.method, target, query, await raw.read() if raw.can_read_body else b"", _content_type(raw),
             raw.headers.get("Accept", ""), agent, user,
         )  # fmt: skip
-        reviewed = review(self.api, request)
+        reviewed = answer_review(self.api, request)
         if reviewed is not None:
-            return _response(reviewed, media.negotiate(request.accept))
+            return _response(reviewed, negotiate(request.accept))
         kind = self.api.registry.find(target.group, target.version, target.plural)
         if kind is None:
             raise no_such_resource()
         return await self._resource(raw, request, kind, action)
 
-    async def _resource(self, raw: web.BaseRequest, request: Request, kind: Kind, action: str) -> web.StreamResponse:
+    async def _resource(self, raw: web.BaseRequest, request: ApiRequest, kind: Kind, action: str) -> web.StreamResponse:
         warnings = _deprecation(kind, request)
         try:
             _check_path(kind, request, action)
-            form = media.negotiate(request.accept, streams=action in {"list", "watch"})
+            form = negotiate(request.accept, streams=action in {"list", "watch"})
             if action == "watch":
                 return await self._watch(raw, request, kind, form)
             answer = await self._act(kind, request, action)
             if answer is None:
                 return web.Response(status=204)
-            if not isinstance(answer, Answer):
+            if not isinstance(answer, ApiResponse):
                 async with aclosing(answer):
                     return await _streamed(raw, answer, "text/plain")
             answer.warnings = [*warnings, *answer.warnings]
             return _response(self._shaped(answer, request, form), form)
-        except Refusal as refusal:
+        except StatusError as refusal:
             return _refused(raw, refusal, [*warnings, *request.warnings])
 
-    async def _act(self, kind: Kind, request: Request, action: str) -> Answer | AsyncGenerator[bytes, None] | None:
+    async def _act(
+        self, kind: Kind, request: ApiRequest, action: str
+    ) -> ApiResponse | AsyncGenerator[bytes, None] | None:
         api, target = self.api, request.target
         if target.subresource not in {"", "status"}:
             return await serve_subresource(api, kind, request)
@@ -146,7 +159,7 @@ class Endpoint:
                 return await delete(api, kind, request)
         return await delete_collection(api, kind, request)
 
-    def _shaped(self, answer: Answer, request: Request, form: Form) -> Answer:
+    def _shaped(self, answer: ApiResponse, request: ApiRequest, form: ResponseFormat) -> ApiResponse:
         """Return an answer as a table or as metadata only, when the client asks for that."""
         include = included(request.query) if form.kind == "Table" else ""
         if not form.kind or answer.kind is None or answer.items is None:
@@ -159,21 +172,23 @@ class Endpoint:
         if form.kind != "Table" and form.list is not is_list:
             raise not_of_form(form, answer.kind)
         if form.kind == "Table":
-            body = table(kind, rows, metadata, version=form.version, include=include)
+            body = render_table(kind, rows, metadata, version=form.version, include=include)
         elif is_list:
             items = [partial_metadata(wire, form.version) for _, wire in rows]
             body = {"kind": "PartialObjectMetadataList", "apiVersion": f"meta.k8s.io/{form.version}",
                     "metadata": metadata, "items": items}  # fmt: skip
         else:
             body = partial_metadata(whole, form.version)
-        return Answer(body, answer.code, warnings=answer.warnings)
+        return ApiResponse(body, answer.code, warnings=answer.warnings)
 
-    async def _watch(self, raw: web.BaseRequest, request: Request, kind: Kind, form: Form) -> web.StreamResponse:
+    async def _watch(
+        self, raw: web.BaseRequest, request: ApiRequest, kind: Kind, form: ResponseFormat
+    ) -> web.StreamResponse:
         body = _EventBodies(self.api, kind, request, form)
-        watch = Watch(self.api, kind, request)
+        watch = WatchStream(self.api, kind, request)
         warnings = _deprecation(kind, request)
         try:
-            return await _streamed(raw, watch.events(body), media.JSON, warnings)
+            return await _streamed(raw, watch.events(body), JSON, warnings)
         finally:
             watch.close()
 
@@ -198,20 +213,20 @@ async def _streamed(
 class _EventBodies:
     """The objects of watch events, in the form that the client asked for; the first table describes its columns."""
 
-    def __init__(self, api: Api, kind: Kind, request: Request, form: Form) -> None:
+    def __init__(self, api: Api, kind: Kind, request: ApiRequest, form: ResponseFormat) -> None:
         self._api, self._kind, self._form = api, kind, form
         self._api_version = request.target.api_version
         self._include = included(request.query) if form.kind == "Table" else ""
         self._first = True
 
-    def __call__(self, stored: Stored) -> bytes:
+    def __call__(self, stored: StoredObject) -> bytes:
         if not self._form.kind:
             return self._api.encoded(self._kind, stored, self._api_version)
         wire = self._api.wire(self._kind, stored.object, self._api_version)
         if self._form.kind == "PartialObjectMetadata":
             return encode(partial_metadata(wire, self._form.version))
         metadata = {"resourceVersion": stored.object["metadata"]["resourceVersion"]}
-        shown = table(
+        shown = render_table(
             self._kind, [(stored.object, wire)], metadata, version=self._form.version, include=self._include,
             with_columns=self._first,
         )  # fmt: skip
@@ -219,12 +234,12 @@ class _EventBodies:
         return encode(shown)
 
 
-def _deprecation(kind: Kind, request: Request) -> list[str]:
+def _deprecation(kind: Kind, request: ApiRequest) -> list[str]:
     """Return the warning about the request's version, where there is one."""
     return [text] if (text := kind.deprecated.get(request.target.version)) else []
 
 
-def _check_path(kind: Kind, request: Request, action: str) -> None:
+def _check_path(kind: Kind, request: ApiRequest, action: str) -> None:
     target = request.target
     if target.rest or (target.namespace and not kind.namespaced):
         raise no_such_resource()
@@ -267,7 +282,7 @@ def _check_subresource(kind: Kind, target: Target, action: str) -> None:
 
 
 def _content_type(raw: web.BaseRequest) -> str:
-    return raw.headers.get("Content-Type", media.JSON).partition(";")[0].strip().lower()
+    return raw.headers.get("Content-Type", JSON).partition(";")[0].strip().lower()
 
 
 class _Dumper(yaml.CSafeDumper):
@@ -289,14 +304,14 @@ def _warn(response: web.StreamResponse, warnings: Sequence[str]) -> None:
         response.headers.add("Warning", f'299 - "{escaped}"')
 
 
-def _response(answer: Answer, form: Form) -> web.Response:
+def _response(answer: ApiResponse, form: ResponseFormat) -> web.Response:
     body = answer.body
-    if form.media_type == media.YAML:
+    if form.media_type == YAML:
         value = json.loads(body) if isinstance(body, bytes) else body
         text = yaml.dump(value, Dumper=_Dumper, sort_keys=True, allow_unicode=True)
-        content, content_type = text.encode(), media.YAML
+        content, content_type = text.encode(), YAML
     else:
-        content, content_type = (body if isinstance(body, bytes) else encode(body)) + b"\n", media.JSON
+        content, content_type = (body if isinstance(body, bytes) else encode(body)) + b"\n", JSON
     response = web.Response(
         body=content, status=answer.code,
         headers={"Content-Type": content_type, "Cache-Control": "no-cache, private"},
@@ -305,7 +320,126 @@ def _response(answer: Answer, form: Form) -> web.Response:
     return response
 
 
-def _refused(raw: web.BaseRequest, refusal: Refusal, warnings: list[str] | None = None) -> web.Response:
+def _refused(raw: web.BaseRequest, refusal: StatusError, warnings: list[str] | None = None) -> web.Response:
     if raw.method == "HEAD":
-        return web.Response(status=refusal.code, headers={"Content-Type": media.JSON})
-    return _response(Answer(refusal.status(), refusal.code, warnings=warnings or ()), media.Form())
+        return web.Response(status=refusal.code, headers={"Content-Type": JSON})
+    return _response(ApiResponse(refusal.status(), refusal.code, warnings=warnings or ()), ResponseFormat())
+
+
+_NAME: Final = re.compile(r"metadata\.name\s*==?\s*([^,!=]+)")
+
+
+def attributes_of_path(method: str, path: str) -> AuthorizationAttributes:
+    """Return the attributes of a request for no resource."""
+    return AuthorizationAttributes(method.lower(), path=path, is_path=True)
+
+
+def request_attributes(method: str, target: Target, query: Query) -> AuthorizationAttributes:
+    """Return the attributes of a request on a resource, whether there is such a resource or not."""
+    action = request_verb(method, target, query)
+    name, namespace = target.name, target.namespace
+    if not name and action in {"list", "watch"}:
+        name = _selected_name(query.text("fieldSelector"))
+    if target.plural == "namespaces":
+        namespace = target.name
+    return AuthorizationAttributes(action, target.group, target.plural, target.subresource, namespace, name)
+
+
+def _selected_name(selector: str) -> str:
+    """Return the only name that a field selector lets through; empty for none."""
+    for term in selector.split(","):
+        match = _NAME.fullmatch(term.strip())
+        if match is not None and not any(char in match[1] for char in "/%"):
+            return match[1].strip()
+    return ""
+
+
+_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"
+_HEAD: Final = (
+    "# HELP apiserver_request_total [STABLE] Counter of apiserver requests broken out for each verb and resource.\n"
+    "# TYPE apiserver_request_total counter\n"
+)
+
+
+def metrics(requests: Mapping[tuple[str, str, str], int]) -> web.Response:
+    """Answer the request for metrics; requests are counted by (user agent, verb, resource with its subresource)."""
+    counts: dict[tuple[str, str, str], int] = {}
+    for (_, verb, resource), count in requests.items():
+        plural, _, subresource = resource.partition("/")
+        key = plural, subresource, verb.upper()
+        counts[key] = counts.get(key, 0) + count
+    name = "apiserver_request_total"
+    lines = [
+        f'{name}{{resource="{_escaped(plural)}",subresource="{_escaped(part)}",verb="{verb}"}} {count}\n'
+        for (plural, part, verb), count in sorted(counts.items())
+    ]
+    return web.Response(body=(_HEAD + "".join(lines)).encode(), headers={"Content-Type": _TYPE})
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+_EXTRA: Final = "impersonate-extra-"
+
+
+def impersonate(headers: CIMultiDictProxy[str], user: User, authorizer: RequestAuthorizer) -> User:
+    """Return the user that the headers of a request name; the user itself without such headers.
+
+    Raises:
+        Refusal: 400, they name no user; 403, the user may not be whom they name.
+    """
+    wanted = _wanted(headers)
+    if wanted is None:
+        return user
+    if not wanted.name:
+        raise bad_request(f"requested {_shown(wanted)} without impersonating a user name")
+    account = account_of(wanted.name)
+    for attributes in _asked(wanted, account):
+        require_allowed(authorizer, user, attributes)
+    groups = list(wanted.groups)
+    if not groups and account is not None:
+        groups += account_groups(account[0])
+    if not {AUTHENTICATED, UNAUTHENTICATED} & set(groups):
+        groups.append(UNAUTHENTICATED if wanted.name == ANONYMOUS_NAME else AUTHENTICATED)
+    return User(wanted.name, tuple(groups), wanted.uid, wanted.extra)
+
+
+def _wanted(headers: CIMultiDictProxy[str]) -> User | None:
+    extra: dict[str, tuple[str, ...]] = {}
+    for name, value in headers.items():
+        if name.lower().startswith(_EXTRA):
+            key = unquote(name[len(_EXTRA) :].lower())
+            extra[key] = (*extra.get(key, ()), value)
+    groups = tuple(headers.getall("Impersonate-Group", ()))
+    name, uid = headers.get("Impersonate-User", ""), headers.get("Impersonate-Uid", "")
+    return User(name, groups, uid, extra) if name or groups or uid or extra else None
+
+
+def _asked(wanted: User, account: tuple[str, str] | None) -> Iterator[AuthorizationAttributes]:
+    """Yield the rights that a user needs to impersonate another one."""
+    if account is not None:
+        yield AuthorizationAttributes("impersonate", "", "serviceaccounts", namespace=account[0], name=account[1])
+    else:
+        yield AuthorizationAttributes("impersonate", "", "users", name=wanted.name)
+    yield from (AuthorizationAttributes("impersonate", "", "groups", name=group) for group in wanted.groups)
+    group = "authentication.k8s.io"
+    for key, values in wanted.extra.items():
+        yield from (AuthorizationAttributes("impersonate", group, "userextras", key, name=value) for value in values)
+    if wanted.uid:
+        yield AuthorizationAttributes("impersonate", group, "uids", name=wanted.uid)
+
+
+def _shown(user: User) -> str:
+    """Return a user as Go prints it."""
+    extra = ", ".join(f"{go_quote(key)}:{_strings(values)}" for key, values in sorted(user.extra.items()))
+    shown = f"map[string][]string{{{extra}}}" if user.extra else "map[string][]string(nil)"
+    return (
+        f"&user.DefaultInfo{{Name:{go_quote(user.name)}, UID:{go_quote(user.uid)}, Groups:{_strings(user.groups)}, "
+        f"Extra:{shown}}}"
+    )
+
+
+def _strings(values: Iterable[str]) -> str:
+    listed = ", ".join(map(go_quote, values))
+    return f"[]string{{{listed}}}" if listed else "[]string(nil)"

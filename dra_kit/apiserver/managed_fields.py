@@ -1,28 +1,33 @@
-"""Sets of fields of typed objects: who owns what, and what a write changed.
+"""Server-side apply: who owns which field, sets of fields, conflicts, and updates of managedFields.
 
 A path is a tuple of elements as FieldsV1 spells them: ``f:<field>``, ``k:<keys as JSON>`` for an item of a list with
-keys, ``v:<JSON>`` for an item of a set. Source: sigs.k8s.io/structured-merge-diff 6, ``typed`` and ``fieldpath``.
+keys, ``v:<JSON>`` for an item of a set.
+
+Sources: sigs.k8s.io/structured-merge-diff 6, ``typed`` and ``fieldpath``; k8s.io/apimachinery 0.37
+``pkg/util/managedfields`` and sigs.k8s.io/structured-merge-diff 6 ``merge``.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
+from dra_kit.kubernetes.resource.schema.decode import prune, written_zero
 from dra_kit.kubernetes.resource.schema.table import LIST, MAP, SchemaField, item_type, struct
+from dra_kit.kubernetes.values.json import Object
 
 Path: TypeAlias = tuple[str, ...]
 FieldSet: TypeAlias = frozenset[Path]
 Shape: TypeAlias = Literal["scalar", "atomic", "struct", "map", "set", "keyed"]
-
 EMPTY: Final[FieldSet] = frozenset()
 _MISSING: Final = object()
 
 
-class Node(Struct, frozen=True):
+class FieldNode(Struct, frozen=True):
     """How a value of some type is split into its parts.
 
     Attributes:
@@ -36,7 +41,7 @@ class Node(Struct, frozen=True):
     keys: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, described: SchemaField) -> Node:
+    def of(cls, described: SchemaField) -> FieldNode:
         """Return the node of a field's value."""
         type_name = described.type
         if type_name.startswith(LIST):
@@ -55,7 +60,7 @@ class Node(Struct, frozen=True):
             return "map"
         return "atomic" if self.type == "JSON" and isinstance(value, list) else self.shape
 
-    def parts(self, value: Any) -> Iterator[tuple[str, Any, Node]]:
+    def parts(self, value: Any) -> Iterator[tuple[str, Any, FieldNode]]:
         """Yield the elements, values and nodes of a value's parts."""
         if value is None:
             return
@@ -64,19 +69,19 @@ class Node(Struct, frozen=True):
                 for name, item in value.items():
                     yield f"f:{name}", item, self._part(name)
             case "keyed":
-                below = Node.of(SchemaField(item_type(self.type)))
+                below = FieldNode.of(SchemaField(item_type(self.type)))
                 for item in value:
                     yield self._key(item), item, below
             case "set":
                 for item in value:
-                    yield f"v:{_json(item)}", item, Node("scalar", item_type(self.type))
+                    yield f"v:{_json(item)}", item, FieldNode("scalar", item_type(self.type))
 
-    def _part(self, name: str) -> Node:
+    def _part(self, name: str) -> FieldNode:
         if self.type.startswith(MAP):
-            return Node.of(SchemaField(item_type(self.type)))
+            return FieldNode.of(SchemaField(item_type(self.type)))
         known = struct(self.type)
         described = known.fields.get(name) if known else None
-        return Node("scalar", "JSON") if described is None else Node.of(described)
+        return FieldNode("scalar", "JSON") if described is None else FieldNode.of(described)
 
     def _key(self, item: dict[str, Any]) -> str:
         known = struct(item_type(self.type))
@@ -101,16 +106,16 @@ def _json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
 
 
-def root(type_name: str) -> Node:
+def root(type_name: str) -> FieldNode:
     """Return the node of whole objects of a type."""
-    return Node.of(SchemaField(type_name))
+    return FieldNode.of(SchemaField(type_name))
 
 
 def field_set(value: Any, type_name: str) -> FieldSet:
     """Return all fields that an applied object mentions."""
     found: set[Path] = set()
 
-    def walk(value: Any, node: Node, path: Path) -> None:
+    def walk(value: Any, node: FieldNode, path: Path) -> None:
         if node.whole(value) or value is None:
             found.add(path)
             return
@@ -128,7 +133,7 @@ def field_set(value: Any, type_name: str) -> FieldSet:
 def repetitions(value: Any, type_name: str) -> Iterator[Path]:
     """Yield the items of lists with keys and of sets that are there before; their order is that of the value."""
 
-    def walk(value: Any, node: Node, path: Path) -> Iterator[Path]:
+    def walk(value: Any, node: FieldNode, path: Path) -> Iterator[Path]:
         seen: set[str] = set()
         for element, item, part in () if node.whole(value) else node.parts(value):
             if element in seen:
@@ -139,7 +144,7 @@ def repetitions(value: Any, type_name: str) -> Iterator[Path]:
     return walk(value, root(type_name), ())
 
 
-class Comparison(Struct):
+class FieldComparison(Struct):
     """What differs between two objects.
 
     Attributes:
@@ -158,17 +163,17 @@ class Comparison(Struct):
         return frozenset(self.added | self.modified)
 
 
-def compare(old: Any, new: Any, type_name: str) -> Comparison:
+def compare_fields(old: Any, new: Any, type_name: str) -> FieldComparison:
     """Return what differs between two objects of a type."""
-    comparison = Comparison()
+    comparison = FieldComparison()
 
-    def everything(value: Any, node: Node, path: Path, found: set[Path]) -> None:
+    def everything(value: Any, node: FieldNode, path: Path, found: set[Path]) -> None:
         found.add(path)
         if not node.whole(value):
             for element, item, part in node.parts(value):
                 everything(item, part, (*path, element), found)
 
-    def walk(old: Any, new: Any, node: Node, path: Path) -> None:
+    def walk(old: Any, new: Any, node: FieldNode, path: Path) -> None:
         if node.whole(new if new is not None else old):
             if old != new:
                 comparison.modified.add(path)
@@ -225,7 +230,7 @@ def from_fields_v1(tree: dict[str, Any]) -> FieldSet:
     return frozenset(found)
 
 
-def shown(path: Path) -> str:
+def format_path(path: Path) -> str:
     """Return a path as the API server prints it: ``.spec.containers[name="main"].image``."""
     text = ""
     for element in path:
@@ -239,7 +244,7 @@ def shown(path: Path) -> str:
     return text
 
 
-def merge(live: Any, applied: Any, node: Node) -> Any:
+def merge(live: Any, applied: Any, node: FieldNode) -> Any:
     """Return the live object with the fields of an applied one; items keep their place, new ones come last."""
     if applied is None or live is None or node.whole(applied):
         return applied
@@ -257,7 +262,7 @@ def merge(live: Any, applied: Any, node: Node) -> Any:
     return items + [item for item, _ in parts.values()]
 
 
-def without(value: Any, node: Node, gone: Callable[[Path], bool], path: Path = ()) -> Any:
+def without(value: Any, node: FieldNode, gone: Callable[[Path], bool], path: Path = ()) -> Any:
     """Return a value without the fields and items whose paths are gone."""
     if node.whole(value) or value is None:
         return value
@@ -269,3 +274,207 @@ def without(value: Any, node: Node, gone: Callable[[Path], bool], path: Path = (
     if node.shape_for(value) in {"struct", "map"}:
         return {element.removeprefix("f:"): item for element, item in remaining}
     return [item for _, item in remaining]
+
+
+Operation: TypeAlias = Literal["Apply", "Update"]
+BEFORE_FIRST_APPLY: Final = "before-first-apply"
+_UNOWNED: Final[frozenset[Path]] = frozenset({
+    ("f:apiVersion",), ("f:kind",), ("f:metadata",),
+    *(("f:metadata", f"f:{name}") for name in (
+        "name", "namespace", "creationTimestamp", "selfLink", "uid", "generation", "managedFields", "resourceVersion",
+        "deletionTimestamp", "deletionGracePeriodSeconds")),
+})  # fmt: skip
+
+
+class FieldManager(Struct, frozen=True):
+    """One entry of ``managedFields``.
+
+    Attributes:
+        name: of the manager.
+        operation: whether it applied the fields or wrote them otherwise.
+        api_version: the version in which its fields are spelled.
+        subresource: through which it wrote, empty for none.
+        fields: what it owns.
+        time: of its last change, empty when unknown.
+    """
+
+    name: str
+    operation: Operation
+    api_version: str
+    subresource: str
+    fields: FieldSet
+    time: str = ""
+
+    def same(self, other: FieldManager) -> bool:
+        """Return whether both are one manager: an applier may change its version."""
+        return (self.name, self.operation, self.subresource) == (other.name, other.operation, other.subresource) and (
+            self.operation == "Apply" or self.api_version == other.api_version
+        )
+
+    def entry(self) -> Object:
+        """Return the entry as JSON."""
+        entry: Object = {"manager": self.name, "operation": self.operation, "apiVersion": self.api_version}
+        if self.time:
+            entry["time"] = self.time
+        entry |= {"fieldsType": "FieldsV1", "fieldsV1": to_fields_v1(self.fields)}
+        return entry | ({"subresource": self.subresource} if self.subresource else {})
+
+
+class ApplyConflict(Exception):
+    """Fields of an applied object that others own, with other values.
+
+    Args:
+        conflicts: each manager and the paths.
+    """
+
+    def __init__(self, conflicts: Sequence[tuple[FieldManager, Sequence[Path]]]) -> None:
+        self.conflicts = conflicts
+        count = sum(len(paths) for _, paths in conflicts)
+        text = self._who(conflicts[0][0]) + f": {format_path(conflicts[0][1][0])}"
+        if count > 1:
+            listed = (f"{self._who(manager, 's')}:\n{_listed(paths)}" for manager, paths in conflicts)
+            text = "\n".join(listed)
+        super().__init__(f"Apply failed with {count} conflict{'' if count == 1 else 's'}: {text}")
+
+    @staticmethod
+    def _who(manager: FieldManager, plural: str = "") -> str:
+        subresource = f' with subresource "{manager.subresource}"' if manager.subresource else ""
+        using = f" using {manager.api_version}" if manager.operation == "Update" else ""
+        return f'conflict{plural} with "{manager.name}"{subresource}{using}'
+
+    def causes(self) -> list[Object]:
+        """Return causes for the details of a Status."""
+        return [
+            {"reason": "FieldManagerConflict", "message": self._who(manager), "field": format_path(path)}
+            for manager, paths in self.conflicts
+            for path in paths
+        ]
+
+
+def _listed(paths: Sequence[Path]) -> str:
+    return "\n".join(f"- {format_path(path)}" for path in paths)
+
+
+def managers_of(obj: Mapping[str, Any]) -> list[FieldManager]:
+    """Return the managers of an object; of several entries for one of them the last counts."""
+    found: list[FieldManager] = []
+    for entry in obj["metadata"].get("managedFields") or ():
+        manager = FieldManager(
+            entry.get("manager", ""), entry.get("operation", "Update"), entry.get("apiVersion", ""),
+            entry.get("subresource", ""), from_fields_v1(entry.get("fieldsV1") or {}), entry.get("time", ""),
+        )  # fmt: skip
+        found = [*(other for other in found if not other.same(manager)), manager]
+    return found
+
+
+def entries(managers: Iterable[FieldManager]) -> list[Object]:
+    """Return ``managedFields`` of managers: appliers first, then by time and name; leave out those without fields."""
+    retained = [manager for manager in managers if manager.fields]
+    retained.sort(key=lambda m: (m.operation, m.time, m.name, m.api_version, m.subresource))
+    return [manager.entry() for manager in retained]
+
+
+def after_update(
+    old: Object, new: Object, type_name: str, writer: FieldManager, managers: list[FieldManager]
+) -> list[FieldManager]:
+    """Return the managers after a write other than apply: the writer owns what it changed, and nobody else does.
+
+    Args:
+        old: the object before, in the writer's version; the zero object when it was created.
+        new: the object after.
+        type_name: of both.
+        writer: who wrote; its fields are not looked at.
+        managers: before the write.
+    """
+    comparison = compare_fields(old, new, type_name)
+    changed, removed = comparison.changed - _UNOWNED, frozenset(comparison.removed)
+    if not changed and not removed:
+        return managers
+    own = next((manager.fields for manager in managers if manager.same(writer)), EMPTY)
+    others = [
+        replace(manager, fields=manager.fields - changed - removed) for manager in managers if not manager.same(writer)
+    ]
+    mine = replace(writer, fields=(own | changed) - removed)
+    before = next((manager for manager in managers if manager.same(writer)), None)
+    if before is not None and before.fields == mine.fields and not changed:
+        mine = before
+    return [*others, mine]
+
+
+class ApplyResult(Struct, frozen=True):
+    """The outcome of an apply: the merged object and its managers."""
+
+    obj: Object
+    managers: list[FieldManager]
+
+
+def after_apply(
+    live: Object, config: Object, type_name: str, writer: FieldManager, managers: list[FieldManager], *, force: bool
+) -> ApplyResult:
+    """Merge an applied configuration into an object.
+
+    What the writer applied before and does not mention any more goes, unless somebody else owns it too.
+
+    Raises:
+        ApplyConflict: somebody else owns a field that would change, and ``force`` is not set.
+    """
+    mine = field_set(config, type_name) - _UNOWNED
+    others = [manager for manager in managers if not manager.same(writer)]
+    before = next((manager for manager in managers if manager.same(writer)), None)
+    if not managers and live:
+        everything = frozenset(
+            path
+            for path in compare_fields(written_zero(type_name), live, type_name).changed - _UNOWNED
+            if (path[0] == "f:status") is (writer.subresource == "status")
+        )
+        others = [FieldManager(BEFORE_FIRST_APPLY, "Update", writer.api_version, "", everything, "")]
+    node = root(type_name)
+    merged = merge(live, config, node)
+    changed = compare_fields(live, merged, type_name).changed
+    conflicts = [
+        (manager, sorted(manager.fields & changed & mine)) for manager in others if manager.fields & changed & mine
+    ]
+    if conflicts and not force:
+        raise ApplyConflict(conflicts)
+    others = [replace(manager, fields=manager.fields - (changed & mine)) for manager in others]
+    dropped = (before.fields if before else EMPTY) - mine
+    if dropped:
+        retained = frozenset(
+            prefix
+            for fields in (mine, *(manager.fields for manager in others))
+            for path in fields
+            for prefix in (path[:i] for i in range(1, len(path) + 1))
+        )
+        merged = without(merged, node, lambda path: path in dropped and path not in retained)
+    removed = frozenset(compare_fields(live, merged, type_name).removed)
+    others = [replace(manager, fields=manager.fields - removed) for manager in others]
+    same = before is not None and before.fields == mine and before.api_version == writer.api_version
+    # without a change of the object the time stays as it was, if there was one
+    time = writer.time if merged != live else before.time if before else ""
+    current = before if before is not None and same else replace(writer, fields=mine, time=time)
+    return ApplyResult(merged, [*others, current])
+
+
+def tracked_fields(old: Object | None, new: Object, type_name: str, writer: FieldManager) -> list[Object] | None:
+    """Return ``managedFields`` after a write.
+
+    Args:
+        old: the object before in the writer's version, None when it is created.
+        new: the decoded object in the writer's version, as the writer wants it: before admission.
+        type_name: of both.
+        writer: who writes.
+
+    Returns:
+        None for none: an object that lost its managers gets new ones only by an apply.
+    """
+    managers = managers_of(old) if old is not None else []
+    if old is not None:
+        given: list[Any] | None = new["metadata"].get("managedFields")
+        if given is not None and (not given or given == [{}]):
+            return None  # asked to forget
+        managers = managers_of(new) or managers  # a writer may hand fields over, as kubectl's server-side apply does
+        if not managers:
+            return None
+    before = written_zero(type_name) if old is None else old
+    found = entries(after_update(before, prune(new, type_name, stored=False), type_name, writer, managers))
+    return found or None

@@ -1,21 +1,26 @@
-"""OpenAPI v3 of the served groups, made from the schema table.
+"""OpenAPI v3 and v2 documents of the served kinds.
 
 Descriptions exist for the types of resource.k8s.io that dra-kit has models of: their docstrings.
+
+kubectl validates by v3, but for ``kind: List`` it reads v2, in protobuf alone, and refuses to go on without it
+(k8s.io/cli-runtime 0.37 ``resource/query_param_verifier_v3.go``, k8s.io/client-go 0.37 ``openapi``). It skips what has
+no definition there. The form is ``Document`` of gnostic's OpenAPIv2.proto.
 """
 
 from __future__ import annotations
 
 import hashlib
 import inspect
+import json
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, Final
 
+from dra_kit.apiserver import discovery
 from dra_kit.apiserver.api import encode
-from dra_kit.apiserver.documents import discovery
 from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.kinds.registry import Registry
+from dra_kit.apiserver.kinds.registry import KindRegistry
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.schema.table import CUSTOM_RESOURCE, LIST, MAP, SchemaField, item_type, struct
 from dra_kit.kubernetes.values.json import Object
@@ -54,23 +59,23 @@ _ALWAYS: Final = ("meta/v1.APIResourceList", "meta/v1.DeleteOptions", "meta/v1.P
 _PATCH_PARAMETERS: Final = ("dryRun", "fieldManager", "fieldValidation", "force")
 
 
-def index(registry: Registry) -> Object:
+def openapi_index(registry: KindRegistry) -> Object:
     """Return the document at ``/openapi/v3``: the address of each group's version."""
     addresses = {}
     for path in sorted(_paths(registry)):
-        content = document(registry, path)
+        content = openapi_document(registry, path)
         digest = hashlib.sha512(encode(content)).hexdigest().upper()
         addresses[path] = {"serverRelativeURL": f"/openapi/v3/{path}?hash={digest}"}
     return {"paths": addresses}
 
 
-def _paths(registry: Registry) -> list[str]:
+def _paths(registry: KindRegistry) -> list[str]:
     versions = [f"{group}/{version}" for group, found in discovery.groups(registry).items() for version in found]
     groups = list(discovery.groups(registry))
     return ["version", "api", "api/v1", "apis", *(f"apis/{name}" for name in [*groups, *versions])]
 
 
-def document(registry: Registry, path: str) -> Object | None:
+def openapi_document(registry: KindRegistry, path: str) -> Object | None:
     """Return the document of ``api/v1`` or ``apis/<group>/<version>``; one without schemas for the other paths."""
     if path not in _paths(registry):
         return None
@@ -132,7 +137,7 @@ def _struct_schema(type_name: str) -> Object:
     if known is None:
         return {"type": "object"}
     schema: Object = {"type": "object"}
-    if text := description(type_name):
+    if text := type_description(type_name):
         schema["description"] = text
     if required := [name for name, entry in known.fields.items() if entry.required]:
         schema["required"] = required
@@ -143,7 +148,7 @@ def _struct_schema(type_name: str) -> Object:
     return schema
 
 
-def description(type_name: str) -> str:
+def type_description(type_name: str) -> str:
     """Return what our own model of a type says about it; empty without a model."""
     package, _, kind = type_name.partition(".")
     model = getattr(v1, kind, None) if package.startswith("resource/") else None
@@ -233,3 +238,25 @@ def _operations(kind: Kind, version: str) -> Iterator[tuple[str, Object]]:
     yield f"{collection}/{{name}}", one
     if kind.status:
         yield f"{collection}/{{name}}/status", {name: one[name] for name in ("get", "put", "patch")}
+
+
+PROTOBUF: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+_SWAGGER, _INFO, _PATHS = 1, 2, 8
+_TITLE, _VERSION = 1, 2
+
+
+def openapi_v2_json() -> bytes:
+    """Return the document as JSON."""
+    document: dict[str, Any] = {"swagger": "2.0", "info": {"title": "Kubernetes", "version": discovery.VERSION}}
+    return json.dumps(document | {"paths": {}}).encode()
+
+
+def openapi_v2_protobuf() -> bytes:
+    """Return the document in protobuf."""
+    info = _field(_TITLE, b"Kubernetes") + _field(_VERSION, discovery.VERSION.encode())
+    return _field(_SWAGGER, b"2.0") + _field(_INFO, info) + _field(_PATHS, b"")
+
+
+def _field(number: int, value: bytes) -> bytes:
+    """Return one field of bytes, of fewer than 128 of them."""
+    return bytes([number << 3 | 2, len(value)]) + value

@@ -1,14 +1,17 @@
-"""Strategic merge patch: a merge patch that knows lists with keys.
+"""Patches of a document: JSON patch, JSON merge patch, and Kubernetes' strategic merge patch.
 
-Source: k8s.io/apimachinery 0.37 ``pkg/util/strategicpatch``.
+Sources: RFC 6902 and RFC 7396; k8s.io/apimachinery 0.37 ``pkg/util/strategicpatch``; gopkg.in/evanphx/json-patch.v4
+4.13, as Kubernetes 1.37 uses it.
 """
 
 from __future__ import annotations
 
+import copy
+import json
+from collections.abc import Sequence
 from typing import Any, Final
 
-from dra_kit.apiserver.patches.gotext import go_text
-from dra_kit.apiserver.patches.order import identities, interleaved
+from dra_kit.kubernetes.resource.schema.decode import TypeMismatch
 from dra_kit.kubernetes.resource.schema.table import LIST, MAP, SchemaField, item_type, struct
 
 _DIRECTIVE: Final = "$patch"
@@ -18,15 +21,15 @@ _ORDER: Final = "$setElementOrder"
 _FREE: Final = SchemaField("JSON")
 
 
-class PatchFailed(ValueError):
+class StrategicPatchFailed(ValueError):
     """A patch with an unknown directive, or an item without its key."""
 
 
-class PatchInvalid(ValueError):
+class StrategicPatchInvalid(ValueError):
     """A directive that is none of its kind: what the client sent cannot be a patch."""
 
 
-def apply(document: Any, patch: dict[str, Any], type_name: str) -> Any:
+def strategic_merge_patch(document: Any, patch: dict[str, Any], type_name: str) -> Any:
     """Return the patched document; neither argument is changed, and the result may share parts with both.
 
     Args:
@@ -54,7 +57,7 @@ def _field(type_name: str, name: str) -> SchemaField:
         return _FREE
     if name not in known.fields:
         shown = type_name.rpartition(".")[2]
-        raise PatchFailed(f'unable to find api field in struct {shown} for the json field "{name}"')
+        raise StrategicPatchFailed(f'unable to find api field in struct {shown} for the json field "{name}"')
     return known.fields[name]
 
 
@@ -94,10 +97,10 @@ def _directed(patch: dict[str, Any]) -> dict[str, Any]:
     raise _unknown_directive(patch)
 
 
-def _unknown_directive(patch: dict[str, Any]) -> PatchFailed:
+def _unknown_directive(patch: dict[str, Any]) -> StrategicPatchFailed:
     directive = patch[_DIRECTIVE]
     shown = directive if isinstance(directive, str) else f"%!s({_go_type(directive)}={go_text(directive)})"
-    return PatchFailed(f"unknown patch type: {shown} in map: {go_text(patch)}")
+    return StrategicPatchFailed(f"unknown patch type: {shown} in map: {go_text(patch)}")
 
 
 def _go_type(value: Any) -> str:
@@ -107,13 +110,13 @@ def _go_type(value: Any) -> str:
 
 def _retained(keys: Any, patch: dict[str, Any]) -> set[str]:
     if not isinstance(keys, list):
-        raise PatchInvalid("invalid patch format of retainKeys")
+        raise StrategicPatchInvalid("invalid patch format of retainKeys")
     retained = {key for key in keys if isinstance(key, str)}
     mentioned = {
         key for key, value in patch.items() if value is not None and not key.startswith((_DELETE_PRIMITIVES, _ORDER))
     }
     if mentioned - retained:
-        raise PatchInvalid("invalid patch format of retainKeys")
+        raise StrategicPatchInvalid("invalid patch format of retainKeys")
     return retained
 
 
@@ -122,7 +125,7 @@ def _key(key: str, prefix: str) -> str:
     _, *names = key.split("/")
     if len(names) != 1:
         what = "setElementOrder list" if prefix == _ORDER else "delete primitive list"
-        raise PatchInvalid(f"invalid patch format of {what}")
+        raise StrategicPatchInvalid(f"invalid patch format of {what}")
     return names[0]
 
 
@@ -137,12 +140,12 @@ def _merge_ordered(merged: dict[str, Any], patch: dict[str, Any], directive: str
     name, order = _key(directive, _ORDER), patch.pop(directive)
     if not isinstance(order, list):
         received = "%!s(<nil>)" if order is None else _go_type(order)
-        raise PatchFailed(f"expected a []interface {{}}, but received a {received}")
+        raise StrategicPatchFailed(f"expected a []interface {{}}, but received a {received}")
     field = _field(type_name, name)
     value, present = patch.get(name), merged.get(name)
     for given in (present, value):
         if given is not None and not isinstance(given, list):
-            raise PatchFailed(f"expected a []interface {{}}, but received a {_go_type(given)}")
+            raise StrategicPatchFailed(f"expected a []interface {{}}, but received a {_go_type(given)}")
     _check_order(value or [], order, field.merge_key)
     if present is None and value is None:
         return
@@ -162,7 +165,7 @@ def _check_order(value: list[Any], order: list[Any], key: str) -> None:
     rest = iter(_identities(order, key))
     if not all(identity in rest for identity in _identities(given, key)):
         shown = f"{go_text(value)}\n doesn't match $setElementOrder list:\n{go_text(order)}\n"
-        raise PatchFailed(f"The order in patch list:\n{shown}")
+        raise StrategicPatchFailed(f"The order in patch list:\n{shown}")
 
 
 def _identities(items: list[Any], key: str) -> list[Any]:
@@ -173,7 +176,7 @@ def _identities(items: list[Any], key: str) -> list[Any]:
     """
     for item in items:
         if key and (not isinstance(item, dict) or key not in item):
-            raise PatchFailed(f"map: {go_text(item)} does not contain declared merge key: {key}")
+            raise StrategicPatchFailed(f"map: {go_text(item)} does not contain declared merge key: {key}")
     return identities(items, key)
 
 
@@ -183,7 +186,7 @@ def _merge_list(original: list[Any], patch: list[Any], field: SchemaField) -> li
     key = field.merge_key
     kinds = {isinstance(item, dict) for item in (*original, *patch)}
     if len(kinds) > 1:
-        raise PatchFailed(f"list element types are not identical: {go_text([original, patch])}")
+        raise StrategicPatchFailed(f"list element types are not identical: {go_text([original, patch])}")
     if kinds == {True}:
         original, patch = _without_directives(original, patch, key)
     _identities(patch, key)
@@ -210,9 +213,205 @@ def _without_directives(original: list[Any], patch: list[Any], key: str) -> tupl
             case "replace":
                 replaced = True
             case "merge":
-                raise PatchFailed("merging lists cannot yet be specified in the patch")
+                raise StrategicPatchFailed("merging lists cannot yet be specified in the patch")
             case None if _DIRECTIVE not in item:
                 continue
             case _:
                 raise _unknown_directive(item)
     return (items, []) if replaced else (original, items)
+
+
+class PatchFailed(ValueError):
+    """A patch that cannot be applied to this document."""
+
+
+class PatchInvalid(ValueError):
+    """What is no patch."""
+
+
+_STRINGS: Final = ("op", "path", "from")
+
+
+def json_patch(document: Any, patch: Any) -> Any:
+    """Return the patched document; the given one stays as it is.
+
+    As the API server's library does, and unlike the RFC, ``replace`` sets an entry of an object that is not there,
+    and ``copy`` copies it as null.
+
+    Raises:
+        PatchInvalid: it is no list of operations.
+        PatchFailed: an operation is unknown, a path does not exist, or a test fails.
+    """
+    if not isinstance(patch, list):
+        raise PatchInvalid("json: cannot unmarshal the body into a list of operations")
+    for operation in patch:
+        if not isinstance(operation, dict):
+            raise PatchInvalid("json: cannot unmarshal an operation that is no object")
+        for name in _STRINGS:
+            if not isinstance(operation.get(name, ""), str):
+                raise PatchInvalid(f"json: cannot unmarshal the {name} of an operation into a string")
+    document = copy.deepcopy(document)
+    for operation in patch:
+        document = _apply(document, operation)
+    return document
+
+
+def _apply(document: Any, operation: dict[str, Any]) -> Any:
+    path, value = _parse(operation, "path"), copy.deepcopy(operation.get("value"))
+    if operation.get("op") == "replace" and not path:
+        return value
+    parent, key = _place(document, path)
+    match operation.get("op"):
+        case "add":
+            _add(parent, key, value)
+        case "remove":
+            _remove(parent, key)
+        case "replace":
+            _get(parent, key)
+            _set(parent, key, value)
+        case "test":
+            if not _same(_get(parent, key), value):
+                raise PatchFailed(f"testing value {operation['path']} failed")
+        case "move":
+            source = _place(document, _parse(operation, "from"))
+            value = _get(*source)
+            _remove(*source)
+            _add(*_place(document, path), value)
+        case "copy":
+            _add(parent, key, copy.deepcopy(_get(*_place(document, _parse(operation, "from")))))
+        case other:
+            raise PatchFailed(f"unexpected kind of operation: {other}")
+    return document
+
+
+def _parse(operation: dict[str, Any], name: str) -> list[str]:
+    if name not in operation:
+        raise PatchFailed(f"an operation has no {name}")
+    _, *parts = operation[name].split("/")  # whatever comes before the first slash does not count
+    return [part.replace("~1", "/").replace("~0", "~") for part in parts]
+
+
+def _index(part: str, end: int) -> int:
+    if not part.removeprefix("-").isdecimal():
+        raise PatchFailed(f"{part} is no index")
+    index = int(part)
+    if not -end <= index < end:
+        raise PatchFailed(f"there is no item {part}")
+    return index % end if end else 0
+
+
+def _place(document: Any, path: list[str]) -> tuple[Any, str]:
+    """Return the object or list that a path leads into, and the key in it."""
+    if not path:
+        raise PatchFailed("the whole document can only be replaced")
+    for part in path[:-1]:
+        document = _get(document, part)
+        if not isinstance(document, dict | list):
+            raise PatchFailed(f"/{'/'.join(path)} does not exist")
+    return document, path[-1]
+
+
+def _get(parent: Any, key: str) -> Any:
+    return parent[_index(key, len(parent))] if isinstance(parent, list) else parent.get(key)
+
+
+def _set(parent: Any, key: str, value: Any) -> None:
+    if isinstance(parent, list):
+        parent[_index(key, len(parent))] = value
+    else:
+        parent[key] = value
+
+
+def _add(parent: Any, key: str, value: Any) -> None:
+    if isinstance(parent, list):
+        parent.insert(len(parent) if key == "-" else _index(key, len(parent) + 1), value)
+    else:
+        parent[key] = value
+
+
+def _remove(parent: Any, key: str) -> None:
+    if isinstance(parent, list):
+        del parent[_index(key, len(parent))]
+    elif key in parent:
+        del parent[key]
+    else:
+        raise PatchFailed(f"there is no {key} to remove")
+
+
+def _same(one: Any, other: Any) -> bool:
+    # 1 and true are equal in Python, and not in JSON
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+def merge_patch(document: Any, patch: Any) -> Any:
+    """Return the patched document; neither argument is changed, and the result may share parts with both."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(document) if isinstance(document, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = merge_patch(merged.get(key), value)
+    return merged
+
+
+def identities(items: Sequence[Any], key: str) -> list[str]:
+    """Return what makes each item itself: its key, or all of it; comparable, as JSON."""
+    return [json.dumps(item.get(key) if key and isinstance(item, dict) else item, sort_keys=True) for item in items]
+
+
+def interleaved(items: Sequence[Any], named: Sequence[str], wanted: Sequence[str], live: Sequence[str]) -> list[Any]:
+    """Return a list in the order that a patch asks for.
+
+    What the patch names keeps the patch's order, the rest the order of the live list; of both the next one of the rest
+    comes first where it stands before the other in the live list. Source: k8s.io/apimachinery 0.37,
+    ``strategicpatch.mergeSortedSlice``.
+
+    Args:
+        items: to order.
+        named: the identity of each.
+        wanted: identities in the order of the patch.
+        live: identities in the order of the live list.
+    """
+    pairs = list(zip(named, items, strict=True))
+    asked = sorted((pair for pair in pairs if pair[0] in wanted), key=lambda pair: wanted.index(pair[0]))
+    rest = [pair for pair in pairs if pair[0] not in wanted]
+    rest.sort(key=lambda pair: live.index(pair[0]) if pair[0] in live else len(live))
+    ordered: list[Any] = []
+    while asked and rest:
+        left, right = rest[0][0], asked[0][0]
+        first = left in live and right in live and live.index(left) < live.index(right)
+        ordered.append((rest if first else asked).pop(0)[1])
+    return [*ordered, *(item for _, item in (*asked, *rest))]
+
+
+def go_text(value: Any) -> str:
+    """Return a JSON value as Go prints maps and slices."""
+    if isinstance(value, dict):
+        return f"map[{' '.join(f'{key}:{go_text(value[key])}' for key in sorted(value))}]"
+    if isinstance(value, list):
+        return f"[{' '.join(map(go_text, value))}]"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "<nil>" if value is None else str(value)
+
+
+_KINDS: Final = {"object": "map", "array": "slice", "number": "int64"}
+
+
+def restore_text(error: TypeMismatch) -> str:
+    """Return the answer to a strategic merge patch with a value of the wrong type; others get the error's own text.
+
+    Source: k8s.io/apimachinery 0.37 ``pkg/runtime/converter.go``.
+    """
+    kind, type_name = _KINDS.get(error.given, error.given), error.wanted
+    if type_name.startswith("[]"):
+        return f"cannot restore slice from {kind}"
+    if type_name.startswith("map["):
+        return f"cannot restore map from {kind}"
+    if type_name == "bool":
+        return "unrecognized type: bool"
+    if type_name == "string":
+        return f"cannot convert {kind} to string" if kind in {"int64", "bool"} else "unrecognized type: string"
+    return f"cannot restore struct from: {kind}" if "." in type_name else str(error)

@@ -1,7 +1,7 @@
-"""``pods/log``: what a request asks for of which container's log.
+"""The options of a pod's log, and the interface of what answers them.
 
-Source: ``pkg/registry/core/pod`` and ValidatePodLogOptions of ``pkg/apis/core/validation``, Kubernetes 1.37; the texts
-are those of its API server.
+Source: ``pkg/registry/core/pod`` and ValidatePodLogOptions of ``pkg/apis/core/validation``, Kubernetes 1.37; the
+texts are those of its API server.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Final, Self, TypeAlias
 
 from msgspec import Struct
 
-from dra_kit.apiserver.answers import bad_request, invalid
-from dra_kit.apiserver.requests.requests import Query, integer
+from dra_kit.apiserver.requests import Query, integer
+from dra_kit.apiserver.status_errors import bad_request, invalid_object
 from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden, go_quote
 from dra_kit.kubernetes.resource.field_errors import invalid as invalid_field
 from dra_kit.kubernetes.values.json import Object
@@ -28,11 +28,11 @@ _TIME_PARTS: Final = (
 _NANOSECONDS: Final = 10**9
 
 
-class NoLog(Exception):
+class PodLogUnavailable(Exception):
     """There is no such log; the text is the kubelet's."""
 
 
-class LogOptions(Struct, frozen=True, kw_only=True):
+class PodLogOptions(Struct, frozen=True, kw_only=True):
     """``PodLogOptions`` of core/v1.
 
     Attributes:
@@ -88,7 +88,7 @@ class LogOptions(Struct, frozen=True, kw_only=True):
         if "stream" in query.values:  # of the feature gate PodLogsQuerySplitStreams, which is off
             errors.append(forbidden("stream", "may not be specified"))
         if errors:
-            raise invalid("", "PodLogOptions", pod, errors)
+            raise invalid_object("", "PodLogOptions", pod, errors)
         return options
 
     def since(self, now: int) -> int:
@@ -102,11 +102,11 @@ class LogOptions(Struct, frozen=True, kw_only=True):
         return 0 if self.since_time is None else int(self.since_time.timestamp()) * _NANOSECONDS
 
 
-LogSource: TypeAlias = Callable[[Object, LogOptions], AsyncGenerator[bytes, None]]
-"""Gives the log of a container of a pod; its name is among the options. It may raise :class:`NoLog`."""
+PodLogSource: TypeAlias = Callable[[Object, PodLogOptions], AsyncGenerator[bytes, None]]
+"""Gives the log of a container of a pod; its name is among the options. It may raise :class:`PodLogUnavailable`."""
 
 
-def container_of(pod: Object, name: str) -> str:
+def requested_container(pod: Object, name: str) -> str:
     """Return the container whose log is asked for.
 
     Args:

@@ -1,4 +1,4 @@
-"""What a request asks for: path and query, as the API server reads them."""
+"""What a request asks for: path, verb, query, resource version, media types and format of the response."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, unquote
 
 from msgspec import Struct, field
 
-from dra_kit.apiserver.answers import bad_request, invalid
+from dra_kit.apiserver.status_errors import StatusError, bad_request, invalid_object, not_acceptable
 from dra_kit.kubernetes.resource.field_errors import ErrorKind, FieldError, forbidden, go_quote
 from dra_kit.kubernetes.resource.field_errors import invalid as invalid_field
 
@@ -109,7 +109,7 @@ class Target(Struct, frozen=True):
         return cls(group, version, plural, namespace, name, subresource, tuple(more), watch)
 
 
-def verb(method: str, target: Target, query: Query) -> str:
+def request_verb(method: str, target: Target, query: Query) -> str:
     """Return the Kubernetes verb of a request, as in RBAC rules."""
     found = _VERBS.get(method, method.lower())
     if target.watch and found == "get":
@@ -182,10 +182,163 @@ class WriteOptions(Struct, frozen=True):
             detail = 'supported values: "", "Ignore", "Strict", "Warn"'
             errors.append(FieldError("fieldValidation", ErrorKind.UNSUPPORTED, validation, detail))
         if errors:
-            raise invalid("meta.k8s.io", kind, "", errors)
+            raise invalid_object("meta.k8s.io", kind, "", errors)
         return cls(
             dry_run=bool(dry_run),
             field_manager=manager or agent.partition("/")[0][:FIELD_MANAGER_MAX],
             field_validation=validation or "Warn",
             force=query.flag("force"),
         )
+
+
+EXPIRED: Final = "The resourceVersion for the provided list is too old."
+CONTINUE_EXPIRED: Final = (
+    "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
+    "the continue parameter, or use the continue token in this response to retrieve the remainder of the results. "
+    "Continuing with the provided token results in an inconsistent list - objects that were created, modified, or "
+    "deleted between the time the first chunk was returned and now may show up in the list."
+)
+
+
+def parse_resource_version(text: str, *, code: int) -> int:
+    """Return a resource version; empty is 0.
+
+    Args:
+        text: as in the query.
+        code: HTTP status when it is no number: 400 for lists, 500 elsewhere.
+
+    Raises:
+        Refusal: it is no number.
+    """
+    if not text:
+        return 0
+    if not text.isdecimal():
+        message = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+        raise bad_request(f"invalid resource version: {message}") if code == 400 else StatusError(code, "", message)
+    return int(text)
+
+
+def too_large(asked: int, current: int) -> StatusError:
+    """Return 504 for a version of the future."""
+    message = f"Timeout: Too large resource version: {asked}, current: {current}"
+    cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version", "field": ""}
+    return StatusError(504, "Timeout", message, {"causes": [cause], "retryAfterSeconds": 1})
+
+
+JSON: Final = "application/json"
+YAML: Final = "application/yaml"
+PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
+ACCEPTED: Final = (JSON, YAML, PROTOBUF)
+_STREAMS: Final = (f"{JSON};stream=watch", f"{PROTOBUF};stream=watch")
+_FORMS: Final = {
+    ("Table", "meta.k8s.io", "v1"),
+    ("Table", "meta.k8s.io", "v1beta1"),
+    ("PartialObjectMetadata", "meta.k8s.io", "v1"),
+    ("PartialObjectMetadata", "meta.k8s.io", "v1beta1"),
+    ("PartialObjectMetadataList", "meta.k8s.io", "v1"),
+    ("PartialObjectMetadataList", "meta.k8s.io", "v1beta1"),
+}
+
+
+class ResponseFormat(Struct, frozen=True):
+    """The form of an answer.
+
+    Attributes:
+        media_type: JSON or YAML.
+        kind: ``Table``, ``PartialObjectMetadata`` or empty for the object itself.
+        list: whether the metadata of a list are asked for.
+        version: of meta.k8s.io for those.
+        pretty: whether JSON is indented.
+    """
+
+    media_type: str = JSON
+    kind: str = ""
+    version: str = "v1"
+    pretty: bool = False
+    list: bool = False
+
+
+class AcceptClause(Struct, frozen=True):
+    """One of the alternatives of an Accept header."""
+
+    media_type: str
+    parameters: dict[str, str]
+
+
+def accept_clauses(accept: str) -> list[AcceptClause]:
+    """Return the alternatives, the preferred ones first."""
+    found: list[tuple[float, AcceptClause]] = []
+    for part in accept.split(","):
+        media_type, *rest = (item.strip() for item in part.split(";"))
+        parameters = {key.strip(): value.strip().strip('"') for key, _, value in (item.partition("=") for item in rest)}
+        try:
+            quality = float(parameters.pop("q", "1"))
+        except ValueError:
+            quality = 0
+        if media_type:
+            found.append((-quality, AcceptClause(media_type, parameters)))
+    return [clause for _, clause in sorted(found, key=lambda pair: pair[0])]
+
+
+def check(accept: str, offered: tuple[str, ...], *, streams: bool = False) -> None:
+    """Refuse a client that takes nothing of what is offered; no ``Accept`` takes everything.
+
+    Args:
+        accept: the header.
+        offered: media types; letters count, and only ``*/*`` stands for others.
+        streams: whether watches are offered too.
+
+    Raises:
+        Refusal: 406.
+    """
+    if accept and not any(clause.media_type in {"*/*", *offered} for clause in accept_clauses(accept)):
+        shown = ", ".join((*offered, *(_STREAMS if streams else ())))
+        raise StatusError(406, "NotAcceptable", f"406: Not Acceptable\n\nAvailable representations: {shown}", {})
+
+
+def check_plain(accept: str) -> None:
+    """Refuse a client that does not take a document as it is.
+
+    Raises:
+        Refusal: 406.
+    """
+    types = {"*/*", "application/*", JSON, YAML}
+    if accept and not any(item.media_type in types and "as" not in item.parameters for item in accept_clauses(accept)):
+        raise not_acceptable(ACCEPTED)
+
+
+def negotiate(accept: str, *, streams: bool = False) -> ResponseFormat:
+    """Return the first alternative that can be served; JSON when there is no header.
+
+    Args:
+        accept: the header.
+        streams: whether the resource can be watched where it is asked for.
+
+    Raises:
+        Refusal: 406, there is none.
+    """
+    if not accept:
+        return ResponseFormat()
+    check(accept, ACCEPTED, streams=streams)
+    for clause in accept_clauses(accept):
+        form = _form(clause)
+        if form is not None:
+            return form
+    raise not_acceptable(ACCEPTED)
+
+
+def _form(clause: AcceptClause) -> ResponseFormat | None:
+    media_type = {"*/*": JSON, "application/*": JSON, JSON: JSON, YAML: YAML}.get(clause.media_type)
+    if media_type is None:
+        return None
+    parameters = clause.parameters
+    pretty = parameters.get("pretty") in {"1", "true"}
+    if "as" not in parameters:
+        return ResponseFormat(media_type, pretty=pretty)
+    wanted = (parameters["as"], parameters.get("g", ""), parameters.get("v", ""))
+    if wanted not in _FORMS:
+        return None
+    return ResponseFormat(media_type, wanted[0].removesuffix("List"), wanted[2], pretty, wanted[0].endswith("List"))
+
+
+MEDIA_TYPES: Final = ("application/json", "application/yaml", PROTOBUF)

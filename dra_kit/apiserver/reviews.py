@@ -1,4 +1,4 @@
-"""Reviews: questions about identities and permissions, which are answered and not stored.
+"""Reviews: access, rules and tokens, answered without being stored.
 
 Source: Kubernetes 1.37 ``pkg/registry/authorization``, ``pkg/registry/authentication`` and
 ``pkg/apis/authorization/validation``.
@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from dra_kit.apiserver.answers import bad_request, invalid, method_not_allowed
-from dra_kit.apiserver.api import Answer, Api, Request
-from dra_kit.apiserver.authorization.attributes import Attributes
-from dra_kit.apiserver.authorization.rules import Rule
-from dra_kit.apiserver.authorization.users import User
-from dra_kit.apiserver.documents.discovery import REVIEWS
+from dra_kit.apiserver.api import Api, ApiRequest, ApiResponse
+from dra_kit.apiserver.authentication import User
+from dra_kit.apiserver.authorization import AuthorizationAttributes, Rule
+from dra_kit.apiserver.discovery import REVIEWS
 from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.requests.requests import WriteOptions
-from dra_kit.apiserver.verbs.bodies import read_object
+from dra_kit.apiserver.requests import WriteOptions
+from dra_kit.apiserver.status_errors import bad_request, invalid_object, method_not_allowed
+from dra_kit.apiserver.verbs.decoding import read_object
 from dra_kit.kubernetes.resource.field_errors import FieldError
 from dra_kit.kubernetes.resource.field_errors import invalid as invalid_field
 from dra_kit.kubernetes.resource.schema.decode import prune
@@ -31,7 +30,7 @@ _KINDS: Final = {
 _AUTHORIZATION: Final = "authorization.k8s.io"
 
 
-def review(api: Api, request: Request) -> Answer | None:
+def answer_review(api: Api, request: ApiRequest) -> ApiResponse | None:
     """Return the answer to a review, None when the request is none.
 
     Raises:
@@ -54,10 +53,10 @@ def review(api: Api, request: Request) -> Answer | None:
     if kind.kind != "SelfSubjectReview":
         body["spec"] = shown
     written: Object = prune({**body, "status": status}, kind.type_of(target.api_version))
-    return Answer({**body, **written}, 201, warnings=context.warnings)
+    return ApiResponse({**body, **written}, 201, warnings=context.warnings)
 
 
-def _status(api: Api, kind: str, spec: Object, request: Request) -> Object:
+def _status(api: Api, kind: str, spec: Object, request: ApiRequest) -> Object:
     user = request.user
     match kind:
         case "SelfSubjectReview":
@@ -78,17 +77,17 @@ def _status(api: Api, kind: str, spec: Object, request: Request) -> Object:
     return {"allowed": decision.allowed} | ({"reason": decision.reason} if decision.reason else {})
 
 
-def _attributes(spec: Object) -> Attributes:
+def _attributes(spec: Object) -> AuthorizationAttributes:
     if (path := spec.get("nonResourceAttributes")) is not None:
-        return Attributes(path.get("verb", ""), path=path.get("path", ""), is_path=True)
+        return AuthorizationAttributes(path.get("verb", ""), path=path.get("path", ""), is_path=True)
     asked = spec.get("resourceAttributes") or {}
     fields = ("verb", "group", "resource", "subresource", "namespace", "name")
-    return Attributes(*(asked.get(field, "") for field in fields))
+    return AuthorizationAttributes(*(asked.get(field, "") for field in fields))
 
 
 def _check(errors: Iterable[FieldError]) -> None:
     if found := list(errors):
-        raise invalid(_AUTHORIZATION, "", "", found)
+        raise invalid_object(_AUTHORIZATION, "", "", found)
 
 
 def _questions(spec: Object) -> Iterator[FieldError]:
@@ -110,7 +109,7 @@ def _subjects(spec: Object) -> Iterator[FieldError]:
         yield invalid_field("spec.user", "", "at least one of user or group must be specified")
 
 
-def _check_local(spec: Object, request: Request) -> None:
+def _check_local(spec: Object, request: ApiRequest) -> None:
     namespace = (spec.get("resourceAttributes") or {}).get("namespace", "")
     if namespace != request.target.namespace:
         text = f"spec.resourceAttributes.namespace must match namespace: {request.target.namespace}"

@@ -1,4 +1,4 @@
-"""The subresource ``scale`` of workloads: how many pods there shall be, and how many there are.
+"""The subresource ``scale``.
 
 Source: Kubernetes 1.37 ``pkg/registry/apps/*/storage`` and k8s.io/apimachinery 0.37 ``pkg/util/managedfields``,
 ``scalehandler.go``.
@@ -11,20 +11,23 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from dra_kit.apiserver.answers import bad_request, invalid, method_not_allowed, not_found
-from dra_kit.apiserver.api import Answer, Api, Request
-from dra_kit.apiserver.kinds.columns import number, text, written_selector
-from dra_kit.apiserver.kinds.kind import AGE, Column, Kind
-from dra_kit.apiserver.kinds.strategy import Context
-from dra_kit.apiserver.managed import ApplyConflict, Manager, after_apply, entries, managers_of
-from dra_kit.apiserver.requests.requests import WriteOptions
-from dra_kit.apiserver.storage import Stored
-from dra_kit.apiserver.verbs.apply import configuration, conflicting, mentioned
-from dra_kit.apiserver.verbs.bodies import read_object, typed
-from dra_kit.apiserver.verbs.patch import patch_subject, write_of
-from dra_kit.apiserver.verbs.patch_bodies import APPLY
-from dra_kit.apiserver.verbs.tracking import tracked
-from dra_kit.apiserver.verbs.write import Write, change, precondition_failed
+from dra_kit.apiserver.api import Api, ApiRequest, ApiResponse
+from dra_kit.apiserver.kinds.kind import AGE, Column, Kind, number_cell, text_cell, written_selector
+from dra_kit.apiserver.kinds.strategy import StrategyContext
+from dra_kit.apiserver.managed_fields import (
+    ApplyConflict,
+    FieldManager,
+    after_apply,
+    entries,
+    managers_of,
+    tracked_fields,
+)
+from dra_kit.apiserver.requests import WriteOptions
+from dra_kit.apiserver.status_errors import bad_request, invalid_object, method_not_allowed, not_found
+from dra_kit.apiserver.storage import StoredObject
+from dra_kit.apiserver.verbs.decoding import decode_typed, read_object
+from dra_kit.apiserver.verbs.patch import APPLY, configuration, conflicting, mentioned, patch_target, write_of
+from dra_kit.apiserver.verbs.write import WriteRequest, precondition_failed, replace_object
 from dra_kit.kubernetes.resource.field_errors import NOT_NEGATIVE
 from dra_kit.kubernetes.resource.field_errors import invalid as invalid_field
 from dra_kit.kubernetes.values.json import Object
@@ -34,12 +37,12 @@ _REPLICAS: Final = ("f:spec", "f:replicas")
 _SHOWN: Final = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 _SCALE: Final = Kind(
     "autoscaling", "scales", "Scale", True, {"v1": "autoscaling/v1.Scale"},
-    columns=(Column("Name", text("metadata.name")), Column("Desired", number("spec.replicas"), type="integer"),
-             Column("Available", number("status.replicas"), type="integer"), AGE),
+    columns=(Column("Name", text_cell("metadata.name")), Column("Desired", number_cell("spec.replicas"), type="integer"),
+             Column("Available", number_cell("status.replicas"), type="integer"), AGE),
 )  # fmt: skip
 
 
-async def serve_scale(api: Api, workload: Kind, request: Request) -> Answer:
+async def serve_scale(api: Api, workload: Kind, request: ApiRequest) -> ApiResponse:
     """Get, update, patch or apply the scale of a workload.
 
     Args:
@@ -63,27 +66,27 @@ async def serve_scale(api: Api, workload: Kind, request: Request) -> Answer:
 class _Scale:
     """The scale of one workload, as an object of its own."""
 
-    def __init__(self, api: Api, workload: Kind, request: Request) -> None:
+    def __init__(self, api: Api, workload: Kind, request: ApiRequest) -> None:
         self._api, self._workload, self._request = api, workload, request
         target = request.target
         # what the client sends and sees is of another group than the path
         self._seen = replace(request, target=replace(target, group=_SCALE.group, version="v1"))
         self._options = WriteOptions(dry_run=False, field_manager="", field_validation="", force=False)
 
-    def stored(self) -> Stored:
+    def stored(self) -> StoredObject:
         kind, target = self._workload, self._request.target
         stored = self._api.storage.get(kind.resource, kind.key(target.namespace, target.name))
         if stored is None:
             raise not_found(kind.group, kind.plural, target.name)
         return stored
 
-    def shown(self, stored: Stored) -> Object:
+    def shown(self, stored: StoredObject) -> Object:
         """Return the scale with those of the workload's managers that own the number, in terms of the scale."""
         scale = _scale_of(stored.object)
         scale["metadata"]["managedFields"] = entries(_to_scale(managers_of(stored.object)))
         return scale
 
-    async def update(self) -> Answer:
+    async def update(self) -> ApiResponse:
         self._options = WriteOptions.parse(self._request.query, "UpdateOptions", self._request.agent)
         context = self._api.context(self._request)
         stored = self.stored()
@@ -95,24 +98,24 @@ class _Scale:
             raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
         return await self.change(stored, wire, context)
 
-    async def patch(self) -> Answer:
+    async def patch(self) -> ApiResponse:
         write = write_of(self._api, _SCALE, self._seen)
         self._options = write.options
         if self._request.content_type == APPLY:
             return await self._apply(write)
-        return await patch_subject(write, self)
+        return await patch_target(write, self)
 
-    async def change(self, stored: Stored, wire: Object, context: Context) -> Answer:
+    async def change(self, stored: StoredObject, wire: Object, context: StrategyContext) -> ApiResponse:
         """Let the workload have the number of a scale that was sent, or made by a patch."""
-        writer = Write(self._api, _SCALE, self._seen, self._options).manager("Update", context.now)
-        managed = tracked(self.shown(stored), wire, _SCALE.stored_type, writer)
+        writer = WriteRequest(self._api, _SCALE, self._seen, self._options).manager("Update", context.now)
+        managed = tracked_fields(self.shown(stored), wire, _SCALE.stored_type, writer)
         return await self._store(stored, wire, managers_of({"metadata": {"managedFields": managed}}), context)
 
-    async def _apply(self, write: Write) -> Answer:
+    async def _apply(self, write: WriteRequest) -> ApiResponse:
         context = self._api.context(self._request)
         stored = self.stored()
         config = configuration(write)
-        decoded = typed(config, self._seen, _SCALE, self._options.field_validation, context)
+        decoded = decode_typed(config, self._seen, _SCALE, self._options.field_validation, context)
         live = self.shown(stored)
         try:
             applied = after_apply(
@@ -121,11 +124,13 @@ class _Scale:
             )  # fmt: skip
         except ApplyConflict as error:
             raise conflicting(error) from None
-        wire = typed(applied.obj, self._seen, _SCALE, "Ignore", context)
+        wire = decode_typed(applied.obj, self._seen, _SCALE, "Ignore", context)
         wire["metadata"]["resourceVersion"] = decoded["metadata"].get("resourceVersion", "")
         return await self._store(stored, wire, applied.managers, context)
 
-    async def _store(self, stored: Stored, scale: Object, managers: list[Manager], context: Context) -> Answer:
+    async def _store(
+        self, stored: StoredObject, scale: Object, managers: list[FieldManager], context: StrategyContext
+    ) -> ApiResponse:
         kind, target = self._workload, self._request.target
         metadata = scale["metadata"]
         replicas = (scale.get("spec") or {}).get("replicas", 0)
@@ -136,7 +141,7 @@ class _Scale:
             raise precondition_failed(kind, kind.key(target.namespace, target.name), "UID", uid, real)
         if replicas < 0:
             error = invalid_field("spec.replicas", replicas, NOT_NEGATIVE)
-            raise invalid(_SCALE.group, _SCALE.kind, target.name, [error])
+            raise invalid_object(_SCALE.group, _SCALE.kind, target.name, [error])
         workload = self._api.wire(kind, stored.object, target.api_version)
         workload = {
             **workload,
@@ -144,14 +149,14 @@ class _Scale:
             "spec": {**workload["spec"], "replicas": replicas},
         }
         managed = entries(_to_workload(managers_of(stored.object), managers, target.api_version))
-        write = Write(self._api, kind, self._request, self._options)
-        answer = await change(write, stored, workload, context, managed)
+        write = WriteRequest(self._api, kind, self._request, self._options)
+        answer = await replace_object(write, stored, workload, context, managed)
         assert answer.items is not None  # noqa: S101 - that of a write has its object
         return self.answer(answer.items[0], context)
 
-    def answer(self, workload: Object, context: Context | None = None) -> Answer:
+    def answer(self, workload: Object, context: StrategyContext | None = None) -> ApiResponse:
         scale = _scale_of(workload)
-        return Answer(scale, kind=_SCALE, items=[scale], warnings=context.warnings if context else ())
+        return ApiResponse(scale, kind=_SCALE, items=[scale], warnings=context.warnings if context else ())
 
 
 def _scale_of(workload: Object) -> Object:
@@ -166,7 +171,7 @@ def _scale_of(workload: Object) -> Object:
     }
 
 
-def _to_scale(managers: Iterable[Manager]) -> list[Manager]:
+def _to_scale(managers: Iterable[FieldManager]) -> list[FieldManager]:
     return [
         replace(manager, api_version=_VERSION, fields=frozenset({_REPLICAS}))
         for manager in managers
@@ -174,7 +179,9 @@ def _to_scale(managers: Iterable[Manager]) -> list[Manager]:
     ]
 
 
-def _to_workload(managers: Iterable[Manager], of_scale: Iterable[Manager], api_version: str) -> list[Manager]:
+def _to_workload(
+    managers: Iterable[FieldManager], of_scale: Iterable[FieldManager], api_version: str
+) -> list[FieldManager]:
     """Return the managers of a workload after its scale was written: who owns the number is as the scale says."""
     before, owners = list(managers), [owner for owner in of_scale if _REPLICAS in owner.fields]
     retained = [

@@ -1,4 +1,4 @@
-"""The embedded API server: a cluster's API in this process, over real HTTP."""
+"""The API server: listens, issues kubeconfigs and tokens, and starts over for the next test."""
 
 from __future__ import annotations
 
@@ -18,17 +18,14 @@ from typing import TYPE_CHECKING, Final, Self
 from aiohttp import StreamReader, web
 from aiohttp.web_protocol import RequestHandler
 
-from dra_kit.apiserver import seeds
-from dra_kit.apiserver.admission.chain import Chain
+from dra_kit.apiserver.admission.chain import AdmissionChain
 from dra_kit.apiserver.api import Api
-from dra_kit.apiserver.authentication.tokens import DEFAULT_SECONDS
-from dra_kit.apiserver.authorization import aggregation
-from dra_kit.apiserver.controllers import NAMESPACE_SECONDS, Controllers
-from dra_kit.apiserver.http.door import NAMES, Door
-from dra_kit.apiserver.http.serving import Endpoint
-from dra_kit.apiserver.kinds.builtin import KINDS
-from dra_kit.apiserver.kinds.registry import Registry
-from dra_kit.apiserver.verbs.bodies import BODY_MAX
+from dra_kit.apiserver.authentication import DEFAULT_SECONDS, NAMES, Authenticator
+from dra_kit.apiserver.bootstrap import create_initial_objects, serve_custom_resources
+from dra_kit.apiserver.controllers import NAMESPACE_SECONDS, ObjectControllers, aggregate_cluster_roles
+from dra_kit.apiserver.endpoint import Endpoint
+from dra_kit.apiserver.kinds.registry import KINDS, KindRegistry
+from dra_kit.apiserver.verbs.decoding import BODY_MAX
 from dra_kit.client.credentials import Connection
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.values.json import Object
@@ -39,7 +36,8 @@ if TYPE_CHECKING:
     from aiohttp.http_parser import RawRequestMessage
 
     from dra_kit.apiserver.admission.webhooks import ServiceAddress
-    from dra_kit.apiserver.requests.pod_log import LogSource
+    from dra_kit.apiserver.pod_log import PodLogSource
+
 
 _GONE_SECONDS: Final = 2.0  # a peer that does not answer the goodbye of TLS is not waited for any longer
 _POLL: Final = 0.005
@@ -79,7 +77,7 @@ class ApiServer:
         port: int = 0,
         *,
         tls: bool = False,
-        door: Door | None = None,
+        door: Authenticator | None = None,
         gates: FeatureGates | None = None,
         controllers: bool = True,
         namespace_seconds: float = NAMESPACE_SECONDS,
@@ -87,8 +85,8 @@ class ApiServer:
         self.host: str = host
         self.port: int = port
         self.socket: Path | None = None
-        self._admission = Chain()
-        self.api: Api = Api(gates or FeatureGates.default(), Registry(KINDS), self._admission)
+        self._admission = AdmissionChain()
+        self.api: Api = Api(gates or FeatureGates.default(), KindRegistry(KINDS), self._admission)
         self._endpoint = Endpoint(self.api, door)
         self._door = door
         self._tls = tls
@@ -98,12 +96,12 @@ class ApiServer:
         self._listeners: list[asyncio.Server] = []
         self._serving = AsyncExitStack()
         self._connections: ConnectionLimiter | None = None
-        seeds.fill(self.api)
-        seeds.follow_definitions(self.api)
-        aggregation.follow(self.api.storage)
+        create_initial_objects(self.api)
+        serve_custom_resources(self.api)
+        aggregate_cluster_roles(self.api.storage)
         self._with_controllers = controllers
         self._namespace_seconds = namespace_seconds
-        self._controllers: Controllers | None = None
+        self._controllers: ObjectControllers | None = None
 
     @property
     def requests(self) -> Counter[tuple[str, str, str]]:
@@ -173,7 +171,7 @@ class ApiServer:
         """Let admission webhooks be Services: a function tells where each is, by namespace, name and port."""
         self._admission.services = address
 
-    def serve_logs(self, source: LogSource) -> None:
+    def serve_logs(self, source: PodLogSource) -> None:
         """Answer ``pods/log`` with what a function gives."""
         self.api.pod_log = source
 
@@ -184,7 +182,7 @@ class ApiServer:
         if self._controllers is not None:
             self._controllers.close()
             self._controllers = self._started_controllers()
-        seeds.fill(self.api)
+        create_initial_objects(self.api)
 
     async def __aenter__(self) -> Self:
         if self._with_controllers:
@@ -192,8 +190,8 @@ class ApiServer:
         await self.listen()
         return self
 
-    def _started_controllers(self) -> Controllers:
-        return Controllers(self.api, namespace_seconds=self._namespace_seconds)
+    def _started_controllers(self) -> ObjectControllers:
+        return ObjectControllers(self.api, namespace_seconds=self._namespace_seconds)
 
     async def __aexit__(self, *exc: object) -> None:
         if self._controllers is not None:
@@ -294,7 +292,7 @@ def run_in_thread(
     port: int = 0,
     *,
     tls: bool = False,
-    door: Door | None = None,
+    door: Authenticator | None = None,
     gates: FeatureGates | None = None,
     controllers: bool = True,
 ) -> Iterator[ApiServer]:

@@ -1,4 +1,4 @@
-"""Answers that are no objects: ``Status``, in the words of the API server.
+"""Errors as the API server sends them: a Status with reason, code and details.
 
 Source: k8s.io/apimachinery 0.37, ``pkg/api/errors``.
 """
@@ -12,7 +12,7 @@ from dra_kit.kubernetes.resource.field_errors import FieldError
 from dra_kit.kubernetes.values.json import Object
 
 
-class Refusal(Exception):
+class StatusError(Exception):
     """A request that is answered with a failure; it never leaves this room.
 
     Args:
@@ -41,7 +41,7 @@ class Refusal(Exception):
         return status | {"code": self.code}
 
 
-def success(name: str, group: str, resource: str, uid: str) -> Object:
+def success_status(name: str, group: str, resource: str, uid: str) -> Object:
     """Return the Status that some kinds answer a deletion with."""
     details = {"name": name, "group": group, "kind": resource, "uid": uid}
     return {
@@ -61,95 +61,95 @@ def _qualified(group: str, resource: str) -> str:
     return f"{resource}.{group}" if group else resource
 
 
-def not_found(group: str, resource: str, name: str) -> Refusal:
+def not_found(group: str, resource: str, name: str) -> StatusError:
     """Return 404 for an object."""
     message = f'{_qualified(group, resource)} "{name}" not found'
-    return Refusal(404, "NotFound", message, _subject(group, resource, name))
+    return StatusError(404, "NotFound", message, _subject(group, resource, name))
 
 
-def no_such_resource() -> Refusal:
+def no_such_resource() -> StatusError:
     """Return 404 for a path."""
-    return Refusal(404, "NotFound", "the server could not find the requested resource", {})
+    return StatusError(404, "NotFound", "the server could not find the requested resource", {})
 
 
-def already_exists(group: str, resource: str, name: str, *, deleted: bool) -> Refusal:
+def already_exists(group: str, resource: str, name: str, *, deleted: bool) -> StatusError:
     """Return 409 for a name that is in use, maybe by an object that is being deleted."""
     message = f'{_qualified(group, resource)} "{name}" already exists'
     if deleted:
         message = f"object is being deleted: {message}"
-    return Refusal(409, "AlreadyExists", message, _subject(group, resource, name))
+    return StatusError(409, "AlreadyExists", message, _subject(group, resource, name))
 
 
-def conflict(group: str, resource: str, name: str, cause: str) -> Refusal:
+def conflict(group: str, resource: str, name: str, cause: str) -> StatusError:
     """Return 409 for an object that is another than the client expects."""
     message = f'Operation cannot be fulfilled on {_qualified(group, resource)} "{name}": {cause}'
-    return Refusal(409, "Conflict", message, _subject(group, resource, name))
+    return StatusError(409, "Conflict", message, _subject(group, resource, name))
 
 
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 
-def bad_request(message: str) -> Refusal:
+def bad_request(message: str) -> StatusError:
     """Return 400."""
-    return Refusal(400, "BadRequest", message)
+    return StatusError(400, "BadRequest", message)
 
 
-def forbidden(group: str, resource: str, name: str, cause: str) -> Refusal:
+def forbidden_object(group: str, resource: str, name: str, cause: str) -> StatusError:
     """Return 403 by a rule of admission."""
     message = f'{_qualified(group, resource)} "{name}" is forbidden: {cause}'
-    return Refusal(403, "Forbidden", message, _subject(group, resource, name))
+    return StatusError(403, "Forbidden", message, _subject(group, resource, name))
 
 
-def unauthorized_for(group: str, resource: str, name: str, cause: str) -> Refusal:
+def unauthorized_for(group: str, resource: str, name: str, cause: str) -> StatusError:
     """Return 403 by an authorizer; of a whole collection without a name."""
     shown = f' "{name}"' if name else ""
     message = f"{_qualified(group, resource)}{shown} is forbidden: {cause}"
-    return Refusal(403, "Forbidden", message, _subject(group, resource, name))
+    return StatusError(403, "Forbidden", message, _subject(group, resource, name))
 
 
-def forbidden_path(cause: str) -> Refusal:
+def forbidden_path(cause: str) -> StatusError:
     """Return 403 before it is known what the request is about."""
-    return Refusal(403, "Forbidden", f"forbidden: {cause}", {})
+    return StatusError(403, "Forbidden", f"forbidden: {cause}", {})
 
 
-def unauthorized() -> Refusal:
+def unauthorized() -> StatusError:
     """Return 401: the requester is unknown."""
-    return Refusal(401, "Unauthorized", "Unauthorized")
+    return StatusError(401, "Unauthorized", "Unauthorized")
 
 
-def invalid(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> Refusal:
+def invalid_object(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> StatusError:
     """Return 422 with one cause for each error; errors with the same text are reported once."""
     by_text = {str(error): error for error in errors}
     listed = next(iter(by_text)) if len(by_text) == 1 else f"[{', '.join(by_text)}]"
     qualified = f"{kind}.{group}" if group else kind
     causes = [{"reason": error.kind.value, "message": error.body, "field": error.path} for error in by_text.values()]
     details = _subject(group, kind, name) | {"causes": causes}
-    return Refusal(422, "Invalid", f'{qualified} "{name}" is invalid: {listed}', details)
+    return StatusError(422, "Invalid", f'{qualified} "{name}" is invalid: {listed}', details)
 
 
-def method_not_allowed() -> Refusal:
+def method_not_allowed() -> StatusError:
     """Return 405."""
     message = "the server does not allow this method on the requested resource"
-    return Refusal(405, "MethodNotAllowed", message, {})
+    return StatusError(405, "MethodNotAllowed", message, {})
 
 
-def not_acceptable(accepted: Sequence[str]) -> Refusal:
+def not_acceptable(accepted: Sequence[str]) -> StatusError:
     """Return 406."""
     message = f"only the following media types are accepted: {', '.join(accepted)}"
-    return Refusal(406, "NotAcceptable", message)
+    return StatusError(406, "NotAcceptable", message)
 
 
-def unsupported_media_type(accepted: Sequence[str]) -> Refusal:
+def unsupported_media_type(accepted: Sequence[str]) -> StatusError:
     """Return 415."""
     message = "the body of the request was in an unknown format - accepted media types include: " + ", ".join(accepted)
-    return Refusal(415, "UnsupportedMediaType", message)
+    return StatusError(415, "UnsupportedMediaType", message)
 
 
-def expired(message: str) -> Refusal:
+def expired(message: str) -> StatusError:
     """Return 410: the requested history is gone."""
-    return Refusal(410, "Expired", message)
+    return StatusError(410, "Expired", message)
 
 
-def internal(message: str) -> Refusal:
+def internal(message: str) -> StatusError:
     """Return 500 with a Status."""
-    return Refusal(500, "InternalError", message)
+    return StatusError(500, "InternalError", message)

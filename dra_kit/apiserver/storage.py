@@ -1,4 +1,4 @@
-"""Objects in memory with one revision counter, and the history that watches are replayed from.
+"""Objects in memory with resource versions, and the changes that watches follow.
 
 Stored objects are never changed: an update replaces them. Readers may therefore keep them without copying.
 """
@@ -15,12 +15,11 @@ from msgspec import Struct, field
 from dra_kit.kubernetes.values.json import Object
 
 ChangeType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"]
-
 HISTORY: Final = 5_000
 """Changes that are remembered, of all resources together."""
 
 
-class Stored(Struct):
+class StoredObject(Struct):
     """One state of one object.
 
     Attributes:
@@ -34,7 +33,7 @@ class Stored(Struct):
     encoded: dict[str, bytes] = field(default_factory=dict)
 
 
-class Change(Struct, frozen=True):
+class StorageChange(Struct, frozen=True):
     """One write.
 
     Attributes:
@@ -50,8 +49,8 @@ class Change(Struct, frozen=True):
     type: ChangeType
     resource: str
     key: str
-    stored: Stored
-    previous: Stored | None
+    stored: StoredObject
+    previous: StoredObject | None
 
 
 class Compacted(Exception):
@@ -68,37 +67,37 @@ class Storage:
     def __init__(self, history: int = HISTORY) -> None:
         self.revision: int = 1
         self.compacted: int = 0
-        self._objects: defaultdict[str, dict[str, Stored]] = defaultdict(dict)
+        self._objects: defaultdict[str, dict[str, StoredObject]] = defaultdict(dict)
         self._keys: defaultdict[str, list[str]] = defaultdict(list)
-        self._history: deque[Change] = deque(maxlen=history)
-        self._listeners: defaultdict[str, list[Callable[[Change], None]]] = defaultdict(list)
+        self._history: deque[StorageChange] = deque(maxlen=history)
+        self._listeners: defaultdict[str, list[Callable[[StorageChange], None]]] = defaultdict(list)
 
-    def get(self, resource: str, key: str) -> Stored | None:
+    def get(self, resource: str, key: str) -> StoredObject | None:
         """Return one object, None when it does not exist."""
         return self._objects[resource].get(key)
 
-    def create(self, resource: str, key: str, obj: Object) -> Stored:
+    def create(self, resource: str, key: str, obj: Object) -> StoredObject:
         """Add an object; there must be none under the key."""
         if key in self._objects[resource]:
             raise KeyError(key)
         insort(self._keys[resource], key)
         return self._put("ADDED", resource, key, obj)
 
-    def update(self, resource: str, key: str, obj: Object) -> Stored:
+    def update(self, resource: str, key: str, obj: Object) -> StoredObject:
         """Replace an object, which must exist."""
         return self._put("MODIFIED", resource, key, obj)
 
-    def delete(self, resource: str, key: str) -> Stored:
+    def delete(self, resource: str, key: str) -> StoredObject:
         """Remove an object, which must exist; return its last state."""
         previous = self._objects[resource].pop(key)
         keys = self._keys[resource]
         del keys[bisect_left(keys, key)]
         self.revision += 1
-        stored = Stored(_with_version(previous.object, self.revision), self.revision)
-        self._publish(Change(self.revision, "DELETED", resource, key, stored, previous))
+        stored = StoredObject(_with_version(previous.object, self.revision), self.revision)
+        self._publish(StorageChange(self.revision, "DELETED", resource, key, stored, previous))
         return stored
 
-    def items(self, resource: str, prefix: str = "") -> Iterator[tuple[str, Stored]]:
+    def items(self, resource: str, prefix: str = "") -> Iterator[tuple[str, StoredObject]]:
         """Yield keys and objects in the order of the keys, those with a prefix."""
         objects, keys = self._objects[resource], self._keys[resource]
         for i in range(bisect_left(keys, prefix), len(keys)):
@@ -106,7 +105,7 @@ class Storage:
                 return
             yield keys[i], objects[keys[i]]
 
-    def items_at(self, revision: int, resource: str, prefix: str = "") -> list[tuple[str, Stored]]:
+    def items_at(self, revision: int, resource: str, prefix: str = "") -> list[tuple[str, StoredObject]]:
         """Return what :meth:`items` returned after a revision.
 
         Raises:
@@ -127,7 +126,7 @@ class Storage:
                     objects[change.key] = change.previous
         return sorted(objects.items())
 
-    def changes_since(self, revision: int, resource: str) -> list[Change]:
+    def changes_since(self, revision: int, resource: str) -> list[StorageChange]:
         """Return the changes of a resource after a revision, in order.
 
         Raises:
@@ -135,7 +134,7 @@ class Storage:
         """
         if revision < self.compacted:
             raise Compacted
-        found: list[Change] = []
+        found: list[StorageChange] = []
         for change in reversed(self._history):
             if change.revision <= revision:
                 break
@@ -144,7 +143,7 @@ class Storage:
         found.reverse()
         return found
 
-    def listen(self, resource: str, listener: Callable[[Change], None]) -> Callable[[], None]:
+    def listen(self, resource: str, listener: Callable[[StorageChange], None]) -> Callable[[], None]:
         """Call a listener for every later change of a resource (all for ``*``); return what ends that."""
         listeners = self._listeners[resource]
         listeners.append(listener)
@@ -165,15 +164,15 @@ class Storage:
         self._keys.clear()
         self.compact()
 
-    def _put(self, type_: ChangeType, resource: str, key: str, obj: Object) -> Stored:
+    def _put(self, type_: ChangeType, resource: str, key: str, obj: Object) -> StoredObject:
         previous = self._objects[resource].get(key)
         self.revision += 1
-        stored = Stored(_with_version(obj, self.revision), self.revision)
+        stored = StoredObject(_with_version(obj, self.revision), self.revision)
         self._objects[resource][key] = stored
-        self._publish(Change(self.revision, type_, resource, key, stored, previous))
+        self._publish(StorageChange(self.revision, type_, resource, key, stored, previous))
         return stored
 
-    def _publish(self, change: Change) -> None:
+    def _publish(self, change: StorageChange) -> None:
         if len(self._history) == self._history.maxlen:
             self.compacted = self._history[0].revision
         self._history.append(change)

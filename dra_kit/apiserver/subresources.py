@@ -1,27 +1,46 @@
-"""Subresources other than the status: those of pods, finalize of namespaces, tokens of accounts, scale of workloads."""
+"""Subresources that act: ``binding``, ``eviction``, ``token``, ``finalize`` and ``log``.
+
+No disruption budget is looked at.
+
+Sources: Kubernetes 1.37 ``pkg/registry/core/pod/storage`` and ``pkg/apis/core/validation``, ``ValidatePodBinding``;
+Kubernetes 1.37 ``pkg/registry/core/pod/storage/eviction.go``; Kubernetes 1.37
+``pkg/registry/core/serviceaccount/storage/token.go`` and ``pkg/apis/authentication/validation``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
-from typing import Final
+from datetime import UTC, datetime
+from typing import Any, Final
 
 from msgspec.structs import replace
 
-from dra_kit.apiserver.answers import Refusal, bad_request, method_not_allowed, not_found
-from dra_kit.apiserver.api import Answer, Api, Request
+from dra_kit.apiserver.api import AdmissionAttributes, Api, ApiRequest, ApiResponse, created, encode, now
+from dra_kit.apiserver.authentication import AUDIENCE, DEFAULT_SECONDS
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.kinds.workloads import SCALABLE
-from dra_kit.apiserver.storage import Stored
-from dra_kit.apiserver.subresources.binding import bind
-from dra_kit.apiserver.subresources.eviction import evict
-from dra_kit.apiserver.subresources.scale import serve_scale
-from dra_kit.apiserver.subresources.token_requests import request_token
-from dra_kit.apiserver.verbs.bodies import NoJson, parse
+from dra_kit.apiserver.requests import WriteOptions
+from dra_kit.apiserver.scale import serve_scale
+from dra_kit.apiserver.status_errors import (
+    StatusError,
+    bad_request,
+    conflict,
+    invalid_object,
+    method_not_allowed,
+    not_found,
+)
+from dra_kit.apiserver.storage import StoredObject
+from dra_kit.apiserver.verbs.decoding import BodyParseError, parse_body, read_object
+from dra_kit.apiserver.verbs.delete import DeleteOptions, check_preconditions, delete
+from dra_kit.apiserver.verbs.write import precondition_failed
+from dra_kit.kubernetes.resource import names
+from dra_kit.kubernetes.resource.field_errors import ErrorKind, FieldError, invalid, required
+from dra_kit.kubernetes.resource.field_errors import invalid as invalid_field
+from dra_kit.kubernetes.resource.schema.decode import TypeMismatch, decode
 from dra_kit.kubernetes.values.json import Object
 
 _STREAMS: Final = ("attach", "exec", "portforward")
 """What the kubelet connects kubectl with a container for."""
-
 SUBRESOURCES: Final[Mapping[tuple[str, str], frozenset[str]]] = {
     ("pods", "binding"): frozenset({"create"}),
     ("pods", "eviction"): frozenset({"create"}),
@@ -32,8 +51,6 @@ SUBRESOURCES: Final[Mapping[tuple[str, str], frozenset[str]]] = {
     **{(name, "scale"): frozenset({"get", "patch", "update"}) for name in SCALABLE},
 }
 """(resource, subresource) -> verbs."""
-
-
 _TYPES: Final = {
     "Eviction": "policy/v1.Eviction",
     "Namespace": "core/v1.Namespace",
@@ -41,7 +58,9 @@ _TYPES: Final = {
 }
 
 
-async def serve_subresource(api: Api, kind: Kind, request: Request) -> Answer | AsyncGenerator[bytes, None] | None:
+async def serve_subresource(
+    api: Api, kind: Kind, request: ApiRequest
+) -> ApiResponse | AsyncGenerator[bytes, None] | None:
     """Serve one of :data:`SUBRESOURCES`; a log as it comes, or None for one that there is not yet.
 
     Raises:
@@ -55,14 +74,14 @@ async def serve_subresource(api: Api, kind: Kind, request: Request) -> Answer | 
     stored = _stored(api, kind, request)
     match target.subresource:
         case "binding":
-            return bind(api, kind, request, stored)
+            return bind_pod(api, kind, request, stored)
         case "eviction":
-            return await evict(api, kind, request, stored, _body(request))
+            return await evict_pod(api, kind, request, stored, _body(request))
         case "finalize":
             return _finalize(api, kind, request, stored)
         case "token":
             return await request_token(api, request, stored, _body(request))
-    raise Refusal(
+    raise StatusError(
         501,
         "NotImplemented",
         f"pods/{target.subresource} cannot be served: containers of the sandbox are local processes of the machine it "
@@ -71,7 +90,7 @@ async def serve_subresource(api: Api, kind: Kind, request: Request) -> Answer | 
     )
 
 
-def _stored(api: Api, kind: Kind, request: Request) -> Stored:
+def _stored(api: Api, kind: Kind, request: ApiRequest) -> StoredObject:
     target = request.target
     stored = api.storage.get(kind.resource, kind.key(target.namespace, target.name))
     if stored is None:
@@ -79,17 +98,17 @@ def _stored(api: Api, kind: Kind, request: Request) -> Stored:
     return stored
 
 
-def _body(request: Request) -> Object:
+def _body(request: ApiRequest) -> Object:
     try:
-        value = parse(request.body, request.content_type, _TYPES)
-    except NoJson as error:
+        value = parse_body(request.body, request.content_type, _TYPES)
+    except BodyParseError as error:
         raise bad_request(str(error)) from None
     if not isinstance(value, dict):
         raise bad_request("the body is no object")
     return value
 
 
-def _finalize(api: Api, kind: Kind, request: Request, stored: Stored) -> Answer:
+def _finalize(api: Api, kind: Kind, request: ApiRequest, stored: StoredObject) -> ApiResponse:
     """Take over the finalizers of a namespace's spec; without any a deleted namespace goes."""
     spec = {"finalizers": (_body(request).get("spec") or {}).get("finalizers") or []}
     changed = api.pruned(kind, {**stored.object, "spec": spec})
@@ -100,20 +119,24 @@ def _finalize(api: Api, kind: Kind, request: Request, stored: Stored) -> Answer:
         obj = changed
     else:
         obj = api.storage.update(kind.resource, key, changed).object
-    return Answer(api.wire(kind, obj, request.target.api_version), kind=kind, items=[obj])
+    return ApiResponse(api.wire(kind, obj, request.target.api_version), kind=kind, items=[obj])
 
 
-def _log(api: Api, kind: Kind, request: Request) -> AsyncGenerator[bytes, None] | None:
+def _log(api: Api, kind: Kind, request: ApiRequest) -> AsyncGenerator[bytes, None] | None:
     target = request.target
     if request.method == "HEAD":
         raise method_not_allowed()
-    from dra_kit.apiserver.requests.pod_log import LogOptions, NoLog, container_of  # when somebody reads a log
+    from dra_kit.apiserver.pod_log import (  # when somebody reads a log
+        PodLogOptions,
+        PodLogUnavailable,
+        requested_container,
+    )
 
-    options = LogOptions.parse(request.query, target.name)
+    options = PodLogOptions.parse(request.query, target.name)
     pod = _stored(api, kind, request).object
-    options = replace(options, container=container_of(pod, options.container))
+    options = replace(options, container=requested_container(pod, options.container))
     if api.pod_log is None:
-        raise Refusal(501, "", "this cluster runs no containers, so that there are no logs")
+        raise StatusError(501, "", "this cluster runs no containers, so that there are no logs")
     node = pod["spec"].get("nodeName")
     if not node:
         return None
@@ -121,5 +144,185 @@ def _log(api: Api, kind: Kind, request: Request) -> AsyncGenerator[bytes, None] 
         raise not_found("", "pods", node)
     try:
         return api.pod_log(pod, options)
-    except NoLog as reason:
+    except PodLogUnavailable as reason:
         raise bad_request(str(reason)) from None
+
+
+_BINDING: Final = Kind("", "bindings", "Binding", True, {"v1": "core/v1.Binding"})
+
+
+def bind_pod(api: Api, kind: Kind, request: ApiRequest, stored: StoredObject) -> ApiResponse:
+    """Give a pod its node.
+
+    Raises:
+        Refusal: the pod is another than the binding means, or can have no node now.
+    """
+    options = WriteOptions.parse(request.query, "CreateOptions", request.agent)
+    context = api.context(request)
+    binding = read_object(request, _BINDING, options.field_validation, context)
+    _check(binding, request)
+    pod, metadata = stored.object, binding["metadata"]
+    name = pod["metadata"]["name"]
+    for field, shown in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+        given, real = metadata.get(field), pod["metadata"][field]
+        if given and given != real:
+            raise precondition_failed(kind, kind.key(request.target.namespace, name), shown, given, real)
+    if (cause := _hindrance(pod)) is not None:
+        raise conflict("", "pods/binding", name, cause)
+    if not options.dry_run:
+        api.storage.update(kind.resource, kind.key(request.target.namespace, name), _bound_pod(pod, binding))
+    return created(context.warnings)
+
+
+def _check(binding: Object, request: ApiRequest) -> None:
+    metadata, target = binding["metadata"], request.target
+    if metadata.get("namespace") not in {None, "", target.namespace}:
+        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+    if metadata.get("name") != target.name:
+        raise bad_request("name in URL does not match name in Binding object")
+    errors = list(map(str, _target_errors(binding.get("target") or {})))
+    if errors:
+        raise StatusError(500, "", errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]")
+
+
+def _target_errors(target: Mapping[str, Any]) -> list[FieldError]:
+    errors: list[FieldError] = []
+    if target.get("kind") not in {None, "", "Node"}:
+        detail = 'supported values: "Node", "<empty>"'
+        errors.append(FieldError("target.kind", ErrorKind.UNSUPPORTED, target["kind"], detail))
+    if not target.get("name"):
+        errors.append(required("target.name"))
+    else:
+        errors += [invalid("target.name", target["name"], text) for text in names.dns_subdomain(target["name"])]
+    return errors
+
+
+def _hindrance(pod: Object) -> str | None:
+    """Return why a pod cannot be bound."""
+    name, node = pod["metadata"]["name"], pod["spec"].get("nodeName")
+    if "deletionTimestamp" in pod["metadata"]:
+        return f"pod {name} is being deleted, cannot be assigned to a host"
+    if node:
+        return f'pod {name} is already assigned to node "{node}"'
+    return f"pod {name} has non-empty .spec.schedulingGates" if pod["spec"].get("schedulingGates") else None
+
+
+def _bound_pod(pod: Object, binding: Object) -> Object:
+    """Return the pod with its node, and with the labels and annotations of the binding."""
+    # a pod that has its node is nominated for none (ClearingNominatedNodeNameAfterBinding)
+    status = {name: value for name, value in (pod.get("status") or {}).items() if name != "nominatedNodeName"}
+    scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now()}
+    status["conditions"] = with_condition(status.get("conditions") or [], scheduled)
+    metadata = dict(pod["metadata"])
+    for field in ("labels", "annotations"):
+        if added := binding["metadata"].get(field):
+            metadata[field] = {**(metadata.get(field) or {}), **added}
+    spec = {**pod["spec"], "nodeName": binding["target"]["name"]}
+    return {**pod, "metadata": metadata, "spec": spec, "status": status}
+
+
+def with_condition(conditions: list[Any], condition: Object) -> list[Any]:
+    """Return conditions with another one, in the place of that of its type."""
+    before = next((item for item in conditions if item.get("type") == condition["type"]), None)
+    if before is None:
+        return [*conditions, condition]
+    if before.get("status") == condition["status"]:
+        condition = {**condition, "lastTransitionTime": before.get("lastTransitionTime")}
+    return [condition if item is before else item for item in conditions]
+
+
+_REASON: Final = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
+
+
+async def evict_pod(api: Api, kind: Kind, request: ApiRequest, stored: StoredObject, body: Object) -> ApiResponse:
+    """Mark a pod with the condition ``DisruptionTarget``, and delete it.
+
+    Raises:
+        Refusal: the body is no Eviction of this pod, or the pod may not be deleted.
+    """
+    if body.get("kind", "Eviction") != "Eviction":
+        what = f'{body["kind"]} in version "{body.get("apiVersion", "")}"'
+        raise bad_request(f"{what} cannot be handled as a Eviction: unknown conversion")
+    if (body.get("metadata") or {}).get("name") != request.target.name:
+        raise bad_request("name in URL does not match name in Eviction object")
+    dry_run = WriteOptions.parse(request.query, "CreateOptions", request.agent).dry_run
+    options = body.get("deleteOptions") or {}
+    if dry_run:
+        options = {**options, "dryRun": ["All"]}
+    deletion = replace(request, method="DELETE", body=encode(options), content_type="application/json")
+    parsed = DeleteOptions.parse(deletion)
+    check_preconditions(parsed, stored, kind)
+    if not parsed.dry_run:
+        status = stored.object.get("status") or {}
+        condition = {"type": "DisruptionTarget", "status": "True", "lastProbeTime": None, "lastTransitionTime": now()}
+        conditions = with_condition(status.get("conditions") or [], {**condition, **_REASON})
+        key = kind.key(request.target.namespace, request.target.name)
+        api.storage.update(kind.resource, key, {**stored.object, "status": {**status, "conditions": conditions}})
+    await delete(api, kind, deletion)
+    return created()
+
+
+_GROUP: Final = "authentication.k8s.io"
+_SHORTEST: Final = 600
+_LONGEST: Final = 2**32
+_TYPE: Final = "authentication/v1.TokenRequest"
+_KIND: Final = Kind("", "serviceaccounts", "TokenRequest", True, {"v1": _TYPE})
+
+
+async def request_token(api: Api, request: ApiRequest, stored: StoredObject, body: Object) -> ApiResponse:
+    """Create a token of a service account.
+
+    Raises:
+        Refusal: the request makes no sense, names a pod that does not use the account, or admission refuses it.
+    """
+    options = WriteOptions.parse(request.query, "CreateOptions", request.agent)
+    context = api.context(request)
+    account = stored.object
+    namespace, name = account["metadata"]["namespace"], account["metadata"]["name"]
+    try:
+        given: Object = decode(body, _TYPE)
+    except TypeMismatch as error:
+        raise bad_request(f'TokenRequest in version "v1" cannot be handled as a TokenRequest: {error}') from None
+    spec = given.get("spec") or {}
+    spec["audiences"] = spec.get("audiences") or [AUDIENCE]
+    spec["expirationSeconds"] = spec.get("expirationSeconds") or DEFAULT_SECONDS
+    metadata = {**(given.get("metadata") or {}), "name": name, "namespace": namespace}
+    asked: Object = {"kind": "TokenRequest", "apiVersion": f"{_GROUP}/v1", "metadata": metadata, "spec": spec}
+    write = AdmissionAttributes(api, _KIND, request, options.dry_run, "CREATE", asked, None)
+    await api.admission.review(write, context.warnings)
+    seconds = spec["expirationSeconds"]
+    if not _SHORTEST <= seconds <= _LONGEST:
+        text = "may not specify a duration less than 10 minutes"
+        if seconds > _LONGEST:
+            text = "may not specify a duration larger than 2^32 seconds"
+        raise invalid_object(_GROUP, "TokenRequest", name, [invalid_field("spec.expirationSeconds", seconds, text)])
+    pod, node = _bound_object(api, namespace, name, spec.get("boundObjectRef"))
+    token, expires = api.tokens.issue(account, pod=pod, node=node, seconds=seconds, audiences=spec["audiences"])
+    moment = datetime.fromtimestamp(expires, UTC).isoformat()[:19] + "Z"
+    metadata = {**metadata, "creationTimestamp": context.now}
+    status = {"token": token, "expirationTimestamp": moment}
+    return ApiResponse({**asked, "metadata": metadata, "status": status}, 201, warnings=context.warnings)
+
+
+def _bound_object(
+    api: Api, namespace: str, account: str, reference: Object | None
+) -> tuple[Object | None, Object | None]:
+    """Return the pod or the node that a token is to be bound to."""
+    if not reference:
+        return None, None
+    kind, name, uid = (reference.get(field, "") for field in ("kind", "name", "uid"))
+    if kind not in {"Pod", "Node"}:
+        raise bad_request(f"cannot bind token to object of type {kind}: only pods and nodes are known here")
+    resource, key = ("pods", f"{namespace}/{name}") if kind == "Pod" else ("nodes", name)
+    found = api.lookup(resource, key)
+    if found is None:
+        raise not_found("", resource, name)
+    if uid and uid != found["metadata"]["uid"]:
+        cause = f"the UID in the bound object reference ({uid}) does not match the UID in record. "
+        raise conflict("", resource, name, f"{cause}The object might have been deleted and then recreated")
+    if kind == "Node":
+        return None, found
+    if (found["spec"].get("serviceAccountName") or "default") != account:
+        text = "cannot bind token for serviceaccount"
+        raise bad_request(f'{text} "{account}" to pod running with different serviceaccount name.')
+    return found, None

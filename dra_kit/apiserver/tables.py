@@ -1,4 +1,4 @@
-"""Tables: what ``kubectl get`` prints."""
+"""Tables and partial metadata: what ``kubectl get`` prints."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from dra_kit.apiserver.answers import Refusal, bad_request
-from dra_kit.apiserver.kinds.ages import age
-from dra_kit.apiserver.kinds.kind import Column, Kind
-from dra_kit.apiserver.requests.media import Form
-from dra_kit.apiserver.requests.requests import Query
+from dra_kit.apiserver.kinds.kind import Column, Kind, format_age
+from dra_kit.apiserver.requests import Query, ResponseFormat
+from dra_kit.apiserver.status_errors import StatusError, bad_request
 from dra_kit.kubernetes.resource.field_errors import go_quote
 from dra_kit.kubernetes.values.json import Object
 
 
-def table(
+def render_table(
     kind: Kind, rows: Sequence[tuple[Object, Object]], metadata: Object, *, version: str, include: str,
     with_columns: bool = True,
 ) -> Object:  # fmt: skip
@@ -58,14 +56,14 @@ def included(query: Query) -> str:
     return wanted or "Metadata"
 
 
-def not_of_form(form: Form, kind: Kind) -> Refusal:
+def not_of_form(form: ResponseFormat, kind: Kind) -> StatusError:
     """Return 406: the metadata of a list are requested where there is one object, or the other way round."""
     group = kind.group.partition(".")[0] or "core"
     is_list = not form.list
     go_type = f"*{group}.{kind.list_kind or kind.kind + 'List' if is_list else kind.kind}"
     asked = form.kind + ("List" if form.list else "")
     what = "a list" if is_list else "not a list"
-    return Refusal(406, "NotAcceptable", f"you requested {asked}, but the requested object is {what} ({go_type})")
+    return StatusError(406, "NotAcceptable", f"you requested {asked}, but the requested object is {what} ({go_type})")
 
 
 def _definition(column: Column) -> Object:
@@ -96,6 +94,6 @@ def partial_metadata(wire: Object, version: str = "v1") -> Object:
 
 def _cell(column: Column, obj: Object, moment: datetime) -> Any:
     if column.cell is None:
-        return age(obj["metadata"].get("creationTimestamp"), moment)
+        return format_age(obj["metadata"].get("creationTimestamp"), moment)
     value = column.cell(obj)
-    return age(value, moment) if column.type == "age" else value
+    return format_age(value, moment) if column.type == "age" else value

@@ -1,4 +1,4 @@
-"""The group of commands, and how an error of the user's is printed."""
+"""The group of commands: the table of commands, completion, and how errors are printed."""
 
 from __future__ import annotations
 
@@ -21,18 +21,16 @@ from dra_kit.text import did_you_mean, escape_unprintable
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-logger: logging.Logger = logging.getLogger(__name__)
 
+logger: logging.Logger = logging.getLogger(__name__)
 INTERRUPTED: Final = 130
 """Exit code of a command that Ctrl-C ended, as shells give it (128 + SIGINT)."""
-
 VERSION: Final = f"dra-kit {__version__} (Kubernetes {OLDEST} to {NEWEST}, Python {platform.python_version()})"
 _HELP: Final = "help"
 _ARGUMENTS: Final = "dra_kit.arguments"
 _USAGE: Final = "usage"
 """The code of arguments that click refuses."""
 _FIRST: Final = "Begin with: dra-kit new NAME. A command tells more of itself: dra-kit COMMAND --help."
-
 COMMANDS = {
     "chart": "print where the helm chart is, or write the chart of one driver",
     "check": "check whether a cluster and its nodes are as drivers need them",
@@ -58,19 +56,26 @@ COMMANDS = {
     "who": "tell who has which device: hardware, claim, pod, container",
 }
 """The first line of each command's help, by the command's name."""
-
-_FOLDERS: Final = {
-    "cluster": ("check", "drain", "explain", "snapshot", "status", "support-bundle", "webhook-certificate", "who"),
-    "project": ("chart", "lint", "new", "policy", "sbom", "template", "update"),
+_MODULES: Final = {
+    "app": ("completion",),
+    "dev": ("dev",),
+    "drain": ("drain",),
+    "explain": ("explain", "snapshot"),
+    "lint": ("lint",),
+    "operate": ("check", "status", "support-bundle", "webhook-certificate", "who"),
+    "project": ("chart", "new", "policy", "sbom", "template", "update"),
     "roles": ("controller", "node", "undertake", "webhook"),
-    "sandbox": ("dev", "sandbox"),
+    "sandbox": ("sandbox",),
 }
-_FOLDER_OF: Final = {name: folder for folder, names in _FOLDERS.items() for name in names}
+"""The module of each command; its function has the command's name."""
+_MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
 
 
-def module_of(name: str) -> str:
-    """Return the dotted name of the module whose ``command`` is the command of that name."""
-    return ".".join(["dra_kit.cli", *filter(None, [_FOLDER_OF.get(name)]), name.replace("-", "_")])
+def load_command(name: str) -> click.Command:
+    """Import the module of a command, and return the command."""
+    module = importlib.import_module(f"dra_kit.cli.{_MODULE_OF[name]}")
+    command: click.Command = getattr(module, name.replace("-", "_"))
+    return command
 
 
 class LazyGroup(click.Group):
@@ -85,9 +90,7 @@ class LazyGroup(click.Group):
         """Return the command of that name."""
         if cmd_name not in COMMANDS:
             return super().get_command(ctx, cmd_name)
-        module = importlib.import_module(module_of(cmd_name))
-        command: click.Command = module.command
-        return command
+        return load_command(cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -170,7 +173,7 @@ def _exit_code(error: DraKitError) -> int:
 
 def _logs_json(args: Sequence[str]) -> bool:
     """Return whether the arguments are those of a role that logs JSON, as far as they can be read."""
-    if not args or _FOLDER_OF.get(args[0]) != "roles":
+    if not args or _MODULE_OF.get(args[0]) != "roles":
         return False
     return (value_of("--log-format", args) or os.environ.get("DRA_LOG_FORMAT")) == "json"
 
@@ -196,3 +199,25 @@ def values_of(option: str, args: Sequence[str]) -> list[str]:
 @click.version_option(__version__, message=VERSION, help="show the version, and what it supports")
 def cli() -> None:
     """Write and run Kubernetes DRA drivers in Python."""
+
+
+_PROGRAM: Final = "dra-kit"
+_VARIABLE: Final = "_DRA_KIT_COMPLETE"
+"""By which the script asks this program; click makes the name of that of the program."""
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the script that makes a shell complete dra-kit's commands, options and files.
+
+    \b
+    bash, in ~/.bashrc:                       eval "$(dra-kit completion bash)"
+    zsh, in ~/.zshrc, behind compinit:        eval "$(dra-kit completion zsh)"
+    fish, in ~/.config/fish/config.fish:      dra-kit completion fish | source
+    """  # noqa: D301 - click wants the character itself
+    from click.shell_completion import get_completion_class
+
+    made = get_completion_class(shell)
+    assert made is not None  # noqa: S101 - click has all three
+    click.echo(made(cli, {}, _PROGRAM, _VARIABLE).source())

@@ -12,33 +12,34 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from dra_kit.author.target import load_driver
-from dra_kit.cli.options.driver_settings import settings_options
-from dra_kit.cli.options.role_command import RoleCommand, is_help, target_of
-from dra_kit.cli.sandbox import sandbox
-from dra_kit.cli.sandbox.driver import sandbox_driver
-from dra_kit.cli.sandbox.interruptible import run_interruptibly
+from dra_kit.cli import sandbox
+from dra_kit.cli.driver_settings import settings_options
+from dra_kit.cli.options import TargetCommand, is_help, target_of
+from dra_kit.cli.sandbox import run_interruptibly
+from dra_kit.cli.sandbox_drivers import sandbox_driver
 from dra_kit.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from dra_kit.dev.session import Development
-    from dra_kit.dev.watch import Watch
+    from dra_kit.sandbox.dev.session import DevOptions
+    from dra_kit.sandbox.dev.watch import FileWatcher
+
 
 _SHARED: Final = ("files", "nodes", "kubeconfig", "alpha", "feature_gates", "time_scale", "webhook")
 """Options that mean what they mean for ``dra-kit sandbox``."""
 _HERE: Final = "."
 
 
-class DevCommand(RoleCommand):
+class DevCommand(TargetCommand):
     """Takes the project of the working directory where there is no TARGET."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Keep the arguments as they came: the driver's process gets them again."""
-        from dra_kit.dev.watch import Watch
+        from dra_kit.sandbox.dev.watch import FileWatcher
 
         place = _place_of_target(target_of(self.params, args))
         # before the files are read: what is changed while they are is seen; the driver's process, which has no parent,
         # ends when it cannot use them
-        watch = Watch(*_watched(place)) if place is not None and ctx.parent is not None else None
+        watch = FileWatcher(*_watched(place)) if place is not None and ctx.parent is not None else None
         try:
             if not ctx.resilient_parsing and not is_help(args) and _lacks_target(self.params, args):
                 args = [_HERE, *args]
@@ -51,7 +52,7 @@ class DevCommand(RoleCommand):
             raise
 
 
-def _start_when_mended(error: ConfigurationError, place: Path, watch: Watch) -> None:
+def _start_when_mended(error: ConfigurationError, place: Path, watch: FileWatcher) -> None:
     """Begin again with the same arguments as soon as a file changes: code that is broken at first is no reason to end.
 
     In a new process, since modules that were loaded stay as they are.
@@ -72,7 +73,7 @@ def _start_when_mended(error: ConfigurationError, place: Path, watch: Watch) -> 
 
 def _place_of_target(named: str | None) -> Path | None:
     """Return the place to watch before the options of the driver are known: what is named may be the value of one."""
-    from dra_kit.sandbox.driver.settings.project import place_of
+    from dra_kit.sandbox.drivers.project import place_of
 
     if named is None or (not Path(named).exists() and not {*named} & {":", "/", "."}):
         return place_of(_HERE)
@@ -86,7 +87,7 @@ def _watched(place: Path) -> tuple[list[Path], list[Path]]:
 
 def _lacks_target(params: list[click.Parameter], args: list[str]) -> bool:
     """Return whether no argument can be the TARGET, and the working directory is a project."""
-    from dra_kit.sandbox.driver.settings.project import project_of
+    from dra_kit.sandbox.drivers.project import project_of
 
     project = project_of(_HERE)
     if project is None or not project.driver[0]:
@@ -113,7 +114,7 @@ def _lacks_target(params: list[click.Parameter], args: list[str]) -> bool:
     help="least level of the driver's log shown  [default: info of your code, warning of dra-kit]",
 )
 @click.pass_context
-def command(ctx: click.Context, /, target: str | None, **options: Any) -> None:
+def dev(ctx: click.Context, /, target: str | None, **options: Any) -> None:
     """Run TARGET in a cluster of one process, and replace it whenever its files change.
 
     TARGET is as for dra-kit sandbox; without one it is the project of the working directory. A file below the project
@@ -127,9 +128,8 @@ def command(ctx: click.Context, /, target: str | None, **options: Any) -> None:
     On the screen: r starts the driver anew, a makes the pods of -f anew, 1 to 5 show one part alone, q ends. Exit code
     0, also after Ctrl-C; 2: the cluster does not come up, or a flag is wrong.
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
-    from dra_kit.dev.display import Lines
-    from dra_kit.dev.session import DevSession
-    from dra_kit.sandbox.timeline.view.live import LiveView
+    from dra_kit.sandbox.dev.session import DevSession, LineDisplay
+    from dra_kit.sandbox.views.live import LiveView
 
     if target is None:
         raise click.UsageError(f"Missing argument 'TARGET': {Path.cwd()} is no project with a driver.")
@@ -138,26 +138,23 @@ def command(ctx: click.Context, /, target: str | None, **options: Any) -> None:
     on_screen = options["view"] and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     development = _development(ctx, target, options)
     if on_screen:
-        from dra_kit.dev.screen.screen import screen_session
+        from dra_kit.sandbox.dev.screen import screen_session
 
         session, reader_gone = screen_session(development), asyncio.Event()  # a terminal that goes sends SIGHUP
     else:
         view = LiveView(sys.stdout)
-        session, reader_gone = DevSession(development, Lines(view, sys.stderr)), view.cut_off
+        session, reader_gone = DevSession(development, LineDisplay(view, sys.stderr)), view.cut_off
     ctx.exit(asyncio.run(run_interruptibly(session, reader_gone)))
 
 
-command.params[1:1] = [param for param in sandbox.command.params if param.name in _SHARED]
-
-
-def _development(ctx: click.Context, target: str, options: Mapping[str, Any]) -> Development:
-    from dra_kit.dev.session import Development
-    from dra_kit.sandbox.driver.settings.project import place_of
-    from dra_kit.sandbox.sandbox import SandboxSettings
+def _development(ctx: click.Context, target: str, options: Mapping[str, Any]) -> DevOptions:
+    from dra_kit.sandbox.cluster import SandboxSettings
+    from dra_kit.sandbox.dev.session import DevOptions
+    from dra_kit.sandbox.drivers.project import place_of
 
     driver = sandbox_driver(target, ctx.meta["driver"], ctx.meta.get("driver_settings", {}), options["nodes"])
     folders, files = _watched(place_of(target) or Path.cwd())
-    return Development(
+    return DevOptions(
         driver=driver,
         settings=SandboxSettings(
             nodes=options["nodes"],
@@ -176,3 +173,6 @@ def _development(ctx: click.Context, target: str, options: Mapping[str, Any]) ->
         manifests=options["files"],
         log_level=options["log_level"],
     )
+
+
+dev.params[1:1] = [param for param in sandbox.sandbox.params if param.name in _SHARED]

@@ -1,6 +1,6 @@
-"""``python -m dra_kit.cli.sandbox.dev_driver``: the driver's process of ``dra-kit dev``.
+"""The driver's process of ``dra-kit dev``.
 
-See :mod:`dra_kit.dev.driver.roles`.
+See :mod:`dra_kit.sandbox.dev.driver_roles`.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import TextIO
 import click
 
 import dra_kit.admission.agent  # noqa: F401 - all that takes long to load is loaded before there are orders
-from dra_kit.cli.sandbox.dev import command
-from dra_kit.cli.sandbox.driver import sandbox_driver
+from dra_kit.cli.dev import dev
+from dra_kit.cli.sandbox_drivers import sandbox_driver
 from dra_kit.client.credentials import load_credentials
-from dra_kit.dev.driver.roles import TAKE_OVER, Orders, Roles, StateReport
 from dra_kit.errors import DraKitError, TargetError
 from dra_kit.process import logging as process_logging
-from dra_kit.sandbox.driver.drivers import SandboxDriver
+from dra_kit.sandbox.dev.driver_roles import TAKE_OVER, DriverRoles, StartOrder, StateReport
+from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
 
 
 def main() -> None:
@@ -35,7 +35,7 @@ def main() -> None:
         # by size and whole seconds, and two edits within one would look alike
         sys.dont_write_bytecode = True
         os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-        _serve(Orders.model_validate_json(line), lambda report: _answer(answers, report))
+        _serve(StartOrder.model_validate_json(line), lambda report: _answer(answers, report))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # threads of the driver's code that do not return would keep the process
@@ -46,7 +46,7 @@ def _answer(answers: TextIO, report: StateReport) -> None:
     answers.flush()
 
 
-def _serve(orders: Orders, report: Callable[[StateReport], None]) -> None:
+def _serve(orders: StartOrder, report: Callable[[StateReport], None]) -> None:
     shown = logging.getLevelNamesMapping()[orders.log_level.upper() or "INFO"]
     process_logging.configure("text", min(shown, logging.INFO))  # more is looked at than is shown
     for handler in logging.getLogger().handlers:
@@ -54,7 +54,7 @@ def _serve(orders: Orders, report: Callable[[StateReport], None]) -> None:
     if not orders.log_level:
         logging.getLogger("dra_kit").setLevel(logging.WARNING)
     try:
-        ctx = command.make_context("dev", list(orders.arguments))
+        ctx = dev.make_context("dev", list(orders.arguments))
         given = ctx.meta.get("driver_settings", {})
         driver = sandbox_driver(ctx.params["target"], ctx.meta["driver"], given, len(orders.nodes))
         asyncio.run(_run(driver, orders, report))
@@ -65,9 +65,9 @@ def _serve(orders: Orders, report: Callable[[StateReport], None]) -> None:
         report(StateReport(state="failed", text=error.format_message()))
 
 
-async def _run(driver: SandboxDriver, orders: Orders, report: Callable[[StateReport], None]) -> None:
+async def _run(driver: SandboxDriver, orders: StartOrder, report: Callable[[StateReport], None]) -> None:
     loop = asyncio.get_running_loop()
-    roles = Roles(driver, orders, await load_credentials(orders.kubeconfig), report)
+    roles = DriverRoles(driver, orders, await load_credentials(orders.kubeconfig), report)
     further = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(further), sys.stdin)
     work = asyncio.create_task(roles.run())
@@ -83,7 +83,7 @@ async def _run(driver: SandboxDriver, orders: Orders, report: Callable[[StateRep
             raise result
 
 
-async def _obey(roles: Roles, orders: asyncio.StreamReader) -> None:
+async def _obey(roles: DriverRoles, orders: asyncio.StreamReader) -> None:
     while line := await orders.readline():
         if line.decode().strip() == TAKE_OVER:
             roles.take_over()

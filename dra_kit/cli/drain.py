@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from msgspec import to_builtins
 
-from dra_kit.cli.cluster.source_options import credentials_of
-from dra_kit.cli.options.common import path
+from dra_kit.cli.options import credentials_of, path
 from dra_kit.text import align_columns, did_you_mean, escape_unprintable
 
 if TYPE_CHECKING:
-    from dra_kit.drain.confirmations import Confirmations
-    from dra_kit.drain.holders import Holders
-    from dra_kit.drain.live import Drained, Query
+    from dra_kit.diagnosis.drain import DrainQuery, DrainState, DrainStatus
+    from dra_kit.diagnosis.removal import RemovalConfirmations
+
 
 HELD: Final = 3
 """The exit code where claims with devices are in use."""
@@ -63,7 +62,7 @@ _NAMES: Final = 5
     help="default: $KUBECONFIG, in a pod its service account, else ~/.kube/config",
 )
 @click.pass_context
-def command(  # noqa: PLR0917 - click passes them by name
+def drain(  # noqa: PLR0917 - click passes them by name
     ctx: click.Context,
     driver: str,
     node: str | None,
@@ -94,9 +93,9 @@ def command(  # noqa: PLR0917 - click passes them by name
     confirmations are missing, 2 when the driver is unknown or not being removed, 1 when the API server refuses or does
     not answer.
     """
-    from dra_kit.drain.live import Query, wait_drained
+    from dra_kit.diagnosis.drain import DrainQuery, wait_drained
 
-    query = Query(
+    query = DrainQuery(
         driver=driver,
         node=node,
         skip=frozenset(skip),
@@ -105,11 +104,11 @@ def command(  # noqa: PLR0917 - click passes them by name
         may_be_unknown=allow_unknown,
     )
 
-    def show_waiting(found: Drained) -> None:
+    def show_waiting(found: DrainState) -> None:
         if wait and output == "text" and not found.is_over:
             click.echo(escape_unprintable(f"waiting for {_waiting(found)}"), err=True)
 
-    async def ask() -> Drained:
+    async def ask() -> DrainState:
         credentials = await credentials_of(kubeconfig, context)
         return await wait_drained(credentials, query, wait=wait, changed=show_waiting)
 
@@ -122,25 +121,25 @@ def command(  # noqa: PLR0917 - click passes them by name
     ctx.exit(HELD if found.holders.held else UNCONFIRMED if not found.is_over else 0)
 
 
-def _as_json(found: Drained) -> dict[str, Any]:
+def _as_json(found: DrainState) -> dict[str, Any]:
     holders: dict[str, Any] = to_builtins(found.holders)
     removal = None if found.removal is None else to_builtins(found.removal)
     return {**holders, "removal": removal, "unreadable": list(found.unreadable)}
 
 
-def _waiting(found: Drained) -> str:
+def _waiting(found: DrainState) -> str:
     parts = [_amount(len(found.holders.held), "claim")] if found.holders.held else []
     if found.removal is not None and found.removal.unconfirmed:
         parts.append(f"the confirmation of {_where(found.removal)}")
     return " and ".join(parts)
 
 
-def _where(removal: Confirmations) -> str:
+def _where(removal: RemovalConfirmations) -> str:
     named = [item.node for item in removal.unconfirmed if item.node]
     return _some(named) if len(named) == len(removal.unconfirmed) else _some([*named, "nodes without a pod yet"])
 
 
-def _lines(found: Drained, query: Query) -> Iterator[str]:
+def _lines(found: DrainState, query: DrainQuery) -> Iterator[str]:
     where = f"driver {query.driver}" + (f" on node {query.node}" if query.node else "")
     yield from _of_holders(found.holders, query.driver, where)
     if found.unreadable:
@@ -149,7 +148,7 @@ def _lines(found: Drained, query: Query) -> Iterator[str]:
         yield from _of_removal(found.removal, where)
 
 
-def _of_holders(found: Holders, driver: str, where: str) -> Iterator[str]:
+def _of_holders(found: DrainStatus, driver: str, where: str) -> Iterator[str]:
     if found.held:
         rows = [["NODE", "POD", "CLAIM", "DEVICES"]]
         for item in found.held:
@@ -171,7 +170,7 @@ def _of_holders(found: Holders, driver: str, where: str) -> Iterator[str]:
         yield f"in use and skipped: {names}"
 
 
-def _of_removal(removal: Confirmations, where: str) -> Iterator[str]:
+def _of_removal(removal: RemovalConfirmations, where: str) -> Iterator[str]:
     if removal.unconfirmed:
         yield from align_columns(
             [["NODE", "NOT CONFIRMED"], *([item.node or "-", item.reason] for item in removal.unconfirmed)]

@@ -19,7 +19,6 @@ from dra_kit.errors import ConfigurationError
 
 _SIGNS: Final = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 """Attributes of pydantic's constraints, and what they say."""
-
 _METAVARS: Final = {int: "INTEGER", float: "FLOAT", Path: "PATH"}
 
 

@@ -1,4 +1,4 @@
-"""``dra-kit explain``."""
+"""``dra-kit explain`` and ``dra-kit snapshot``."""
 
 from __future__ import annotations
 
@@ -15,26 +15,21 @@ import click
 from click.shell_completion import CompletionItem
 from msgspec.structs import replace
 
-from dra_kit.cli.cluster.source_options import credentials_of, source_options
-from dra_kit.cli.options.common import path
-from dra_kit.text import escape_unprintable_json
+from dra_kit.cli.options import credentials_of, path, source_options
+from dra_kit.text import escape_unprintable, escape_unprintable_json
 
 if TYPE_CHECKING:
-    from dra_kit.explain.cluster.cluster import Cluster
-    from dra_kit.explain.cluster.objects import Objects
-    from dra_kit.explain.subjects import Subject, SubjectKind
-    from dra_kit.explain.templates import NodeTemplates
+    from dra_kit.diagnosis.explain.cluster import ClusterDocuments, ClusterView
+    from dra_kit.diagnosis.explain.subjects import ExplainSubject, SubjectKind
+    from dra_kit.diagnosis.node_templates import NodeTemplates
+
 
 NOT_GOOD: Final = 3
 """Exit code of an explanation whose answer is no."""
-
 UNDECIDED: Final = 4
 """Exit code of an explanation that is neither yes nor no, since not everything was looked at."""
-
 _KINDS_OF_CLAIM: Final = ("ResourceSlice", "DeviceClass", "DeviceTaintRule", "ResourceClaim", "Node", "Pod")
-
 _USAGE: Final = "Say what to explain: 'claim NAME', 'pod NAME', 'pod/NAME', '-f FILE', or 'claim' or 'pod' alone."
-
 _WORDS: Final[Mapping[str, SubjectKind]] = {
     **dict.fromkeys(("claim", "claims", "resourceclaim", "resourceclaims", "resourceclaims.resource.k8s.io"), "claim"),
     **dict.fromkeys(("pod", "pods", "po"), "pod"),
@@ -74,7 +69,7 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--all", "everything", is_flag=True, help="tell of all nodes and devices, however many")
 @click.pass_context
-def command(
+def explain(
     ctx: click.Context,
     /,
     names: tuple[str, ...],
@@ -129,13 +124,13 @@ def _wanted(words: Sequence[str]) -> list[tuple[SubjectKind, str]]:
 
 
 def _explain(wanted: Sequence[tuple[SubjectKind, str]], files: Sequence[Path], options: Mapping[str, Any]) -> int:
-    from dra_kit.explain.subjects import Subject, of_manifests, pending
+    from dra_kit.diagnosis.explain.subjects import ExplainSubject, pending_subjects, subjects_of_manifests
 
     objects, namespace = _objects(options, wanted)
     if not wanted:
-        from dra_kit.snapshot.given import read_manifests
+        from dra_kit.diagnosis.snapshot import read_manifests
 
-        subjects, given = of_manifests(read_manifests(files, namespace, alpha=objects.alpha))
+        subjects, given = subjects_of_manifests(read_manifests(files, namespace, alpha=objects.alpha))
         if not subjects:
             raise click.UsageError(
                 "-f: there is neither a Pod nor a ResourceClaim nor a ResourceClaimTemplate to explain."
@@ -144,31 +139,33 @@ def _explain(wanted: Sequence[tuple[SubjectKind, str]], files: Sequence[Path], o
         return _print_explanations(objects, objects.cluster(), subjects, options)
     cluster = objects.cluster()
     if wanted[0][1]:
-        return _print_explanations(objects, cluster, [Subject(kind, namespace, name) for kind, name in wanted], options)
+        return _print_explanations(
+            objects, cluster, [ExplainSubject(kind, namespace, name) for kind, name in wanted], options
+        )
     kind, everywhere = wanted[0][0], options["all_namespaces"]
     where = "" if everywhere else f" of namespace {namespace}"
-    subjects = pending(cluster, kind, None if everywhere else namespace)
+    subjects = pending_subjects(cluster, kind, None if everywhere else namespace)
     return _print_explanations(objects, cluster, subjects, options, nothing=f"no {kind}{where} is pending")
 
 
-def _objects(options: Mapping[str, Any], wanted: Sequence[tuple[SubjectKind, str]]) -> tuple[Objects, str]:
+def _objects(options: Mapping[str, Any], wanted: Sequence[tuple[SubjectKind, str]]) -> tuple[ClusterDocuments, str]:
     """Return the objects of the cluster, and the namespace of names without one."""
     if options["saved"] is not None:
-        from dra_kit.snapshot.given import load
+        from dra_kit.diagnosis.snapshot import load
 
         objects = load(options["saved"])
         return replace(objects, alpha=objects.alpha or options["alpha"]), options["namespace"] or "default"
     return asyncio.run(_read(options, wanted))
 
 
-async def _read(options: Mapping[str, Any], wanted: Sequence[tuple[SubjectKind, str]]) -> tuple[Objects, str]:
-    from dra_kit.explain.cluster.objects import KINDS
-    from dra_kit.snapshot.live import Scope, read_live
+async def _read(options: Mapping[str, Any], wanted: Sequence[tuple[SubjectKind, str]]) -> tuple[ClusterDocuments, str]:
+    from dra_kit.diagnosis.explain.cluster import KINDS
+    from dra_kit.diagnosis.live_cluster import ReadScope, read_live
 
     credentials = await credentials_of(options["kubeconfig"], options["context"])
     namespace = options["namespace"] or credentials.namespace or "default"
     only_claims = bool(wanted) and all(kind == "claim" for kind, _ in wanted)
-    scope = Scope(
+    scope = ReadScope(
         namespace,
         _KINDS_OF_CLAIM if only_claims else KINDS,
         all_events=options["all_namespaces"],
@@ -178,10 +175,10 @@ async def _read(options: Mapping[str, Any], wanted: Sequence[tuple[SubjectKind, 
     return await read_live(credentials, scope, alpha=options["alpha"]), namespace
 
 
-def _templates(objects: Objects, options: Mapping[str, Any]) -> NodeTemplates | None:
+def _templates(objects: ClusterDocuments, options: Mapping[str, Any]) -> NodeTemplates | None:
     """Return the kinds of nodes that are asked about."""
-    from dra_kit.explain.templates import NodeTemplates
-    from dra_kit.snapshot.given import load
+    from dra_kit.diagnosis.node_templates import NodeTemplates
+    from dra_kit.diagnosis.snapshot import load
 
     given: dict[str, list[Any]] = {}
     for file in options["templates"]:
@@ -191,22 +188,24 @@ def _templates(objects: Objects, options: Mapping[str, Any]) -> NodeTemplates | 
 
 
 def _print_explanations(
-    objects: Objects, cluster: Cluster, subjects: Sequence[Subject], options: Mapping[str, Any], *, nothing: str = ""
+    objects: ClusterDocuments,
+    cluster: ClusterView,
+    subjects: Sequence[ExplainSubject],
+    options: Mapping[str, Any],
+    *,
+    nothing: str = "",
 ) -> int:
-    from dra_kit.explain.claims.document import claim_document, gap_documents
-    from dra_kit.explain.claims.explainer import Explainer
-    from dra_kit.explain.pods.document import pod_document
-    from dra_kit.explain.pods.explainer import explain_pod
-    from dra_kit.explain.subjects import claim_of, pod_of
-    from dra_kit.explain.text.claims import tell_claim, tell_gaps
-    from dra_kit.explain.text.page import Page
-    from dra_kit.explain.text.pods import tell_pod
+    from dra_kit.diagnosis.explain.claims import ClaimExplainer
+    from dra_kit.diagnosis.explain.documents import claim_document, missing_right_documents, pod_document
+    from dra_kit.diagnosis.explain.pods import explain_pod
+    from dra_kit.diagnosis.explain.subjects import claim_of, pod_of
+    from dra_kit.diagnosis.explain.text import ReportWriter, render_claim, render_missing_rights, render_pod
 
     as_json = options["output"] == "json"
     templates = _templates(objects, options)
-    explainer = Explainer(cluster)
+    explainer = ClaimExplainer(cluster)
     width = shutil.get_terminal_size((100, 24)).columns
-    page = Page(width, colour=sys.stdout.isatty(), everything=options["everything"])
+    page = ReportWriter(width, colour=sys.stdout.isatty(), everything=options["everything"])
     documents: list[dict[str, Any]] = []
     verdicts: list[tuple[bool, bool]] = []
     if not subjects:
@@ -217,11 +216,11 @@ def _print_explanations(
         if subject.kind == "pod":
             pod = explain_pod(explainer, pod_of(cluster, subject))
             verdicts.append((pod.good, pod.undecided))
-            documents.append(pod_document(pod)) if as_json else tell_pod(page, pod)
+            documents.append(pod_document(pod)) if as_json else render_pod(page, pod)
         else:
             explanation = explainer.explain(claim_of(cluster, subject))
             verdicts.append((explanation.good, explanation.undecided))
-            documents.append(claim_document(explanation)) if as_json else tell_claim(page, explanation)
+            documents.append(claim_document(explanation)) if as_json else render_claim(page, explanation)
         if templates is not None and not verdicts[-1][0]:
             fits = templates.fits(subject)
             if as_json:
@@ -232,12 +231,54 @@ def _print_explanations(
                 page.line("no node of a template would help", indent=2)
     good = all(one for one, _ in verdicts)
     if as_json:
-        gaps = gap_documents(cluster.gaps)
+        gaps = missing_right_documents(cluster.gaps)
         whole = {"kubernetes": cluster.version, "good": good, "explanations": documents, "notRead": gaps}
         click.echo(escape_unprintable_json(json.dumps(whole, indent=2, ensure_ascii=False)))
     else:
-        tell_gaps(page, cluster.gaps)
+        render_missing_rights(page, cluster.gaps)
         click.echo(str(page))
     if good:
         return 0
     return UNDECIDED if all(one or undecided for one, undecided in verdicts) else NOT_GOOD
+
+
+@click.command
+@click.argument("destination", metavar="PATH", type=path())
+@source_options
+@click.option("--alpha", is_flag=True, help="note that the cluster's alpha features of resource.k8s.io are on")
+@click.option("--all-events", is_flag=True, help="save Events of all namespaces, not only of the one that is meant")
+def snapshot(
+    destination: Path,
+    kubeconfig: Path | None,
+    context: str | None,
+    namespace: str | None,
+    *,
+    alpha: bool,
+    all_events: bool,
+) -> None:
+    """Save what 'dra-kit explain --from PATH' needs, so that somebody else can look at it.
+
+    PATH is a directory, or an archive if it ends in .tar.gz or .tgz. Saved are ResourceSlices, DeviceClasses,
+    DeviceTaintRules, claims and their templates; of nodes labels, taints and what they can allocate; of pods what
+    they ask for, their conditions, and what the kubelet says of containers that do not run, neither commands nor
+    environments nor images; Events of the namespace, of all with --all-events. No Secrets, no ConfigMaps. Opaque
+    configuration of claims and classes is saved as it is. Nobody but you can read the files.
+
+    \b
+      dra-kit snapshot cluster.tar.gz
+      dra-kit explain claim lunch --from cluster.tar.gz
+    """  # noqa: D301 - click's mark for a paragraph that is not wrapped
+    from dra_kit.diagnosis.live_cluster import ReadScope, read_live
+    from dra_kit.diagnosis.snapshot import check_destination, save
+
+    async def read() -> ClusterDocuments:
+        credentials = await credentials_of(kubeconfig, context)
+        of = namespace or credentials.namespace or "default"
+        return await read_live(credentials, ReadScope(of, all_events=all_events), alpha=alpha)
+
+    check_destination(destination)
+    objects = asyncio.run(read())
+    count = save(objects, destination)
+    click.echo(f"{count} objects saved in {destination}")
+    for gap in objects.gaps:
+        click.echo(escape_unprintable(f"{gap.text}: {gap.consequence}"), err=True)

@@ -1,4 +1,4 @@
-"""``dra-kit lint``."""
+"""``dra-kit lint``, with ``--fix`` and ``--diff``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,25 +17,25 @@ from pydantic import BaseModel
 from dra_kit.author.settings import author_settings
 from dra_kit.author.target import load_driver
 from dra_kit.cli.app import value_of
-from dra_kit.cli.options.common import complete_target, path
-from dra_kit.cli.options.driver_settings import settings_options
-from dra_kit.cli.options.role_command import RoleCommand
-from dra_kit.cli.project.lint_fix import fix_files, show_diff
+from dra_kit.cli.driver_settings import settings_options
+from dra_kit.cli.options import TargetCommand, complete_target, path
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.manifests.files import STDIN
 from dra_kit.text import escape_unprintable
 
 if TYPE_CHECKING:
     from dra_kit.author.driver import Driver
+    from dra_kit.diagnosis.lint.check import LintResult
+    from dra_kit.diagnosis.lint.devices import LintContext
+    from dra_kit.kubernetes.manifests.documents import SourceFile
     from dra_kit.kubernetes.resource import v1
     from dra_kit.kubernetes.resource.slice_reader import LazySlice
-    from dra_kit.lint.check import Outcome
-    from dra_kit.lint.surroundings import Surroundings
+
 
 _OPTION: Final = "--driver"
 
 
-class LintCommand(RoleCommand):
+class LintCommand(TargetCommand):
     """Takes the driver by an option: files are what a check is about."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -84,7 +84,7 @@ class LintCommand(RoleCommand):
     help="seconds that the driver gets to find its devices",
 )
 @click.pass_context
-def command(
+def lint(
     ctx: click.Context,
     /,
     files: tuple[Path, ...],
@@ -111,8 +111,8 @@ def command(
     Exit code 0: no errors; 1: errors (behind --fix: those that are left), or with --strict warnings; 2: the check
     could not be made, or a file not be written.
     """
+    from dra_kit.diagnosis.lint.check import check
     from dra_kit.kubernetes.manifests.documents import source_files
-    from dra_kit.lint.check import check
 
     if diff and style != "text":
         raise click.UsageError(f"--diff prints a diff; leave out --format {style}")
@@ -127,7 +127,7 @@ def command(
         outcome = check(sources, surroundings)
         show_diff(sources, outcome, surroundings)
     elif fix:
-        outcome = fix_files(sources, surroundings, quiet=style != "text")
+        outcome = fix_and_report(sources, surroundings, quiet=style != "text")
         _report(outcome, style, aside=any(source.name == STDIN for source in sources))
     else:
         outcome = check(sources, surroundings)
@@ -135,26 +135,26 @@ def command(
     ctx.exit(1 if any(strict or found.level == "error" for found in outcome.findings) else 0)
 
 
-def _report(outcome: Outcome, style: str, *, aside: bool = False) -> None:
+def _report(outcome: LintResult, style: str, *, aside: bool = False) -> None:
     """Tell the findings; on standard error where standard output is for a mended text."""
-    from dra_kit.lint.findings import report
+    from dra_kit.diagnosis.lint.findings import format_github, format_json, format_text
 
     findings = outcome.findings
     if style == "json":
-        click.echo(report.as_json(findings), err=aside)
+        click.echo(format_json(findings), err=aside)
     elif style == "github":
         if findings:
-            click.echo(report.as_github(findings), err=aside)
+            click.echo(format_github(findings), err=aside)
     else:
         colour = (sys.stderr if aside else sys.stdout).isatty() and not os.environ.get("NO_COLOR")
-        text = report.as_text(findings, files=outcome.files, objects=outcome.objects, colour=colour)
+        text = format_text(findings, files=outcome.files, objects=outcome.objects, colour=colour)
         click.echo(text, err=aside, color=colour)
 
 
 def _classes_of(target: str) -> dict[str, v1.DeviceClass]:
     """Return the classes that belong to a driver in a project folder."""
-    from dra_kit.sandbox.driver.drivers import device_classes
-    from dra_kit.snapshot.given import load_devices
+    from dra_kit.diagnosis.snapshot import load_devices
+    from dra_kit.sandbox.drivers.sandbox_driver import device_classes
 
     return {name: one for file in device_classes(target) for name, one in load_devices(file)[1].items()}
 
@@ -162,7 +162,7 @@ def _classes_of(target: str) -> dict[str, v1.DeviceClass]:
 def _settings(driver: Driver[Any, Any], target: str, given: Mapping[str, object], directory: Path) -> BaseModel | None:
     """Return the settings that the driver has in the sandbox of its project, with the given ones."""
     from dra_kit.node.first_inventory import NODE
-    from dra_kit.sandbox.driver.drivers import SandboxDriver, project_settings
+    from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver, project_settings
 
     values = {**project_settings(target, driver), **given}
     return SandboxDriver((driver,), partial(author_settings, driver), values=values).settings_on(NODE, directory)
@@ -176,11 +176,11 @@ def _surroundings(
     *,
     alpha: bool,
     timeout: float,
-) -> Surroundings:
+) -> LintContext:
+    from dra_kit.diagnosis.lint.devices import LintContext
     from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised
+    from dra_kit.diagnosis.snapshot import load_devices
     from dra_kit.kubernetes.release import FeatureGates
-    from dra_kit.lint.surroundings import Surroundings
-    from dra_kit.snapshot.given import load_devices
 
     slices: list[LazySlice] = []
     complete = False
@@ -205,7 +205,7 @@ def _surroundings(
         advertised = Advertised(slices, complete=saved is not None) if any(map(len, slices)) else None
     except ValueError as error:
         raise ConfigurationError(f"--from {saved} has a device that no API server accepts: {error}") from None
-    return Surroundings(
+    return LintContext(
         gates=FeatureGates.alpha() if alpha else FeatureGates.default(),
         advertised=advertised,
         classes=classes,
@@ -229,3 +229,60 @@ def _found(driver: Driver[Any, Any], settings: Any, timeout: float) -> Iterator[
     for pool in inventory.pools:
         if pool.devices:
             yield LazySlice.of_pool(driver.name, pool.name or "", [device.to_v1() for device in pool.devices])
+
+
+def fix_and_report(sources: Sequence[SourceFile], surroundings: LintContext, *, quiet: bool) -> LintResult:
+    """Write what is sure, tell what was mended, and give what is left.
+
+    Args:
+        sources: the files.
+        surroundings: what they are checked against.
+        quiet: whether standard output is for other programs.
+
+    Raises:
+        ConfigurationError: a file cannot be written; it is as it was.
+    """
+    from dra_kit.diagnosis.lint.findings import fixed_as_text
+    from dra_kit.diagnosis.lint.fix_files import fix_files, replace_text, require_writable
+
+    sources = _once(sources)
+    mended = fix_files(sources, surroundings)
+    changed = [pair for pair in zip(sources, mended.files, strict=True) if pair[0].text != pair[1].text]
+    require_writable([before.name for before, _ in changed])
+    for before, after in changed:
+        if after.name != STDIN:
+            replace_text(Path(after.name), before.text, after.text)
+    for after in mended.files:
+        if after.name == STDIN:
+            click.echo(after.text, nl=False)
+    _print_templates(mended.templates)
+    aside = quiet or any(source.name == STDIN for source in sources)
+    for line in fixed_as_text(mended.fixed):
+        click.echo(line, err=aside)
+    if mended.fixed:
+        click.echo("", err=aside)
+    return mended.outcome
+
+
+def show_diff(sources: Sequence[SourceFile], outcome: LintResult, surroundings: LintContext) -> None:
+    """Print what would be written as a diff, and how many findings there are on standard error."""
+    from dra_kit.diagnosis.lint.findings import summary
+    from dra_kit.diagnosis.lint.fix_files import diff, fix_files
+
+    sources = _once(sources)
+    mended = fix_files(sources, surroundings)
+    for before, after in zip(sources, mended.files, strict=True):
+        for line in diff(before, after):
+            # a diff for a program is as the files are
+            click.echo(f"{escape_unprintable(line[:-1])}\n" if sys.stdout.isatty() else line, nl=False)
+    _print_templates(mended.templates)
+    click.echo(summary(outcome.findings, files=outcome.files, objects=outcome.objects), err=True)
+
+
+def _once(sources: Sequence[SourceFile]) -> list[SourceFile]:
+    return list({source.name: source for source in sources}.values())
+
+
+def _print_templates(names: Sequence[str]) -> None:
+    for name in names:
+        click.echo(f"warning: {name} is left as it is: it has {{{{ in it, as templates of Helm have", err=True)

@@ -2,40 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import click
 
-from dra_kit.cli.options.common import complete_target, path
-from dra_kit.cli.options.role_command import RoleCommand, is_help, target_of
-from dra_kit.cli.options.several_drivers import SET, given_settings
-from dra_kit.cli.sandbox.driver import sandbox_driver
-from dra_kit.cli.sandbox.targets import Loaded, load_stories, load_targets
+from dra_kit.cli.app import INTERRUPTED
+from dra_kit.cli.options import TargetCommand, complete_target, is_help, path, target_of
+from dra_kit.cli.sandbox_drivers import SET, Loaded, given_settings, load_stories, load_targets, sandbox_driver
 from dra_kit.errors import ConfigurationError, DraKitError, TargetError
-from dra_kit.sandbox.timeline.view.printer import EntryPrinter
+from dra_kit.sandbox.views.entries import EntryPrinter
 from dra_kit.text import did_you_mean
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from dra_kit.kubernetes.release import FeatureGates
-    from dra_kit.sandbox.run.session import Session
-    from dra_kit.sandbox.timeline.view.live import LiveView
+    from dra_kit.sandbox.run.session import SandboxSession
+    from dra_kit.sandbox.views.live import LiveView
+
 
 COMMANDS: Final = {"down": "down", "env": "env", "list": "list_command", "schema": "schema_command"}
-"""Words that are no TARGET, each with the command in the module of that name; a folder of such a name is ``./down``."""
+"""Words that are no TARGET, each with its command in sandbox_commands; a folder of such a name is ``./down``."""
 _HERE: Final = "."
 
 
-class SandboxCommand(RoleCommand):
+class SandboxCommand(TargetCommand):
     """Knows ``down``, ``env``, ``list`` and ``schema``, which are no TARGETs but commands of their own."""
 
     def make_context(
@@ -81,7 +80,9 @@ class SandboxCommand(RoleCommand):
 
 def _command(name: str) -> click.Command:
     """Load the command of one of the words."""
-    command: click.Command = getattr(import_module(f"dra_kit.cli.sandbox.{name}"), COMMANDS[name])
+    from dra_kit.cli import sandbox_commands
+
+    command: click.Command = getattr(sandbox_commands, COMMANDS[name])
     return command
 
 
@@ -91,14 +92,14 @@ def _announced() -> Iterator[None]:
     try:
         yield
     except DraKitError as error:
-        from dra_kit.sandbox.run.detached import announce_failure
+        from dra_kit.sandbox.run.detached import report_failure
 
-        announce_failure(error)
+        report_failure(error)
         raise
 
 
 def _is_project_here() -> bool:
-    from dra_kit.sandbox.driver.settings.project import project_of
+    from dra_kit.sandbox.drivers.project import project_of
 
     project = project_of(_HERE)
     return project is not None and bool(project.driver[0])
@@ -205,7 +206,7 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     help="least level of the driver's log shown",
 )
 @click.pass_context
-def command(ctx: click.Context, /, targets: tuple[str, ...], **options: Any) -> None:  # fmt: skip
+def sandbox(ctx: click.Context, /, targets: tuple[str, ...], **options: Any) -> None:  # fmt: skip
     """Run TARGET in a Kubernetes cluster that lives in this one process, and show what happens.
 
     TARGET is module:attr, ./file.py, a file of globs of device nodes (.yaml), or a folder with a pyproject.toml, whose
@@ -234,7 +235,7 @@ def command(ctx: click.Context, /, targets: tuple[str, ...], **options: Any) -> 
     if not loaded and options["stories"]:
         raise click.UsageError("--story needs a TARGET: a story tells what a driver does.")
     for target in targets:
-        _hint(target)
+        _unused_project_hint(target)
     if options["detach"]:
         _detach(ctx, options)
         return
@@ -242,10 +243,9 @@ def command(ctx: click.Context, /, targets: tuple[str, ...], **options: Any) -> 
     printer.entry(f"a cluster in this process starts, {_with_drivers([driver.name for _, driver in loaded])}")
     import asyncio  # what a cluster is made of takes long to import: the line comes before
 
-    from dra_kit.cli.sandbox.interruptible import run_interruptibly
     from dra_kit.process import logging as process_logging
     from dra_kit.sandbox.run.detached import bounded_log
-    from dra_kit.sandbox.timeline.view.live import LiveView
+    from dra_kit.sandbox.views.live import LiveView
 
     shown = logging.getLevelNamesMapping()[options["log_level"].upper()]
     process_logging.configure("text", min(shown, logging.INFO))  # the sandbox looks at more than is shown
@@ -269,19 +269,19 @@ def require_unused(kubeconfig: Path) -> None:
     Raises:
         ConfigurationError: it is that.
     """
-    from dra_kit.cli.sandbox.down import how_to_end
-    from dra_kit.sandbox.run.detached import running
+    from dra_kit.cli.sandbox_commands import stop_command
+    from dra_kit.sandbox.run.detached import running_in_background
 
-    for sandbox in running():
+    for sandbox in running_in_background():
         if sandbox.has_kubeconfig(kubeconfig):
             raise ConfigurationError(
                 f"--kubeconfig {kubeconfig} is that of the sandbox of {sandbox.title} in the background, process "
-                f"{sandbox.pid}; name another, or end that one: {how_to_end(sandbox)}"
+                f"{sandbox.pid}; name another, or end that one: {stop_command(sandbox)}"
             )
 
 
 def _detach(ctx: click.Context, options: Mapping[str, Any]) -> None:
-    from dra_kit.cli.sandbox.down import how_to_use
+    from dra_kit.cli.sandbox_commands import usage_lines
     from dra_kit.sandbox.run.detached import detach
 
     if options["stories"]:
@@ -291,15 +291,15 @@ def _detach(ctx: click.Context, options: Mapping[str, Any]) -> None:
     who = f"{sandbox.title} {'run' if len(sandbox.drivers) > 1 else 'runs'} in a cluster"
     what = who if sandbox.drivers else "a cluster without a driver runs"
     click.echo(f"{what} in the background, process {sandbox.pid}")
-    for line in how_to_use(sandbox):
+    for line in usage_lines(sandbox):
         click.echo(f"  {line}")
 
 
-def _hint(target: str) -> None:
+def _unused_project_hint(target: str) -> None:
     """Print a hint at a project that is not used, although the TARGET lies in it."""
-    from dra_kit.sandbox.driver.settings.project import other_project
+    from dra_kit.sandbox.drivers.project import enclosing_project
 
-    project = other_project(target)
+    project = enclosing_project(target)
     if project is not None and project.has_more_than_a_driver():
         named = ":".join(project.driver)
         click.echo(
@@ -309,11 +309,10 @@ def _hint(target: str) -> None:
         )
 
 
-def _session(ctx: click.Context, options: Mapping[str, Any], view: LiveView) -> Session:
-    from dra_kit.sandbox.run.detached import announce, is_detached
-    from dra_kit.sandbox.run.environment import leave_record
-    from dra_kit.sandbox.run.session import Session, Task
-    from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
+def _session(ctx: click.Context, options: Mapping[str, Any], view: LiveView) -> SandboxSession:
+    from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
+    from dra_kit.sandbox.run.detached import is_detached, leave_record, report_ready
+    from dra_kit.sandbox.run.session import RunTask, SandboxSession
 
     stories = load_stories(options["stories"])
     loaded: list[Loaded] = ctx.meta["drivers"]
@@ -322,9 +321,9 @@ def _session(ctx: click.Context, options: Mapping[str, Any], view: LiveView) -> 
 
     def ready(sandbox: Sandbox) -> None:
         leave_record(sandbox)
-        announce(sandbox.drivers, sandbox.kubeconfig)
+        report_ready(sandbox.drivers, sandbox.kubeconfig)
 
-    return Session(
+    return SandboxSession(
         [
             sandbox_driver(target, driver, given[driver.name], options["nodes"], replaced=replaced)
             for target, driver in loaded
@@ -337,7 +336,7 @@ def _session(ctx: click.Context, options: Mapping[str, Any], view: LiveView) -> 
             webhook=options["webhook"],
             edited=tuple(sorted({name for story in stories for name in story.edited})),
         ),
-        Task(
+        RunTask(
             files=options["files"],
             stories=stories,
             timeout=options["timeout"],
@@ -362,3 +361,67 @@ def feature_gates(flags: str, *, alpha: bool) -> FeatureGates:
         return (FeatureGates.alpha() if alpha else FeatureGates.default()).switched(flags)
     except ValueError as error:
         raise ConfigurationError(f"--feature-gates: {error}") from None
+
+
+_INSIST_SECONDS: Final = 2.0
+_CUT_OFF: Final = 128 + signal.SIGPIPE
+"""Exit code when nobody reads the output any more, as shells give it."""
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class InterruptibleRun(Protocol):
+    """What Ctrl-C ends in order."""
+
+    @property
+    def lasting(self) -> bool:
+        """Whether only an interruption is waited for."""
+        ...
+
+    @property
+    def exit_code(self) -> int:
+        """Of the process, where it is interrupted while it is lasting."""
+        ...
+
+    async def run(self) -> int:
+        """Run; the exit code. Whatever happens, also a cancellation, nothing remains."""
+        ...
+
+
+async def run_interruptibly(session: InterruptibleRun, reader_gone: asyncio.Event) -> int:
+    """Run until it is done or interrupted, or nobody reads on; the second signal ends the process at once.
+
+    Args:
+        session: to run.
+        reader_gone: set when nobody reads the output any more.
+    """
+    loop = asyncio.get_running_loop()
+    work = asyncio.ensure_future(session.run())
+    cut_off = asyncio.ensure_future(reader_gone.wait())
+    cut_off.add_done_callback(lambda _: work.cancel())
+    interrupted = False
+
+    def interrupt() -> None:
+        nonlocal interrupted
+        if interrupted:
+            return  # the same signal, sent to the process and to its group
+        interrupted = True
+        click.echo("\ntaking everything down; once more ends at once", err=True)
+        work.cancel()
+        loop.call_later(_INSIST_SECONDS, insist)
+
+    def insist() -> None:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, interrupt)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if reader_gone.is_set():
+            # what is still buffered would fail again at the end of the process
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return _CUT_OFF
+        click.echo("everything is down", err=True)
+        return session.exit_code if session.lasting else INTERRUPTED

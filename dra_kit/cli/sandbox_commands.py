@@ -1,4 +1,4 @@
-"""``dra-kit sandbox env``."""
+"""Words of ``dra-kit sandbox`` that are not TARGETs: down, env, list, schema."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dra_kit.cli.options.common import path
+from dra_kit.cli.options import path
 from dra_kit.errors import SandboxError
 from dra_kit.text import did_you_mean
 
 if TYPE_CHECKING:
-    from dra_kit.sandbox.run.environment import RunningSandbox
+    from dra_kit.sandbox.run.detached import DetachedSandbox, RunningSandbox
 
 
 @click.command
@@ -44,7 +44,7 @@ def env(kubeconfig: Path | None, node: str | None, *, as_json: bool) -> None:
 
 
 def _sandbox(kubeconfig: Path | None) -> RunningSandbox:
-    from dra_kit.sandbox.run.environment import running_sandboxes
+    from dra_kit.sandbox.run.detached import running_sandboxes
 
     found = [item for item in running_sandboxes() if kubeconfig is None or item.has_kubeconfig(kubeconfig)]
     if not found:
@@ -74,3 +74,94 @@ def _node(sandbox: RunningSandbox, wanted: str | None) -> str:
             f"--node {wanted}: the sandbox has no such node{did_you_mean(wanted, names)}; it has {', '.join(names)}"
         )
     return wanted
+
+
+def stop_command(sandbox: DetachedSandbox) -> str:
+    """Return the command that ends this sandbox and no other."""
+    return f"dra-kit sandbox down --kubeconfig {shlex.quote(sandbox.kubeconfig)}"
+
+
+def usage_lines(sandbox: DetachedSandbox) -> tuple[str, ...]:
+    """Return the commands that look into this sandbox, read its output, and end it."""
+    kubeconfig = shlex.quote(sandbox.kubeconfig)
+    return (
+        f"kubectl --kubeconfig {kubeconfig} get resourceslices",
+        f"tail -f {shlex.quote(str(sandbox.log))}",
+        stop_command(sandbox),
+    )
+
+
+@click.command
+@click.option("--kubeconfig", type=path(dir_okay=False), help="end the one with this kubeconfig")
+@click.option("--all", "everything", is_flag=True, help="end all that are yours")
+def down(kubeconfig: Path | None, *, everything: bool) -> None:
+    """End a sandbox that runs in the background, and wait until nothing of it remains.
+
+    Where several run, say which.
+
+    Exit code 0: it has ended; 2: there is none, or there are several.
+
+    \b
+      dra-kit sandbox down
+      dra-kit sandbox down --kubeconfig /tmp/kubeconfig
+      dra-kit sandbox down --all
+    """  # noqa: D301 - click's mark for a paragraph that is not wrapped
+    from dra_kit.sandbox.directory import remove_abandoned
+    from dra_kit.sandbox.run.detached import running_in_background, stop
+
+    if kubeconfig is not None and everything:
+        raise click.UsageError("--kubeconfig and --all do not go together.")
+    if orphans := remove_abandoned():
+        click.echo(f"ended what killed sandboxes had left: {orphans} process{'' if orphans == 1 else 'es'}")
+    found = [item for item in running_in_background() if kubeconfig is None or item.has_kubeconfig(kubeconfig)]
+    if not found:
+        which = f" with kubeconfig {kubeconfig}" if kubeconfig else ""
+        raise SandboxError(f"no sandbox{which} runs in the background; start one with dra-kit sandbox TARGET --detach")
+    if len(found) > 1 and not everything:
+        for sandbox in found:
+            click.echo(f"{sandbox.title}, process {sandbox.pid}\n  {stop_command(sandbox)}", err=True)
+        raise SandboxError(
+            f"{len(found)} sandboxes run in the background, and none was ended; say which with --kubeconfig, or --all"
+        )
+    for sandbox in found:
+        stop(sandbox)
+        remove_abandoned()  # it may have been killed, since it did not end by itself
+        click.echo(f"the sandbox of {sandbox.title} has ended")
+
+
+@click.command("list")
+def list_command() -> None:
+    """Tell which sandboxes of yours run in the background, the oldest first, and how to use and to end each.
+
+    Exit code 0, also when there is none.
+    """
+    from dra_kit.sandbox.run.detached import running_in_background
+
+    found = running_in_background()
+    for sandbox in found:
+        click.echo(f"{sandbox.title}, process {sandbox.pid}")
+        for line in usage_lines(sandbox):
+            click.echo(f"  {line}")
+    if not found:
+        click.echo("no sandbox runs in the background; dra-kit sandbox TARGET --detach starts one", err=True)
+
+
+@click.command("schema")
+@click.option("--timeline", is_flag=True, help="that of a line of the file that --timeline keeps")
+def schema_command(*, timeline: bool) -> None:
+    """Print the JSON schema of a story's expect.yaml, for editors that complete and check it.
+
+    \b
+      dra-kit sandbox schema > story.schema.json
+
+    and, as the first line of an expect.yaml beside it:
+
+    \b
+      # yaml-language-server: $schema=../story.schema.json
+    """  # noqa: D301 - click's mark for a paragraph that is not wrapped
+    if timeline:
+        from dra_kit.sandbox.timeline.recording import timeline_schema as schema
+    else:
+        from dra_kit.sandbox.stories.model import story_schema as schema
+
+    click.echo(json.dumps(schema(), indent=2, ensure_ascii=False))

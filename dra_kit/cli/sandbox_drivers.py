@@ -1,17 +1,24 @@
-"""The settings of several drivers as options of one command: a flag belongs to the driver that declares it."""
+"""Drivers of a sandbox from the command line: TARGETs, stories, and the settings of several drivers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from dra_kit.cli.app import values_of
+from dra_kit.cli.options import is_help, targets_of
 from dra_kit.errors import ConfigurationError
-from dra_kit.sandbox.driver.settings.named_settings import by_driver
+from dra_kit.sandbox.drivers.settings import settings_by_driver
 
 if TYPE_CHECKING:
     from dra_kit.author.driver import Driver
+    from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
+    from dra_kit.sandbox.stories.story import Story
+
 
 SET: Final = "--set"
 
@@ -26,7 +33,7 @@ def options_of_drivers(drivers: Sequence[Driver[Any, Any]], own: Iterable[click.
     Raises:
         ConfigurationError: when a setting would take the place of an option of dra-kit.
     """
-    from dra_kit.cli.options.driver_settings import settings_options  # a command without a driver needs none of it
+    from dra_kit.cli.driver_settings import settings_options  # a command without a driver needs none of it
 
     own = list(own)
     of_each = {driver.name: settings_options(driver, own, meta_key=_meta_key(driver.name)) for driver in drivers}
@@ -60,7 +67,7 @@ def given_settings(
     Raises:
         ConfigurationError: a text of ``--set`` names no setting, or one of several drivers.
     """
-    from dra_kit.cli.options.driver_settings import setting_value
+    from dra_kit.cli.driver_settings import setting_value
 
     pairs: dict[str, str] = {}
     for text in texts:
@@ -68,7 +75,7 @@ def given_settings(
         if not equals:
             raise ConfigurationError(f"{SET} {text}: there is no value; write {SET} DRIVER.NAME=VALUE")
         pairs[name] = value
-    named = by_driver(drivers, pairs)
+    named = settings_by_driver(drivers, pairs)
     return {
         driver.name: {
             **ctx.meta.get(_meta_key(driver.name), {}),
@@ -109,3 +116,118 @@ def _refuse(text: str) -> Callable[[click.Context, click.Parameter, Any], None]:
             raise ConfigurationError(text)
 
     return callback
+
+
+Loaded = tuple[str, "Driver[Any, Any]"]
+"""A TARGET, and what was loaded from it."""
+
+
+def load_targets(
+    own: Sequence[click.Parameter],
+    args: Sequence[str],
+    option: str,
+    loading: Callable[[str], None] = lambda _: None,
+) -> tuple[list[Loaded], list[click.Option]]:
+    """Return the drivers that the arguments name, with the options of their settings.
+
+    What follows an option of a driver can only be distinguished from a TARGET when the driver's options are known:
+    drivers are loaded one after the other.
+
+    Args:
+        own: the command's own options.
+        args: its arguments.
+        option: that names folders of stories.
+        loading: called with a TARGET before it is loaded, and before anything is imported for that.
+
+    Raises:
+        ConfigurationError: a driver or a story cannot be loaded, two drivers have one name, or a setting takes the
+            place of an option of dra-kit.
+    """
+    found: list[Loaded] = []
+    options: list[click.Option] = []
+
+    def load(targets: Callable[[], Sequence[str]]) -> None:
+        nonlocal options
+        while fresh := [target for target in targets() if not any(_same(target, known) for known, _ in found)]:
+            loading(fresh[0])
+            from dra_kit.author.target import load_driver
+            from dra_kit.sandbox.drivers.sandbox_driver import require_distinct_drivers
+
+            found.append((fresh[0], load_driver(fresh[0])))
+            require_distinct_drivers((target, driver.name) for target, driver in found)
+            options = options_of_drivers([driver for _, driver in found], own)
+
+    load(lambda: targets_of([*own, *options], args))
+    if is_help(args):
+        return found, options  # a story names TARGETs that the user has not named
+    folders = [Path(text) for text in values_of(option, args) if Path(text).is_dir()]
+    needed = [target for story in load_stories(folders) for target in story.targets]
+    load(lambda: needed)
+    return found, options
+
+
+def load_stories(folders: Sequence[Path]) -> tuple[Story, ...]:
+    """Return the stories in folders; a folder is a story, or has several.
+
+    Raises:
+        ConfigurationError: there is none, or one is wrong.
+    """
+    if not folders:
+        return ()
+    from dra_kit.sandbox.stories.story import EXPECT_FILE, find_stories, load_story
+
+    found: list[Path] = []
+    for folder in folders:
+        several = [folder] if (folder / EXPECT_FILE).exists() else list(find_stories(folder))
+        if not several:
+            raise ConfigurationError(f"--story {folder}: neither it nor a folder in it has an {EXPECT_FILE}")
+        found += several
+    return tuple(map(load_story, found))
+
+
+def _same(one: str, other: str) -> bool:
+    """Return whether two TARGETs are the same, however they are written."""
+    if one == other:
+        return True
+    (path, _, attribute), (other_path, _, other_attribute) = one.partition(":"), other.partition(":")
+    if attribute != other_attribute or not Path(path).exists():
+        return False
+    return Path(path).resolve() == Path(other_path).resolve()
+
+
+def sandbox_driver(
+    target: str, first: Driver[Any, Any], given: Mapping[str, object], nodes: int, *, replaced: bool = False
+) -> SandboxDriver:
+    """Return the driver for so many nodes.
+
+    Args:
+        target: the driver.
+        first: what was loaded from it, to know its options.
+        given: values of its settings, by name, which win over those of its project.
+        nodes: that each get one.
+        replaced: another one may take its place while the cluster runs.
+
+    Raises:
+        ConfigurationError: the project is wrong, or the driver has not the settings that it names.
+    """
+    from dra_kit.author.settings import author_settings
+    from dra_kit.author.target import load_drivers
+    from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver, device_classes, project_settings, successor_loader
+
+    drivers: tuple[Driver[Any, Any], ...] = (first,)
+    spare: Driver[Any, Any] | None = None
+    if replaced:
+        *several, spare = load_drivers(target, nodes + 1)
+        drivers = tuple(several)
+    elif nodes > 1:
+        drivers = tuple(load_drivers(target, nodes))
+    values = {**project_settings(target, first), **given}
+    return SandboxDriver(
+        drivers,
+        partial(author_settings, first),
+        device_classes(target),
+        values,
+        spare,
+        target=target,
+        successor=successor_loader(author_settings, nodes, values),
+    )

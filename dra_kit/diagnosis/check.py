@@ -1,25 +1,52 @@
-"""Which rights an account needs: those of its role, and those of what the driver's code does there."""
+"""``dra-kit check``: all checks, and the rights that each role needs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
+from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
+from pydantic import BaseModel
 
+from dra_kit import __version__
 from dra_kit.author.cluster_object import ClusterObject, node_rbac_values
 from dra_kit.author.driver import Driver
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Credentials
+from dra_kit.client.resources import NODES, Resource
+from dra_kit.client.server_version import ServerFeatures
+from dra_kit.diagnosis.cluster_checks import (
+    CheckResult,
+    check_driver,
+    check_gates,
+    check_kubelets,
+    check_server,
+    fail,
+    has_failed,
+    kubelet_version_findings,
+    ok,
+    warn,
+)
+from dra_kit.diagnosis.node_checks import (
+    check_runtime,
+    containerd_findings,
+    is_of_sandbox,
+    node_findings,
+    runtime_findings,
+)
+from dra_kit.errors import KubeError
 
 Account: TypeAlias = Literal["node", "undertaker", "controller", "webhook", "user"]
-
 _RESOURCE: Final = "resource.k8s.io"
 _OWN_ENTRIES: Final = (1, 36)
 """From this release on kube-apiserver asks who writes status.devices for the driver's name, too (KEP-4817)."""
 
 
-class Right(Struct, frozen=True):
+class RequiredRight(Struct, frozen=True):
     """One that is needed, as in RBAC rules.
 
     Attributes:
@@ -43,7 +70,7 @@ class Right(Struct, frozen=True):
         return f"{text}{f' {self.name}' if self.name else ''}{f' in {self.namespace}' if self.namespace else ''}"
 
 
-class Driven(Struct, frozen=True, kw_only=True):
+class DriverAccount(Struct, frozen=True, kw_only=True):
     """The driver whose account it is, as far as it is known.
 
     Attributes:
@@ -63,7 +90,7 @@ class Driven(Struct, frozen=True, kw_only=True):
     certificate: str = ""
 
 
-def needed(account: Account, driven: Driven) -> list[Right]:
+def required_rights(account: Account, driven: DriverAccount) -> list[RequiredRight]:
     """Return the rights, each once, in the order of what they are for.
 
     Args:
@@ -77,7 +104,7 @@ def needed(account: Account, driven: Driven) -> list[Right]:
         "webhook": _of_webhook,
         "user": _of_user,
     }
-    first: dict[Right, Right] = {}
+    first: dict[RequiredRight, RequiredRight] = {}
     for right in of[account](driven):
         first.setdefault(replace(right, needed_for=""), right)
     return list(first.values())
@@ -85,11 +112,11 @@ def needed(account: Account, driven: Driven) -> list[Right]:
 
 def _rights(
     group: str, resource: str, verbs: str, needed_for: str, *, name: str = "", namespace: str = ""
-) -> list[Right]:
-    return [Right(verb, group, resource, needed_for, name, namespace) for verb in verbs.split()]
+) -> list[RequiredRight]:
+    return [RequiredRight(verb, group, resource, needed_for, name, namespace) for verb in verbs.split()]
 
 
-def _of_node(driven: Driven) -> Iterator[Right]:
+def _of_node(driven: DriverAccount) -> Iterator[RequiredRight]:
     yield from _rights(_RESOURCE, "resourceclaims", "get", "preparing claims")
     yield from _rights(_RESOURCE, "resourceslices", "list watch create update delete", "publishing devices")
     yield from _rights("", "nodes", "get", "publishing devices")
@@ -103,7 +130,7 @@ def _of_node(driven: Driven) -> Iterator[Right]:
     yield from _effects(code, driven.settings)
 
 
-def _of_undertaker(driven: Driven) -> Iterator[Right]:
+def _of_undertaker(driven: DriverAccount) -> Iterator[RequiredRight]:
     yield from _rights(_RESOURCE, "resourceclaims", "get", "knowing which claims are over")
     yield from _rights(_RESOURCE, "resourceslices", "list delete", "withdrawing devices")
     yield from _rights("", "nodes", "get", "withdrawing devices")
@@ -114,7 +141,7 @@ def _of_undertaker(driven: Driven) -> Iterator[Right]:
         yield from _effects(driven.code, driven.settings)
 
 
-def _effects(code: Driver[Any, Any], settings: Any) -> Iterator[Right]:
+def _effects(code: Driver[Any, Any], settings: Any) -> Iterator[RequiredRight]:
     effects = [effect for effect in code.effects.values() if issubclass(effect, ClusterObject)]
     rules = node_rbac_values(effects, settings)
     what = f"effects {', '.join(effect.__name__ for effect in effects)}"
@@ -123,7 +150,7 @@ def _effects(code: Driver[Any, Any], settings: Any) -> Iterator[Right]:
         yield from _of_rules(inside, what, namespace=namespace)
 
 
-def _of_controller(driven: Driven) -> Iterator[Right]:
+def _of_controller(driven: DriverAccount) -> Iterator[RequiredRight]:
     yield from _rights(_RESOURCE, "resourceclaims", "list watch", "following claims")
     yield from _events()
     yield from _rights(_RESOURCE, "resourceslices", "list delete", "removing slices of nodes that are gone")
@@ -148,7 +175,7 @@ def _of_controller(driven: Driven) -> Iterator[Right]:
         yield from _rights(_RESOURCE, "devicetaintrules", "list watch create update delete", what)
 
 
-def _of_webhook(driven: Driven) -> Iterator[Right]:
+def _of_webhook(driven: DriverAccount) -> Iterator[RequiredRight]:
     if not driven.certificate:
         return
     # never to change its ValidatingWebhookConfiguration: with that one can read all objects of the cluster
@@ -156,7 +183,7 @@ def _of_webhook(driven: Driven) -> Iterator[Right]:
     yield from _rights("", "secrets", verbs, what, name=driven.certificate, namespace=driven.namespace)
 
 
-def _of_user(driven: Driven) -> Iterator[Right]:
+def _of_user(driven: DriverAccount) -> Iterator[RequiredRight]:
     del driven
     yield from _rights(_RESOURCE, "resourceslices", "list", "dra-kit explain")
     yield from _rights(_RESOURCE, "deviceclasses", "list", "dra-kit explain")
@@ -165,19 +192,238 @@ def _of_user(driven: Driven) -> Iterator[Right]:
     yield from _rights("", "nodes", "list", "dra-kit explain and check")
 
 
-def _events() -> list[Right]:
+def _events() -> list[RequiredRight]:
     return _rights("events.k8s.io", "events", "create patch", "Events")
 
 
-def _status(verb: str, what: str, driven: Driven) -> Iterator[Right]:
+def _status(verb: str, what: str, driven: DriverAccount) -> Iterator[RequiredRight]:
     """Yield the right to write a driver's entries of ``status.devices``."""
     yield from _rights(_RESOURCE, "resourceclaims/status", "patch", what)
     if driven.name and driven.release >= _OWN_ENTRIES:
         yield from _rights(_RESOURCE, "resourceclaims/driver", verb, what, name=driven.name)
 
 
-def _of_rules(rules: Iterable[Mapping[str, Any]], what: str, *, namespace: str = "") -> Iterator[Right]:
+def _of_rules(rules: Iterable[Mapping[str, Any]], what: str, *, namespace: str = "") -> Iterator[RequiredRight]:
     for rule in rules:
         kinds = product(rule["apiGroups"], rule["resources"], rule["verbs"], rule.get("resourceNames") or ("",))
         for group, resource, verb, name in kinds:
-            yield Right(verb, group, resource, what, name, namespace)
+            yield RequiredRight(verb, group, resource, what, name, namespace)
+
+
+_KUBELETS_ASKED = 5
+
+
+class CheckOptions(Struct, frozen=True, kw_only=True):
+    """What is to be checked.
+
+    Attributes:
+        driver: its name; None for no driver in particular.
+        code: the driver itself; None where it is not at hand.
+        settings: of its own, already filled; None where it has none, or they are not needed.
+        account: what the account of the credentials is for.
+        certificate: name of the Secret of a certificate that the webhook makes itself; empty where it is given one.
+        nodes: names of the nodes whose kubelets are asked; none for the first few.
+        kubelet_dir: the kubelet's root directory on this machine; None where it is no node.
+        cdi_dir: where CDI files are on this machine.
+        cri_socket: of this machine's container runtime; None for where it usually is.
+    """
+
+    driver: str | None = None
+    code: Driver[Any, Any] | None = None
+    settings: BaseModel | None = None
+    account: Account = "user"
+    certificate: str = ""
+    nodes: Sequence[str] = ()
+    kubelet_dir: Path | None = None
+    cdi_dir: Path = Path("/var/run/cdi")
+    cri_socket: Path | None = None
+
+
+async def run_checks(wanted: CheckOptions, credentials: Credentials | None, why: str = "") -> list[CheckResult]:
+    """Return all findings, in the order in which people should read them.
+
+    Args:
+        wanted: what is to be checked.
+        credentials: of a cluster; None where there are none.
+        why: there are none.
+    """
+    found: list[CheckResult] = []
+    if credentials is None:
+        found.append(warn("API server", f"not asked: {why}", "give --kubeconfig"))
+    else:
+        async with Client(credentials, user_agent=f"dra-kit/{__version__} check") as client:
+            found += await _of_cluster(client, wanted, credentials.namespace or "default")
+    if wanted.kubelet_dir is not None:
+        found += node_findings(wanted.kubelet_dir, wanted.cdi_dir, wanted.driver)
+        # its own word where it can be asked, else its file
+        found += await check_runtime(wanted.cri_socket, wanted.cdi_dir) or containerd_findings(wanted.cdi_dir)
+    return found
+
+
+async def _of_cluster(client: Client, wanted: CheckOptions, namespace: str) -> list[CheckResult]:
+    server = await check_server(client)
+    if has_failed([server]):
+        return [server]  # nothing else would be answered, or mean anything
+    features = ServerFeatures.from_version(await client.get_path("/version"))
+    driven = DriverAccount(
+        name=wanted.driver or "",
+        code=wanted.code,
+        settings=wanted.settings,
+        namespace=namespace,
+        release=(features.major, features.minor),
+        certificate=wanted.certificate,
+    )
+    found = [server, *await check_rights(client, wanted.account, driven)]
+    nodes: list[Mapping[str, Any]] = []
+    if wanted.account == "user":
+        found.append(await check_gates(client, separate_counters=features.separate_counter_slices))
+    if _may_read_nodes(wanted, driven):
+        nodes, gap = await _nodes(client, wanted)
+        found += gap if wanted.account == "user" else []  # a role's missing right is among the rights
+    if nodes:
+        found += [*kubelet_version_findings(nodes), *runtime_findings(nodes)]
+    if wanted.account != "user":
+        return found  # a role may ask nothing else, and should not: what is missing for that is no right to give it
+    kubelets = [node["metadata"]["name"] for node in nodes if not is_of_sandbox(node)]
+    found += await check_kubelets(client, kubelets if wanted.nodes else kubelets[:_KUBELETS_ASKED])
+    if wanted.driver is not None:
+        found += await check_driver(client, wanted.driver)
+    return found
+
+
+def _may_read_nodes(wanted: CheckOptions, driven: DriverAccount) -> bool:
+    """Whether a user asks, or a role that reads nodes for its own work."""
+    verb = "get" if wanted.nodes else "list"
+    return wanted.account == "user" or any(
+        (right.verb, right.group, right.resource) == (verb, "", "nodes")
+        for right in required_rights(wanted.account, driven)
+    )
+
+
+async def _nodes(client: Client, wanted: CheckOptions) -> tuple[list[Mapping[str, Any]], list[CheckResult]]:
+    """Return nodes that may be read, and a finding where they may not."""
+    try:
+        if wanted.nodes:
+            return [await client.get(NODES, name) for name in wanted.nodes], []
+        return list((await client.list(NODES)).items), []
+    except KubeError as error:
+        return [], [warn("nodes", f"not known: {error}", "run this as somebody who may list nodes")]
+
+
+_ACCESS_REVIEWS: Final = Resource(
+    "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False
+)
+_SUBJECT_REVIEWS: Final = Resource(
+    "authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False
+)
+
+
+async def check_rights(client: Client, account: Account, driven: DriverAccount) -> list[CheckResult]:
+    """Return a finding for each right that is missing, one for all when none is.
+
+    Args:
+        client: of the account.
+        account: what it is for.
+        driven: whose it is.
+    """
+    rights = required_rights(account, driven)
+    try:
+        name = await _name(client)
+        answers = await asyncio.gather(*(_may(client, right) for right in rights))
+    except KubeError as error:
+        return [warn("rights", f"not known: {error}", "look at the API server")]
+    missing = [right for right, may in zip(rights, answers, strict=True) if not may]
+    if not missing:
+        return [ok("rights", f"{name} may do all that {_title(account, driven)} needs{_but(account, driven)}")]
+    make = warn if account == "user" else fail
+    return [
+        make(
+            "rights", f"{name} may not {right}, which {right.needed_for} needs",
+            "let a ClusterRole allow it" if account == "user" else _remedy(right),
+        )
+        for right in missing
+    ]  # fmt: skip
+
+
+def _title(account: Account, driven: DriverAccount) -> str:
+    if account == "user":
+        return "a user of dra-kit"
+    return f"the {account}{f' of {driven.name}' if driven.name else ''}"
+
+
+def _but(account: Account, driven: DriverAccount) -> str:
+    """Return what was not asked for."""
+    if account == "user" or driven.code is not None:
+        return ""
+    return "; give a TARGET for what its code needs beside that"
+
+
+def _remedy(right: RequiredRight) -> str:
+    if right.needed_for.startswith(("policy", "effects", "cluster provider", "binder", "taint rules")):
+        return "install the chart with the values that dra-kit chart TARGET --values FILE makes"
+    return "install the chart's roles, or that rule"
+
+
+async def _name(client: Client) -> str:
+    review = await client.create(
+        _SUBJECT_REVIEWS, {"apiVersion": _SUBJECT_REVIEWS.api_version, "kind": _SUBJECT_REVIEWS.kind}
+    )
+    return str(((review.get("status") or {}).get("userInfo") or {}).get("username") or "this account")
+
+
+async def _may(client: Client, right: RequiredRight) -> bool:
+    resource, _, subresource = right.resource.partition("/")
+    given = {"subresource": subresource, "name": right.name, "namespace": right.namespace}
+    attributes: dict[str, Any] = {"verb": right.verb, "group": right.group, "resource": resource}
+    attributes |= {key: value for key, value in given.items() if value}
+    review = await client.create(
+        _ACCESS_REVIEWS,
+        {
+            "apiVersion": _ACCESS_REVIEWS.api_version,
+            "kind": _ACCESS_REVIEWS.kind,
+            "spec": {"resourceAttributes": attributes},
+        },
+    )
+    return bool((review.get("status") or {}).get("allowed"))
+
+
+_COMMANDS: Final[Mapping[str, tuple[Account, int]]] = {
+    "node": ("node", 1),
+    "controller": ("controller", 1),
+    "webhook": ("webhook", 1),
+    "undertake": ("undertaker", 2),
+}
+"""Commands of roles, with the account of each, and how many words after the command its TARGET is."""
+
+
+class RoleProcess(Struct, frozen=True):
+    """The first process of a role's container.
+
+    Attributes:
+        role: that runs.
+        target: its TARGET; empty where the command does not begin with it.
+    """
+
+    role: Account
+    target: str
+
+
+def role_process(processes: Path = Path("/proc")) -> RoleProcess | None:
+    """Return the role whose container this is; None where the first process is something else.
+
+    Args:
+        processes: the file system that shows processes.
+    """
+    try:
+        words = (processes / "1" / "cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")
+    except OSError:
+        return None
+    for number, word in enumerate(words[:3]):  # an interpreter may come before it
+        if Path(word).name == "dra-kit" and number + 1 < len(words):
+            command, options = words[number + 1], words[number + 2 :]
+            if command in _COMMANDS:
+                role, place = _COMMANDS[command]
+                before = options[:place]
+                named = len(before) == place and not any(option.startswith("-") for option in before)
+                return RoleProcess(role, before[-1] if named else "")
+    return None

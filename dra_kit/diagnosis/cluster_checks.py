@@ -1,18 +1,24 @@
-"""Which feature gates of resource.k8s.io are on: a slice with a field of each is created in a dry run."""
+"""Checks of what the cluster answers: versions, feature gates, kubelets, driver; the result of a check."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Literal
+from urllib.parse import quote
+
+from msgspec import Struct
 
 from dra_kit.client.api import Client
-from dra_kit.client.resources import RESOURCE_SLICES
-from dra_kit.errors import Forbidden, KubeError
-from dra_kit.operation.checks.finding import Finding, ok, warn
+from dra_kit.client.resources import DEVICE_CLASSES, RESOURCE_SLICES
+from dra_kit.client.server_version import ServerFeatures, discover_release
+from dra_kit.errors import ConfigurationError, Forbidden, KubeError
+from dra_kit.kubernetes.release import NEWEST, OLDEST
+from dra_kit.text import escape_unprintable
 
 _DRIVER: Final = "gates.check.dra-kit.example"
 _NODE: Final = "dra-kit-check"
-_WHAT: Final = "feature gates"
-
+_GATES_CHECK: Final = "feature gates"
 _WHOLE: Final[dict[str, dict[str, Any]]] = {
     "DRADeviceTaints": {"taints": [{"key": "dra-kit.example/check", "effect": "NoSchedule"}]},
     "DRADeviceBindingConditions": {
@@ -22,11 +28,10 @@ _WHOLE: Final[dict[str, dict[str, Any]]] = {
     "DRAConsumableCapacity": {"allowMultipleAllocations": True},
 }
 """A device's field that is stored where the gate is on (Kubernetes 1.37, resourceslice/strategy.go)."""
-
 _COUNTERS: Final = "DRAPartitionableDevices"
 
 
-async def check_gates(client: Client, *, separate_counters: bool) -> Finding:
+async def check_gates(client: Client, *, separate_counters: bool) -> CheckResult:
     """Return which gates are on and off: which of them a driver needs, only its own slices say.
 
     Args:
@@ -41,7 +46,7 @@ async def check_gates(client: Client, *, separate_counters: bool) -> Finding:
             stored = await client.create(RESOURCE_SLICES, body, dry_run=True)
         except Forbidden as error:
             return warn(
-                _WHAT, f"not known: {error}",
+                _GATES_CHECK, f"not known: {error}",
                 "run this as somebody who may create ResourceSlices; nothing is stored, it is a dry run",
             )  # fmt: skip
         except KubeError as error:
@@ -50,11 +55,15 @@ async def check_gates(client: Client, *, separate_counters: bool) -> Finding:
         (on if _is_stored(body["spec"], stored.get("spec") or {}) else off).append(gate)
     if unknown:
         gate, why = next(iter(unknown.items()))
-        return warn(_WHAT, f"{gate} is not known: {why}", "an admission policy may refuse what nobody's driver writes")
+        return warn(
+            _GATES_CHECK, f"{gate} is not known: {why}", "an admission policy may refuse what nobody's driver writes"
+        )
     text = "; ".join(f"{state}: {', '.join(gates)}" for state, gates in (("on", on), ("off", off)) if gates)
     if off:
-        return warn(_WHAT, text, "drivers that need one of those say so; kube-apiserver drops their fields silently")
-    return ok(_WHAT, text)
+        return warn(
+            _GATES_CHECK, text, "drivers that need one of those say so; kube-apiserver drops their fields silently"
+        )
+    return ok(_GATES_CHECK, text)
 
 
 def _probes(*, separate_counters: bool) -> dict[str, dict[str, Any]]:
@@ -82,3 +91,205 @@ def _is_stored(sent: dict[str, Any], stored: dict[str, Any]) -> bool:
         return bool(stored.get("sharedCounters"))
     [device], [found] = sent["devices"], stored.get("devices") or [{}]
     return all(found.get(key) for key in device)
+
+
+Verdict = Literal["ok", "warn", "FAIL"]
+
+
+class CheckResult(Struct, frozen=True):
+    """One line.
+
+    Attributes:
+        verdict: ``warn`` where a driver may do without, or where it is not known.
+        what: was looked at, in a word or two.
+        text: what was found.
+        remedy: what to do about it; empty for ``ok``.
+    """
+
+    verdict: Verdict
+    what: str
+    text: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        remedy = f"; {self.remedy}" if self.remedy else ""
+        return escape_unprintable(f"{self.verdict:<4} {self.what}: {self.text}{remedy}")
+
+
+def ok(what: str, text: str) -> CheckResult:
+    """Return a finding that all is well."""
+    return CheckResult("ok", what, text)
+
+
+def warn(what: str, text: str, remedy: str) -> CheckResult:
+    """Return a finding that somebody should know of."""
+    return CheckResult("warn", what, text, remedy)
+
+
+def fail(what: str, text: str, remedy: str) -> CheckResult:
+    """Return a finding that a driver will not work."""
+    return CheckResult("FAIL", what, text, remedy)
+
+
+def has_failed(findings: Sequence[CheckResult]) -> bool:
+    """Return whether one of them is a FAIL."""
+    return any(item.verdict == "FAIL" for item in findings)
+
+
+async def check_server(client: Client) -> CheckResult:
+    """Check the API server: a release that is supported, and one that serves resource.k8s.io/v1."""
+    what = "API server"
+    try:
+        features = await discover_release(client)
+    except ConfigurationError as error:
+        return fail(what, error.problem, error.remedy)
+    except KubeError as error:
+        return fail(what, str(error), "give the right --kubeconfig or --context, and look at the network")
+    return server_finding(features)
+
+
+def server_finding(features: ServerFeatures) -> CheckResult:
+    """Return the finding about a release that serves resource.k8s.io/v1."""
+    if (features.major, features.minor) > NEWEST:
+        return warn(
+            "API server", f"Kubernetes {features} is newer than this release of dra-kit knows ({NEWEST})",
+            "fields that it adds are left alone; look for a newer dra-kit",
+        )  # fmt: skip
+    return ok("API server", f"Kubernetes {features}, resource.k8s.io/v1")
+
+
+def kubelet_version_findings(nodes: Iterable[Mapping[str, Any]]) -> list[CheckResult]:
+    """Check the kubelets of nodes; return one line for all that are well.
+
+    Args:
+        nodes: Node objects.
+    """
+    found: list[CheckResult] = []
+    versions: dict[str, int] = {}
+    for node in nodes:
+        name, version = node["metadata"]["name"], node["status"]["nodeInfo"].get("kubeletVersion", "")
+        number = _number(version.removeprefix("v"))
+        if number < OLDEST:
+            found.append(
+                fail(
+                    "kubelet", f"node {name} has kubelet {version}",
+                    f"upgrade it to Kubernetes {OLDEST} or newer: an older one asks drivers in another way",
+                )
+            )  # fmt: skip
+        else:
+            versions[version] = versions.get(version, 0) + 1
+    if versions:
+        found.append(ok("kubelet", ", ".join(f"{count} x {version}" for version, count in sorted(versions.items()))))
+    return found
+
+
+def _number(text: str) -> tuple[int, int]:
+    match = re.match(r"(\d+)\.(\d+)", text)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+_DRIVER_CHECK: Final = "driver"
+
+
+async def check_driver(client: Client, driver: str) -> list[CheckResult]:
+    """Check its slices and classes.
+
+    Args:
+        client: of the API server.
+        driver: its name.
+    """
+    try:
+        slices = (await client.list(RESOURCE_SLICES, field_selector=f"spec.driver={driver}")).items
+        classes = (await client.list(DEVICE_CLASSES)).items
+    except KubeError as error:
+        return [warn(_DRIVER_CHECK, f"{driver} is not known: {error}", "run this as somebody who may list them")]
+    return driver_findings(driver, slices, classes)
+
+
+def driver_findings(
+    driver: str, slices: Sequence[Mapping[str, Any]], classes: Sequence[Mapping[str, Any]]
+) -> list[CheckResult]:
+    """Return findings about a driver's slices, and all classes."""
+    if not slices:
+        remedy = f"does its node role run (dra-kit status on the node), and is {driver} its name?"
+        return [fail(_DRIVER_CHECK, f"{driver} has published no slice", remedy)]
+    devices = sum(len(item["spec"].get("devices") or ()) for item in slices)
+    found = [ok(_DRIVER_CHECK, f"{driver}: {_count(devices, 'device')}{_where(slices)}")]
+    naming = [item["metadata"]["name"] for item in classes if driver in str((item.get("spec") or {}).get("selectors"))]
+    if naming:
+        found.append(ok("DeviceClass", f"{', '.join(sorted(naming))} for {driver}"))
+    else:
+        remedy = "a class may choose by attributes alone; if none does, apply the driver's DeviceClasses"
+        found.append(warn("DeviceClass", f"no selector names {driver}", remedy))
+    return found
+
+
+def _where(slices: Sequence[Mapping[str, Any]]) -> str:
+    """Return on how many nodes they are, and of how many pools that belong to none."""
+    nodes = {item["spec"]["nodeName"] for item in slices if item["spec"].get("nodeName")}
+    pools = {item["spec"]["pool"]["name"] for item in slices if not item["spec"].get("nodeName")}
+    parts = [f"on {_count(len(nodes), 'node')}"] if nodes else []
+    parts += [f"in {_count(len(pools), 'pool')} of no node"] if pools else []
+    return f" {' and '.join(parts)}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+_KUBELET_CHECK: Final = "kubelet configuration"
+
+
+async def check_kubelets(client: Client, nodes: Sequence[str]) -> list[CheckResult]:
+    """Check the kubelets of some nodes; who may not ask the first may ask none.
+
+    Args:
+        client: of the API server, which asks the kubelets.
+        nodes: names of their Node objects.
+    """
+    found: list[CheckResult] = []
+    for node in nodes:
+        try:
+            answer = await client.get_path(f"/api/v1/nodes/{quote(node, safe='')}/proxy/configz")
+        except Forbidden:
+            remedy = "run this as somebody who may get nodes/proxy, or look for cpuManagerPolicy in the kubelet's file"
+            return [*found, warn(_KUBELET_CHECK, f"that of node {node} may not be read", remedy)]
+        except KubeError as error:
+            found.append(warn(_KUBELET_CHECK, f"that of node {node} cannot be read: {error}", "look at the kubelet"))
+        else:
+            found += kubelet_configuration_findings(node, answer.get("kubeletconfig") or {})
+    return found
+
+
+def kubelet_configuration_findings(node: str, config: Mapping[str, Any]) -> list[CheckResult]:
+    """Return findings about a kubelet's configuration.
+
+    Args:
+        node: whose.
+        config: a KubeletConfiguration.
+    """
+    found: list[CheckResult] = []
+    gates = config.get("featureGates") or {}
+    if gates.get("DynamicResourceAllocation") is False:
+        found.append(
+            fail(
+                _KUBELET_CHECK, f"node {node} has DynamicResourceAllocation=false", "remove that from its featureGates"
+            )
+        )
+    policy = config.get("cpuManagerPolicy") or "none"
+    if policy == "static":
+        found.append(
+            warn(
+                _KUBELET_CHECK, f"node {node} has cpuManagerPolicy: static",
+                "a driver that gives CPUs to containers does not go with it: the kubelet gives the same ones away; "
+                "others are not concerned",
+            )
+        )  # fmt: skip
+    if gates.get("KubeletPodResourcesDynamicResources") is False:
+        found.append(
+            warn(
+                _KUBELET_CHECK, f"node {node} has KubeletPodResourcesDynamicResources=false",
+                "dra-kit who and exporters do not learn there which container has a device; remove it",
+            )
+        )  # fmt: skip
+    return found or [ok(_KUBELET_CHECK, f"node {node}: cpuManagerPolicy {policy}")]

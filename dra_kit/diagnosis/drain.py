@@ -1,36 +1,47 @@
-"""Who holds devices of a driver now, which nodes have confirmed its removal, and waiting for both."""
+"""Which claims still hold devices of a driver, and waiting until all are released and all nodes have confirmed."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
+from pydantic import ValidationError
 
 from dra_kit import __version__
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials
-from dra_kit.client.resources import DAEMON_SETS, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dra_kit.client.resources import (
+    DAEMON_SETS,
+    DEVICE_CLASSES,
+    NODES,
+    PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    Resource,
+)
 from dra_kit.client.server_version import discover_release
-from dra_kit.drain.confirmations import (
+from dra_kit.diagnosis.removal import (
     DRIVER_LABEL,
-    Confirmations,
-    Removal,
-    confirmations,
+    DriverRemoval,
+    RemovalConfirmations,
     is_of_driver,
+    is_of_node_role,
     is_owned,
     is_undertaking,
+    removal_confirmations,
 )
-from dra_kit.drain.holders import Holders, holders
-from dra_kit.drain.mentions import require_mentioned
 from dra_kit.errors import ConfigurationError, Forbidden, Unavailable
+from dra_kit.kubernetes.resource.v1 import DeviceRequestAllocationResult, NodeSelector, ResourceClaim
+from dra_kit.text import did_you_mean
 
 _LOOK_EVERY: Final = 2.0
 _METADATA: Final = ("name", "namespace", "uid")
 
 
-class Query(Struct, frozen=True, kw_only=True):
+class DrainQuery(Struct, frozen=True, kw_only=True):
     """What is asked about a driver.
 
     Attributes:
@@ -51,7 +62,44 @@ class Query(Struct, frozen=True, kw_only=True):
     may_be_unknown: bool = False
 
 
-class Drained(Struct, frozen=True):
+class DrainHolder(Struct, frozen=True, order=True):
+    """A claim with devices of the driver.
+
+    Attributes:
+        node: where its devices are; empty where the allocation names no single node.
+        namespace: of the claim.
+        claim: its name.
+        devices: as ``pool/device``, those of the driver.
+        users: who has reserved the claim, pods by their names, others as ``resource.group/name``; none: it keeps its
+            devices for whoever comes next.
+    """
+
+    node: str
+    namespace: str
+    claim: str
+    devices: tuple[str, ...]
+    users: tuple[str, ...]
+
+
+class DrainStatus(Struct, frozen=True):
+    """Everybody who has devices of a driver, by node, namespace and name.
+
+    Attributes:
+        held: claims in use: their pods could not end without the driver.
+        idle: claims that keep devices, and that nobody uses.
+        others: names of the other drivers of which claims have devices.
+        skipped: claims in use on nodes that are not waited for.
+        is_allocated: whether any claim has devices of the driver, on whatever node.
+    """
+
+    held: tuple[DrainHolder, ...]
+    idle: tuple[DrainHolder, ...]
+    others: tuple[str, ...] = ()
+    skipped: tuple[DrainHolder, ...] = ()
+    is_allocated: bool = False
+
+
+class DrainState(Struct, frozen=True):
     """What a look found.
 
     Attributes:
@@ -60,8 +108,8 @@ class Drained(Struct, frozen=True):
         unreadable: resources that the user may not list, so that the driver's name could not be checked.
     """
 
-    holders: Holders
-    removal: Confirmations | None = None
+    holders: DrainStatus
+    removal: RemovalConfirmations | None = None
     unreadable: tuple[str, ...] = ()
 
     @property
@@ -71,8 +119,8 @@ class Drained(Struct, frozen=True):
 
 
 async def wait_drained(
-    credentials: Credentials, query: Query, *, wait: float = 0.0, changed: Callable[[Drained], None]
-) -> Drained:
+    credentials: Credentials, query: DrainQuery, *, wait: float = 0.0, changed: Callable[[DrainState], None]
+) -> DrainState:
     """Return who holds devices of a driver and which nodes have confirmed, once all is over or the time is.
 
     Args:
@@ -90,7 +138,7 @@ async def wait_drained(
     """
     loop = asyncio.get_running_loop()
     until = loop.time() + wait
-    before: Drained | None = None
+    before: DrainState | None = None
     async with Client(credentials, user_agent=f"dra-kit/{__version__} drain") as client:
         await discover_release(client)
         look = _Look(client, query)
@@ -117,27 +165,27 @@ class _Look:
         query: what is asked.
     """
 
-    def __init__(self, client: Client, query: Query) -> None:
+    def __init__(self, client: Client, query: DrainQuery) -> None:
         self._client = client
         self._query = query
         self._unconfirmed: frozenset[str] = frozenset()
         self._unreadable: tuple[str, ...] | None = None
 
-    async def once(self) -> Drained:
+    async def once(self) -> DrainState:
         """Return what there is now."""
         query = self._query
         claims = (await self._client.list(RESOURCE_CLAIMS, keep=_relevant)).items
-        found = holders(claims, query.driver, query.node, skip=query.skip)
+        found = drain_status(claims, query.driver, query.node, skip=query.skip)
         daemon_sets = await self._daemon_sets()
         if self._unreadable is None:
             self._unreadable = () if found.is_allocated or daemon_sets else await self._check_name(found)
         if not self._asks_nodes(daemon_sets):
-            return Drained(found, unreadable=self._unreadable)
+            return DrainState(found, unreadable=self._unreadable)
         removal = await self._removal(daemon_sets)
         self._unconfirmed |= {item.node for item in removal.unconfirmed if item.node}
-        return Drained(found, removal, self._unreadable)
+        return DrainState(found, removal, self._unreadable)
 
-    async def _check_name(self, found: Holders) -> tuple[str, ...]:
+    async def _check_name(self, found: DrainStatus) -> tuple[str, ...]:
         if self._query.may_be_unknown:
             return ()
         mentions = await require_mentioned(self._client, self._query.driver, found.others, self._query.namespace)
@@ -169,7 +217,7 @@ class _Look:
             )
         return bool(self._query.until_removed)
 
-    async def _removal(self, daemon_sets: list[dict[str, Any]]) -> Confirmations:
+    async def _removal(self, daemon_sets: list[dict[str, Any]]) -> RemovalConfirmations:
         query, client = self._query, self._client
         pods: list[dict[str, Any]] = []
         for item in daemon_sets:
@@ -188,8 +236,8 @@ class _Look:
             nodes = (await client.list(NODES, keep=_of_node)).items
         except Forbidden:
             pass
-        return confirmations(
-            Removal(daemon_sets=daemon_sets, pods=pods, slices=slices, nodes=nodes),
+        return removal_confirmations(
+            DriverRemoval(daemon_sets=daemon_sets, pods=pods, slices=slices, nodes=nodes),
             skip=query.skip,
             node=query.node,
             remembered=self._unconfirmed,
@@ -225,3 +273,163 @@ def _of_node(node: Mapping[str, Any]) -> dict[str, Any]:
     conditions = (node.get("status") or {}).get("conditions") or ()
     ready = [item for item in conditions if item["type"] == "Ready"]
     return {"metadata": {"name": node["metadata"]["name"]}, "status": {"conditions": ready}}
+
+
+def drain_status(
+    claims: Iterable[Mapping[str, Any]], driver: str, node: str | None = None, *, skip: Collection[str] = ()
+) -> DrainStatus:
+    """Return the holders of devices of a driver.
+
+    Args:
+        claims: all claims, as the API server gives them.
+        driver: whose devices count.
+        node: only claims on this node, and those that name no single node; None for all.
+        skip: nodes whose claims hold nothing up.
+
+    Raises:
+        ConfigurationError: a claim is not understood, so that nobody can say that it holds nothing.
+    """
+    found: list[DrainHolder] = []
+    drivers: set[str] = set()
+    for claim in map(_understood, claims):
+        drivers.update(result.driver for result in _results(claim))
+        if (item := _holder(claim, driver)) and (not node or item.node in {"", node}):
+            found.append(item)
+    found.sort()
+    return DrainStatus(
+        held=tuple(item for item in found if item.users and item.node not in skip),
+        idle=tuple(item for item in found if not item.users),
+        others=tuple(sorted(drivers - {driver})),
+        skipped=tuple(item for item in found if item.users and item.node in skip),
+        is_allocated=driver in drivers,
+    )
+
+
+def _understood(raw: Mapping[str, Any]) -> ResourceClaim:
+    metadata, status = raw.get("metadata") or {}, raw.get("status") or {}
+    relevant = {key: status.get(key) for key in ("allocation", "reservedFor") if status.get(key)}
+    try:
+        return ResourceClaim.model_validate({"metadata": dict(metadata), "status": relevant})
+    except ValidationError as error:
+        name = f"{metadata.get('namespace')}/{metadata.get('name')}"
+        raise ConfigurationError(
+            f"claim {name} is not understood: {error.errors(include_url=False)[0]['msg']}; use a newer release"
+        ) from error
+
+
+def _results(claim: ResourceClaim) -> Sequence[DeviceRequestAllocationResult]:
+    allocation = claim.status.allocation
+    return allocation.devices.results if allocation is not None else ()
+
+
+def _holder(claim: ResourceClaim, driver: str) -> DrainHolder | None:
+    allocation = claim.status.allocation
+    devices = tuple(f"{result.pool}/{result.device}" for result in _results(claim) if result.driver == driver)
+    if allocation is None or not devices:
+        return None
+    users = tuple(
+        item.name if item.resource == "pods" and not item.api_group else f"{item.resource}.{item.api_group}/{item.name}"
+        for item in claim.status.reserved_for
+    )
+    return DrainHolder(_node(allocation.node_selector), claim.metadata.namespace, claim.metadata.name, devices, users)
+
+
+def _node(selector: NodeSelector | None) -> str:
+    """Return the only node of a selector: the scheduler writes it so for devices of a node (Kubernetes 1.37)."""
+    terms = selector.node_selector_terms if selector is not None else ()
+    if len(terms) != 1:
+        return ""
+    for field in terms[0].match_fields:
+        if field.key == "metadata.name" and field.operator == "In" and len(field.values) == 1:
+            return field.values[0]
+    return ""
+
+
+_NAMED: Final = re.compile(r"""device\.driver\s*==\s*["']([^"']+)["']""")
+_TEXTS: Final = re.compile(r"""["']([^"']+)["']""")
+
+
+class DriverMentions(Struct, frozen=True):
+    """What was looked at for a driver's name.
+
+    Attributes:
+        drivers: names of drivers that the cluster mentions.
+        unreadable: resources that the user may not list.
+    """
+
+    drivers: frozenset[str]
+    unreadable: tuple[str, ...] = ()
+
+
+async def require_mentioned(
+    client: Client, driver: str, others: Iterable[str], namespace: str | None
+) -> DriverMentions:
+    """Look for the driver in slices, DeviceClasses and DaemonSets.
+
+    Args:
+        client: of the user.
+        driver: its name; no claim has devices of it.
+        others: drivers of which claims have devices.
+        namespace: of the DaemonSets that are looked at; None for all.
+
+    Returns:
+        What was looked at. The driver is among its names, or something cannot be listed.
+
+    Raises:
+        ConfigurationError: nothing mentions the driver; offers the nearest name.
+    """
+    found, unreadable = set(others), []
+    looks: list[tuple[Resource, Callable[[], Awaitable[Iterable[str]]]]] = [
+        (RESOURCE_SLICES, lambda: _of_slices(client, driver)),
+        (DEVICE_CLASSES, lambda: _of_classes(client, driver)),
+        (DAEMON_SETS, lambda: _of_daemon_sets(client, driver, namespace)),
+    ]
+    for resource, look in looks:
+        try:
+            found.update(await look())
+        except Forbidden:
+            unreadable.append(resource.plural)
+        if driver in found:
+            break
+    if driver not in found and not unreadable:
+        hint = did_you_mean(driver, found) or (f"; there are {', '.join(sorted(found))}" if found else "")
+        raise ConfigurationError(
+            f"driver {driver} is not in this cluster: no slice, allocated claim, DeviceClass or DaemonSet mentions it; "
+            f"correct --driver{hint}",
+            code="unknown-driver",
+        )
+    return DriverMentions(frozenset(found), tuple(unreadable))
+
+
+async def _of_slices(client: Client, driver: str) -> Iterable[str]:
+    exact = await client.list(RESOURCE_SLICES, field_selector=f"spec.driver={driver}", keep=_driver_only)
+    slices = exact.items or (await client.list(RESOURCE_SLICES, keep=_driver_only)).items
+    return {str(item["driver"]) for item in slices}
+
+
+def _driver_only(item: Mapping[str, Any]) -> dict[str, Any]:
+    return {"driver": item["spec"]["driver"]}
+
+
+async def _of_classes(client: Client, driver: str) -> Iterable[str]:
+    names: set[str] = set()
+    for item in (await client.list(DEVICE_CLASSES)).items:
+        spec = item.get("spec") or {}
+        for text in _expressions(spec):
+            names.update(_NAMED.findall(text))
+            names.update(name for name in _TEXTS.findall(text) if name == driver)
+        names.update(
+            str(config["opaque"]["driver"]) for config in spec.get("config") or () if (config or {}).get("opaque")
+        )
+    return names
+
+
+def _expressions(spec: Mapping[str, Any]) -> Iterator[str]:
+    for selector in spec.get("selectors") or ():
+        yield str(((selector or {}).get("cel") or {}).get("expression") or "")
+
+
+async def _of_daemon_sets(client: Client, driver: str, namespace: str | None) -> Iterable[str]:
+    items = (await client.list(DAEMON_SETS, namespace, label_selector=DRIVER_LABEL)).items
+    names = {str(item["metadata"]["labels"][DRIVER_LABEL]) for item in items if is_of_node_role(item)}
+    return {name for name in names if name == driver or "." in name}  # those of most drivers are domain names

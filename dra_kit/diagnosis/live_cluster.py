@@ -1,4 +1,4 @@
-"""Reads what explanations need from an API server, with whatever rights there are."""
+"""Reads from an API server what ``explain`` and ``snapshot`` need."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ from dra_kit.client.resources import (
     Resource,
 )
 from dra_kit.client.server_version import discover_release
+from dra_kit.diagnosis.explain.cluster import KINDS, ClusterDocuments, MissingRight, missing_rules
+from dra_kit.diagnosis.explain.drivers import NODE_PODS
 from dra_kit.errors import Forbidden, NotFound
-from dra_kit.explain.cluster.cluster import Gap, missing_rules
-from dra_kit.explain.cluster.drivers import NODE_PODS
-from dra_kit.explain.cluster.objects import KINDS, Objects
 
 _RESOURCES: Final = {
     resource.kind: resource
@@ -52,8 +51,6 @@ _CONSEQUENCES: Final = {
     "Pod": "what runs on the nodes is not known, so that cpu and memory look free",
     "Event": "what controllers and kubelets reported is not known",
 }
-
-
 _ACTIVE_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
 _ENDED: Final = ("status.phase=Succeeded", "status.phase=Failed")
 _WARNINGS_ON_PODS: Final = "regarding.kind=Pod,type=Warning"
@@ -73,7 +70,7 @@ class Part(Struct, frozen=True):
     labels: str = ""
 
 
-class Scope(Struct, frozen=True):
+class ReadScope(Struct, frozen=True):
     """What to read; the API server selects it.
 
     Attributes:
@@ -107,7 +104,7 @@ class Scope(Struct, frozen=True):
             yield Part(None)
 
 
-async def read_live(credentials: Credentials, scope: Scope, *, alpha: bool = False) -> Objects:
+async def read_live(credentials: Credentials, scope: ReadScope, *, alpha: bool = False) -> ClusterDocuments:
     """Read the objects of a cluster.
 
     Args:
@@ -126,10 +123,10 @@ async def read_live(credentials: Credentials, scope: Scope, *, alpha: bool = Fal
     gaps = tuple(gap for _, gap in found if gap is not None)
     _require(gaps)
     documents = {kind: items for kind, (items, _) in zip(scope.kinds, found, strict=True)}
-    return Objects(documents, str(features), alpha, gaps)
+    return ClusterDocuments(documents, str(features), alpha, gaps)
 
 
-async def _read(client: Client, kind: str, scope: Scope) -> tuple[list[dict[str, Any]], Gap | None]:
+async def _read(client: Client, kind: str, scope: ReadScope) -> tuple[list[dict[str, Any]], MissingRight | None]:
     resource = _RESOURCES[kind]
     parts = list(scope.parts(kind))
     try:
@@ -160,13 +157,13 @@ async def _lists(client: Client, resource: Resource, parts: Sequence[Part]) -> l
     ]
 
 
-def _gap(kind: str, resource: Resource, refusal: Forbidden) -> Gap:
+def _gap(kind: str, resource: Resource, refusal: Forbidden) -> MissingRight:
     if refusal.status == _NOT_AUTHENTICATED:
         raise refusal
-    return Gap(kind, resource.group, resource.plural, _CONSEQUENCES.get(kind, ""))
+    return MissingRight(kind, resource.group, resource.plural, _CONSEQUENCES.get(kind, ""))
 
 
-def _require(gaps: Sequence[Gap]) -> None:
+def _require(gaps: Sequence[MissingRight]) -> None:
     if any(gap.kind in _NEEDED for gap in gaps):
         rules = ", ".join(missing_rules(gaps))
         raise Forbidden(

@@ -1,18 +1,145 @@
-"""Whether container runtimes give containers what CDI files say: containerd from 2.0 by default, CRI-O from 1.28."""
+"""Checks of a node: the kubelet's directories, sockets, CDI files and container runtime."""
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from dra_kit.operation.checks.finding import Finding, fail, ok, warn
+from dra_kit.diagnosis.cluster_checks import CheckResult, fail, ok, warn
+from dra_kit.errors import Unavailable
+from dra_kit.kubelet.cri import SOCKETS, RuntimeInfo, runtime_info
+from dra_kit.kubelet.sockets import is_listening
+
+_RUNTIME_CHECK: Final = "container runtime"
+
+
+async def check_runtime(socket: Path | None, cdi_dir: Path) -> list[CheckResult]:
+    """Ask the runtime whether it reads CDI files, and from where.
+
+    Args:
+        socket: of the runtime; None for the first of :data:`SOCKETS` that there is, and for nothing where none is.
+        cdi_dir: where drivers write their CDI files.
+    """
+    path = socket or next((path for path in SOCKETS if path.is_socket()), None)
+    if path is None:
+        return []
+    try:
+        info = await runtime_info(path)
+    except Unavailable as error:
+        return [warn(_RUNTIME_CHECK, str(error), "run as root on the node, or give its socket as --cri-socket")]
+    return list(info_findings(info, cdi_dir))
+
+
+def info_findings(info: RuntimeInfo, cdi_dir: Path) -> Iterator[CheckResult]:
+    """Yield findings about the runtime's own answer; a runtime that says nothing of CDI is judged by its release.
+
+    Args:
+        info: its answer.
+        cdi_dir: where drivers write their CDI files.
+    """
+    config = info.config
+    enabled, directories = config.get("enableCDI"), config.get("cdiSpecDirs")
+    if enabled is False:
+        yield fail(
+            _RUNTIME_CHECK, f"{info.name} has CDI off", "set enable_cdi = true in its configuration and restart it: without "
+            "CDI containers get no device, and nobody says so",
+        )  # fmt: skip
+    elif directories and cdi_dir.resolve() not in {Path(str(item)).resolve() for item in directories}:
+        yield fail(
+            _RUNTIME_CHECK, f"{info.name} reads CDI files in {', '.join(map(str, directories))}, not in {cdi_dir}",
+            "add it to cdi_spec_dirs, or give --cdi-dir one of those",
+        )  # fmt: skip
+    elif enabled or directories:
+        yield ok(_RUNTIME_CHECK, f"{info.name} reads CDI files in {cdi_dir}")
+    else:
+        yield ok(_RUNTIME_CHECK, f"{info.name} answers; it tells nothing of CDI, its release does")
+
+
+_ROOT_FLAG: Final = "--root-dir"
+
+
+def node_findings(kubelet_dir: Path, cdi_dir: Path, driver: str | None = None) -> Iterator[CheckResult]:
+    """Yield the findings about this node.
+
+    Args:
+        kubelet_dir: the kubelet's root directory.
+        cdi_dir: where drivers write their CDI files.
+        driver: whose sockets; None for those of all.
+    """
+    yield from kubelet_root_findings(kubelet_dir)
+    yield from _sockets(kubelet_dir, driver)
+    yield _cdi(cdi_dir)
+
+
+def kubelet_root_findings(kubelet_dir: Path, processes: Path = Path("/proc")) -> Iterator[CheckResult]:
+    """Yield whether this is the root directory of the kubelet that runs here.
+
+    Args:
+        kubelet_dir: the one that drivers are configured with.
+        processes: the file system that shows processes; in a pod it has those of the pod alone.
+    """
+    what, registry = "kubelet root", kubelet_dir / "plugins_registry"
+    root = next(_root_dirs(processes), None)
+    if root is not None and root.resolve() != kubelet_dir.resolve():
+        yield fail(what, f"the kubelet's {_ROOT_FLAG} is {root}, not {kubelet_dir}", "give it as --kubelet-dir")
+    elif not kubelet_dir.is_dir():
+        yield fail(what, f"{kubelet_dir} is not here", "give the kubelet's root directory as --kubelet-dir")
+    elif not registry.is_dir():
+        yield fail(what, f"{registry} is not here", "no kubelet has used this directory; correct --kubelet-dir")
+    elif not os.access(registry, os.W_OK | os.X_OK):
+        yield fail(what, f"{registry} cannot be written", "run as root; in a pod, mount it writable")
+    else:
+        yield ok(what, str(kubelet_dir))
+
+
+def _root_dirs(processes: Path) -> Iterator[Path]:
+    for file in processes.glob("[0-9]*/cmdline"):
+        words: Sequence[str] = ()
+        with suppress(OSError):
+            words = file.read_bytes().decode(errors="replace").split("\0")
+        if not words or not any(Path(word).name == "kubelet" for word in words[:2]):
+            continue
+        for number, word in enumerate(words):
+            if word == _ROOT_FLAG and number + 1 < len(words):
+                yield Path(words[number + 1])
+            elif word.startswith(f"{_ROOT_FLAG}="):
+                yield Path(word.partition("=")[2])
+
+
+def _sockets(kubelet_dir: Path, driver: str | None) -> Iterator[CheckResult]:
+    what, plugins = "sockets", kubelet_dir / "plugins"
+    pattern = f"{driver}/dra*.sock" if driver else "*/dra*.sock"
+    services = sorted(plugins.glob(pattern)) if plugins.is_dir() else []
+    if not services:
+        whose = f"driver {driver} has" if driver else "no driver has"
+        make = fail if driver else warn
+        yield make(what, f"{whose} {'no ' if driver else 'a '}socket below {plugins}", "is it running on this node?")
+    for path in services:
+        answered = is_listening(path)
+        if answered:
+            yield ok(what, f"{path} answers")
+        elif answered is False:
+            yield warn(what, f"nobody listens at {path}", "a driver was killed; its next start removes it")
+        else:
+            yield warn(what, f"{path} cannot be opened", "run as root")
+
+
+def _cdi(cdi_dir: Path) -> CheckResult:
+    what = "CDI directory"
+    if not cdi_dir.is_dir():
+        return warn(what, f"{cdi_dir} is not here", "a driver makes it; else correct --cdi-dir")
+    if not os.access(cdi_dir, os.W_OK | os.X_OK):
+        return fail(what, f"{cdi_dir} cannot be written", "run as root; in a pod, mount it writable")
+    return ok(what, f"{cdi_dir} with {len(list(cdi_dir.glob('*.json')))} files")
+
 
 CONTAINERD_CONFIG: Final = Path("/etc/containerd/config.toml")
-
-_WHAT: Final = "CDI in the runtime"
+_CDI_CHECK: Final = "CDI in the runtime"
 _DEFAULT_DIRECTORIES: Final = ("/etc/cdi", "/var/run/cdi")
 _ENABLED_SINCE: Final = {"containerd": (2, 0), "cri-o": (1, 28)}
 _KNOWN_SINCE: Final = {"containerd": (1, 7), "cri-o": (1, 23)}
@@ -20,13 +147,13 @@ _SANDBOX: Final = "local-process://"
 _PLUGINS: Final = ("io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri")
 
 
-def runtime_findings(nodes: Iterable[Mapping[str, Any]]) -> list[Finding]:
+def runtime_findings(nodes: Iterable[Mapping[str, Any]]) -> list[CheckResult]:
     """Return the findings from the versions of the nodes' runtimes; one line for all that are well.
 
     Args:
         nodes: Node objects.
     """
-    found: list[Finding] = []
+    found: list[CheckResult] = []
     well: dict[str, int] = {}
     for node in nodes:
         name, version = node["metadata"]["name"], _version(node)
@@ -35,17 +162,17 @@ def runtime_findings(nodes: Iterable[Mapping[str, Any]]) -> list[Finding]:
             well[version] = well.get(version, 0) + 1
         elif kind not in _ENABLED_SINCE:
             remedy = "look into its documentation whether CDI is on"
-            found.append(warn(_WHAT, f"node {name} has {version or 'an unknown runtime'}", remedy))
+            found.append(warn(_CDI_CHECK, f"node {name} has {version or 'an unknown runtime'}", remedy))
         elif number < _KNOWN_SINCE[kind]:
             remedy = f"upgrade {kind}; without CDI containers get no device, and nobody says so"
-            found.append(fail(_WHAT, f"node {name} has {version}, which knows no CDI", remedy))
+            found.append(fail(_CDI_CHECK, f"node {name} has {version}, which knows no CDI", remedy))
         elif number < _ENABLED_SINCE[kind]:
             remedy = "set enable_cdi = true in its configuration (dra-kit check on the node looks), or upgrade"
-            found.append(warn(_WHAT, f"node {name} has {version}, where CDI is off by default", remedy))
+            found.append(warn(_CDI_CHECK, f"node {name} has {version}, where CDI is off by default", remedy))
         else:
             well[version] = well.get(version, 0) + 1
     if well:
-        found.append(ok(_WHAT, ", ".join(f"{count} x {version}" for version, count in sorted(well.items()))))
+        found.append(ok(_CDI_CHECK, ", ".join(f"{count} x {version}" for version, count in sorted(well.items()))))
     return found
 
 
@@ -62,7 +189,7 @@ def _version(node: Mapping[str, Any]) -> str:
     return str(node["status"]["nodeInfo"].get("containerRuntimeVersion", ""))
 
 
-def containerd_findings(cdi_dir: Path, config: Path = CONTAINERD_CONFIG) -> Iterator[Finding]:
+def containerd_findings(cdi_dir: Path, config: Path = CONTAINERD_CONFIG) -> Iterator[CheckResult]:
     """Yield findings from containerd's configuration on this node, where it can be read.
 
     Args:

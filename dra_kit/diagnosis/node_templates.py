@@ -1,20 +1,32 @@
-"""Nodes that a cluster does not have and could get: would one of them help?"""
+"""Nodes that do not exist yet: their profile, their slices, and which claims would fit."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Final
 
 from msgspec import Struct
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from dra_kit.author.device import Device
+from dra_kit.author.driver import Driver
+from dra_kit.author.inventory import Inventory
+from dra_kit.client.server_version import ServerFeatures
+from dra_kit.diagnosis.explain.claims import ClaimExplainer
+from dra_kit.diagnosis.explain.cluster import ClusterDocuments
+from dra_kit.diagnosis.explain.pods import explain_pod
+from dra_kit.diagnosis.explain.subjects import ExplainSubject, claim_of, pod_of
 from dra_kit.errors import ConfigurationError
-from dra_kit.explain.claims.explainer import Explainer
-from dra_kit.explain.cluster.objects import Objects
-from dra_kit.explain.pods.explainer import explain_pod
-from dra_kit.explain.subjects import Subject, claim_of, pod_of
+from dra_kit.kubernetes.manifests.documents import read_values, source_file
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.api_model import ObjectMeta, OwnerReference
 from dra_kit.kubernetes.values.json import ObjectView
+from dra_kit.node.slices import desired_pool
+from dra_kit.slices.planning import DesiredSlices, plan
 
 
-class Fit(Struct, frozen=True):
+class TemplateFit(Struct, frozen=True):
     """A kind of node that would help.
 
     Attributes:
@@ -42,7 +54,7 @@ class NodeTemplates:
         ConfigurationError: there is no slice that names its node, or an object does not have the shape of the API.
     """
 
-    def __init__(self, objects: Objects, given: Mapping[str, Sequence[ObjectView]]) -> None:
+    def __init__(self, objects: ClusterDocuments, given: Mapping[str, Sequence[ObjectView]]) -> None:
         names = dict.fromkeys(
             [
                 *(item["metadata"]["name"] for item in given.get("Node", ())),
@@ -51,9 +63,9 @@ class NodeTemplates:
         )
         if not names:
             raise ConfigurationError("the template has neither a Node nor slices of one; write one by dra-kit template")
-        self._explainers = {name: Explainer(_alone(objects, given, name).cluster()) for name in names}
+        self._explainers = {name: ClaimExplainer(_alone(objects, given, name).cluster()) for name in names}
 
-    def fits(self, subject: Subject) -> list[Fit]:
+    def fits(self, subject: ExplainSubject) -> list[TemplateFit]:
         """Return the kinds of nodes on which a claim can get devices, or a pod can run.
 
         Raises:
@@ -69,20 +81,114 @@ class NodeTemplates:
                 claim = explainer.explain(claim_of(explainer.cluster, subject))
                 good, fits = claim.good, claim.outcome in {"fits", "devices-fit"}
             if fits:
-                found.append(Fit(node, certain=good))
+                found.append(TemplateFit(node, certain=good))
         return found
 
 
-def _alone(objects: Objects, given: Mapping[str, Sequence[ObjectView]], name: str) -> Objects:
+def _alone(objects: ClusterDocuments, given: Mapping[str, Sequence[ObjectView]], name: str) -> ClusterDocuments:
     """Return the objects with one node, and the slices of that node and of no node."""
     documents = {kind: found for kind, found in objects.documents.items() if kind != "Node"}
     documents["ResourceSlice"] = [
         item for item in objects.documents.get("ResourceSlice", ()) if not item["spec"].get("nodeName")
     ]
-    alone = Objects(documents, objects.version, objects.alpha, objects.gaps)
+    alone = ClusterDocuments(documents, objects.version, objects.alpha, objects.gaps)
     return alone.with_(
         {
             "Node": [item for item in given.get("Node", ()) if item["metadata"]["name"] == name],
             "ResourceSlice": [item for item in given.get("ResourceSlice", ()) if item["spec"].get("nodeName") == name],
         }
     )
+
+
+class NodeTaint(BaseModel):
+    """A taint of the node, as in ``spec.taints`` of a Node."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True)
+
+    key: str
+    value: str = ""
+    effect: str
+
+
+class NodeProfile(BaseModel):
+    """A kind of node, as a file says it.
+
+    Attributes:
+        name: of the node that stands for all of its kind; without one, the file's name.
+        labels: of such a node; the driver's provider gets them.
+        taints: of such a node.
+        allocatable: what pods can have of such a node, by resource: ``cpu: "96"``.
+        settings: the driver's settings on such a node, by field name.
+    """
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = ""
+    labels: dict[str, str] = {}
+    taints: tuple[NodeTaint, ...] = ()
+    allocatable: dict[str, str] = {}
+    settings: dict[str, Any] = Field(default={})
+
+
+def read_profile(path: Path) -> NodeProfile:
+    """Return the profile of a file.
+
+    Raises:
+        ConfigurationError: it cannot be read, or is none; with the field and what is wrong with it.
+    """
+    documents = read_values(source_file(path))
+    if len(documents) > 1:
+        raise ConfigurationError(f"profile {path}: it has {len(documents)} documents; make a file of each")
+    found = documents[0] if documents else None
+    try:
+        profile = NodeProfile.model_validate({} if found is None else found)
+    except ValidationError as error:
+        detail = error.errors(include_url=False)[0]
+        where = ".".join(map(str, detail["loc"]))
+        known = ", ".join(NodeProfile.model_fields)
+        raise ConfigurationError(
+            f"profile {path}: {where or 'the file'}: {detail['msg']}; a profile has {known}"
+        ) from error
+    return profile if profile.name else profile.model_copy(update={"name": path.stem})
+
+
+def node_object(profile: NodeProfile) -> dict[str, Any]:
+    """Return the Node of a profile, as JSON."""
+    labels = {"kubernetes.io/hostname": profile.name, **profile.labels}
+    node: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": ObjectMeta(name=profile.name, labels=labels).to_json(),
+    }
+    if profile.taints:
+        node["spec"] = {"taints": [taint.model_dump(exclude_defaults=True) for taint in profile.taints]}
+    if profile.allocatable:
+        node["status"] = {"capacity": dict(profile.allocatable), "allocatable": dict(profile.allocatable)}
+    return node
+
+
+_SUFFIX: Final = "tmpl0"  # as long as what the API server appends to generateName
+
+
+def template_slices(
+    driver: Driver[Any, Any], inventory: Inventory[Device], node: str, features: ServerFeatures
+) -> list[v1.ResourceSlice]:
+    """Return what the driver publishes of an inventory, by device; names lack the API server's suffix.
+
+    Args:
+        driver: whose slices they are.
+        inventory: what its provider finds.
+        node: the node's name.
+        features: what the API server that they are for can do.
+
+    Raises:
+        ConfigurationError: the inventory cannot be published.
+    """
+    desired = DesiredSlices(driver=driver.name, pools=tuple(desired_pool(pool, node) for pool in inventory.pools))
+    owner = OwnerReference(api_version="v1", kind="Node", name=node, uid="-")
+    steps = plan(DesiredSlices(desired.driver, owner, desired.pools), [], features=features)
+    # no Node is there that could own them
+    return [
+        v1.ResourceSlice(metadata=ObjectMeta(name=f"{item.metadata.generate_name}{_SUFFIX}"), spec=item.spec)
+        for item in steps.creates
+    ]

@@ -13,11 +13,10 @@ from dra_kit.client.resources import DECOMMISSIONED
 DRIVER_LABEL: Final = "app.kubernetes.io/name"
 """Label of a driver's DaemonSet; its value is the driver's name."""
 _COMPONENT: Final = "app.kubernetes.io/component"
-
 Object = Mapping[str, Any]
 
 
-class Unconfirmed(Struct, frozen=True, order=True):
+class UnconfirmedNode(Struct, frozen=True, order=True):
     """A node on which something of the driver may be left.
 
     Attributes:
@@ -29,7 +28,7 @@ class Unconfirmed(Struct, frozen=True, order=True):
     reason: str
 
 
-class Confirmations(Struct, frozen=True):
+class RemovalConfirmations(Struct, frozen=True):
     """What the nodes say of a driver's removal, by name.
 
     Attributes:
@@ -40,12 +39,12 @@ class Confirmations(Struct, frozen=True):
     """
 
     confirmed: tuple[str, ...] = ()
-    unconfirmed: tuple[Unconfirmed, ...] = ()
+    unconfirmed: tuple[UnconfirmedNode, ...] = ()
     skipped: tuple[str, ...] = ()
     not_asked: tuple[str, ...] | None = None
 
 
-class Removal(Struct, frozen=True, kw_only=True):
+class DriverRemoval(Struct, frozen=True, kw_only=True):
     """What the cluster has of a driver that is being removed.
 
     Attributes:
@@ -89,9 +88,9 @@ def is_owned(pod: Object, owner: Object) -> bool:
     return owner["metadata"]["uid"] in uids
 
 
-def confirmations(
-    removal: Removal, *, skip: Collection[str] = (), node: str | None = None, remembered: Collection[str] = ()
-) -> Confirmations:
+def removal_confirmations(
+    removal: DriverRemoval, *, skip: Collection[str] = (), node: str | None = None, remembered: Collection[str] = ()
+) -> RemovalConfirmations:
     """Return which nodes have confirmed the removal.
 
     A node confirms by a pod of the driver's DaemonSet that has the condition ``dra-kit/Undertaken``, while no other pod
@@ -111,7 +110,7 @@ def confirmations(
     confirmed: list[str] = []
     # the DaemonSet misses no pod on a node that is gone or misspelt
     without_pod = {name for name in skip if known is None or name in known} - pods.keys()
-    problems: list[Unconfirmed] = list(_rollout(removal.daemon_sets, removal.pods, len(without_pod)))
+    problems: list[UnconfirmedNode] = list(_rollout(removal.daemon_sets, removal.pods, len(without_pod)))
     for name in sorted({*pods, *slices, *remembered} - {""}):
         if known is not None and name not in known:
             continue  # its pod and its slices are about to be deleted
@@ -119,11 +118,11 @@ def confirmations(
         if not reason:
             confirmed.append(name)
         elif known is not None and not _is_ready(known[name]):
-            problems.append(Unconfirmed(name, f"node is not ready; {reason}"))
+            problems.append(UnconfirmedNode(name, f"node is not ready; {reason}"))
         else:
-            problems.append(Unconfirmed(name, reason))
+            problems.append(UnconfirmedNode(name, reason))
     ours = [item for item in problems if node in {None, item.node} or not item.node]
-    return Confirmations(
+    return RemovalConfirmations(
         confirmed=tuple(name for name in confirmed if node in {None, name}),
         unconfirmed=tuple(sorted(item for item in ours if item.node not in skip)),
         skipped=tuple(sorted({item.node for item in ours if item.node in skip})),
@@ -131,7 +130,7 @@ def confirmations(
     )
 
 
-def _rollout(daemon_sets: Iterable[Object], pods: Sequence[Object], skipped: int) -> Iterable[Unconfirmed]:
+def _rollout(daemon_sets: Iterable[Object], pods: Sequence[Object], skipped: int) -> Iterable[UnconfirmedNode]:
     """Yield what is missing of pods that the cluster has not created yet: their nodes have no names here.
 
     Args:
@@ -143,12 +142,12 @@ def _rollout(daemon_sets: Iterable[Object], pods: Sequence[Object], skipped: int
         name = f"DaemonSet {item['metadata'].get('namespace')}/{item['metadata']['name']}"
         status = item.get("status") or {}
         if status.get("observedGeneration", 0) < item["metadata"].get("generation", 1):
-            yield Unconfirmed("", f"{name} has not been rolled out since its last change")
+            yield UnconfirmedNode("", f"{name} has not been rolled out since its last change")
             continue
         theirs = {_node_of(pod) for pod in pods if is_owned(pod, item)}
         missing = status.get("desiredNumberScheduled", 0) - len(theirs) - skipped
         if missing > 0:
-            yield Unconfirmed("", f"{name} has no pod yet on {missing} node{'' if missing == 1 else 's'}")
+            yield UnconfirmedNode("", f"{name} has no pod yet on {missing} node{'' if missing == 1 else 's'}")
 
 
 def _reason(pods: Sequence[Object], *, has_slices: bool) -> str:

@@ -1,30 +1,34 @@
-"""Objects from files: manifests as users write them, and what ``dra-kit snapshot`` or kubectl saved."""
+"""Snapshots of a cluster: written, read, and the files that may stand for one."""
 
 from __future__ import annotations
 
 import contextlib
+import io
+import json
+import os
+import tarfile
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from dra_kit.errors import ConfigurationError
-from dra_kit.explain.cluster.objects import KINDS, Objects
+from dra_kit.diagnosis.explain.cluster import KINDS, ClusterDocuments, MissingRight, reduced
+from dra_kit.errors import ConfigurationError, Invalid
 from dra_kit.kubernetes.manifests.archive import ARCHIVES, archive_members
 from dra_kit.kubernetes.manifests.documents import SourceFile, read_objects, source_files
 from dra_kit.kubernetes.manifests.files import SNAPSHOTS, SUFFIXES, files_in, read_file, read_folder
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.resource import v1
-from dra_kit.kubernetes.resource.conversion import V1, to_v1
+from dra_kit.kubernetes.resource.conversion import V1, errors_in_version, to_v1
 from dra_kit.kubernetes.resource.defaulting import set_defaults
 from dra_kit.kubernetes.resource.new_object import KINDS as KNOWN_KINDS
-from dra_kit.kubernetes.resource.new_object import NO_TIME, ManifestKind, complete_new_object
-from dra_kit.kubernetes.resource.schema.decode import StrictDecoding, TypeMismatch, decode
+from dra_kit.kubernetes.resource.new_object import NO_TIME, ManifestKind, check_new_object, complete_new_object
+from dra_kit.kubernetes.resource.schema.decode import StrictDecoding, TypeMismatch, decode, zero
+from dra_kit.kubernetes.resource.schema.table import LIST, MAP, item_type, struct
 from dra_kit.kubernetes.resource.slice_reader import LazySlice, SliceReader
-from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.snapshot.acceptance import as_stored, refuse_invalid
-from dra_kit.snapshot.files import INDEX_FILE, SnapshotIndex
+from dra_kit.kubernetes.values.json import Object, ObjectView
 
 
 def read_manifests(paths: Iterable[Path], namespace: str, *, alpha: bool) -> dict[str, list[ObjectView]]:
@@ -50,7 +54,7 @@ def read_manifests(paths: Iterable[Path], namespace: str, *, alpha: bool) -> dic
     return found
 
 
-def load(path: Path) -> Objects:
+def load(path: Path) -> ClusterDocuments:
     """Read a snapshot, or a file or directory with objects that somebody saved with kubectl.
 
     Args:
@@ -74,7 +78,7 @@ def load(path: Path) -> Objects:
                 documents.setdefault(kind, []).append(_defaulted(stored, served))
     if not documents:
         raise ConfigurationError(f"{path} holds no objects that a claim could be explained with: {', '.join(KINDS)}")
-    return Objects(documents, index.version, index.alpha, index.gaps)
+    return ClusterDocuments(documents, index.version, index.alpha, index.gaps)
 
 
 def load_devices(path: Path) -> tuple[list[LazySlice], dict[str, v1.DeviceClass]]:
@@ -158,3 +162,219 @@ def _kind(document: Mapping[str, Any], where: str) -> ManifestKind:
     if kind is None or api_version not in kind.types:
         raise ConfigurationError(f"{where}: {document['kind']} of {api_version} is no API of Kubernetes 1.34 to 1.37")
     return kind
+
+
+INDEX_FILE: Final = "snapshot.json"
+_FILES: Final = {kind: f"{kind.lower()}{'es' if kind.endswith('s') else 's'}.json" for kind in KINDS}
+_OTHER_FILES: Final = frozenset(
+    {".7z", ".bz2", ".gz", ".json", ".rar", ".tar", ".tbz", ".txz", ".xz", ".yaml", ".yml", ".zip", ".zst"}
+)
+_NEWEST: Final = "1.37"
+
+
+class SnapshotIndex(BaseModel):
+    """What a snapshot says of itself.
+
+    Attributes:
+        version: the Kubernetes release.
+        alpha: the alpha features of resource.k8s.io are on.
+        gaps: what could not be read.
+    """
+
+    version: str = _NEWEST
+    alpha: bool = False
+    gaps: tuple[MissingRight, ...] = ()
+
+
+def save(objects: ClusterDocuments, path: Path) -> int:
+    """Write a snapshot.
+
+    Args:
+        objects: what to save.
+        path: a new or empty directory, one that holds a snapshot, which is replaced, or an archive by the name of
+            ``….tar.gz``.
+
+    Returns:
+        How many objects that are.
+
+    Raises:
+        ConfigurationError: it cannot be written there.
+    """
+    index = SnapshotIndex(version=objects.version, alpha=objects.alpha, gaps=objects.gaps)
+    files = {INDEX_FILE: index.model_dump_json(indent=2)}
+    count = 0
+    for kind, documents in objects.documents.items():
+        items = [reduced(kind, document) for document in documents]
+        count += len(items)
+        files[_FILES[kind]] = json.dumps({"apiVersion": "v1", "kind": "List", "items": items}, indent=1)
+    try:
+        _write(path, files)
+    except OSError as error:
+        raise ConfigurationError(f"snapshot {path}: {error.strerror or error}") from None
+    return count
+
+
+def check_destination(path: Path) -> None:
+    """Check that a snapshot can be written under a name, before anything is read for it.
+
+    Args:
+        path: as for :func:`save`.
+
+    Raises:
+        ConfigurationError: it has the name of a file of another kind, or is a link, or a directory that holds
+            something else.
+    """
+    if path.is_symlink():
+        raise ConfigurationError(f"snapshot {path}: it is a link to {path.readlink()}; name the place itself")
+    if path.is_dir():
+        present = {entry.name for entry in path.iterdir()}
+        others = sorted(present - {INDEX_FILE, *_FILES.values()}) if INDEX_FILE in present else sorted(present)
+        if others:
+            raise ConfigurationError(
+                f"snapshot {path}: the folder holds other files, which would be taken for the cluster's: {others[0]}"
+                f"{', …' if len(others) > 1 else ''}; name a new folder"
+            )
+    if not path.is_dir() and path.suffix in _OTHER_FILES and not path.name.endswith(ARCHIVES):
+        raise ConfigurationError(
+            f"snapshot {path}: {path.suffix} is no kind of snapshot; name a folder, or an archive that ends in "
+            f"{' or '.join(ARCHIVES)}"
+        )
+
+
+def _write(path: Path, files: Mapping[str, str]) -> None:
+    if path.name.endswith(ARCHIVES):
+        _put(path, _archive(files))
+        return
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    stale = {INDEX_FILE, *_FILES.values()} - files.keys()
+    for name in (INDEX_FILE, *stale):  # without an index what is there is no snapshot
+        (path / name).unlink(missing_ok=True)
+    for name, text in sorted(files.items(), key=lambda item: item[0] == INDEX_FILE):
+        _put(path / name, text.encode())
+
+
+def _archive(files: Mapping[str, str]) -> bytes:
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w:gz") as archive:
+        for name, text in files.items():
+            content = text.encode()
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            entry.mode = 0o600
+            archive.addfile(entry, io.BytesIO(content))
+    return made.getvalue()
+
+
+def _put(path: Path, content: bytes) -> None:
+    """Put a file into its place at once; a link that is there is replaced, not followed."""
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+_MODELLED: Final = frozenset({"DeviceClass", "DeviceTaintRule", "ResourceClaim", "ResourceSlice"})
+"""Kinds of resource.k8s.io that become models all at once, which look at their fields."""
+_READ: Final = {
+    "Event": ("metadata", "regarding", "involvedObject", "reason", "note", "message"),
+    "Node": ("metadata", "spec", "status"),
+    "Pod": ("metadata", "spec", "status"),
+    "ResourceClaimTemplate": ("metadata", "spec"),
+}
+"""What is read as JSON of the other kinds, and what of resource.k8s.io has to be converted."""
+_UNREAD: Final = frozenset({"creationTimestamp", "deletionTimestamp", "managedFields"})
+"""Of the metadata; deletionTimestamp is there or not."""
+
+
+def refuse_invalid(kind: ManifestKind, obj: Object, gates: FeatureGates, api_version: str, where: str) -> None:
+    """Raise what an API server answers to a new object that breaks its rules.
+
+    Args:
+        kind: of the object.
+        obj: as :func:`dra_kit.kubernetes.resource.new_object.complete_new_object` gives it.
+        gates: of the API server.
+        api_version: of the object as it was sent.
+        where: file and document.
+
+    Raises:
+        Invalid: with the fields that are wrong.
+    """
+    name = obj["metadata"].get("name") or obj["metadata"].get("generateName") or "without a name"
+    errors = errors_in_version(check_new_object(obj, kind, gates).errors, api_version)
+    if errors:
+        texts = {str(error): (error.path, error.body) for error in errors}
+        raise Invalid(
+            f"{where}: the API server would refuse {kind.name} {name}: {'; '.join(texts)}; dra-kit lint shows where",
+            status=422,
+            reason="Invalid",
+            causes=tuple(texts.values()),
+        )
+
+
+def as_stored(kind: ManifestKind, document: Object, where: str) -> Object:
+    """Return a saved object, in which all that is read later has the shape that the API gives it.
+
+    Args:
+        kind: of the object.
+        document: as it was saved.
+        where: file and document.
+
+    Raises:
+        ConfigurationError: no API server stores such an object.
+    """
+    name = document["metadata"].get("name")
+    if not isinstance(name, str) or not name:
+        raise _corrupt(kind, "", where, "it has no metadata.name")
+    namespace = document["metadata"].get("namespace") or "default"
+    if not isinstance(namespace, str):
+        raise _corrupt(kind, name, where, "its metadata.namespace is no text")
+    if kind.namespaced:
+        document = {**document, "metadata": {**document["metadata"], "namespace": namespace}}
+    if kind.name in _MODELLED and document["apiVersion"] == V1:
+        return document
+    known = struct(kind.types[str(document["apiVersion"])])
+    fields = known.fields if known is not None else {}
+    read: Object = {}
+    for field in _READ.get(kind.name, ("metadata", "spec")):
+        if field not in fields:
+            continue
+        value = document.get(field)
+        if field == "metadata":
+            value = {key: item for key, item in document["metadata"].items() if key not in _UNREAD}
+        try:
+            read[field] = zero(fields[field].type) if value is None else decode(value, fields[field].type)
+        except TypeMismatch as error:
+            raise _corrupt(kind, name, where, f"{field}: {error}") from None
+        if field == "spec":
+            for path in _missing(read[field], fields[field].type, field):
+                raise _corrupt(kind, name, where, f"it has no {path}")
+    unread = {key: item for key, item in document["metadata"].items() if key in _UNREAD}
+    return {**document, **read, "metadata": {**unread, **read["metadata"]}}
+
+
+def _missing(value: Any, type_name: str, path: str) -> Iterator[str]:
+    """Yield the fields that the API requires and that are empty."""
+    if type_name.startswith(LIST):
+        for index, item in enumerate(value):
+            yield from _missing(item, item_type(type_name), f"{path}[{index}]")
+    elif type_name.startswith(MAP):
+        for key, item in value.items():
+            yield from _missing(item, item_type(type_name), f"{path}.{key}")
+    elif (known := struct(type_name)) is not None:
+        for name, field in known.fields.items():
+            item = value.get(name)
+            if field.required and item in (None, "", []):
+                yield f"{path}.{name}"
+            elif item is not None:
+                yield from _missing(item, field.type, f"{path}.{name}")
+
+
+def _corrupt(kind: ManifestKind, name: str, where: str, cause: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{where}: {' '.join(filter(None, (kind.name, name)))} is damaged: {cause}; save it again, "
+        "with dra-kit snapshot or kubectl get -o yaml"
+    )

@@ -1,15 +1,19 @@
-"""How a driver is, as text for a terminal."""
+"""The status of the drivers of a node: read at their sockets, judged, as text."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from textwrap import indent
 from typing import Any
 
+from dra_kit.diagnosis.who import table
+from dra_kit.errors import ConfigurationError, Unavailable
 from dra_kit.kubelet.device_use import DeviceUse
+from dra_kit.kubelet.sockets import operation_link, operation_links, operation_sockets
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.operation.status.problems import listed, problems, process, slice_differences
-from dra_kit.operation.table import table
+from dra_kit.node.operation_socket import STATUS, ask
 from dra_kit.text import escape_unprintable
 
 
@@ -21,7 +25,7 @@ def status_text(document: ObjectView) -> str:
 def _lines(document: ObjectView) -> Iterator[str]:
     driver, node = document.get("driver"), document.get("node")
     yield escape_unprintable(f"{driver} on {node}: dra-kit {document.get('release')}, since {document.get('started')}")
-    found = problems(document)
+    found = status_problems(document)
     for line in found:
         yield escape_unprintable(f"  ! {line}")
     if not found:
@@ -126,3 +130,167 @@ def _failures(failures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield escape_unprintable(
             f"{item['at']} {item['namespace']}/{item['claim']} [{item['code']}]{times}: {item['message']}"
         )
+
+
+async def statuses(kubelet_dir: Path, driver: str | None = None) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return a document for each driver, and a line for each process that does not answer.
+
+    The document is that of the process that the kubelet calls. Where an update is under way, ``others`` has the
+    documents of the driver's other processes, oldest first.
+
+    Args:
+        kubelet_dir: the kubelet's root directory.
+        driver: the only one; None for all that are here.
+
+    Raises:
+        ConfigurationError: there is none here.
+    """
+    drivers = [link.parent.name for link in operation_links(kubelet_dir)] if driver is None else [driver]
+    if not drivers:
+        raise ConfigurationError(
+            f"no driver of dra-kit is below {kubelet_dir}/plugins: run this on a node, as root or in the driver's pod "
+            "(kubectl exec ds/NAME-node -- dra-kit status), or correct --kubelet-dir"
+        )
+    answers = await asyncio.gather(*(_of_driver(kubelet_dir, name) for name in drivers))
+    documents = [document for document, _ in answers if document is not None]
+    return documents, [line for _, lines in answers for line in lines]
+
+
+async def _of_driver(kubelet_dir: Path, driver: str) -> tuple[dict[str, Any] | None, list[str]]:
+    sockets = operation_sockets(kubelet_dir, driver) or [operation_link(kubelet_dir, driver)]
+    answers: Sequence[dict[str, Any] | BaseException] = await asyncio.gather(
+        *(ask(socket, STATUS, timeout=30) for socket in sockets), return_exceptions=True
+    )
+    documents, silent = [], []
+    for answer in answers:
+        if isinstance(answer, Unavailable):
+            silent.append(str(answer))
+        elif isinstance(answer, BaseException):
+            raise answer
+        else:
+            documents.append(answer)
+    if not documents:
+        return None, silent
+    called = max(documents, key=_called)
+    others = sorted((item for item in documents if item is not called), key=lambda item: str(item.get("started")))
+    return (called | {"others": others} if others else called), silent
+
+
+def _called(document: ObjectView) -> tuple[bool, str, bool, str]:
+    """Return what is greatest for the process that the kubelet calls: the one that it registered last.
+
+    Processes of an older release do not say when that was, and of them the one that began last was registered last.
+    Where none is registered, it will be the one that does not wait for another.
+    """
+    registration = document.get("registration") or {}
+    state = registration.get("state")
+    return state == "registered", registration.get("at") or "", state != "deferred", str(document.get("started"))
+
+
+"""What ``GET /v1/status`` answers; another release may leave out what this one knows."""
+
+
+def status_problems(document: ObjectView) -> list[str]:
+    """Return a line for each thing that needs attention; none when all is well."""
+    return [
+        *_of_update(document),
+        *_of_registration(document),
+        *_of_parts(document),
+        *_of_slices(document),
+        *_of_effects(document),
+        *_of_state(document),
+    ]
+
+
+def with_problems(document: ObjectView) -> dict[str, Any]:
+    """Return the document with its problems, and those of the driver's other processes."""
+    others = [with_problems(other) for other in listed(document, "others")]
+    return {**document, "problems": status_problems(document), **({"others": others} if others else {})}
+
+
+def listed(document: ObjectView, key: str) -> Sequence[Mapping[str, Any]]:
+    """Return a list of the document; none where it could not be read."""
+    found = document.get(key)
+    return found if isinstance(found, list) else ()
+
+
+def _of_update(document: ObjectView) -> Iterator[str]:
+    for other in listed(document, "others"):
+        if reason := waits_for(other):
+            yield f"an update waits, and the kubelet calls the older process: {process(other)}: {reason}"
+
+
+def process(document: ObjectView) -> str:
+    """Return which process of a driver it is, as people read it."""
+    pod = document.get("podUID")
+    return f"pod {pod}" if pod else f"process {document.get('pid')}"
+
+
+def waits_for(document: ObjectView) -> str:
+    """Return what a process of an update waits for before it registers; empty where it does not wait."""
+    registration = document.get("registration") or {}
+    return str(registration.get("text")) if registration.get("state") == "deferred" else ""
+
+
+def _of_registration(document: ObjectView) -> Iterator[str]:
+    registration = document.get("registration") or {}
+    if registration.get("state") == "refused":
+        yield f"the kubelet refuses the driver: {registration.get('text')}"
+    elif registration.get("state") == "deferred":
+        yield str(registration.get("text"))
+    elif registration.get("state") == "waiting":
+        yield "no kubelet has registered the driver; is --kubelet-dir the kubelet's root directory?"
+
+
+def _of_parts(document: ObjectView) -> Iterator[str]:
+    deferred = waits_for(document)
+    for name, part in (document.get("parts") or {}).items():
+        if deferred and part.get("waitsFor") == deferred:
+            continue  # reported with the registration
+        if part.get("state") != "ready" and not part.get("after"):
+            reason = part.get("waitsFor") or part.get("error")
+            why = f": {reason}" if reason else ""
+            yield f"part {name} is {part.get('state')}{why}"
+
+
+def _of_slices(document: ObjectView) -> Iterator[str]:
+    slices = document.get("slices") or {}
+    if slices.get("discoverError"):
+        yield f"discover fails: {slices['discoverError']}"
+    if slices.get("lastError"):
+        yield f"slices are not published: {slices['lastError']}"
+    if slices.get("notRead"):
+        yield f"published slices cannot be read: {slices['notRead']}"
+    yield from slice_differences(document)
+
+
+def slice_differences(document: ObjectView) -> Iterator[str]:
+    """Yield how the published pools differ from those that are wanted, a line for each pool."""
+    slices = document.get("slices") or {}
+    if slices.get("wanted") is None or slices.get("published") is None:
+        return
+    wanted = {pool["pool"]: set(pool["devices"]) for pool in slices["wanted"]}
+    published = {pool["pool"]: set(pool["devices"]) for pool in slices["published"]}
+    for pool in sorted(wanted.keys() | published.keys()):
+        has, shall = published.get(pool, set()), wanted.get(pool, set())
+        parts = {"missing": shall - has, "too many": has - shall}
+        differences = [f"{what}: {', '.join(sorted(names))}" for what, names in parts.items() if names]
+        if differences:
+            yield f"pool {pool} is not published as wanted; {'; '.join(differences)}"
+
+
+def _of_effects(document: ObjectView) -> Iterator[str]:
+    for effect in listed(document, "effects"):
+        if effect.get("error"):
+            yield f"effect {effect['effect']} on {', '.join(effect['keys'])} cannot be undone: {effect['error']}"
+
+
+def _of_state(document: ObjectView) -> Iterator[str]:
+    for key in ("devices", "claims", "effects", "state"):
+        found = document.get(key)
+        if isinstance(found, dict) and "notRead" in found:
+            yield f"{key}: {found['notRead']}"
+    state = document.get("state") or {}
+    yield from state.get("damaged") or ()
+    if "transactions" in (state.get("incomplete") or ()):
+        yield "the state has lost transactions; look at the disk below --state-dir"

@@ -1,6 +1,6 @@
-"""What must not leave the cluster, taken out of objects and texts; pure.
+"""Support bundles: the state of drivers and nodes for a bug report, without secrets.
 
-Objects are saved as :func:`dra_kit.explain.cluster.objects.reduced` leaves them: no environment, no command, no
+Objects are saved as :func:`dra_kit.diagnosis.explain.cluster.reduced` leaves them: no environment, no command, no
 annotation but two of Kubernetes. Beyond that, opaque configuration and what drivers write into a claim's status may
 hold anything. Texts, such as logs, are searched for those very values, in every form in which programs quote them, and
 for what looks like a credential. Long values are cut in errors and Events: their beginnings and ends are found, too.
@@ -9,16 +9,33 @@ for what looks like a credential. Long values are cut in errors and Events: thei
 from __future__ import annotations
 
 import base64
+import io
 import json
+import os
 import re
+import tarfile
+import tempfile
+import time
 import urllib.parse
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
-from dra_kit.explain.cluster.objects import reduced
+from msgspec import Struct, field
+
+from dra_kit import __version__
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Credentials
+from dra_kit.client.resources import DEVICE_CLASSES, EVENTS, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
+from dra_kit.diagnosis.check import CheckOptions, run_checks
+from dra_kit.diagnosis.explain.cluster import reduced
+from dra_kit.diagnosis.status import statuses
+from dra_kit.diagnosis.who import device_uses
+from dra_kit.errors import ConfigurationError, DraKitError
+from dra_kit.kubelet.sockets import operation_link
+from dra_kit.node.operation_socket import METRICS, WHO, ask, ask_text
 
 REMOVED: Final = "(removed)"
-
 _SHORTEST: Final = 6  # shorter words are found in any text, and hide nothing
 _LINE: Final = 12  # characters of a line that is a part of a word: shorter ones are in many words
 _WHOLE: Final = 64  # a text that is itself the beginning of a word is more likely a name, such as a driver's
@@ -41,7 +58,7 @@ _LOOKS_SECRET: Final = (
 )
 
 
-def safe_object(kind: str, document: Mapping[str, Any]) -> dict[str, Any]:
+def redact_object(kind: str, document: Mapping[str, Any]) -> dict[str, Any]:
     """Return an object without what may be secret.
 
     Args:
@@ -61,7 +78,7 @@ def _without_hidden(value: Any) -> Any:
     return [_without_hidden(item) for item in value] if isinstance(value, list) else value
 
 
-def hidden_words(documents: Iterable[Mapping[str, Any]]) -> set[str]:
+def secrets_in_objects(documents: Iterable[Mapping[str, Any]]) -> set[str]:
     """Return all words of opaque configuration and of devices' status data, which no text may repeat.
 
     Args:
@@ -86,7 +103,7 @@ def _hidden(value: object, *, inside: bool = False, root: bool = False) -> Itera
             yield from {json.dumps(value), f"{value:,}", f"{value:g}"}
 
 
-def words_of_pods(pods: Iterable[Mapping[str, Any]]) -> set[str]:
+def secrets_of_pods(pods: Iterable[Mapping[str, Any]]) -> set[str]:
     """Return the words of the environment of the driver's own pods, except those that Kubernetes itself puts there."""
     return {
         str(variable["value"])
@@ -98,7 +115,7 @@ def words_of_pods(pods: Iterable[Mapping[str, Any]]) -> set[str]:
     }
 
 
-def words_of_environment(environment: Mapping[str, str]) -> set[str]:
+def secrets_of_environment(environment: Mapping[str, str]) -> set[str]:
     """Return values of this process's own variables that may be secrets."""
     return {value for name, value in environment.items() if is_secret(name) and len(value) >= _SHORTEST}
 
@@ -245,3 +262,185 @@ def _common(form: str, text: str, at: int) -> int:
         else:
             high = middle - 1
     return low
+
+
+def write_archive(path: Path, files: Mapping[str, str]) -> None:
+    """Write a .tar.gz, below one folder of its own name.
+
+    Args:
+        path: of the archive.
+        files: texts by their names.
+
+    Raises:
+        ConfigurationError: it cannot be written there.
+    """
+    folder = path.name.removesuffix(".tar.gz").removesuffix(".tgz")
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w:gz") as archive:
+        for name, text in sorted(files.items()):
+            content = text.encode("utf-8", "backslashreplace")
+            entry = tarfile.TarInfo(f"{folder}/{name}")
+            entry.size, entry.mode, entry.mtime = len(content), 0o600, int(time.time())
+            archive.addfile(entry, io.BytesIO(content))
+    try:
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(made.getvalue())
+            Path(temporary).replace(path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise ConfigurationError(
+            f"support bundle {path}: {error.strerror or error}; name a file in a folder that can be written"
+        ) from None
+
+
+LOG_LINES: Final = 5000
+"""Lines of each container's log."""
+_NAME_LABEL: Final = "app.kubernetes.io/name"
+
+
+class SupportBundle(Struct):
+    """What was gathered.
+
+    Attributes:
+        files: by name, as they were read.
+        missing: what could not be read and why, a line each.
+        words: that must not be in any file.
+    """
+
+    files: dict[str, str] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+    words: set[str] = field(default_factory=set)
+
+    def add_json(self, name: str, value: object) -> None:
+        """Add a document."""
+        self.files[name] = json.dumps(value, indent=1, ensure_ascii=False) + "\n"
+
+    async def attempt(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Do a part of the work; report where it fails."""
+        try:
+            await work()
+        except DraKitError as error:
+            self.missing.append(f"{what}: {error}")
+
+    def safe_files(self) -> dict[str, str]:
+        """Return all files without secrets, with an index of what there is and what is not."""
+        index = {"release": __version__, "files": sorted(self.files), "missing": self.missing}
+        files = {**self.files, "index.json": json.dumps(index, indent=1, ensure_ascii=False) + "\n"}
+        hidden = HiddenWords(self.words)
+        return {
+            name: hidden.safe_json(text) if name.endswith(".json") else hidden.safe_text(text)
+            for name, text in files.items()
+        }
+
+
+async def gather(driver: str, credentials: Credentials | None, kubelet_dir: Path, why: str = "") -> SupportBundle:
+    """Read everything that may be read.
+
+    Args:
+        driver: its name.
+        credentials: of the cluster; None where there are none.
+        kubelet_dir: the kubelet's root directory, where this is a node.
+        why: there are no credentials.
+    """
+    bundle = SupportBundle(words=secrets_of_environment(os.environ))
+    if credentials is None:
+        bundle.missing.append(f"objects and logs: {why}")
+    else:
+        async with Client(credentials, user_agent=f"dra-kit/{__version__} support-bundle", timeout=60) as client:
+            await _of_cluster(client, driver, bundle)
+
+    async def check() -> None:
+        checked = await run_checks(CheckOptions(driver=driver, kubelet_dir=_if_node(kubelet_dir)), credentials, why)
+        bundle.files["check.txt"] = "".join(f"{item}\n" for item in checked)
+
+    await bundle.attempt("check", check)
+    link = operation_link(kubelet_dir, driver)
+    if link.is_symlink():
+        await _of_node(driver, kubelet_dir, bundle)
+    else:
+        bundle.missing.append(f"status: no driver's socket {link}; run this on a node, or in the driver's pod")
+    return bundle
+
+
+def _if_node(kubelet_dir: Path) -> Path | None:
+    return kubelet_dir if kubelet_dir.is_dir() else None
+
+
+async def _of_node(driver: str, kubelet_dir: Path, bundle: SupportBundle) -> None:
+    link = operation_link(kubelet_dir, driver)
+
+    async def status() -> None:
+        documents, silent = await statuses(kubelet_dir, driver)  # of all its processes, while it is updated
+        for document in documents:
+            bundle.add_json("node/status.json", document)
+        bundle.missing += [f"status: {line}" for line in silent]
+
+    async def who() -> None:
+        bundle.add_json("node/who.json", await ask(link, WHO))
+
+    async def metrics() -> None:
+        bundle.files["node/metrics.txt"] = await ask_text(link, METRICS)
+
+    for what, work in (("status", status), ("who", who), ("metrics", metrics)):
+        await bundle.attempt(what, work)
+
+
+class _Part(Struct, frozen=True):
+    """Objects of one kind: which the server selects, and which of those are the driver's."""
+
+    resource: Resource
+    keep: Callable[[Mapping[str, Any]], bool] = lambda _: True
+    field_selector: str = ""
+    label_selector: str = ""
+
+
+async def _of_cluster(client: Client, driver: str, bundle: SupportBundle) -> None:
+    parts = (
+        _Part(RESOURCE_SLICES, field_selector=f"spec.driver={driver}"),
+        _Part(DEVICE_CLASSES),
+        _Part(RESOURCE_CLAIMS, keep=lambda claim: driver in _drivers(claim)),
+        _Part(PODS, label_selector=f"{_NAME_LABEL}={driver}"),
+        _Part(NODES),
+        _Part(EVENTS, keep=lambda event: event.get("reportingController") == driver),
+    )
+    read = {part.resource.kind: await _objects(client, part, bundle) for part in parts}
+    own = read["Pod"]
+    bundle.words |= secrets_of_pods(own)
+    uses = device_uses(read["ResourceClaim"], (), read["ResourceSlice"])
+    bundle.add_json("who.json", [use.to_json() for use in uses if use.driver == driver])
+    for pod in own:
+        await _logs(client, pod, bundle)
+
+
+async def _objects(client: Client, part: _Part, bundle: SupportBundle) -> Sequence[dict[str, Any]]:
+    """Return the objects as they are; those in the bundle are safe ones."""
+    resource = part.resource
+    try:
+        listed = await client.list(resource, field_selector=part.field_selector, label_selector=part.label_selector)
+    except DraKitError as error:
+        bundle.missing.append(f"{resource.plural}: {error}")
+        return ()
+    found = [item for item in listed.items if part.keep(item)]
+    bundle.words |= secrets_in_objects(found)
+    bundle.add_json(f"objects/{resource.plural}.json", [redact_object(resource.kind, item) for item in found])
+    return found
+
+
+def _drivers(claim: Mapping[str, Any]) -> set[str]:
+    devices = ((claim.get("status") or {}).get("allocation") or {}).get("devices") or {}
+    return {result["driver"] for result in devices.get("results") or ()}
+
+
+async def _logs(client: Client, pod: Mapping[str, Any], bundle: SupportBundle) -> None:
+    namespace, name = pod["metadata"].get("namespace", ""), pod["metadata"]["name"]
+    for container in pod["spec"].get("containers") or ():
+        try:
+            text = await client.log(name, namespace, container["name"], tail=LOG_LINES)
+        except DraKitError as error:
+            bundle.missing.append(f"log of {namespace}/{name}: {error}")
+        else:
+            bundle.files[f"logs/{namespace}_{name}_{container['name']}.log"] = text

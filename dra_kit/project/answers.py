@@ -1,18 +1,22 @@
-"""What a project, a driver and a package may be called."""
+"""What a project was created from: names and answers, checked."""
 
 from __future__ import annotations
 
 import keyword
 import re
 import sys
-from typing import Final
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from dra_kit.errors import ConfigurationError
+from dra_kit.kubernetes.manifests.documents import read_values, source_file
 from dra_kit.kubernetes.resource.names import driver_name
 
 _PROJECT: Final = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?").fullmatch
 """As a helm release and a name of Python's package index: short enough for what is added to it."""
-
 _PACKAGE: Final = re.compile(r"[a-z][a-z0-9_]*").fullmatch
 TAKEN_MODULES: Final = frozenset(
     """
@@ -25,7 +29,6 @@ TAKEN_MODULES: Final = frozenset(
     """.split()  # noqa: SIM905 - a list would be a word on each line
 )
 """Modules that a project has beside its own: the driver would hide them, or they would hide the driver."""
-
 TAKEN_PROJECTS: Final = frozenset(
     {
         *(name.replace("_", "-") for name in TAKEN_MODULES),
@@ -35,7 +38,7 @@ TAKEN_PROJECTS: Final = frozenset(
 """Packages of Python's index that a project needs: pip would take the project for one of them."""
 
 
-def check_project(name: str) -> str:
+def check_project_name(name: str) -> str:
     """Check the name of a project.
 
     Raises:
@@ -55,7 +58,7 @@ def check_project(name: str) -> str:
     raise ConfigurationError(f"project name {name!r}: {problem}; {remedy}", code="invalid-name")
 
 
-def check_driver(name: str) -> str:
+def check_driver_name(name: str) -> str:
     """Check the name of a driver.
 
     Raises:
@@ -78,7 +81,7 @@ def check_driver(name: str) -> str:
     )
 
 
-def check_package(name: str) -> str:
+def check_package_name(name: str) -> str:
     """Check the name of a Python package.
 
     Raises:
@@ -110,6 +113,70 @@ def default_package(project: str) -> str:
     """Return the name of the package where none is given."""
     package = project.replace("-", "_")
     try:
-        return check_package(package)
+        return check_package_name(package)
     except ConfigurationError:
         return f"{package}_driver"
+
+
+Kind: TypeAlias = Literal["simple", "partitionable", "shared", "network"]
+"""What the devices are like: one claim each; divided by counters; shared by capacity; network interfaces."""
+FILE: Final = ".dra-kit.yml"
+"""In the project's folder; also what copier calls its answers file."""
+_VERSION: Final = "_dra_kit"
+
+
+class Answers(Struct, frozen=True):
+    """The answers that ``dra-kit new`` got.
+
+    Attributes:
+        project: name of the project, its folder and its helm release.
+        driver: the driver's name.
+        package: the Python package.
+        kind: what the devices are like.
+        webhook: bad config is refused when it is applied.
+
+    Raises:
+        ConfigurationError: a name breaks a rule.
+    """
+
+    project: str
+    driver: str
+    package: str
+    kind: Kind = "simple"
+    webhook: bool = True
+
+    def __post_init__(self) -> None:
+        check_project_name(self.project)
+        check_driver_name(self.driver)
+        check_package_name(self.package)
+        if self.kind not in get_args(Kind):
+            raise ConfigurationError(f"kind {self.kind!r} is none of {', '.join(get_args(Kind))}", code="invalid-name")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the answers by the names of copier.yml."""
+        return asdict(self)
+
+
+def read_answers(folder: Path) -> tuple[Answers, str]:
+    """Return the answers that a project was made with, and the version of dra-kit that made it.
+
+    Raises:
+        ConfigurationError: it has none, or they are not understood.
+    """
+    path = folder / FILE
+    if path.is_symlink():
+        raise ConfigurationError(f"{path} is a link: links are not followed; restore the file that `dra-kit new` wrote")
+    if not path.is_file():
+        raise ConfigurationError(f"{path} does not exist: {folder} was not made by `dra-kit new`; name its folder")
+    try:
+        [found] = read_values(source_file(path))
+        given = {key: value for key, value in found.items() if not key.startswith("_")}
+        return Answers(**given), str(found.get(_VERSION, ""))
+    except (AttributeError, ConfigurationError, TypeError, ValueError) as error:
+        problem = " ".join(str(error).split())
+        raise ConfigurationError(f"{path} has no answers of `dra-kit new`: {problem}; restore it") from None
+
+
+def answers_file(answers: Answers, version: str) -> dict[str, Any]:
+    """Return the content of the file of answers."""
+    return {_VERSION: version, **answers.as_dict()}

@@ -1,24 +1,29 @@
-"""The chart of one driver: with its values, its DeviceClasses, and a schema that knows its settings."""
+"""The chart of one driver: its values, rights and settings written into the template."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from textwrap import wrap
 from typing import Any, Final
 
 import yaml
 from pydantic import BaseModel, ValidationError
+from pydantic.errors import PydanticInvalidForJsonSchema
 
-from dra_kit.chart import comments
-from dra_kit.chart.editing import WIDTH, lines_of
-from dra_kit.chart.schema import values_schema
-from dra_kit.chart.settings import settings_schema
-from dra_kit.chart.values import ChartValues
+from dra_kit.admission.review import review_configs
+from dra_kit.author.cluster_object import ClusterObject, node_rbac_values
+from dra_kit.author.driver import Driver
+from dra_kit.author.target import GLOB_SUFFIXES
 from dra_kit.errors import ConfigurationError
+from dra_kit.kubernetes.manifests.documents import SourceFile, read_values, source_file
+from dra_kit.kubernetes.values.json import value_at
+from dra_kit.project.chart_schema import ValuePath, plain, value_comments, values_schema
+from dra_kit.project.chart_values import ChartValues
+from dra_kit.sandbox.drivers.project import project_of
 
 DRIVER: Final = "dra-kit/driver"
 """Annotation of a chart that was made for a driver, with its name: such a chart may be made again."""
@@ -46,7 +51,7 @@ def write_chart(
     about |= {"description": f"Driver {driver}", "annotations": {**about.get("annotations", {}), DRIVER: driver}}
     written = {
         "Chart.yaml": yaml.safe_dump(about, sort_keys=False),
-        "values.yaml": "\n".join(_commented(merged, comments.comments(text))) + "\n",
+        "values.yaml": "\n".join(_commented(merged, value_comments(text))) + "\n",
         "values.schema.json": json.dumps(values_schema(text, settings_schema(settings)), indent=2) + "\n",
     }
     try:
@@ -102,9 +107,7 @@ def _merged(below: Any, above: Any) -> Any:
     return above
 
 
-def _commented(
-    values: Mapping[str, Any], commented: Mapping[comments.Path, str], above: comments.Path = ()
-) -> Iterator[str]:
+def _commented(values: Mapping[str, Any], commented: Mapping[ValuePath, str], above: ValuePath = ()) -> Iterator[str]:
     """Yield lines of YAML with the comment of each value above it."""
     indent = "  " * len(above)
     for number, (name, value) in enumerate(values.items()):
@@ -123,3 +126,255 @@ def _commented(
             yield from _commented(value, commented, path)
         else:
             yield from lines_of({name: value}, len(indent))
+
+
+_TEMPLATE: Final = {"type": "string", "pattern": r"\{\{"}
+"""``'{{ .Release.Namespace }}'``: what it becomes is known only when it is rendered."""
+
+
+def settings_schema(model: type[BaseModel] | None) -> dict[str, Any]:
+    """Return the schema of ``node.settings`` of one driver.
+
+    None of them is required: the image or ``extraEnv`` may give it.
+
+    Args:
+        model: of its settings; None where it has none.
+    """
+    properties: dict[str, Any] = {}
+    if model is not None:
+        for name, part in _properties(model).items():
+            description = model.model_fields[name].description
+            properties[name] = {**({"description": description} if description else {}), **_or_template(part)}
+    return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
+def _or_template(part: dict[str, Any]) -> dict[str, Any]:
+    choices = part.get("anyOf", [part])
+    if any(choice in ({"type": "string"}, {}) for choice in choices):
+        return part  # any text
+    return {"anyOf": [*choices, _TEMPLATE]}
+
+
+def _properties(model: type[BaseModel]) -> dict[str, Any]:
+    try:
+        made = model.model_json_schema(by_alias=False)
+    except PydanticInvalidForJsonSchema:  # a type that JSON cannot say: its text is checked by the roles alone
+        return {name: {} for name in model.model_fields}
+    found: dict[str, Any] = plain(made, made.get("$defs", {})).get("properties", {})
+    return found
+
+
+WIDTH: Final = 120
+"""Columns of a line."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """Texts of several lines as a person would write them, and no aliases."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Write everything out."""
+        del data
+        return True
+
+
+_Dumper.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None),
+)
+
+
+def lines_of(values: Mapping[str, Any], indent: int = 0) -> list[str]:
+    """Return values as lines of YAML.
+
+    Args:
+        values: a mapping of whatever YAML can say.
+        indent: blanks before each line.
+    """
+    text: str = yaml.dump(dict(values), Dumper=_Dumper, sort_keys=False, width=WIDTH, allow_unicode=True)
+    return [f"{' ' * indent}{line}" if line else "" for line in text.splitlines()]
+
+
+def with_value(text: str, path: ValuePath, value: Any) -> str:
+    """Return the text with one value set: in the place of the former one, or added to its group.
+
+    Args:
+        text: a mapping in YAML, or nothing.
+        path: names of the value, outermost first.
+        value: of whatever YAML can say.
+
+    Comments are lost only where the text has aliases, or is in braces as a whole.
+    """
+    lines = text.splitlines()
+    document: Any = yaml.compose(_joined(lines), yaml.SafeLoader)
+    if not isinstance(document, yaml.MappingNode) or document.flow_style or _has_aliases(text):
+        whole = yaml.safe_load(text) or {}
+        return _joined(lines_of(_nested(whole, path, value)))
+    group, first, column = document, len(lines), 0
+    for depth, name in enumerate(path):
+        pair = next((pair for pair in group.value if pair[0].value == name), None)
+        if pair is None:
+            made = lines_of(_nested({}, path[depth:], value), column)
+            return _joined([*lines[:first], *made, *lines[first:]])
+        key, found = pair
+        if depth == len(path) - 1 or not isinstance(found, yaml.MappingNode) or found.flow_style or not found.value:
+            start, end = key.start_mark.line, _end(lines, found)
+            former = yaml.safe_load("\n".join(lines[start:end]))
+            made = lines_of(_nested(former, path[depth:], value), column)
+            return _joined([*lines[:start], *made, *lines[end:]])
+        group, first, column = found, key.start_mark.line + 1, found.value[0][0].start_mark.column
+    return text
+
+
+def _has_aliases(text: str) -> bool:
+    """Whether a value is written in another place, which may be the one that changes."""
+    return any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text, yaml.SafeLoader))
+
+
+def _nested(below: Any, path: ValuePath, value: Any) -> Any:
+    """Return the mapping with the value in it."""
+    name, *inner = path
+    kept = below if isinstance(below, Mapping) else {}
+    return {**kept, name: _nested(kept.get(name), tuple(inner), value) if inner else value}
+
+
+def _end(lines: list[str], node: yaml.Node) -> int:
+    """Return the line after the last one of a value; comments that follow it belong to what comes next."""
+    text = isinstance(node, yaml.ScalarNode) and node.style in {"|", ">"}
+    # the end of a block is where the next token begins
+    block = text or (isinstance(node, yaml.CollectionNode) and not node.flow_style)
+    end = node.end_mark.line if block else node.end_mark.line + 1
+    while end > node.start_mark.line + 1:
+        last = lines[end - 1].strip()
+        if last and (text or not last.startswith("#")):
+            break
+        end -= 1
+    return end
+
+
+def _joined(lines: list[str]) -> str:
+    return "\n".join(lines) + "\n"
+
+
+_HEAD: Final = """\
+# All that a cluster needs for this driver: helm install NAME "$(dra-kit chart)" -f values.yaml
+# Made by `dra-kit chart TARGET --values FILE` of deploy/values.yaml, deviceclasses.yaml and the rights that the code
+# declares: change those, and make it again.
+"""
+
+
+def driver_values(written: str, facts: Mapping[str, str], rights: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the values of a driver as YAML, with the comments of its author.
+
+    Args:
+        written: ``deploy/values.yaml``, or nothing; the comment that it begins with is about that file.
+        facts: values that are known of the driver, such as ``driverName`` and ``deviceClasses``; what is written wins.
+        rights: that its code declares, by role: added to the rules that are written.
+    """
+    text = _without_head(written)
+    given: Any = yaml.safe_load(text) or {}
+    for name, fact in facts.items():
+        if name not in given:
+            text = with_value(text, (name,), fact)
+    for role, values in rights.items():
+        for name, declared in values.items():
+            former = (given.get(role) or {}).get(name)
+            text = with_value(text, (role, name), _both(former, declared))
+    return f"{_HEAD}{text}"
+
+
+def _without_head(text: str) -> str:
+    lines = text.splitlines()
+    while lines and (not lines[0].strip() or lines[0].startswith("#")):
+        del lines[0]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _both(written: Any, declared: Any) -> Any:
+    """Return the rules of both, each once; of namespaces likewise."""
+    if isinstance(declared, Mapping):
+        former: Mapping[str, Any] = written or {}
+        names: Iterable[str] = dict.fromkeys([*former, *declared])
+        return {name: _both(former.get(name), declared.get(name, [])) for name in names}
+    if isinstance(declared, list):
+        return [*(written or []), *(rule for rule in declared if rule not in (written or []))]
+    return declared
+
+
+def project_values(
+    target: str,
+    driver: Driver[Any, Any],
+    chart: Path,
+    settings: Callable[[Mapping[str, object]], BaseModel | None],
+) -> str:
+    """Return all values that a cluster needs for a driver, as YAML.
+
+    Args:
+        target: the TARGET that names the driver; ``deploy/values.yaml`` and the DeviceClasses are those of its project.
+        driver: what it names.
+        chart: for all drivers.
+        settings: makes the driver's settings of their values.
+
+    Raises:
+        ConfigurationError: a file cannot be read, a value or the config in a DeviceClass is wrong, or settings that
+            rights depend on are missing.
+    """
+    if target.endswith(GLOB_SUFFIXES):
+        return driver_values("", {"globs": source_file(Path(target)).text}, {})
+    facts = {"driverName": driver.name}
+    written = SourceFile("deploy/values.yaml", "")
+    project = project_of(target)
+    if project is not None:
+        module, attribute = project.driver
+        facts |= {"target": f"{module}:{attribute}"} if module else {}
+        file = project.folder / "deploy" / "values.yaml"
+        written = source_file(file) if file.exists() else written
+        classes = [source_file(path) for path in project.classes]
+        _check_configs(classes, driver)
+        text = "".join(file.text for file in classes)
+        facts |= {"deviceClasses": text} if text else {}
+    documents = read_values(written)
+    given = (documents[0] if documents else None) or {}
+    if len(documents) > 1 or not isinstance(given, dict):
+        raise ConfigurationError(f"{written.name} is no mapping of values; correct it")
+    complete_values(chart, facts | given)
+    try:
+        rights = declared_rights(driver, lambda: settings(value_at(given, ("node", "settings")) or {}))
+    except ConfigurationError as error:
+        raise ConfigurationError(
+            f"{error}; its effects' rights depend on it: write it under node.settings in deploy/values.yaml"
+        ) from None
+    return driver_values(written.text, facts, rights)
+
+
+def _check_configs(classes: Sequence[SourceFile], driver: Driver[Any, Any]) -> None:
+    """Check what the webhook would: when the classes are made with the release, it cannot answer yet."""
+    for file in classes:
+        for document in read_values(file):
+            found = review_configs(document, driver) if isinstance(document, dict) else None
+            if found is not None and found.problems:
+                name = value_at(document, ("metadata", "name"))
+                raise ConfigurationError(f"{file.name}: DeviceClass {name}: {found}; correct it")
+
+
+def declared_rights(driver: Driver[Any, Any], settings: Callable[[], BaseModel | None]) -> dict[str, dict[str, Any]]:
+    """Return what the driver's effects, policy, cluster provider, binder and taint rules need.
+
+    Args:
+        driver: whose code declares it.
+        settings: of the driver, which say in which namespaces effects make objects; asked only where some do.
+
+    Returns:
+        ``node`` and ``controller`` as in ``values.yaml``, each only where it has something.
+    """
+    effects = [effect for effect in driver.effects.values() if issubclass(effect, ClusterObject)]
+    node = node_rbac_values(effects, settings() if effects else None)
+    if driver.policy is not None and driver.policy.watches is not None:
+        node["extraRules"] = [*driver.policy.watches.rules(), *node["extraRules"]]
+    controller = {
+        "clusterPools": driver.cluster_provider is not None,
+        "binding": driver.binder is not None,
+        "taintRules": driver.taint_rules is not None,
+    }
+    found = {"node": node, "controller": controller}
+    parts = {role: {name: value for name, value in part.items() if value} for role, part in found.items()}
+    return {role: part for role, part in parts.items() if part}

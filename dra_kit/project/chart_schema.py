@@ -1,12 +1,16 @@
-"""``values.schema.json``: what helm refuses before it renders anything; made of the model and the comments."""
+"""``values.schema.json`` and the tables of values, generated: ``python -m dra_kit.project.chart_schema``."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, TypeAlias
 
-from dra_kit.chart.comments import Path, comments
-from dra_kit.chart.values import ChartValues
+import yaml
+
+from dra_kit.project.chart_values import ChartValues
 
 _DRAFT: Final = "http://json-schema.org/draft-07/schema#"  # what every helm 3 reads
 _GLOBAL: Final = {"type": "object", "description": "Helm hands it to charts that this one is a part of"}
@@ -26,7 +30,7 @@ def values_schema(text: str, settings: Mapping[str, Any] | None = None) -> dict[
     if settings is not None:
         properties["node"]["properties"]["settings"] = dict(settings)
     properties = {name: _or_null(part) for name, part in properties.items()}
-    _describe(properties, comments(text), ())
+    _describe(properties, value_comments(text), ())
     return {
         "$schema": _DRAFT,
         "title": "Values of the dra-driver chart",
@@ -90,9 +94,137 @@ def _or_null(part: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-def _describe(properties: dict[str, Any], descriptions: Mapping[Path, str], above: Path) -> None:
+def _describe(properties: dict[str, Any], descriptions: Mapping[ValuePath, str], above: ValuePath) -> None:
     for name, part in list(properties.items()):
         path = (*above, name)
         _describe(part.get("properties", {}), descriptions, path)
         if descriptions.get(path):
             properties[name] = {"description": descriptions[path], **part}
+
+
+def value_tables(text: str, schema: Mapping[str, Any], *, level: int = 2) -> str:
+    """Return a heading and a table for each group of values.
+
+    Args:
+        text: of ``values.yaml``.
+        schema: of the values.
+        level: of the headings.
+    """
+    described = value_comments(text)
+    groups: dict[str, list[str]] = {}
+    for path, default in _leaves(yaml.safe_load(text), schema):
+        group = path[0] if len(path) > 1 else ""
+        what = described.get(path) or described.get(path[:-1] if len(path) > 2 else path, "")
+        shown = json.dumps(default, ensure_ascii=False) if default not in ("", [], {}, None) else ""
+        cells = [f"`{'.'.join(path)}`", _type(_at(schema, path)), f"`{shown}`" if shown else "", _cell(what)]
+        groups.setdefault(group, []).append(f"| {' | '.join(cells)} |")
+    parts = []
+    for group, rows in groups.items():
+        head = f"\n{'#' * level} {group or 'The driver'}\n" + (
+            f"\n{described[group,]}\n" if described.get((group,)) else ""
+        )
+        parts.append("\n".join([head, "| value | type | default | what |", "|---|---|---|---|", *rows, ""]))
+    return "\n".join(parts)
+
+
+def _at(schema: Mapping[str, Any], path: ValuePath) -> Mapping[str, Any]:
+    """Return the part of the schema of one value."""
+    part = schema
+    for name in path:
+        part = part.get("properties", {}).get(name, {})
+    return part
+
+
+def _leaves(values: Any, schema: Mapping[str, Any], path: ValuePath = ()) -> Iterator[tuple[ValuePath, Any]]:
+    """Yield each value that can be set by itself, with its default."""
+    if isinstance(values, dict) and (not path or _at(schema, path).get("properties")):
+        for name, value in values.items():
+            yield from _leaves(value, schema, (*path, name))
+    else:
+        yield path, values
+
+
+def _type(part: Mapping[str, Any]) -> str:
+    if "enum" in part:
+        return ", ".join(f"`{value}`" for value in part["enum"] if value is not None)
+    kind = part.get("type") or [str(choice.get("type", "")) for choice in part.get("anyOf", ())]
+    kinds = [item for item in ([kind] if isinstance(kind, str) else kind) if item != "null"]  # every value may be null
+    bounds = [f"from {part['minimum']}"] if "minimum" in part else []
+    bounds += [f"to {part['maximum']}"] if "maximum" in part else []
+    return " ".join([" or ".join(kinds), *bounds])
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", r"\|")
+
+
+ValuePath: TypeAlias = tuple[str, ...]
+"""Names of a value, outermost first: ``("node", "kubeletDir")``."""
+
+
+def value_comments(text: str) -> Mapping[ValuePath, str]:
+    """Return the comment above each key, as one line; a key without one has an empty one.
+
+    Args:
+        text: of ``values.yaml``, with two blanks for each level.
+    """
+    comments_by_path: dict[ValuePath, str] = {}
+    path: list[str] = []
+    above: list[str] = []
+    for line in text.splitlines():
+        if comment := re.match(r"\s*# ?(.*)", line):
+            above.append(comment[1])
+        elif key := re.match(r"(\s*)(\w+):", line):
+            path = [*path[: len(key[1]) // 2], key[2]]
+            comments_by_path[tuple(path)] = " ".join(above)
+            above = []
+        else:
+            above = []
+    return comments_by_path
+
+
+CHART: Final = Path(__file__).parents[2] / "charts" / "dra-driver"
+_DEFAULTS: Final = (
+    "# Made of values.yaml by `make chart`: what the templates take for values that are null or missing.\n"
+)
+_TABLES: Final = re.compile(r"(?<=<!-- values -->\n).*(?=<!-- end of values -->)", re.DOTALL)
+
+
+def generated(chart: Path) -> Mapping[Path, str]:
+    """Return the files that are generated from the model and ``values.yaml``, with their content.
+
+    Args:
+        chart: its folder.
+    """
+    values = (chart / "values.yaml").read_text(encoding="utf-8")
+    schema = values_schema(values)
+    readme = (chart / "README.md").read_text(encoding="utf-8")
+    tabled = _TABLES.sub(lambda _: f"{value_tables(values, schema, level=3)}\n", readme)
+    return {
+        chart / "values.schema.json": json.dumps(schema, indent=2, ensure_ascii=False) + "\n",
+        chart / "files" / "defaults.yaml": _DEFAULTS
+        + yaml.safe_dump(_scalars(yaml.safe_load(values), schema), sort_keys=False),
+        chart / "README.md": tabled,
+    }
+
+
+def _scalars(values: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the defaults without maps and lists: where those are null, they are empty."""
+    made: dict[str, Any] = {}
+    for name, value in values.items():
+        part = schema["properties"][name]
+        if isinstance(value, dict) and part.get("properties"):
+            made[name] = _scalars(value, part)
+        elif not isinstance(value, (dict, list)):
+            made[name] = value
+    return made
+
+
+def main() -> None:
+    """Write them."""
+    for path, text in generated(CHART).items():
+        path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

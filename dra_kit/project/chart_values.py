@@ -1,4 +1,4 @@
-"""The values of the chart as a model: ``values.yaml`` is one of it, and its schema and README are made of both.
+"""The values of the chart as models.
 
 The meaning of a value stands where a person looks for it: in the comments of ``values.yaml``.
 """
@@ -31,7 +31,7 @@ def _optional(schema: dict[str, Any]) -> None:
     schema.pop("required", None)
 
 
-class Values(BaseModel):
+class ChartValueGroup(BaseModel):
     """A group of values: no other names, and every one of them may be left out by who installs the chart."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
@@ -39,13 +39,13 @@ class Values(BaseModel):
     )
 
 
-class Entry(BaseModel):
+class ChartListEntry(BaseModel):
     """One of a list: all that it needs has to be there."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
 
-class PullSecret(Entry):
+class PullSecret(ChartListEntry):
     """A Secret in the release's namespace."""
 
     name: str
@@ -71,7 +71,7 @@ class EnvironmentVariable(BaseModel):
     name: str
 
 
-class Image(Values):
+class ImageValues(ChartValueGroup):
     """The driver's image."""
 
     repository: str
@@ -80,14 +80,14 @@ class Image(Values):
     pull_policy: Literal["Always", "IfNotPresent", "Never"]
 
 
-class Logging(Values):
+class LoggingValues(ChartValueGroup):
     """What the roles log."""
 
     level: Literal["debug", "info", "warning", "error"]
     format: Literal["json", "text"]
 
 
-class Monitor(Values):
+class PodMonitorValues(ChartValueGroup):
     """What makes a Prometheus scrape."""
 
     enabled: bool
@@ -95,14 +95,14 @@ class Monitor(Values):
     labels: Labels
 
 
-class PrometheusRule(Values):
+class PrometheusRuleValues(ChartValueGroup):
     """Alerts."""
 
     enabled: bool
     labels: Labels
 
 
-class Dashboard(Values):
+class DashboardValues(ChartValueGroup):
     """A dashboard of Grafana."""
 
     enabled: bool
@@ -110,30 +110,30 @@ class Dashboard(Values):
     annotations: Labels
 
 
-class Monitoring(Values):
+class MonitoringValues(ChartValueGroup):
     """Settings for Prometheus and Grafana."""
 
-    pod_monitor: Monitor
-    service_monitor: Monitor
-    prometheus_rule: PrometheusRule
-    dashboard: Dashboard
+    pod_monitor: PodMonitorValues
+    service_monitor: PodMonitorValues
+    prometheus_rule: PrometheusRuleValues
+    dashboard: DashboardValues
 
 
-class NetworkPolicies(Values):
+class NetworkPoliciesValues(ChartValueGroup):
     """Whether there are any, and from where the API server's connections come."""
 
     enabled: bool
     api_server_cidrs: list[Cidr] = Field(alias="apiServerCIDRs")
 
 
-class NetworkPolicyRules(Values):
+class NetworkPolicyRulesValues(ChartValueGroup):
     """Connections of pods."""
 
     ingress: list[Object]
     egress: list[Object]
 
 
-class DrainGuard(Values):
+class DrainGuardValues(ChartValueGroup):
     """Who asks before an uninstall."""
 
     enabled: bool
@@ -145,16 +145,16 @@ class DrainGuard(Values):
     resources: Object
 
 
-class ServiceAccount(Values):
+class ServiceAccountValues(ChartValueGroup):
     """Of a role."""
 
     annotations: Labels
 
 
-class Role(Values):
+class RoleValues(ChartValueGroup):
     """What all roles have."""
 
-    service_account: ServiceAccount
+    service_account: ServiceAccountValues
     probe_port: ProbePort
     extra_args: list[str]
     extra_env: list[EnvironmentVariable]
@@ -166,12 +166,12 @@ class Role(Values):
     affinity: Object
     tolerations: list[Object]
     resources: Object
-    network_policy: NetworkPolicyRules
+    network_policy: NetworkPolicyRulesValues
     pod_annotations: Labels
     pod_labels: Labels
 
 
-class AllowedInPods(Values):
+class AllowedInPodsValues(ChartValueGroup):
     """What the pods that effects make may have."""
 
     service_accounts: list[str]
@@ -184,23 +184,23 @@ class AllowedInPods(Values):
     metadata: list[str]
 
 
-class EffectPods(Values):
+class EffectPodsValues(ChartValueGroup):
     """Pods that effects make."""
 
     labels: Labels
-    allowed: AllowedInPods
+    allowed: AllowedInPodsValues
     pod_disruption_budget: bool
-    network_policy: NetworkPolicyRules
+    network_policy: NetworkPolicyRulesValues
 
 
-class UpdateStrategy(Values):
+class UpdateStrategyValues(ChartValueGroup):
     """Of the DaemonSet."""
 
     type: Literal["RollingUpdate", "OnDelete"]
     rolling_update: Object | None
 
 
-class Node(Role):
+class NodeValues(RoleValues):
     """The role on every node."""
 
     kubelet_dir: Directory
@@ -213,17 +213,17 @@ class Node(Role):
     namespaced_rules: dict[str, list[PolicyRule]]
     own_objects_only: bool
     pool_names: Literal["own", "any"]
-    effect_pods: EffectPods
+    effect_pods: EffectPodsValues
     undertake: bool
     privileged: bool
     capabilities: list[Annotated[str, Field(pattern=r"^[A-Z_]+$")]]
     se_linux_options: Object
     host_network: bool
-    update_strategy: UpdateStrategy
+    update_strategy: UpdateStrategyValues
     min_ready_seconds: Annotated[int, Field(ge=0)]
 
 
-class Replicated(Role):
+class ReplicatedRoleValues(RoleValues):
     """A role with several replicas."""
 
     enabled: bool
@@ -232,7 +232,7 @@ class Replicated(Role):
     topology_spread_constraints: list[Object]
 
 
-class Controller(Replicated):
+class ControllerValues(ReplicatedRoleValues):
     """The role for the whole cluster."""
 
     cluster_pools: bool
@@ -242,7 +242,7 @@ class Controller(Replicated):
     extra_rules: list[PolicyRule]
 
 
-class CertificateJob(Values):
+class CertificateJobValues(ChartValueGroup):
     """What makes the API server trust a self-made certificate."""
 
     node_selector: Labels
@@ -250,38 +250,38 @@ class CertificateJob(Values):
     resources: Object
 
 
-class Certificate(Values):
+class CertificateValues(ChartValueGroup):
     """Of the webhook."""
 
     self_made: bool
     secret_name: str
     ca_bundle: Annotated[str, Field(pattern=r"^(-----BEGIN CERTIFICATE-----[\s\S]*)?$")]
-    job: CertificateJob
+    job: CertificateJobValues
 
 
-class Webhook(Replicated):
+class WebhookValues(ReplicatedRoleValues):
     """The role that checks opaque config."""
 
-    certificate: Certificate
+    certificate: CertificateValues
     configuration_annotations: Labels
     port: Annotated[int, Field(ge=1, le=65535)]
 
 
-class ChartValues(Values):
+class ChartValues(ChartValueGroup):
     """All values of the chart, in the order of ``values.yaml``."""
 
     driver_name: Name
     fullname_override: str
-    image: Image
+    image: ImageValues
     image_pull_secrets: list[PullSecret]
     target: str
     globs: str
     device_classes: str
     config_policy: str
-    logging: Logging
-    monitoring: Monitoring
-    network_policy: NetworkPolicies
-    drain_guard: DrainGuard
-    node: Node
-    controller: Controller
-    webhook: Webhook
+    logging: LoggingValues
+    monitoring: MonitoringValues
+    network_policy: NetworkPoliciesValues
+    drain_guard: DrainGuardValues
+    node: NodeValues
+    controller: ControllerValues
+    webhook: WebhookValues

@@ -35,7 +35,6 @@ _TAKEN: Final[Mapping[str, frozenset[str]]] = {
     "extensions.objectformat": frozenset({"sha1", "sha256"}),
 }
 """Settings of the project's repository that count, with the values that do: which files differ depends on them."""
-
 _OURS: Final[Mapping[str, str]] = {
     "core.bare": "false",
     "core.fsmonitor": "false",
@@ -58,7 +57,7 @@ class _Repository(Struct, frozen=True):
     common: Path
 
 
-def merge(mine: str, base: str, new: str, label: str) -> tuple[str, bool]:
+def merge_text(mine: str, base: str, new: str, label: str) -> tuple[str, bool]:
     """Return the three-way merge of a text, and whether lines of it were changed by both.
 
     Args:

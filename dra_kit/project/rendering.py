@@ -1,4 +1,4 @@
-"""A new project on disk: whole or not at all, and never over something else."""
+"""A project from the template: rendered, and written to disk as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -10,11 +10,17 @@ import stat
 import tempfile
 import unicodedata
 from collections.abc import Mapping
+from importlib.metadata import version as version_of
 from pathlib import Path, PurePosixPath
-from typing import Final
+from types import SimpleNamespace
+from typing import Any, Final
+
+import yaml
+from jinja2 import Environment, StrictUndefined
 
 from dra_kit.errors import ConfigurationError, InternalError
 from dra_kit.kubernetes.manifests.files import MANIFESTS, read_file
+from dra_kit.project.answers import FILE, Answers, answers_file
 
 BASE: Final = ".dra-kit.base.json"
 """What the template made, unchanged: where ``dra-kit update`` finds what was the author's."""
@@ -152,3 +158,75 @@ def _umask() -> int:
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
+
+
+_SUFFIX: Final = ".jinja"
+
+
+def installed_version() -> str:
+    """Return the version of dra-kit that is installed."""
+    return version_of("dra-kit")
+
+
+def version_range(version: str) -> str:
+    """Return the versions that a new project depends on: this minor release and newer patches of it."""
+    major, minor, *_ = version.split(".")
+    return f">={major}.{minor},<{major}.{int(minor) + 1}"
+
+
+def render(template: Path, answers: Answers, version: str) -> dict[PurePosixPath, str]:
+    """Return the text of each file, by its path in the project.
+
+    Files whose name ends in ``.jinja`` are rendered, all others copied; in paths, too, names stand in braces. The rules
+    are those of copier, which renders the same template (``_envops`` in copier.yml).
+
+    Args:
+        template: the folder with copier.yml.
+        answers: to its questions.
+        version: of dra-kit, which the project depends on.
+    """
+    environment = Environment(  # noqa: S701 - no HTML
+        undefined=StrictUndefined, keep_trailing_newline=True, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["to_nice_yaml"] = _nice_yaml
+    context: dict[str, Any] = {
+        **answers.as_dict(),
+        "dra_kit_range": version_range(version),
+        "_copier_answers": answers_file(answers, version),
+        "_copier_conf": SimpleNamespace(answers_file=FILE),
+    }
+    root = template / "project"
+    files = {}
+    for source in sorted(path for path in root.rglob("*") if path.is_file()):
+        path = environment.from_string(source.relative_to(root).as_posix()).render(context)
+        text = source.read_text(encoding="utf-8")
+        if path.endswith(_SUFFIX):
+            path, text = path.removesuffix(_SUFFIX), environment.from_string(text).render(context)
+        files[PurePosixPath(path)] = text
+    return files
+
+
+def _nice_yaml(value: object) -> str:
+    text: str = yaml.safe_dump(value, sort_keys=False)
+    return text
+
+
+_PACKAGE: Final = Path(__file__).parents[1]
+
+
+def project_template() -> Path:
+    """Return the folder of the project template, with its copier.yml."""
+    return _find("templates/driver")
+
+
+def chart_directory() -> Path:
+    """Return the folder of the helm chart."""
+    return _find("charts/dra-driver")
+
+
+def _find(name: str) -> Path:
+    # in an installed wheel beside the code, in a checkout of the sources beside the package
+    for found in (_PACKAGE / "share" / name, _PACKAGE.parent / name):
+        if found.is_dir():
+            return found
+    raise InternalError(f"{name} is missing in this installation of dra-kit; install it again")

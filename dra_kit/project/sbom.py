@@ -1,19 +1,24 @@
-"""Where components are found: in a file of pins, or in the environment that runs this."""
+"""The SBOM of what is installed or pinned, as CycloneDX: ``python -m dra_kit.project.sbom``."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Iterator
+import tomllib
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
+from typing import Any, Final
 
-from dra_kit.sbom.component import Component, normalized
+from msgspec import Struct
+
+from dra_kit import __version__
 
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)((?:[^\n]*\\\n)*[^\n]*)", re.MULTILINE)
 _LICENCE_MAX = 100  # characters; more is the text of a licence, not its name
 
 
-def pinned(path: Path) -> Iterator[Component]:
+def pinned_components(path: Path) -> Iterator[Component]:
     """Yield the packages of a file of requirements, with versions and hashes.
 
     Args:
@@ -23,7 +28,7 @@ def pinned(path: Path) -> Iterator[Component]:
         yield Component(normalized(name), version, tuple(re.findall(r"--hash=sha256:([0-9a-f]{64})", rest)))
 
 
-def installed(found: Iterable[Distribution] | None = None) -> list[Component]:
+def installed_components(found: Iterable[Distribution] | None = None) -> list[Component]:
     """Return the packages of this environment, by name.
 
     Args:
@@ -62,3 +67,99 @@ def _licence(distribution: Distribution) -> str:
 def _all(distribution: Distribution, field: str) -> list[str]:
     found: list[str] = distribution.metadata.get_all(field) or []
     return [text for text in found if text]
+
+
+class Component(Struct, frozen=True):
+    """A distribution in one version.
+
+    Attributes:
+        name: normalized, as in ``pip freeze`` of today: ``kubernetes-asyncio``.
+        version: of it.
+        hashes: SHA-256 of the files that it may be installed from, where that is known.
+        licence: its SPDX expression, or what it says in its place; empty where it says nothing.
+        requires: names of those that it needs; None where that is not known.
+    """
+
+    name: str
+    version: str
+    hashes: tuple[str, ...] = ()
+    licence: str = ""
+    requires: tuple[str, ...] | None = None
+
+    @property
+    def purl(self) -> str:
+        """Its package URL: what scanners look it up by."""
+        return f"pkg:pypi/{self.name}@{self.version}"
+
+
+def normalized(name: str) -> str:
+    """Return a distribution's name as indexes compare it (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def cyclonedx_document(whole: Component, parts: Sequence[Component]) -> dict[str, Any]:
+    """Return the document.
+
+    Args:
+        whole: what it is about.
+        parts: of it.
+    """
+    known = {part.name: part.purl for part in (whole, *parts)}
+    return {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {"component": _component(whole, "application")},
+        "components": [_component(part, "library") for part in parts],
+        "dependencies": [
+            {"ref": part.purl, "dependsOn": [known[name] for name in part.requires if name in known]}
+            for part in (whole, *parts)
+            if part.requires is not None
+        ],
+    }
+
+
+def cyclonedx_text(made: dict[str, Any]) -> str:
+    """Return the document as JSON with one line for each component, so that a change of one is a change of a line."""
+    lines = []
+    for name, value in made.items():
+        if isinstance(value, list):
+            items = ",\n".join(f"  {json.dumps(item)}" for item in value)
+            lines.append(f'"{name}": [\n{items}\n]' if value else f'"{name}": []')
+        else:
+            lines.append(f'"{name}": {json.dumps(value)}')
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _component(part: Component, kind: str) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "type": kind, "bom-ref": part.purl, "name": part.name, "version": part.version, "purl": part.purl
+    }  # fmt: skip
+    if part.hashes:
+        made["hashes"] = [{"alg": "SHA-256", "content": each} for each in part.hashes]
+    if part.licence:
+        made["licenses"] = [{"license": {"name": part.licence}}]
+    return made
+
+
+ROOT: Final = Path(__file__).parents[2]
+FILE: Final = ROOT / "requirements" / "dra-kit.cdx.json"
+
+
+def generated() -> str:
+    """Return what the file has to be."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    parts = list(pinned_components(ROOT / "requirements" / "runtime.txt"))
+    names = {part.name for part in parts}
+    needed = set(map(required, project["dependencies"]))
+    whole = Component("dra-kit", __version__, licence=project["license"], requires=tuple(sorted(needed & names)))
+    return cyclonedx_text(cyclonedx_document(whole, parts))
+
+
+def main() -> None:
+    """Write it."""
+    FILE.write_text(generated(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""``dra-kit update``: a project and its newer template, without losing what the author wrote."""
+"""Brings a project to this release's template: a three-way merge of each file."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from msgspec import Struct
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.manifests.files import MANIFESTS, read_file
-from dra_kit.scaffold.git import merge
-from dra_kit.scaffold.writing import BASE, link_in, read_base, write, write_base
+from dra_kit.project.git import merge_text
+from dra_kit.project.rendering import BASE, link_in, read_base, write, write_base
 
 Outcome: TypeAlias = Literal["added", "changed", "merged", "conflict", "removed", "kept"]
 
 
-class Change(Struct, frozen=True):
+class FileChange(Struct, frozen=True):
     """What became of one file.
 
     Attributes:
@@ -32,7 +32,7 @@ class Change(Struct, frozen=True):
     why: str = ""
 
 
-def update(folder: Path, files: Mapping[PurePosixPath, str], *, project: str) -> list[Change]:
+def update_project(folder: Path, files: Mapping[PurePosixPath, str], *, project: str) -> list[FileChange]:
     """Bring a project to what its template makes now.
 
     Only files in the folder are read, written or removed. Links are not followed: what is a link, or is below one, is
@@ -64,14 +64,14 @@ def update(folder: Path, files: Mapping[PurePosixPath, str], *, project: str) ->
 
 def _plan(
     folder: Path, path: PurePosixPath, base: str | None, new: str | None, project: str
-) -> tuple[Change | None, str]:
+) -> tuple[FileChange | None, str]:
     """Return what becomes of a file, and its text where it is written."""
     if new == base:
         return None, ""
     if why := _why_not_read(folder, path):
-        return Change(path, "kept", why), ""
+        return FileChange(path, "kept", why), ""
     outcome, text = _outcome(_read(folder / path), base, new, project)
-    return Change(path, outcome) if outcome is not None else None, text
+    return FileChange(path, outcome) if outcome is not None else None, text
 
 
 def _why_not_read(folder: Path, path: PurePosixPath) -> str:
@@ -92,7 +92,7 @@ def _outcome(mine: str | None, base: str | None, new: str | None, project: str) 
         return ("kept" if mine != base else "removed"), ""
     if mine == base:
         return "changed", new
-    merged, conflicts = merge(mine, base or "", new, project)
+    merged, conflicts = merge_text(mine, base or "", new, project)
     return ("conflict" if conflicts else "merged"), merged
 
 
@@ -109,7 +109,7 @@ def _read(place: Path) -> str | None:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _carry_out(folder: Path, change: Change, text: str) -> None:
+def _carry_out(folder: Path, change: FileChange, text: str) -> None:
     try:
         if change.outcome == "removed":
             (folder / change.path).unlink()

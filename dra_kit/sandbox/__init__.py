@@ -1,1 +1,1 @@
-"""Running a driver for people: stories, their runner, and the terminal view."""
+"""A cluster in one process: API server, scheduler, controllers, kubelets, containers, and a driver in it."""

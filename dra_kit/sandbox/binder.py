@@ -1,4 +1,7 @@
-"""Writes a placement: claims first, then the pod's node, as kube-scheduler's PreBind and Bind do (1.37)."""
+"""Binding of a scheduled pod: writes its claims and its node; releases claims of pods that are gone.
+
+Source: PreBind and Bind of kube-scheduler 1.37.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from dra_kit.client.api import Client
+from dra_kit.client.api import STRATEGIC_MERGE_PATCH, Client
 from dra_kit.client.events import EventRecorder, ObjectReference
 from dra_kit.client.resources import PODS, RESOURCE_CLAIMS
-from dra_kit.errors import Conflict, KubeError
+from dra_kit.errors import Conflict, KubeError, NotFound
 from dra_kit.kubernetes.resource.objects import format_time, is_reserved_for, object_key, object_name, seconds_since
 from dra_kit.kubernetes.scheduler.assume_cache import ClaimTracker
 from dra_kit.kubernetes.scheduler.claim_controller import DELETE_PROTECTION, consumer, finalizers_patch
@@ -22,13 +25,11 @@ from dra_kit.kubernetes.scheduler.claims import (
     is_ready,
     results_with_binding_conditions,
 )
-from dra_kit.kubernetes.scheduler.cycle import Placement, Unschedulable
+from dra_kit.kubernetes.scheduler.cycle import Placement, PostFilterAction, Unschedulable
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.sandbox.cluster.scheduler.releaser import Releaser
 
 logger: logging.Logger = logging.getLogger(__name__)
-
-_ATTEMPTS: Final = 5
+_BIND_ATTEMPTS: Final = 5
 _CONDITIONS_TIMEOUT: Final = 600.0  # kube-scheduler's bindingTimeout
 
 
@@ -47,7 +48,7 @@ class Binder:
         self._claims = claims
         self._events = events
         self._timeout = _CONDITIONS_TIMEOUT / time_scale
-        self._releaser = Releaser(client)
+        self._releaser = ClaimReleaser(client)
 
     async def bind(self, placement: Placement) -> None:
         """Write everything, or take back what was written.
@@ -84,7 +85,7 @@ class Binder:
             if extended is None or claim is not extended.document:
                 written.append(await self._reserve(claim, pod, allocation))
                 continue
-            with _telling(f"create claim for extended resources {pod['metadata']['namespace']}/"):
+            with error_context(f"create claim for extended resources {pod['metadata']['namespace']}/"):
                 written.append(await self._client.create(RESOURCE_CLAIMS, claim))
             self._claims.made(pod, written[-1])
             written[-1] = await self._reserve(written[-1], pod, allocation)
@@ -135,7 +136,7 @@ class Binder:
             raise _binding_failed(text)
         status = {"resourceClaimName": claim["metadata"]["name"], "requestMappings": list(extended.mappings)}
         body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": {"extendedResourceClaimStatus": status}}
-        with _telling(f"update pod {object_name(pod)} ExtendedResourceClaimStatus"):
+        with error_context(f"update pod {object_name(pod)} ExtendedResourceClaimStatus"):
             await self._client.patch(PODS, name, body, namespace, subresource="status")
 
     async def _reserve(
@@ -144,13 +145,13 @@ class Binder:
         """Give the claim its allocation, unless that is None, and the pod as a consumer."""
         namespace, name = object_key(claim)
         current: ObjectView = claim
-        for attempt in range(_ATTEMPTS):
+        for attempt in range(_BIND_ATTEMPTS):
             try:
                 return await self._reserve_once(current, pod, allocation)
             except Conflict:
-                if attempt == _ATTEMPTS - 1:
+                if attempt == _BIND_ATTEMPTS - 1:
                     raise
-            with _telling(f"get updated claim {object_name(claim)} after conflict"):
+            with error_context(f"get updated claim {object_name(claim)} after conflict"):
                 current = await self._client.get(RESOURCE_CLAIMS, name, namespace)
             self._check(current, claim, allocation)
         raise AssertionError
@@ -163,7 +164,7 @@ class Binder:
         if allocation is not None and DELETE_PROTECTION not in finalizers:
             namespace, name = object_key(claim)
             body = finalizers_patch(claim, [*finalizers, DELETE_PROTECTION])
-            with _telling(f"add finalizer to claim {object_name(claim)}"):
+            with error_context(f"add finalizer to claim {object_name(claim)}"):
                 new = await self._client.patch(RESOURCE_CLAIMS, name, body, namespace)
         status = dict(new.get("status", {}))
         # so it is in 1.37: one that somebody else allocated without a time gets it, and the API server refuses that
@@ -171,7 +172,7 @@ class Binder:
         if not is_reserved_for(new, pod):
             status["reservedFor"] = [*status.get("reservedFor", []), consumer(pod)]
         what = "reservation" if allocation is None else "allocation and reservation"
-        with _telling(f"add {what} to claim {object_name(claim)}"):
+        with error_context(f"add {what} to claim {object_name(claim)}"):
             new = await self._client.update(RESOURCE_CLAIMS, {**new, "status": status}, subresource="status")
         self._claims.written(pod, new)
         return new
@@ -228,10 +229,77 @@ def _binding_failed(text: str) -> Unschedulable:
 
 
 @contextmanager
-def _telling(what: str) -> Iterator[None]:
+def error_context(what: str) -> Iterator[None]:
     """Have an error say what was being done, in kube-scheduler's words."""
     try:
         yield
     except KubeError as error:
         error.text = f"{what}: {error.text}"
         raise
+
+
+_RELEASE_ATTEMPTS = 5
+_RELEASED = frozenset({"allocation", "reservedFor", "devices"})
+
+
+class ClaimReleaser:
+    """Takes from claims what was given to them.
+
+    Args:
+        client: to write with.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def apply(self, remedy: PostFilterAction) -> None:
+        """Carry a remedy out.
+
+        Raises:
+            KubeError: the API server refuses.
+        """
+        if remedy.delete:
+            await self.delete(remedy.claim)
+            return
+        status = {name: value for name, value in remedy.claim["status"].items() if name not in _RELEASED}
+        await self._client.update(RESOURCE_CLAIMS, {**remedy.claim, "status": status}, subresource="status")
+
+    async def unreserve(self, claim: ObjectView, pod: ObjectView) -> ObjectView:
+        """Return the claim without the pod among its consumers.
+
+        Raises:
+            KubeError: the API server refuses.
+        """
+        namespace, name = object_key(claim)
+        body = {
+            "metadata": {"uid": claim["metadata"]["uid"]},
+            "status": {"reservedFor": [{"$patch": "delete", "uid": pod["metadata"]["uid"]}]},
+        }
+        return await self._client.patch(
+            RESOURCE_CLAIMS, name, body, namespace, subresource="status", content_type=STRATEGIC_MERGE_PATCH
+        )
+
+    async def delete(self, claim: ObjectView) -> None:
+        """Delete a claim that was made for extended resources, whatever protects it.
+
+        Raises:
+            KubeError: the API server refuses.
+        """
+        namespace, name = object_key(claim)
+        current = claim
+        try:
+            for attempt in range(_RELEASE_ATTEMPTS):
+                finalizers = [item for item in current["metadata"].get("finalizers", []) if item != DELETE_PROTECTION]
+                try:
+                    await self._client.patch(RESOURCE_CLAIMS, name, finalizers_patch(current, finalizers), namespace)
+                    break
+                except Conflict:
+                    if attempt == _RELEASE_ATTEMPTS - 1:
+                        raise
+                except KubeError as error:
+                    error.text = f"update resourceclaim {object_name(claim)}: {error.text}"
+                    raise
+                current = await self._client.get(RESOURCE_CLAIMS, name, namespace)
+            await self._client.delete(RESOURCE_CLAIMS, name, namespace)
+        except NotFound:
+            return

@@ -1,4 +1,4 @@
-"""A whole cluster with drivers in one process."""
+"""The sandbox: a cluster with nodes and drivers, started, used and stopped as one."""
 
 from __future__ import annotations
 
@@ -19,26 +19,23 @@ from dra_kit.errors import InternalError
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.sandbox.cluster import kubeconfig
-from dra_kit.sandbox.cluster.control_plane import ControlPlane
-from dra_kit.sandbox.cluster.directory import mark_of, sandbox_directory
-from dra_kit.sandbox.cluster.informers import Informers
-from dra_kit.sandbox.cluster.kubelet.activity import Activity, DriverEnded
-from dra_kit.sandbox.cluster.refusals import Refusals
-from dra_kit.sandbox.cluster.workload.intake import Intake
-from dra_kit.sandbox.cluster.workload.report import ContainerReport
-from dra_kit.sandbox.driver.access import Access
-from dra_kit.sandbox.driver.accounts import RoleAccess, RoleAccounts, install
-from dra_kit.sandbox.driver.control import SandboxControl
-from dra_kit.sandbox.driver.drivers import SandboxDriver
-from dra_kit.sandbox.driver.node import SandboxNode
-from dra_kit.sandbox.driver.roles.journal import DriverLog
-from dra_kit.sandbox.driver.roles.operators import Operators
-from dra_kit.sandbox.driver.running import RunningDrivers
+from dra_kit.sandbox.containers.log import OutputReader
+from dra_kit.sandbox.containers.process_runtime import ContainerReport
+from dra_kit.sandbox.control_plane import ControlPlane
+from dra_kit.sandbox.directory import mark_of, sandbox_directory, write_kubeconfig
+from dra_kit.sandbox.drivers.accounts import RoleAccounts, RoleCredentials, RoleCredentialsProvider, create_accounts
+from dra_kit.sandbox.drivers.control import SandboxDriverControl
+from dra_kit.sandbox.drivers.controller_and_webhook import ControllerAndWebhook
+from dra_kit.sandbox.drivers.log import DriverLog, RefusedClaims
+from dra_kit.sandbox.drivers.node import SandboxNode
+from dra_kit.sandbox.drivers.running import RunningDrivers
+from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
+from dra_kit.sandbox.informers import SharedInformers
+from dra_kit.sandbox.kubelet.activity import Activity, DriverEnded
 
 if TYPE_CHECKING:
-    from dra_kit.apiserver.requests.pod_log import LogOptions
-    from dra_kit.sandbox.cluster.causes import Cause
+    from dra_kit.apiserver.pod_log import PodLogOptions
+    from dra_kit.sandbox.pending_pods import PendingCause
 
 
 class SandboxSettings(Struct, frozen=True, kw_only=True):
@@ -100,7 +97,7 @@ class SandboxObserver:
 class Sandbox:
     """An asynchronous context manager: a cluster whose drivers, if it has any, have published their devices.
 
-    It is a :class:`dra_kit.sandbox.stories.expectations.facts.Cluster`, so that stories run in it.
+    It is a :class:`dra_kit.sandbox.stories.facts.Cluster`, so that stories run in it.
 
     Args:
         drivers: to run; one, or several.
@@ -124,10 +121,10 @@ class Sandbox:
         self._stack = AsyncExitStack()
         self._releases = 0
         self._client: Client | None = None
-        self._intake = Intake()
+        self._intake = OutputReader()
         self.nodes: list[SandboxNode] = []
         self.log: DriverLog = DriverLog()
-        self._refusals: Final = Refusals()
+        self._refusals: Final = RefusedClaims()
         self.directory: Path = Path()
         self.kubeconfig: Path = Path()
         self.beginning: str = ""
@@ -177,16 +174,16 @@ class Sandbox:
         await asyncio.gather(*(self._add_node(*place) for place in places.items()))
         self.nodes.sort(key=lambda node: int(node.name.rpartition("-")[2]))
         if self._settings.accounts is not None:
-            await install(self._settings.accounts, self.control_plane.server, self._client)
+            await create_accounts(self._settings.accounts, self.control_plane.server, self._client)
         if self._settings.roles:
             await self.control_plane.or_fail(self._drivers.start(self._access))
 
-    # --- dra_kit.sandbox.driver.running.Surroundings
+    # --- dra_kit.sandbox.drivers.running.DriverHost
 
-    def new_operators(self, *, first: bool) -> Operators:
-        """See :class:`dra_kit.sandbox.driver.running.Surroundings`."""
+    def new_operators(self, *, first: bool) -> ControllerAndWebhook:
+        """See :class:`dra_kit.sandbox.drivers.running.DriverHost`."""
         self._releases += 1
-        return Operators(
+        return ControllerAndWebhook(
             self.client,
             self._access,
             self.directory / f"webhook-{self._releases}",
@@ -197,7 +194,7 @@ class Sandbox:
         )
 
     def silent(self, calls: Sequence[str]) -> None:
-        """See :class:`dra_kit.sandbox.driver.running.Surroundings`."""
+        """See :class:`dra_kit.sandbox.drivers.running.DriverHost`."""
         for observer in self._observers:
             observer.waiting(calls)
 
@@ -211,10 +208,10 @@ class Sandbox:
     def _write_kubeconfig(self) -> None:
         self.kubeconfig = self._settings.kubeconfig or self.directory / "kubeconfig"
         server = self.control_plane.server
-        self._stack.enter_context(kubeconfig.written(self.kubeconfig, server.kubeconfig()))
+        self._stack.enter_context(write_kubeconfig(self.kubeconfig, server.kubeconfig()))
         files = self._stack.enter_context(ExitStack())
-        admin = Access(self.control_plane.credentials(), self.kubeconfig)
-        self._access = RoleAccess(server, admin, self.directory, self._settings.accounts, files)
+        admin = RoleCredentials(self.control_plane.credentials(), self.kubeconfig)
+        self._access = RoleCredentialsProvider(server, admin, self.directory, self._settings.accounts, files)
 
     async def _add_node(self, name: str, directory: Path) -> None:
         node = SandboxNode(
@@ -248,7 +245,7 @@ class Sandbox:
     # --- what there is
 
     @property
-    def informers(self) -> Informers:
+    def informers(self) -> SharedInformers:
         """What is known of the cluster's objects."""
         return self.control_plane.informers
 
@@ -261,7 +258,7 @@ class Sandbox:
         found = (node.runtime.find(container_id) for node in self.nodes)
         return next(filter(None, found), None)
 
-    # --- dra_kit.sandbox.stories.expectations.facts.Cluster
+    # --- dra_kit.sandbox.stories.facts.Cluster
 
     @property
     def client(self) -> Client:
@@ -270,21 +267,21 @@ class Sandbox:
             raise InternalError("the sandbox has not been started; enter it first")
         return self._client
 
-    async def causes(self, pods: Sequence[ObjectView]) -> Mapping[str, Sequence[Cause]]:
+    async def causes(self, pods: Sequence[ObjectView]) -> Mapping[str, Sequence[PendingCause]]:
         """Return what stands in the way of pods without a node, by UID."""
         if not pods:
             return {}
-        from dra_kit.sandbox.cluster.causes import pod_causes  # what explains is not needed where all goes well
+        from dra_kit.sandbox.pending_pods import explain_pending_pods  # what explains is not needed where all goes well
 
-        return await pod_causes(self.informers, self.client, pods, self._settings.gates)
+        return await explain_pending_pods(self.informers, self.client, pods, self._settings.gates)
 
     @property
     def drivers(self) -> Sequence[str]:
         """Names of the drivers; none where they are started by others."""
         return self._drivers.names
 
-    def control(self, driver: str = "") -> SandboxControl:
-        """See :class:`dra_kit.sandbox.stories.expectations.facts.Cluster`."""
+    def control(self, driver: str = "") -> SandboxDriverControl:
+        """See :class:`dra_kit.sandbox.stories.facts.Cluster`."""
         return self._drivers.control(driver)
 
     async def environment(self, namespace: str, pod: str, container: str) -> Mapping[str, str]:
@@ -298,12 +295,12 @@ class Sandbox:
         return report.log.text if report else ""
 
     async def device_nodes(self, namespace: str, pod: str, container: str) -> Mapping[str, str]:
-        """See :class:`dra_kit.sandbox.stories.expectations.facts.Cluster`."""
+        """See :class:`dra_kit.sandbox.stories.facts.Cluster`."""
         report = self._report(namespace, pod, container)
         return report.device_nodes if report else {}
 
     async def mounts(self, namespace: str, pod: str, container: str) -> Mapping[str, str]:
-        """See :class:`dra_kit.sandbox.stories.expectations.facts.Cluster`."""
+        """See :class:`dra_kit.sandbox.stories.facts.Cluster`."""
         report = self._report(namespace, pod, container)
         return report.mounts if report else {}
 
@@ -316,25 +313,25 @@ class Sandbox:
         return found
 
     def refusal(self, namespace: str, claim: str) -> str:
-        """See :class:`dra_kit.sandbox.stories.expectations.facts.Cluster`."""
+        """See :class:`dra_kit.sandbox.stories.facts.Cluster`."""
         return self._refusals.of(namespace, claim)
 
     def forget_refusals(self, namespace: str) -> None:
-        """See :class:`dra_kit.sandbox.stories.expectations.facts.Cluster`."""
+        """See :class:`dra_kit.sandbox.stories.facts.Cluster`."""
         self._refusals.forget(namespace)
 
     async def driver_log(self) -> Sequence[str]:
         """Return the lines that the drivers' roles logged."""
         return self.log.lines
 
-    def _pod_log(self, pod: dict[str, Any], options: LogOptions) -> AsyncGenerator[bytes, None]:
-        from dra_kit.apiserver.requests.pod_log import NoLog  # when somebody reads a log
-        from dra_kit.sandbox.cluster.pod_log import log_stream, logged_container
+    def _pod_log(self, pod: dict[str, Any], options: PodLogOptions) -> AsyncGenerator[bytes, None]:
+        from dra_kit.apiserver.pod_log import PodLogUnavailable  # when somebody reads a log
+        from dra_kit.sandbox.kubelet.pod_logs import find_log, log_stream
 
-        identity = logged_container(pod, options.container, previous=options.previous)
+        identity = find_log(pod, options.container, previous=options.previous)
         report = self.container(identity)
         if report is None:
-            raise NoLog(f"unable to retrieve container logs for {identity}")
+            raise PodLogUnavailable(f"unable to retrieve container logs for {identity}")
         return log_stream(report.log, options, time.time_ns())
 
     def _report(self, namespace: str, pod: str, container: str) -> ContainerReport | None:

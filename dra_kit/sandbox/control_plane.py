@@ -1,4 +1,4 @@
-"""The control plane of a sandbox: API server, controllers and scheduler in this process."""
+"""The control plane: API server, scheduler and controllers, in one event loop."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from dra_kit.apiserver.authentication import Authenticator
 from dra_kit.apiserver.controllers import NAMESPACE_SECONDS
-from dra_kit.apiserver.http.door import Door
 from dra_kit.apiserver.server import BACKLOG, ApiServer
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials
+from dra_kit.client.events import EventRecorder
 from dra_kit.client.resources import (
     DEVICE_CLASSES,
     DEVICE_TAINT_RULES,
@@ -30,18 +31,18 @@ from dra_kit.errors import DraKitError, InternalError
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.release import NEWEST, FeatureGates
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
-from dra_kit.sandbox.cluster.controllers.manager import ControllerManager
-from dra_kit.sandbox.cluster.controllers.workloads.controller import FOLLOWED as WORKLOADS
-from dra_kit.sandbox.cluster.informers import Informers
-from dra_kit.sandbox.cluster.scheduler.devices import Devices
-from dra_kit.sandbox.cluster.scheduler.scheduler import Scheduler
+from dra_kit.sandbox.controllers import device_taint_eviction, resource_claims, workloads
+from dra_kit.sandbox.controllers.device_taint_eviction import DeviceTaintEvictionController
+from dra_kit.sandbox.controllers.node_lifecycle import NodeLifecycleController, PodGarbageCollector
+from dra_kit.sandbox.controllers.resource_claims import ResourceClaimController
+from dra_kit.sandbox.controllers.workloads import WORKLOADS, WorkloadController
+from dra_kit.sandbox.informers import SharedInformers
+from dra_kit.sandbox.scheduler import DeviceTracker, Scheduler
 
 VERSION: Final = str(NEWEST)
 """Release of Kubernetes that all parts take as their model."""
-
 SOMAXCONN: Final = Path("/proc/sys/net/core/somaxconn")
 """Where Linux tells how many clients may wait at a socket."""
-
 _CLOSE_SECONDS: Final = 0.05  # connections that were closed are gone some turns of the event loop later
 _FOLLOWED: Final = (
     NODES,
@@ -75,7 +76,7 @@ class ControlPlane:
         self._gates = gates or FeatureGates.default()
         self._time_scale = time_scale
         self._observe = observe
-        self.door: Final = Door()
+        self.door: Final = Authenticator()
         self.server: Final = ApiServer(
             gates=self._gates,
             port=port,
@@ -86,7 +87,7 @@ class ControlPlane:
         self._stack = AsyncExitStack()
         self._work: asyncio.Task[None] | None = None
         self._failure_raised = False
-        self._informers: Informers | None = None
+        self._informers: SharedInformers | None = None
         self._credentials: Credentials | None = None
 
     def listen_at(self, path: Path) -> None:
@@ -111,14 +112,14 @@ class ControlPlane:
             # what lists each kind once does so one after the other: connections take longer than the lists
             client = await self.connect("dra-kit-sandbox", connections=1)
             late = {workload: partial(self._first_object, workload) for workload in WORKLOADS}
-            informers = self._informers = Informers(client, _FOLLOWED, late=late)
+            informers = self._informers = SharedInformers(client, _FOLLOWED, late=late)
             manager = ControllerManager(
                 await self.connect("kube-controller-manager"), informers, time_scale=self._time_scale
             )
             scheduler = Scheduler(
                 await self.connect("kube-scheduler"),
                 informers,
-                Devices(AllocatorRules.matching(self._gates)),
+                DeviceTracker(AllocatorRules.matching(self._gates)),
                 observe=self._observe,
                 time_scale=self._time_scale,
             )
@@ -141,7 +142,7 @@ class ControlPlane:
             self._work.result()
 
     @property
-    def informers(self) -> Informers:
+    def informers(self) -> SharedInformers:
         """What the control plane knows of its objects."""
         if self._informers is None:
             raise InternalError("the control plane has not been started; enter it first")
@@ -190,21 +191,21 @@ class ControlPlane:
             self._failure_raised = ended is self._work
             ended.result()
         except* DraKitError as errors:
-            raise first_of(errors) from None
+            raise first_error(errors) from None
         finally:
             for item in (task, *watched):
                 item.cancel()
             await asyncio.wait([task, *watched])
 
 
-async def _run(informers: Informers, manager: ControllerManager, scheduler: Scheduler) -> None:
+async def _run(informers: SharedInformers, manager: ControllerManager, scheduler: Scheduler) -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(informers.run(), name="informers")
         group.create_task(manager.run(), name="controllers")
         group.create_task(scheduler.run(), name="scheduler")
 
 
-def first_of(errors: BaseExceptionGroup[DraKitError]) -> DraKitError:
+def first_error(errors: BaseExceptionGroup[DraKitError]) -> DraKitError:
     """Return the first error of a group, however deep it lies."""
     error: BaseException = errors
     while isinstance(error, BaseExceptionGroup):
@@ -212,3 +213,35 @@ def first_of(errors: BaseExceptionGroup[DraKitError]) -> DraKitError:
     if not isinstance(error, DraKitError):
         raise error
     return error
+
+
+class ControllerManager:
+    """Claims, reservations, eviction by device taint, pods of vanished nodes, readiness of nodes, workloads.
+
+    Args:
+        client: to write with.
+        informers: follow pods, nodes, workloads, and all of resource.k8s.io.
+        time_scale: waits are divided by this.
+    """
+
+    def __init__(self, client: Client, informers: SharedInformers, *, time_scale: float = 1.0) -> None:
+        self._recorders = tuple(
+            EventRecorder(client, controller=component, instance=component)
+            for component in (resource_claims.COMPONENT, device_taint_eviction.COMPONENT, workloads.COMPONENT)
+        )
+        claim_events, taint_events, workload_events = self._recorders
+        self._controllers = (
+            ResourceClaimController(client, informers, claim_events),
+            DeviceTaintEvictionController(client, informers, taint_events, time_scale=time_scale),
+            PodGarbageCollector(client, informers, time_scale=time_scale),
+            NodeLifecycleController(client, informers),
+            WorkloadController(client, informers, workload_events, time_scale=time_scale),
+        )
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for recorder in self._recorders:
+                group.create_task(recorder.run(asyncio.Event()), name="events")
+            for controller in self._controllers:
+                group.create_task(controller.run(), name=type(controller).__name__)

@@ -1,4 +1,4 @@
-"""The directory of a sandbox, where everything it writes lies; whatever ends the sandbox, it does not stay for ever."""
+"""The directory of a sandbox, removed after a crash as well, and the kubeconfig that leads to it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from dra_kit.sandbox.cluster import private
-from dra_kit.sandbox.cluster.workload.orphans import end_orphans
+from dra_kit.apiserver.server import CONTEXT
+from dra_kit.errors import ConfigurationError
+from dra_kit.files import create_private, is_own_directory, read_private, replace_private
+from dra_kit.sandbox.containers.processes import kill_orphans
 
 _PREFIX: Final = "dra-"
 _GONE: Final = ".gone"
@@ -35,7 +37,7 @@ def sandbox_directory() -> Iterator[Path]:
     remove_abandoned()
     directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_base()))
     new = directory / f"{_SIGNATURE}.new"
-    descriptor = private.create(new)
+    descriptor = create_private(new)
     mark = secrets.token_hex(16)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -43,7 +45,7 @@ def sandbox_directory() -> Iterator[Path]:
         new.rename(directory / _SIGNATURE)  # only now others may look whether it is locked
         yield directory
     finally:
-        end_orphans([mark])  # there are none, unless somebody has killed a reaper
+        kill_orphans([mark])  # there are none, unless somebody has killed a reaper
         # all of it is gone at once: code of the driver that still runs makes nothing below it while it is removed
         gone = directory.with_suffix(_GONE)
         with suppress(FileNotFoundError):
@@ -55,7 +57,7 @@ def sandbox_directory() -> Iterator[Path]:
 def mark_of(directory: Path) -> str:
     """Return the mark of the processes of a sandbox; empty when the directory is not signed."""
     try:
-        signature = json.loads(private.read(directory / _SIGNATURE) or b"")
+        signature = json.loads(read_private(directory / _SIGNATURE) or b"")
         # a copy under another name is somebody's own
         signed = directory.name.removesuffix(_GONE) == signature["sandbox"]
         mark = signature["mark"]
@@ -74,7 +76,7 @@ def remove_abandoned() -> int:
     """
     ended = 0
     for directory in _base().glob(f"{_PREFIX}*"):
-        if not private.is_own_directory(directory) or not (mark := mark_of(directory)):
+        if not is_own_directory(directory) or not (mark := mark_of(directory)):
             continue
         try:
             descriptor = os.open(directory / _SIGNATURE, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -82,7 +84,7 @@ def remove_abandoned() -> int:
             continue  # just removed
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            ended += end_orphans([mark])
+            ended += kill_orphans([mark])
             _remove(directory)
         except BlockingIOError:
             pass  # its sandbox runs
@@ -98,7 +100,7 @@ def running_directories() -> list[Path]:
 
 def _is_held(directory: Path) -> bool:
     """Return whether it is that of a sandbox which holds its lock."""
-    if not private.is_own_directory(directory) or not mark_of(directory):
+    if not is_own_directory(directory) or not mark_of(directory):
         return False
     try:
         descriptor = os.open(directory / _SIGNATURE, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -169,3 +171,57 @@ def _remove_tree(directory: Path) -> None:
         with os.scandir(folder) as entries:
             waiting += [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
     shutil.rmtree(directory)
+
+
+@contextmanager
+def write_kubeconfig(path: Path, document: Mapping[str, Any]) -> Iterator[None]:
+    """Write a kubeconfig, and remove it in the end unless it is another one by then.
+
+    Args:
+        path: where nothing is, or what an earlier sandbox wrote.
+        document: the kubeconfig.
+
+    Raises:
+        ConfigurationError: something else is there, or it cannot be written.
+    """
+    data = json.dumps(document, indent=2).encode()  # JSON is YAML
+    try:
+        if not _is_free(path):
+            raise ConfigurationError(
+                f"kubeconfig {path} was not written by a sandbox, or was changed since; remove it, or name another"
+            )
+        ours = replace_private(path, data)
+    except OSError as error:
+        raise ConfigurationError(f"kubeconfig {path} cannot be written: {error.strerror}") from None
+    try:
+        yield
+    finally:
+        if _is_still(path, ours) and _read(path) == data:
+            path.unlink(missing_ok=True)
+
+
+def _is_free(path: Path) -> bool:
+    """Return whether nothing is there, or an empty file, or what an earlier sandbox could not remove."""
+    if not os.path.lexists(path):
+        return True
+    text = _read(path)
+    if not text:
+        return text is not None
+    try:
+        document = json.loads(text)
+        clusters = [item["name"] for item in document["clusters"]]
+        return bool(document["current-context"] == CONTEXT and clusters == [CONTEXT])
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return False
+
+
+def _read(path: Path) -> bytes | None:
+    """Return a file of ours; some file systems (those of Windows below WSL) have no permissions to forbid."""
+    return read_private(path, forbidden=0)
+
+
+def _is_still(path: Path, ours: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(path.lstat(), ours)
+    except OSError:
+        return False

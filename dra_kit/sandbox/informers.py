@@ -1,4 +1,4 @@
-"""One list and watch per resource for everybody in the sandbox: scheduler, controllers and view."""
+"""One list and watch for each resource, shared by all controllers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dra_kit.client.informer import Informer, ObjectChange
 from dra_kit.client.resources import Resource
 
 
-class Informers:
+class SharedInformers:
     """Follows resources and tells listeners of every change, in order; for one event loop.
 
     Args:

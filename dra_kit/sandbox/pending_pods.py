@@ -1,4 +1,4 @@
-"""Why pods of a sandbox have no node: what ``dra-kit explain`` tells of them, in a few lines."""
+"""Why pods wait: what the objects that they need say."""
 
 from __future__ import annotations
 
@@ -17,17 +17,15 @@ from dra_kit.client.resources import (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
 )
+from dra_kit.diagnosis.explain.claims import ClaimExplainer
+from dra_kit.diagnosis.explain.cluster import ClusterView
+from dra_kit.diagnosis.explain.pods import UNSCHEDULABLE, PodClaimExplanation, PodExplanation, explain_pod
+from dra_kit.diagnosis.explain.verdicts import JudgedChoice, summarize
 from dra_kit.errors import DraKitError
-from dra_kit.explain.claims.explainer import Explainer
-from dra_kit.explain.cluster.cluster import Cluster
-from dra_kit.explain.pods.explainer import explain_pod
-from dra_kit.explain.pods.verdicts import UNSCHEDULABLE, PodClaimExplanation, PodExplanation
-from dra_kit.explain.text.summary import summarize
-from dra_kit.explain.verdicts import JudgedChoice
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.sandbox.cluster.informers import Informers
+from dra_kit.sandbox.informers import SharedInformers
 
 _FOLLOWED = (
     DEVICE_CLASSES,
@@ -40,7 +38,7 @@ _FOLLOWED = (
 )
 
 
-class Cause(Struct, frozen=True):
+class PendingCause(Struct, frozen=True):
     """What stands in the way of a pod.
 
     Attributes:
@@ -57,9 +55,9 @@ class Cause(Struct, frozen=True):
         return f"{self.subject}: {self.text}" if self.subject else self.text
 
 
-async def pod_causes(
-    informers: Informers, client: Client, pods: Sequence[ObjectView], gates: FeatureGates
-) -> Mapping[str, Sequence[Cause]]:
+async def explain_pending_pods(
+    informers: SharedInformers, client: Client, pods: Sequence[ObjectView], gates: FeatureGates
+) -> Mapping[str, Sequence[PendingCause]]:
     """Return what stands in the way of pods, by UID; nothing where there is no explanation.
 
     Args:
@@ -71,33 +69,33 @@ async def pod_causes(
     documents = {resource.kind: list(informers.objects(resource).values()) for resource in _FOLLOWED}
     documents[EVENTS.kind] = list((await client.list(EVENTS)).items)
     try:
-        explainer = Explainer(Cluster(documents, gates=AllocatorRules.matching(gates)))
+        explainer = ClaimExplainer(ClusterView(documents, gates=AllocatorRules.matching(gates)))
         return {pod["metadata"]["uid"]: list(_causes(explain_pod(explainer, pod))) for pod in pods}
     except DraKitError:  # what stands in the way of an explanation is told by dra-kit explain
         return {}
 
 
-def _causes(explanation: PodExplanation) -> Iterator[Cause]:
-    yield from map(Cause, explanation.problems)
+def _causes(explanation: PodExplanation) -> Iterator[PendingCause]:
+    yield from map(PendingCause, explanation.problems)
     for claim in explanation.claims:
         yield from _of_claim(claim)
     # the sandbox itself reports that a pod is unschedulable
-    yield from (Cause(str(event)) for event in explanation.events if event.reason != UNSCHEDULABLE)
+    yield from (PendingCause(str(event)) for event in explanation.events if event.reason != UNSCHEDULABLE)
 
 
-def _of_claim(claim: PodClaimExplanation) -> Iterator[Cause]:
+def _of_claim(claim: PodClaimExplanation) -> Iterator[PendingCause]:
     explanation = claim.explanation
     if explanation is None or explanation.finds_devices:
         return
     subject = f"claim {claim.entry}" if claim.entry else "its extended resources"
     for blocker in explanation.blockers:
-        yield Cause(blocker, subject, claim.entry)
+        yield PendingCause(blocker, subject, claim.entry)
     for request in explanation.requests:
         # that all devices match and are taken stands among the blockers, with who has them
         taken = explanation.outcome != "error" and all(map(_is_taken, request.choices))
         for judged in request.choices:
             if not taken and judged.choice is not None and not all(device.fits for device in judged.devices):
-                yield Cause(f"request {judged.name}: {summarize(judged.devices)}", subject, claim.entry)
+                yield PendingCause(f"request {judged.name}: {summarize(judged.devices)}", subject, claim.entry)
 
 
 def _is_taken(judged: JudgedChoice) -> bool:

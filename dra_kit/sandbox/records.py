@@ -1,17 +1,36 @@
-"""Records of what kubelets and drivers do with each other."""
+"""Records of the timeline: everything that happens in a sandbox, as values.
+
+Every record says when it happened and which node, driver or object it is about.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Meta, Struct, field
 
+from dra_kit.kubelet.cdi.spec import SpecEdits
 from dra_kit.kubernetes.resource.objects import ClaimReference, PodReference
-from dra_kit.sandbox.timeline.records.base import TimelineRecord
 
 PREPARE: Final = "NodePrepareResources"
 UNPREPARE: Final = "NodeUnprepareResources"
+_EPOCH: Final = dt.datetime.fromtimestamp(0, dt.UTC)
+
+
+class TimelineRecord(Struct, frozen=True, kw_only=True, tag_field="kind", tag=True, rename="camel"):
+    """What every record has; the timeline sets all three. In JSON the field ``kind`` is the name of the class.
+
+    Attributes:
+        number: of the record, counted from 1: the order in which things happened.
+        at: wall clock, UTC, with microseconds; it may be set back.
+        seconds: since the timeline began, by a clock that is never set back.
+    """
+
+    number: int = 0
+    at: Annotated[dt.datetime, Meta(tz=True)] = _EPOCH
+    seconds: float = 0.0
 
 
 class PluginConnected(TimelineRecord, frozen=True, kw_only=True):
@@ -88,7 +107,7 @@ class CallOverdue(TimelineRecord, frozen=True, kw_only=True):
     running: tuple[str, ...] = ()
 
 
-class PreparedDevice(Struct, frozen=True, rename="camel"):
+class AnsweredDevice(Struct, frozen=True, rename="camel"):
     """A device in the answer to NodePrepareResources.
 
     Attributes:
@@ -122,7 +141,7 @@ class CallEnded(TimelineRecord, frozen=True, kw_only=True):
     claims: tuple[ClaimReference, ...]
     duration: float
     pod: PodReference | None = None
-    devices: tuple[PreparedDevice, ...] = ()
+    devices: tuple[AnsweredDevice, ...] = ()
     error: str = ""
 
 
@@ -140,3 +159,375 @@ class CdiSpecWritten(TimelineRecord, frozen=True, kw_only=True):
     driver: str
     file: str
     spec: Mapping[str, Any]
+
+
+class ClusterStarted(TimelineRecord, frozen=True, kw_only=True):
+    """API server, controllers and scheduler run; the nodes come next.
+
+    Attributes:
+        version: of Kubernetes that the API server names, such as ``v1.37.1``.
+        kubeconfig: path of it.
+        drivers: names of the drivers that run in it.
+    """
+
+    version: str
+    kubeconfig: str
+    drivers: tuple[str, ...] = ()
+
+
+class ClusterEnding(TimelineRecord, frozen=True, kw_only=True):
+    """Everything is taken down from now on.
+
+    Attributes:
+        calls: of the drivers' code that have not returned, a sentence each.
+    """
+
+    calls: tuple[str, ...] = ()
+
+
+class ObjectChanged(TimelineRecord, frozen=True, kw_only=True):
+    """An object of the API server was created, changed or deleted.
+
+    Attributes:
+        change: what became of it.
+        resource: its resource, such as ``pods`` or ``resourceclaims.resource.k8s.io``.
+        object: as it is now; the last known state of one that is deleted. It may have no ``apiVersion`` and ``kind``.
+    """
+
+    change: Literal["ADDED", "MODIFIED", "DELETED"]
+    resource: str
+    object: Mapping[str, Any]
+
+
+class ManifestsApplied(TimelineRecord, frozen=True, kw_only=True):
+    """Manifests that are followed were applied.
+
+    Attributes:
+        message: what was done; empty when everything was as they say.
+    """
+
+    message: str
+
+
+class ManifestsRefused(TimelineRecord, frozen=True, kw_only=True):
+    """Manifests that are followed could not be applied.
+
+    Attributes:
+        message: why.
+    """
+
+    message: str
+
+
+class RunEnded(TimelineRecord, frozen=True, kw_only=True):
+    """The end of a run of files or stories.
+
+    Attributes:
+        drivers: names of the drivers that ran.
+        passed: everything was as it should be.
+        duration: seconds of the whole run.
+        failures: what was not as it should be.
+        leftovers: what remained of the pods and claims.
+        api_writes: writing requests to the API server, by user agent.
+    """
+
+    drivers: tuple[str, ...] = ()
+    passed: bool
+    duration: float
+    failures: tuple[str, ...] = ()
+    leftovers: tuple[str, ...] = ()
+    api_writes: Mapping[str, int] = field(default_factory=dict)
+
+
+class RecordsLost(TimelineRecord, frozen=True, kw_only=True):
+    """Records that a file does not have: it was full or slow, or older ones had to make room.
+
+    Attributes:
+        lost: how many.
+    """
+
+    lost: int
+
+
+class ContainerReference(Struct, frozen=True, rename="camel"):
+    """A container.
+
+    Attributes:
+        pod: it belongs to.
+        name: in the pod.
+        id: ``<runtime>://<identity>``; a restart makes a container with an id of its own.
+    """
+
+    pod: PodReference
+    name: str
+    id: str
+
+
+class ExitStatus(Struct, frozen=True, rename="camel"):
+    """How a container ended.
+
+    Attributes:
+        code: exit code; 128 and the signal's number after a signal.
+        reason: ``Completed``, ``Error``, or ``StartError`` for a container that could not start.
+        message: why it could not start.
+    """
+
+    code: int
+    reason: str
+    message: str = ""
+
+
+class ContainerStarted(TimelineRecord, frozen=True, kw_only=True):
+    """A container was started, or could not be.
+
+    Attributes:
+        node: it runs on.
+        container: which one.
+        attempt: 0, and one more with every restart.
+        image: as the pod names it; nothing of it is run.
+        command: of the process; empty where the pod leaves it to the image.
+        environment: the whole environment of the process: the image's, then the pod's, then that of CDI.
+        cdi_devices: qualified names that drivers gave for it.
+        from_claims: what these change in the container. Only the environment is changed here.
+        exit: how it ended, if it had ended by then; None while it runs.
+    """
+
+    node: str
+    container: ContainerReference
+    attempt: int = 0
+    image: str = ""
+    command: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    cdi_devices: tuple[str, ...] = ()
+    from_claims: SpecEdits = field(default_factory=SpecEdits)
+    exit: ExitStatus | None = None
+
+
+class ContainerOutput(TimelineRecord, frozen=True, kw_only=True):
+    """A container wrote to its standard output or standard error.
+
+    Of a container that writes too much only the newest is recorded while it runs. What was left out comes in records
+    that are marked late before the container's end, as far as its log still has it.
+
+    Attributes:
+        container: which one.
+        text: lines with their ends, or a part of a line that is longer than 16 KiB; bytes that are no UTF-8 replaced.
+        offset: bytes that the container wrote before.
+        size: bytes of the text as they were written.
+        left_out: lines before the text that are not recorded yet.
+        late: it was left out before.
+        last: nothing more comes.
+    """
+
+    container: ContainerReference
+    text: str
+    offset: int
+    size: int
+    left_out: int = 0
+    late: bool = False
+    last: bool = False
+
+
+class ContainerEnded(TimelineRecord, frozen=True, kw_only=True):
+    """A container ended.
+
+    Attributes:
+        node: it ran on.
+        container: which one.
+        exit: how it ended.
+    """
+
+    node: str
+    container: ContainerReference
+    exit: ExitStatus
+
+
+class PodTerminating(TimelineRecord, frozen=True, kw_only=True):
+    """A kubelet asks the containers of a pod to end, because the pod is deleted.
+
+    Attributes:
+        node: of the kubelet.
+        pod: the pod.
+    """
+
+    node: str
+    pod: PodReference
+
+
+class DriverStarting(TimelineRecord, frozen=True, kw_only=True):
+    """A driver is started, or replaced.
+
+    Attributes:
+        driver: its name.
+        node: that it starts on; empty for all.
+        why: what made that necessary; empty for the first start.
+    """
+
+    driver: str
+    node: str = ""
+    why: str = ""
+
+
+class DriverServing(TimelineRecord, frozen=True, kw_only=True):
+    """A driver that was started, or replaced, serves.
+
+    Attributes:
+        driver: its name.
+        why: as in :class:`DriverStarting`.
+        duration: seconds that it took.
+    """
+
+    driver: str
+    why: str = ""
+    duration: float
+
+
+class DriverNotServing(TimelineRecord, frozen=True, kw_only=True):
+    """A driver does not come up, for now.
+
+    Attributes:
+        driver: its name; empty for one of several.
+        message: why, one line; empty where nothing is known.
+        calls: of its code that have not returned, a sentence each.
+    """
+
+    driver: str = ""
+    message: str = ""
+    calls: tuple[str, ...] = ()
+
+
+class DriverRefused(TimelineRecord, frozen=True, kw_only=True):
+    """New code of a driver cannot be used.
+
+    Attributes:
+        driver: its name.
+        why: as in :class:`DriverStarting`.
+        message: what is wrong with it.
+        serving: the code before goes on serving.
+    """
+
+    driver: str
+    why: str
+    message: str
+    serving: bool
+
+
+class DriverEnded(TimelineRecord, frozen=True, kw_only=True):
+    """A driver ended.
+
+    Attributes:
+        driver: its name.
+        node: that it ran on; empty for all.
+        how: ``stopped`` in order, ``killed`` as by SIGKILL, or ``failed``: by itself.
+        message: why it failed; or after which step it was killed.
+    """
+
+    driver: str
+    node: str = ""
+    how: Literal["stopped", "killed", "failed"]
+    message: str = ""
+
+
+class DriverLogged(TimelineRecord, frozen=True, kw_only=True):
+    """The code of a driver, or the role around it, logged or printed a line.
+
+    Attributes:
+        driver: its name; empty where several share a process.
+        level: ``INFO``, ``WARNING`` and so on; empty where it is not known.
+        text: the line; it may have several, of a traceback for example.
+        left_out: lines before it that are not recorded, because there were too many at once.
+    """
+
+    driver: str = ""
+    level: str = ""
+    text: str
+    left_out: int = 0
+
+
+class DeviceResult(Struct, frozen=True, rename="camel"):
+    """A device that the scheduler allocates.
+
+    Attributes:
+        claim: name of the ResourceClaim; empty for the one that is made for extended resources.
+        request: of the claim, with the sub-request where there is one.
+        pool: of the device.
+        device: its name.
+        reason: why this one, as a sentence.
+    """
+
+    claim: str
+    request: str
+    pool: str
+    device: str
+    reason: str
+
+
+class PodScheduled(TimelineRecord, frozen=True, kw_only=True):
+    """The scheduler found a node for a pod.
+
+    Attributes:
+        pod: the pod.
+        node: that it goes to.
+        devices: that its claims get there.
+    """
+
+    pod: PodReference
+    node: str
+    devices: tuple[DeviceResult, ...] = ()
+
+
+class PodUnschedulable(TimelineRecord, frozen=True, kw_only=True):
+    """The scheduler found no node for a pod.
+
+    Attributes:
+        pod: the pod.
+        reason: of its condition ``PodScheduled``: ``Unschedulable`` or ``SchedulerError``.
+        message: in the scheduler's words.
+    """
+
+    pod: PodReference
+    reason: str
+    message: str
+
+
+class PodExplained(TimelineRecord, frozen=True, kw_only=True):
+    """Why a pod has no node, found by looking at its claims and the devices.
+
+    Attributes:
+        pod: the pod.
+        causes: a sentence each.
+    """
+
+    pod: PodReference
+    causes: tuple[str, ...]
+
+
+Record: TypeAlias = (
+    ClusterStarted
+    | ClusterEnding
+    | ObjectChanged
+    | PodScheduled
+    | PodUnschedulable
+    | PodExplained
+    | PluginConnected
+    | PluginDisconnected
+    | SlicesWiped
+    | CallStarted
+    | CallOverdue
+    | CallEnded
+    | CdiSpecWritten
+    | ContainerStarted
+    | ContainerOutput
+    | ContainerEnded
+    | PodTerminating
+    | DriverStarting
+    | DriverServing
+    | DriverNotServing
+    | DriverRefused
+    | DriverEnded
+    | DriverLogged
+    | ManifestsApplied
+    | ManifestsRefused
+    | RunEnded
+    | RecordsLost
+)

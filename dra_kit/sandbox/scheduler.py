@@ -1,10 +1,12 @@
-"""The scheduler's loop: pods without a node, one after the other, and again when something changes."""
+"""The scheduler's loop: which pods to try when, and which devices are in use."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
 
 from dra_kit.client.api import STRATEGIC_MERGE_PATCH, Client
@@ -12,27 +14,27 @@ from dra_kit.client.events import EventRecorder, ObjectReference
 from dra_kit.client.informer import ObjectChange
 from dra_kit.client.resources import DEVICE_CLASSES, DEVICE_TAINT_RULES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.errors import KubeError
+from dra_kit.kubernetes.allocator.allocation import AllocationAttempt, Allocator
+from dra_kit.kubernetes.allocator.rules import AllocatorRules
+from dra_kit.kubernetes.allocator.selectors import CelEvaluator, DeviceMatcher
+from dra_kit.kubernetes.allocator.state import AllocatorState
+from dra_kit.kubernetes.resource.matching import Node
 from dra_kit.kubernetes.resource.objects import ObjectKey, format_time, is_terminal, object_key
 from dra_kit.kubernetes.scheduler import hints
 from dra_kit.kubernetes.scheduler.assume_cache import AssumedPods, ClaimTracker
 from dra_kit.kubernetes.scheduler.claims import NotReady, UnschedulableAndUnresolvable, pod_claims_state
 from dra_kit.kubernetes.scheduler.cycle import Placement, SchedulingDecision, Unschedulable, schedule_pod
-from dra_kit.kubernetes.scheduler.device_choice import DeviceChoice
+from dra_kit.kubernetes.scheduler.device_choice import DeviceChoice, explain_choices
 from dra_kit.kubernetes.scheduler.nodes import DYNAMIC_RESOURCES, node_loads, prefilter_message
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.sandbox.cluster.informers import Informers
-from dra_kit.sandbox.cluster.scheduler.binding import Binder
-from dra_kit.sandbox.cluster.scheduler.devices import Devices
-from dra_kit.sandbox.cluster.scheduler.releaser import Releaser
+from dra_kit.sandbox.binder import Binder, ClaimReleaser
+from dra_kit.sandbox.informers import SharedInformers
 
 logger: logging.Logger = logging.getLogger(__name__)
-
 NAME: Final = "default-scheduler"
 _FIRST_BACKOFF: Final = 1.0  # of a pod whose attempt failed: doubled, at most ten seconds (podInitialBackoffSeconds)
 _LAST_BACKOFF: Final = 10.0
-
 _NO_CHANGE_HELPS: Final = frozenset({"SchedulerError"})  # instead of plugins: where the attempt failed, time decides
-
 _Hint: TypeAlias = Callable[[ObjectView, frozenset[str]], bool]
 """Whether a change may help a pod that these plugins rejected."""
 
@@ -51,8 +53,8 @@ class Scheduler:
     def __init__(
         self,
         client: Client,
-        informers: Informers,
-        devices: Devices,
+        informers: SharedInformers,
+        devices: DeviceTracker,
         *,
         observe: Callable[[SchedulingDecision], None] = lambda _: None,
         time_scale: float = 1.0,
@@ -67,7 +69,7 @@ class Scheduler:
         self._classes = informers.objects(DEVICE_CLASSES)
         self._assumed = AssumedPods(self._pods)
         self._claims = ClaimTracker(informers.objects(RESOURCE_CLAIMS), devices.hold)
-        self._releaser = Releaser(client)
+        self._releaser = ClaimReleaser(client)
         self._binder = Binder(client, self._claims, self._events, time_scale=time_scale)
         self._active: dict[ObjectKey, None] = {}
         self._waiting: dict[ObjectKey, frozenset[str] | None] = {}  # with who rejected them; None: they were not tried
@@ -347,3 +349,96 @@ def _schedulable_differently(before: Mapping[str, Any], now: Mapping[str, Any]) 
 
 def _pod_essence(pod: ObjectView) -> tuple[Any, ...]:
     return pod["spec"], pod["metadata"].get("labels"), pod.get("status", {}).get("resourceClaimStatuses")
+
+
+class DeviceTracker:
+    """What is published and what is taken.
+
+    While it is held still, another thread may look for devices: what changes meanwhile is applied afterwards.
+
+    Args:
+        gates: of the scheduler.
+    """
+
+    def __init__(self, gates: AllocatorRules) -> None:
+        self._gates = gates
+        self._evaluator = CelEvaluator()
+        self._snapshot = AllocatorState()
+        self._allocator = Allocator(self._snapshot, gates, evaluator=self._evaluator)
+        self._held: dict[str, ObjectView] = {}  # allocation by the UID of its claim
+        self._later: list[Callable[[], None]] | None = None  # changes to apply; None where it is not held still
+        self._aborted = threading.Event()
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """Keep everything unchanged as long as the context lasts."""
+        self._later = []
+        try:
+            yield
+        finally:
+            changes, self._later = self._later, None
+            for change in changes:
+                change()
+
+    def abort(self) -> None:
+        """End every search for devices, for good."""
+        self._aborted.set()
+
+    def _apply(self, change: Callable[[], None]) -> None:
+        if self._later is None:
+            change()
+        else:
+            self._later.append(change)
+
+    # --- what informers tell
+
+    def slice_changed(self, change: ObjectChange) -> None:
+        """Note that a ResourceSlice was created, changed or deleted."""
+        if change.type == "DELETED":
+            self._apply(lambda: self._snapshot.publish(remove=[change.object["metadata"]["name"]]))
+        else:
+            self._apply(lambda: self._snapshot.publish([change.object]))
+
+    def class_changed(self, change: ObjectChange) -> None:
+        """Note that a DeviceClass was created, changed or deleted."""
+        if change.type == "DELETED":
+            self._apply(lambda: self._snapshot.define(remove=[change.object["metadata"]["name"]]))
+        else:
+            self._apply(lambda: self._snapshot.define([change.object]))
+
+    def rules_changed(self, rules: Iterable[ObjectView]) -> None:
+        """Replace all DeviceTaintRules."""
+        known = list(rules)
+        self._apply(lambda: self._snapshot.taint(known))
+
+    # --- who holds what
+
+    def hold(self, claim: str, allocation: ObjectView | None) -> None:
+        """Record that a claim holds these devices from now on, and no others.
+
+        Args:
+            claim: its UID, or another name that is its own.
+            allocation: None: it holds nothing.
+        """
+        self._apply(lambda: self._hold(claim, allocation))
+
+    def _hold(self, claim: str, allocation: ObjectView | None) -> None:
+        former = self._held.pop(claim, None)
+        if former is not None:
+            self._snapshot.deallocate(former)
+        if allocation is not None:
+            self._snapshot.allocate(allocation)
+            self._held[claim] = allocation
+
+    # --- for one pod
+
+    def attempt(self, claims: Sequence[ObjectView]) -> AllocationAttempt:
+        """Return the attempt to allocate the claims of a pod, to be made on one node after the other."""
+        return self._allocator.attempt(claims, is_aborted=self._aborted.is_set)
+
+    def explain(
+        self, node: Node, allocations: Sequence[tuple[ObjectView, ObjectView]]
+    ) -> tuple[tuple[ObjectView, DeviceChoice], ...]:
+        """Explain why the allocations of a pod, by claim, have these devices; to be called before they are held."""
+        selection = DeviceMatcher(node, self._gates, self._evaluator)
+        return tuple(explain_choices(self._snapshot, self._gates, selection, node, allocations))

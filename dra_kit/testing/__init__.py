@@ -18,38 +18,24 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from dra_kit.errors import Conflict, Invalid, KubeError, NotFound
-    from dra_kit.sandbox.stories.expectations.facts import (
-        ClaimFacts,
-        Cluster,
-        ContainerFacts,
-        PodFacts,
-        PublishedDevice,
-    )
-    from dra_kit.testing.bed import TestBed, deployed, sandbox
-    from dra_kit.testing.bench import Bench, BlockingBench, unit
-    from dra_kit.testing.harness import Harness
-
 _HOME_OF = {
     "Bench": "testing.bench",
     "BlockingBench": "testing.bench",
-    "ClaimFacts": "sandbox.stories.expectations.facts",
-    "Cluster": "sandbox.stories.expectations.facts",
+    "ClaimFacts": "sandbox.stories.facts",
+    "Cluster": "sandbox.stories.facts",
     "Conflict": "errors",
-    "ContainerFacts": "sandbox.stories.expectations.facts",
+    "ContainerFacts": "sandbox.stories.facts",
     "Harness": "testing.harness",
     "Invalid": "errors",
     "KubeError": "errors",
     "NotFound": "errors",
-    "PodFacts": "sandbox.stories.expectations.facts",
-    "PublishedDevice": "sandbox.stories.expectations.facts",
+    "PodFacts": "sandbox.stories.facts",
+    "PublishedDevice": "sandbox.stories.facts",
     "TestBed": "testing.bed",
     "deployed": "testing.bed",
     "sandbox": "testing.bed",
     "unit": "testing.bench",
 }
-
 __all__ = [
     "Bench",
     "BlockingBench",
@@ -68,8 +54,6 @@ __all__ = [
     "sandbox",
     "unit",
 ]
-
-
 if not TYPE_CHECKING:  # a type checker would take any misspelt name for one of ours
 
     def __getattr__(name: str) -> Any:

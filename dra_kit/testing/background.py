@@ -1,4 +1,4 @@
-"""A cluster in a thread and an event loop of its own, so that tests are plain functions."""
+"""Runs coroutines in a thread, so that tests can call them as plain functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from dra_kit.errors import DraKitError, InternalError
 
 R = TypeVar("R")
 C = TypeVar("C")
-
 __tracebackhide__ = True  # pytest shows the test's own line instead
 
 

@@ -1,4 +1,4 @@
-"""A cluster for tests, for as long as a block lasts: the sandbox, or a real one."""
+"""Test beds: a sandbox or a real cluster that tests share, and a harness for each test."""
 
 from __future__ import annotations
 
@@ -17,18 +17,23 @@ from dra_kit.author.model import rule_text, short_repr
 from dra_kit.author.target import load_driver, load_drivers
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.release import FeatureGates
-from dra_kit.sandbox.driver.drivers import SandboxDriver, device_classes, project_settings, require_distinct, successors
-from dra_kit.sandbox.driver.settings.named_settings import by_driver
-from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
-from dra_kit.sandbox.stories.expectations.facts import Cluster
-from dra_kit.sandbox.stories.objects import apply
+from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
+from dra_kit.sandbox.drivers.sandbox_driver import (
+    SandboxDriver,
+    device_classes,
+    project_settings,
+    require_distinct_drivers,
+    successor_loader,
+)
+from dra_kit.sandbox.drivers.settings import settings_by_driver
+from dra_kit.sandbox.stories.facts import Cluster
+from dra_kit.sandbox.stories.manifests import apply_files
+from dra_kit.sandbox.stories.namespace import StoryNamespace, namespace_name
 from dra_kit.testing.background import Background
 from dra_kit.testing.harness import Harness
 from dra_kit.testing.real import real_cluster
-from dra_kit.testing.staging import staged
 
 __tracebackhide__ = True  # pytest shows the test's own line instead
-
 # The roles run in threads, which would import them at once. pytest rewrites what belongs to a plugin as it is imported,
 # and early releases of Python 3.11 cannot do that in two threads at a time (SystemError, CPython gh-106905).
 _ROLES: Final = ("dra_kit.node.agent", "dra_kit.controller.agent", "dra_kit.admission.agent")
@@ -76,7 +81,7 @@ class TestBed:
             ConfigurationError: it is not clear which driver is to be killed.
             NotReached: the driver has not come to the step.
         """
-        with staged(
+        with open_harness(
             self.cluster,
             self.background,
             name,
@@ -128,7 +133,7 @@ def sandbox(
     gates = FeatureGates.alpha() if alpha else FeatureGates.default()
     wished = SandboxSettings(nodes=nodes, gates=gates, time_scale=time_scale, edited=tuple(editable))
     with Background() as background, background.entered(Sandbox(drivers, wished)) as cluster:
-        background.call(apply(cluster.client, [path for driver in drivers for path in driver.classes]))
+        background.call(apply_files(cluster.client, [path for driver in drivers for path in driver.classes]))
         yield TestBed(cluster, background, timeout)
 
 
@@ -152,8 +157,8 @@ def deployed(*targets: str, kubeconfig: Path | None = None, timeout: float = 180
 
 def _drivers(targets: Sequence[str], nodes: int, settings: Mapping[str, object]) -> list[SandboxDriver]:
     loaded = [load_drivers(target, nodes + 1) for target in targets]
-    require_distinct((target, first.name) for target, (first, *_) in zip(targets, loaded, strict=True))
-    given = by_driver([first for first, *_ in loaded], settings)
+    require_distinct_drivers((target, first.name) for target, (first, *_) in zip(targets, loaded, strict=True))
+    given = settings_by_driver([first for first, *_ in loaded], settings)
     found = []
     for target, (*drivers, spare) in zip(targets, loaded, strict=True):
         values = {**project_settings(target, spare), **given[spare.name]}
@@ -165,7 +170,7 @@ def _drivers(targets: Sequence[str], nodes: int, settings: Mapping[str, object])
                 values,
                 spare,
                 target=target,
-                successor=successors(_settings, nodes, values),
+                successor=successor_loader(_settings, nodes, values),
             )
         )
     return found
@@ -182,3 +187,46 @@ def _settings(driver: Driver[Any, Any], given: Mapping[str, object]) -> BaseMode
             for item in error.errors(include_url=False)
         )
         raise ConfigurationError(f"settings of driver {driver.name}: {'; '.join(texts)}") from None
+
+
+class FailpointNotReached(AssertionError):
+    """The driver was to be killed after a step, and did not come to it in the whole test."""
+
+
+@contextmanager
+def open_harness(
+    cluster: Cluster,
+    background: Background,
+    test: str,
+    *,
+    directory: Path,
+    timeout: float,
+    labels: Mapping[str, str],
+    process: bool,
+    killed_after: str,
+    killed_driver: str,
+) -> Iterator[Harness]:
+    """Yield the harness of one test; in the end, delete everything it created.
+
+    Raises:
+        AssertionError: something is left over although the test passed: claims, CDI files, records, effects, devices.
+        NotReached: the driver was to be killed after a step that it has not reached.
+    """
+    for driver in cluster.drivers:
+        background.call(cluster.control(driver).in_process(process))
+    stage = StoryNamespace(cluster, namespace_name("test", test), labels=labels, timeout=timeout)
+    background.call(stage.open())
+    try:
+        if killed_after:
+            background.call(cluster.control(killed_driver).kill_after(killed_after))
+        yield Harness(cluster, background, stage, directory)
+    except BaseException:
+        background.call(stage.close())
+        raise
+    leftovers = background.call(stage.close())
+    if leftovers:
+        raise AssertionError("left over after the test: " + ", ".join(leftovers))
+    if stage.unreached:
+        raise FailpointNotReached(
+            f"the driver was to be killed after {stage.unreached}, and has not come to it in this test"
+        )

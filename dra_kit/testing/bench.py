@@ -1,8 +1,9 @@
-"""A preparer and its effects without a node: what ``prepare`` returns, and what it does to a fake of the hardware."""
+"""Unit tests of a preparer without a cluster: allocated claims, objects in memory."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
@@ -15,9 +16,11 @@ from pydantic import BaseModel
 
 from dra_kit.author.calls import call
 from dra_kit.author.child_process import ChildProcess
+from dra_kit.author.cluster_object import ObjectAddress
 from dra_kit.author.config import OpaqueConfig
 from dra_kit.author.context import EffectInForce, NodeInfo, Stopping
 from dra_kit.author.device import Device
+from dra_kit.author.device_fields import CounterSet
 from dra_kit.author.driver import Driver
 from dra_kit.author.effect import Effect
 from dra_kit.author.inventory import Inventory, Pool
@@ -26,6 +29,7 @@ from dra_kit.author.preparer import Preparer
 from dra_kit.author.provider import DeviceProvider
 from dra_kit.errors import ConfigurationError, NotYet
 from dra_kit.kubernetes.resource.objects import ClaimReference
+from dra_kit.kubernetes.values.quantity import Quantity
 from dra_kit.node.claims.metadata import MetadataFiles
 from dra_kit.node.claims.preparer_runner import PreparerRunner
 from dra_kit.node.claims.reader import parse_allocated_claim
@@ -40,18 +44,15 @@ from dra_kit.node.state.records import ClaimRecord
 from dra_kit.node.state.store import StateStore
 from dra_kit.process.metrics import Metrics
 from dra_kit.slices.inventory import CurrentInventory, device_identity
-from dra_kit.testing.allocation import allocated_claim, counter_sets
 from dra_kit.testing.background import Background
-from dra_kit.testing.objects import MemoryObjects
 
 __tracebackhide__ = True  # pytest shows the test's own line instead
-
 NODE: Final = "node-1"
 """Name of the node, and of the pool that the devices are in."""
 _BOOT: Final = "boot-1"
 
 
-class Unit:
+class UnitTest:
     """``async with`` gives a :class:`Bench`, ``with`` a :class:`BlockingBench`; see :func:`unit`."""
 
     def __init__(self, driver: Driver[Any, Any], settings: BaseModel | None) -> None:
@@ -262,7 +263,7 @@ def unit(
     effects: Sequence[type[Effect[Any, Any]]] = (),
     hardware: Any = None,
     settings: BaseModel | None = None,
-) -> Unit:
+) -> UnitTest:
     """Return a bench for unit tests of a preparer and its effects::
 
         async with unit(driver, hardware=FakeCard()) as bench:
@@ -292,9 +293,115 @@ def unit(
         driver.hardware = lambda _: hardware
     if settings is None and driver.settings is not None:
         settings = driver.settings()
-    return Unit(driver, settings)
+    return UnitTest(driver, settings)
 
 
 class _NoDevices(DeviceProvider):
     def discover(self) -> Iterable[Sequence[Device]]:
         return ()
+
+
+def allocated_claim(
+    reference: ClaimReference,
+    driver: str,
+    pool: str,
+    devices: Sequence[Device],
+    config: OpaqueConfig | Mapping[str, Any] | None,
+    *,
+    admin_access: bool,
+) -> dict[str, Any]:
+    """Return the claim object; a device that may be shared has a share, with the defaults of the request policies.
+
+    Args:
+        reference: of the claim.
+        driver: the driver's name.
+        pool: that the devices are in.
+        devices: all for one request, ``device``.
+        config: of the claim, for all devices.
+        admin_access: of the request.
+    """
+    results = []
+    for device in devices:
+        result: dict[str, Any] = {"request": "device", "driver": driver, "pool": pool, "device": device.name}
+        if admin_access:
+            result["adminAccess"] = True
+        if device.allow_multiple_allocations:
+            result |= {"shareID": f"share-{reference.name}", "consumedCapacity": _consumed(device)}
+        results.append(result)
+    entries = []
+    if config is not None:
+        opaque = {"driver": driver, "parameters": _parameters(config)}
+        entries.append({"source": "FromClaim", "requests": [], "opaque": opaque})
+    return {
+        "metadata": {"name": reference.name, "namespace": reference.namespace, "uid": reference.uid},
+        "status": {"allocation": {"devices": {"results": results, "config": entries}}},
+    }
+
+
+def _consumed(device: Device) -> dict[str, str]:
+    return {
+        name: str(offer.value if offer.request_policy is None else offer.request_policy.default or offer.value)
+        for name, offer in device.to_v1().capacity.items()
+    }
+
+
+def _parameters(config: OpaqueConfig | Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(config, Mapping):
+        return dict(config)
+    kind = type(config)
+    fields: dict[str, Any] = json.loads(config.model_dump_json(by_alias=True))
+    return {"apiVersion": kind.api_version_, "kind": kind.kind_} | fields
+
+
+def counter_sets(devices: Sequence[Device]) -> list[CounterSet]:
+    """Return counter sets for all these devices at once; the real ones are in the pool of ``discover``."""
+    found: dict[str, dict[str, Quantity]] = {}
+    for taken in (taken for device in devices for taken in device.consumes_counters):
+        counters = found.setdefault(taken.counter_set, {})
+        for name, amount in taken.counters.items():
+            counters[name] = counters.get(name, Quantity(0)) + Quantity(amount)
+    return [CounterSet(name=name, counters=counters) for name, counters in found.items()]
+
+
+class MemoryObjects:
+    """The :class:`dra_kit.author.cluster_object.ClusterObjectClient` of a bench.
+
+    Args:
+        node: name of the Node that owns them.
+    """
+
+    def __init__(self, node: str) -> None:
+        self.objects: dict[str, dict[str, Any]] = {}
+        self._node = node
+        self._made = 0
+
+    async def apply(self, address: ObjectAddress, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """See :class:`dra_kit.author.cluster_object.ClusterObjectClient`."""
+        fields = json.loads(json.dumps(body))  # what the driver goes on changing is not the object
+        known = self.objects.get(_key(address))
+        if known is None:
+            self._made += 1
+        owner = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": f"uid-{self._node}"}
+        metadata = {
+            **(fields.get("metadata") or {}),
+            "name": address.name,
+            "uid": known["metadata"]["uid"] if known else f"uid-{self._made}-{address.name}",
+            "ownerReferences": [owner],
+        }
+        if address.namespace:
+            metadata["namespace"] = address.namespace
+        whole = {**(known or {}), **fields, "apiVersion": address.api_version, "kind": address.kind}
+        self.objects[_key(address)] = whole | {"metadata": metadata}
+        return self.objects[_key(address)]
+
+    async def get(self, address: ObjectAddress) -> Mapping[str, Any] | None:
+        """See :class:`dra_kit.author.cluster_object.ClusterObjectClient`."""
+        return self.objects.get(_key(address))
+
+    async def delete(self, address: ObjectAddress) -> None:
+        """See :class:`dra_kit.author.cluster_object.ClusterObjectClient`."""
+        self.objects.pop(_key(address), None)
+
+
+def _key(address: ObjectAddress) -> str:
+    return f"{address.kind}/{address.name}"

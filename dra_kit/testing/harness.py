@@ -1,27 +1,27 @@
-"""What a test does: apply manifests, wait for a pod, look at what its containers got."""
+"""What a test does with a cluster: apply, wait, look, kill, restart."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar
+
+from msgspec.structs import replace
 
 from dra_kit.author.driver import Driver
 from dra_kit.client.resources import PODS, RESOURCE_CLAIMS
 from dra_kit.errors import ConfigurationError, NotFound
-from dra_kit.sandbox.sandbox import Sandbox
-from dra_kit.sandbox.stories.expectations.facts import Cluster, DriverControl, PodFacts, PublishedDevice
+from dra_kit.sandbox.cluster import Sandbox
+from dra_kit.sandbox.stories.facts import Cluster, DriverControl, PodFacts, PublishedDevice
 from dra_kit.sandbox.stories.manifests import Manifest, load_manifests, parse_manifests
-from dra_kit.sandbox.stories.stage import Stage
+from dra_kit.sandbox.stories.namespace import StoryNamespace
 from dra_kit.testing.background import Background
-from dra_kit.testing.named import Named, named
-from dra_kit.text import escape_unprintable
+from dra_kit.text import did_you_mean, escape_unprintable
 
 T = TypeVar("T")
 Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
 _ENDED = {"Succeeded", "Failed"}
 _LAID_OUT = "\n\t"
-
 __tracebackhide__ = True  # pytest shows the test's own line instead
 
 
@@ -35,7 +35,7 @@ class Harness:
         directory: relative paths of manifests start here.
     """
 
-    def __init__(self, cluster: Cluster, background: Background, stage: Stage, directory: Path) -> None:
+    def __init__(self, cluster: Cluster, background: Background, stage: StoryNamespace, directory: Path) -> None:
         self.cluster = cluster
         self._background = background
         self._stage = stage
@@ -112,7 +112,7 @@ class Harness:
         Where devices of several drivers would have one name, it is ``<driver>/<pool>/<name>``.
         """
         found = self._background.call(self._stage.devices())
-        return Named(f"{' and '.join(self.cluster.drivers)} publishes no device", found)
+        return NamedItems(f"{' and '.join(self.cluster.drivers)} publishes no device", found)
 
     def wait_for(self, check: Callable[[], T], *, timeout: float | None = None) -> T:
         """Wait until something is so: until ``check`` returns what counts as true; that is returned.
@@ -321,7 +321,7 @@ class Harness:
             pod = (await self._stage.facts([name], [])).pods.get(name)
             if pod is None:
                 break
-            if _as_wished(pod, phase, message):
+            if _is_as_expected(pod, phase, message):
                 return pod
             if pod.phase in _ENDED and phase not in {None, pod.phase}:
                 break
@@ -342,7 +342,7 @@ class Harness:
         return list(map(str, (await self.cluster.causes([pod])).get(pod["metadata"]["uid"], ())))
 
 
-def _as_wished(pod: PodFacts, phase: Phase | None, message: str) -> bool:
+def _is_as_expected(pod: PodFacts, phase: Phase | None, message: str) -> bool:
     if message and not any(message in text for text in pod.messages):
         return False
     if phase is not None:
@@ -357,3 +357,38 @@ def _texts_of(pod: PodFacts) -> Iterator[str]:
     for name, container in pod.containers.items():
         if container.exit_code is not None:
             yield f"container {name} ended with {container.exit_code}: {container.output.strip()[-500:]}"
+
+
+class NamedItems(dict[str, T]):
+    """Things by name.
+
+    Args:
+        what: what the error begins with and the name follows, such as "pod guest has no container".
+        items: the things.
+    """
+
+    def __init__(self, what: str, items: Mapping[str, T]) -> None:
+        super().__init__(items)
+        self._what = what
+
+    def __missing__(self, name: str) -> NoReturn:
+        there_is = ", ".join(sorted(self)) or "nothing"
+        raise KeyError(f"{self._what} {name}{did_you_mean(name, self) or ';'} there is {there_is}")
+
+
+def _named(what: str, items: Mapping[str, T] | None) -> NamedItems[T] | None:
+    return None if items is None else NamedItems(what, items)
+
+
+def named(pod: PodFacts, name: str) -> PodFacts:
+    """Return a pod whose containers and their variables, device files and mounts are :class:`NamedItems`."""
+    containers = {
+        key: replace(
+            item,
+            environment=NamedItems(f"container {key} has no variable", item.environment),
+            device_nodes=_named(f"container {key} has no device file", item.device_nodes),
+            mounts=_named(f"container {key} has no mount", item.mounts),
+        )
+        for key, item in pod.containers.items()
+    }
+    return replace(pod, containers=NamedItems(f"pod {name} has no started container", containers))

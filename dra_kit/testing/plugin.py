@@ -1,4 +1,4 @@
-"""The pytest plugin: the fixture ``dra``, a harness for each test on one cluster for the whole run."""
+"""The pytest plugin: the fixtures ``dra`` and ``dra_bed``, and their options."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from dra_kit.text import escape_unprintable
 if TYPE_CHECKING:
     from dra_kit.testing.bed import TestBed
     from dra_kit.testing.harness import Harness
+
 
 __tracebackhide__ = True  # pytest shows the test's own line instead
 
@@ -119,7 +120,7 @@ def dra_bed(pytestconfig: pytest.Config) -> Iterator[TestBed]:
 @pytest.fixture
 def dra(request: pytest.FixtureRequest, dra_bed: TestBed) -> Iterator[Harness]:
     """A cluster with the driver, and a namespace in it that belongs to this test."""
-    from dra_kit.testing.staging import NotReached
+    from dra_kit.testing.bed import FailpointNotReached
 
     namespace, killed, process = (
         request.node.get_closest_marker(name) for name in ("dra_namespace", "dra_killed", "dra_process")
@@ -136,7 +137,7 @@ def dra(request: pytest.FixtureRequest, dra_bed: TestBed) -> Iterator[Harness]:
             killed_driver=killed.kwargs.get("driver", "") if killed else "",
         ) as harness:
             yield harness
-    except NotReached as error:
+    except FailpointNotReached as error:
         if killed is None or killed.args:
             raise pytest.fail.Exception(str(error), pytrace=False) from None
         pytest.skip(str(error))

@@ -1,7 +1,8 @@
-"""A real cluster in which drivers run already."""
+"""A real cluster in which the driver is deployed."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,10 +10,9 @@ from pathlib import Path
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import load_credentials
 from dra_kit.errors import ConfigurationError, KubeError
-from dra_kit.testing import printed
 
 
-class DriverElsewhere:
+class RemoteDriverControl:
     """Control a driver whose processes are on nodes of a real cluster, as stories and tests ask for it."""
 
     awaited = ""
@@ -107,8 +107,8 @@ class RealCluster:
         self.drivers: Sequence[str] = drivers
 
     async def environment(self, namespace: str, pod: str, container: str) -> Mapping[str, str]:
-        """See :func:`dra_kit.testing.printed.variables`."""
-        return printed.variables(await self.output(namespace, pod, container))
+        """See :func:`dra_kit.testing.real.printed_variables`."""
+        return printed_variables(await self.output(namespace, pod, container))
 
     async def output(self, namespace: str, pod: str, container: str) -> str:
         """Return the container's log; empty while the kubelet has none."""
@@ -118,20 +118,20 @@ class RealCluster:
             return ""
 
     async def device_nodes(self, namespace: str, pod: str, container: str) -> Mapping[str, str] | None:
-        """See :func:`dra_kit.testing.printed.device_nodes`."""
-        return printed.device_nodes(await self.output(namespace, pod, container))
+        """See :func:`dra_kit.testing.real.printed_device_nodes`."""
+        return printed_device_nodes(await self.output(namespace, pod, container))
 
     async def mounts(self, namespace: str, pod: str, container: str) -> Mapping[str, str] | None:
-        """See :func:`dra_kit.testing.printed.mounts`."""
-        return printed.mounts(await self.output(namespace, pod, container))
+        """See :func:`dra_kit.testing.real.printed_mounts`."""
+        return printed_mounts(await self.output(namespace, pod, container))
 
     async def node_state(self) -> Iterable[str]:
         """Return nothing: a node cannot be looked into from outside."""
         return ()
 
-    def control(self, driver: str = "") -> DriverElsewhere:
+    def control(self, driver: str = "") -> RemoteDriverControl:
         """Refuse everything."""
-        return DriverElsewhere(driver or self.drivers[0])
+        return RemoteDriverControl(driver or self.drivers[0])
 
     def refusal(self, namespace: str, claim: str) -> str:
         """Return nothing: of the driver's errors only the texts can be seen from outside."""
@@ -156,3 +156,30 @@ async def real_cluster(kubeconfig: Path | None, drivers: Sequence[str]) -> Async
     credentials = await load_credentials(kubeconfig)
     async with Client(credentials, user_agent="dra-kit/testing") as client:
         yield RealCluster(client, drivers)
+
+
+_VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)")
+_DEVICE_FILE = re.compile(r"([bc])[rwxsStT-]{9}\S*\s+\d+\s+\S+\s+\S+\s+(\d+),\s*(\d+)\s.*?\s(/\S+)")
+_MOUNT = re.compile(r"\d+ \d+ \d+:\d+ (\S+) (\S+) \S+ .*?- \S+ \S+ \S+")
+
+
+def printed_variables(output: str) -> Mapping[str, str]:
+    """Return the variables that ``env`` printed; values with line breaks are cut."""
+    return {match[1]: match[2] for match in _lines(_VARIABLE, output)}
+
+
+def printed_device_nodes(output: str) -> Mapping[str, str] | None:
+    """Return type and numbers of what ``ls -l`` listed by its absolute path, by path; None where it listed nothing."""
+    return {match[4]: f"{match[1]} {match[2]}:{match[3]}" for match in _lines(_DEVICE_FILE, output)} or None
+
+
+def printed_mounts(output: str) -> Mapping[str, str] | None:
+    """Return the root of each mount within its file system, by where it is mounted; None where no mount was printed.
+
+    That is the path on the node, without that of the file system (proc_pid_mountinfo(5)).
+    """
+    return {match[2]: match[1] for match in _lines(_MOUNT, output)} or None
+
+
+def _lines(pattern: re.Pattern[str], output: str) -> list[re.Match[str]]:
+    return [match for line in output.splitlines() if (match := pattern.fullmatch(line))]

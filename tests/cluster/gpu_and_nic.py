@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from dra_kit.testing.real import DriverElsewhere
+from dra_kit.testing.real import RemoteDriverControl
 from tests.cluster.node_driver import NodeDriver, RealCluster, node_driver
 from tests.cluster.plane import Plane
 from tests.cluster.processes import running
@@ -17,7 +17,7 @@ from tests.cluster.processes import running
 CARDS: Final = "nic.example.com"
 
 
-class NetworkCards(DriverElsewhere):
+class NetworkCards(RemoteDriverControl):
     """The driver of the cards. It can be killed: it runs on this machine."""
 
     def __init__(self, driver: NodeDriver, ending: ExitStack) -> None:
@@ -55,7 +55,7 @@ class WithCards(RealCluster):
     def drivers(self) -> Sequence[str]:
         return [self.driver, CARDS]
 
-    def control(self, driver: str = "") -> DriverElsewhere:
+    def control(self, driver: str = "") -> RemoteDriverControl:
         return self._cards if driver == CARDS else super().control(driver)
 
     async def node_state(self) -> Iterable[str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dra_kit.scaffold.answers import Answers
+from dra_kit.project.answers import Answers
 from tests.cluster.deployed import KUBELET_DIR
 from tests.cluster.find import Found
 from tests.cluster.image import BUILD, load_built, run

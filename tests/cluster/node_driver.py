@@ -14,8 +14,7 @@ from dra_kit.client.credentials import load_credentials
 from dra_kit.errors import ConfigurationError
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.state.store import dump_state
-from dra_kit.testing import printed
-from dra_kit.testing.real import DriverElsewhere
+from dra_kit.testing.real import RemoteDriverControl, printed_device_nodes, printed_mounts, printed_variables
 from tests.cluster.access import Access, granted
 from tests.cluster.plane import Plane
 from tests.cluster.processes import DRA_KIT, Running, running
@@ -56,7 +55,7 @@ class NodeDriver:
             yield RealCluster(client, self)
 
 
-class Control(DriverElsewhere):
+class Control(RemoteDriverControl):
     """Files of the driver can be replaced: it runs on this machine."""
 
     def __init__(self, driver: str, cluster: RealCluster) -> None:
@@ -92,7 +91,7 @@ class RealCluster:
 
     async def environment(self, namespace: str, pod: str, container: str) -> Mapping[str, str]:
         """What the container printed as ``env`` does."""
-        return printed.variables(await self.output(namespace, pod, container))
+        return printed_variables(await self.output(namespace, pod, container))
 
     async def output(self, namespace: str, pod: str, container: str) -> str:
         """The container's log; empty while the kubelet has none."""
@@ -102,11 +101,11 @@ class RealCluster:
 
     async def device_nodes(self, namespace: str, pod: str, container: str) -> Mapping[str, str] | None:
         """What the container printed as ``ls -l`` does."""
-        return printed.device_nodes(await self.output(namespace, pod, container))
+        return printed_device_nodes(await self.output(namespace, pod, container))
 
     async def mounts(self, namespace: str, pod: str, container: str) -> Mapping[str, str] | None:
         """What the container printed of its mounts."""
-        return printed.mounts(await self.output(namespace, pod, container))
+        return printed_mounts(await self.output(namespace, pod, container))
 
     async def files(self, place: str) -> Sequence[str] | None:
         """The files at a place, ``<setting>`` or ``<setting>/<glob>``; None for a setting that is not known here."""
@@ -154,7 +153,7 @@ class RealCluster:
         """The lines of the node role."""
         return await asyncio.to_thread(self._driver.process.lines)
 
-    def control(self, driver: str = "") -> DriverElsewhere:
+    def control(self, driver: str = "") -> RemoteDriverControl:
         return Control(driver or self.driver, self)
 
     def refusal(self, namespace: str, claim: str) -> str:

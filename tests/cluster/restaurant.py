@@ -13,7 +13,7 @@ from typing import Any, Self
 from dra_kit.client.api import Client
 from dra_kit.client.resources import EVENTS, NAMESPACES, PODS, RESOURCE_CLAIM_TEMPLATES
 from dra_kit.errors import NotFound
-from dra_kit.sandbox.stories.stage import namespace_for
+from dra_kit.sandbox.stories.namespace import namespace_name
 
 POLL_SECONDS = 0.3
 DEADLINE_SECONDS = 180
@@ -65,7 +65,7 @@ class Restaurant:
     @asynccontextmanager
     async def open(cls, client: Client, order: Order) -> AsyncIterator[Self]:
         """A restaurant in a new namespace, which is gone in the end."""
-        namespace = namespace_for("story", "restaurant")
+        namespace = namespace_name("story", "restaurant")
         await client.create(NAMESPACES, {"metadata": {"name": namespace}, "apiVersion": "v1", "kind": "Namespace"})
         try:
             await client.create(RESOURCE_CLAIM_TEMPLATES, _template(namespace, order))

@@ -15,8 +15,8 @@ import pytest
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import load_credentials
 from dra_kit.client.resources import EVENTS, LEASES, NAMESPACES, RESOURCE_CLAIMS
-from dra_kit.sandbox.stories.story_file import load_story
-from dra_kit.sandbox.stories.story_run import run_story
+from dra_kit.sandbox.stories.runner import run_story
+from dra_kit.sandbox.stories.story import load_story
 from tests.cluster.access import Access, granted
 from tests.cluster.node_driver import NodeDriver, RealCluster
 from tests.cluster.pizza import DRIVER, PROJECT

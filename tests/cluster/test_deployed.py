@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import trustme
 
-from dra_kit.sandbox.stories.story_file import find_stories, load_story
-from dra_kit.sandbox.stories.story_run import run_story
+from dra_kit.sandbox.stories.runner import run_story
+from dra_kit.sandbox.stories.story import find_stories, load_story
 from tests.cluster.deployed import Deployed, deployed, wait_until
 from tests.cluster.node_driver import RealCluster
 from tests.cluster.pizza import STORIES

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dra_kit.sandbox.stories.story_file import load_story
-from dra_kit.sandbox.stories.story_run import run_story
+from dra_kit.sandbox.stories.runner import run_story
+from dra_kit.sandbox.stories.story import load_story
 from tests.cluster.node_driver import node_driver
 from tests.cluster.plane import Plane
 

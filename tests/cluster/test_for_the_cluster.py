@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from dra_kit.sandbox.stories.story_file import load_story
-from dra_kit.sandbox.stories.story_run import run_story
+from dra_kit.sandbox.stories.runner import run_story
+from dra_kit.sandbox.stories.story import load_story
 from tests.cluster.node_driver import NodeDriver, node_driver
 from tests.cluster.plane import Plane
 from tests.cluster.processes import DRA_KIT, Running, running

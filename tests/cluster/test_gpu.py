@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from dra_kit.sandbox.stories.story_file import load_story
-from dra_kit.sandbox.stories.story_run import run_story
+from dra_kit.sandbox.stories.runner import run_story
+from dra_kit.sandbox.stories.story import load_story
 from tests.cluster.deployed import wait_until
 from tests.cluster.find import find
 from tests.cluster.gpu import DRIVER, PACKAGES, PROJECT, GpuNode, Pretended, gpu_node, pretended, shared_mps_root

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dra_kit.sandbox.stories.story_file import find_stories, load_story
-from dra_kit.sandbox.stories.story_run import run_story
+from dra_kit.sandbox.stories.runner import run_story
+from dra_kit.sandbox.stories.story import find_stories, load_story
 from tests.cluster.node_driver import RealCluster
 from tests.cluster.pizza import STORIES
 

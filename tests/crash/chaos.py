@@ -10,7 +10,7 @@ from typing import Any
 
 from dra_kit.node.failpoints import Failpoint
 from tests.crash.invariants import check, check_stopped, check_undertaken
-from tests.crash.launch import FILE_CHANGE, Crash, NodeProcess
+from tests.crash.launch import FILE_CHANGE, CrashPoint, NodeProcess
 from tests.crash.undertaking import undertaken
 from tests.crash.world import NODE, Claim, World
 from tests.support.api import eventually
@@ -96,13 +96,13 @@ class Chaos:
 
     # -- crashes
 
-    def _crash(self) -> Crash | None:
+    def _crash(self) -> CrashPoint | None:
         kind = self._random.random()
         if kind < 0.25:
             return None
         if kind < 0.5:
-            return Crash(FILE_CHANGE, self._random.randint(1, 40))
-        return Crash(self._random.choice(list(Failpoint)).value, self._random.choice((1, 1, 1, 2, 2, 3, 5)))
+            return CrashPoint(FILE_CHANGE, self._random.randint(1, 40))
+        return CrashPoint(self._random.choice(list(Failpoint)).value, self._random.choice((1, 1, 1, 2, 2, 3, 5)))
 
     def _arm(self) -> None:
         for process in self._world.processes:

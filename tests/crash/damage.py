@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from dra_kit.errors import ConfigurationError, KubeletError, StoreError
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.sandbox.cluster.kubelet.dra.plugin import Device
+from dra_kit.sandbox.kubelet.plugin_client import DeviceAnswer
 from tests.support.write_ahead import in_use
 from tests.unit.node.drivers import Oven, driver
 from tests.unit.node.hardware import Baker, Hardware, Heat
@@ -88,7 +88,7 @@ class Damage:
         self._effects = effects
         self._claims = [node.claim(f"lunch-{index}", [f"pizza-{index}"]) for index in range(CLAIMS)]
         self._more = node.claim("more", [f"pizza-{CLAIMS}"])
-        self._answers: dict[str, list[Device]] = {}
+        self._answers: dict[str, list[DeviceAnswer]] = {}
         self._records: dict[str, Any] = {}
         self._on: dict[str, int] = {}
         self._pictures: dict[str, Picture] = {}

@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dra_kit.sandbox.driver.roles.killable import FILE_CHANGE, Crash, KillableProcess
+from dra_kit.sandbox.drivers.process_role import FILE_CHANGE, CrashPoint, KillableProcess
 
-__all__ = ["FILE_CHANGE", "Crash", "NodeProcess"]
+__all__ = ["FILE_CHANGE", "CrashPoint", "NodeProcess"]
 
 
 class NodeProcess(KillableProcess):
@@ -50,7 +50,7 @@ class NodeProcess(KillableProcess):
 
 def _node(log: Path, arguments: Sequence[str], environment: Mapping[str, str], further: Mapping[str, Any]) -> None:
     from dra_kit import cli
-    from dra_kit.cli.roles import node_options
+    from dra_kit.cli import roles as node_options
     from dra_kit.node import settings
 
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)

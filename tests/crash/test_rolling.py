@@ -10,7 +10,7 @@ import pytest
 
 from dra_kit.node.failpoints import Failpoint
 from tests.crash.invariants import check, check_stopped
-from tests.crash.launch import Crash
+from tests.crash.launch import CrashPoint
 from tests.crash.world import Claim, Counts, World, world
 from tests.support.api import eventually
 
@@ -28,7 +28,7 @@ async def test_the_old_process_is_killed_in_the_middle_of_a_prepare(counted: Cal
         made.new_pod()
         await made.start()
         await _come_and_go(made)
-        old.arm(Crash(Failpoint.EFFECT_APPLIED))
+        old.arm(CrashPoint(Failpoint.EFFECT_APPLIED))
         made.open_gate("slow")
         await preparing
         assert old.crashed_at == Failpoint.EFFECT_APPLIED
@@ -41,7 +41,7 @@ async def test_the_old_process_is_killed_in_the_middle_of_a_release(counted: Cal
         old = await made.start()
         first, second = made.allocate(["pan-0"], coating="teflon"), made.allocate(["pan-1"])
         await made.prepare(first, second)
-        old.arm(Crash(Failpoint.EFFECT_REVERTED))
+        old.arm(CrashPoint(Failpoint.EFFECT_REVERTED))
         client = made.kubelet.plugin("dra.bakery")
         made.new_pod()
         await made.start()

@@ -9,14 +9,14 @@ import pytest
 
 from dra_kit.node.failpoints import Failpoint
 from tests.crash.invariants import check, check_stopped
-from tests.crash.launch import Crash
+from tests.crash.launch import CrashPoint
 from tests.crash.world import NODE, Counts, World, world
 from tests.support.api import eventually
 
 pytestmark = pytest.mark.timeout(300)  # longer than all waits of a busy machine
 
 
-async def life(world: World, crash: Crash | None) -> None:
+async def life(world: World, crash: CrashPoint | None) -> None:
     """Every step at least once: start, publication, claims that come and go, hot-plug, and the end."""
     await world.start(crash)
     await check(world)
@@ -78,7 +78,7 @@ async def _end(world: World) -> None:
     check_stopped(world)
 
 
-async def life_beside_another(world: World, crash: Crash | None) -> None:
+async def life_beside_another(world: World, crash: CrashPoint | None) -> None:
     """A rolling update: the new process is asked to release what the old one is preparing."""
     await world.start()
     kept, slow = world.allocate(["pan-0"], coating="teflon"), world.allocate(["pan-3"], gate="slow")
@@ -97,7 +97,7 @@ async def life_beside_another(world: World, crash: Crash | None) -> None:
     await _end(world)
 
 
-async def life_with_damage(world: World, crash: Crash | None) -> None:
+async def life_with_damage(world: World, crash: CrashPoint | None) -> None:
     """The state is found damaged at a start: first while another process uses it, then while none does."""
     first, second = world.allocate(["pan-0"], coating="teflon"), world.allocate(["pan-2"])
     await world.prepare(first, second)
@@ -113,7 +113,7 @@ async def life_with_damage(world: World, crash: Crash | None) -> None:
     await _end(world)
 
 
-async def life_in_a_new_pod(world: World, crash: Crash | None) -> None:
+async def life_in_a_new_pod(world: World, crash: CrashPoint | None) -> None:
     """The process is killed at its start, and its pod is replaced: nobody comes again who has the same names."""
     await world.start(crash)
     world.new_pod()
@@ -133,13 +133,13 @@ LIVES = {
 @pytest.mark.parametrize("step", Failpoint, ids=lambda step: step.name)
 async def test_killed_after(step: Failpoint, counted: Callable[[Counts], None]) -> None:
     async with world() as made:
-        await LIVES.get(step, life)(made, Crash(step))
+        await LIVES.get(step, life)(made, CrashPoint(step))
         assert made.counts.crashes == [step.value], "a step that is in the list is reached"
         counted(made.counts)
 
 
 @pytest.mark.parametrize("lived", [life, life_beside_another, life_with_damage], ids=lambda lived: lived.__name__)
-async def test_not_killed(lived: Callable[[World, Crash | None], Awaitable[None]]) -> None:
+async def test_not_killed(lived: Callable[[World, CrashPoint | None], Awaitable[None]]) -> None:
     async with world() as made:
         await lived(made, None)
 
@@ -150,7 +150,7 @@ async def test_rebooted(counted: Callable[[Counts], None]) -> None:
         first, second = made.allocate(["pan-0", "pan-1"], coating="teflon"), made.allocate(["pan-2"])
         await made.prepare(first, second)
         made.reboot()
-        await made.running(Crash(Failpoint.OUTCOME_STORED))
+        await made.running(CrashPoint(Failpoint.OUTCOME_STORED))
         await made.prepare(first, second)
         await check(made)
         made.reboot()

@@ -11,7 +11,7 @@ import pytest
 from dra_kit.node.failpoints import Failpoint
 from dra_kit.node.processes import DriverProcesses
 from tests.crash.invariants import check, check_undertaken
-from tests.crash.launch import FILE_CHANGE, Crash
+from tests.crash.launch import FILE_CHANGE, CrashPoint
 from tests.crash.undertaking import undertaken
 from tests.crash.world import NODE, Counts, World, world
 from tests.support.api import eventually
@@ -46,7 +46,7 @@ async def _starting(world: World, steps: Sequence[Failpoint]) -> None:
     for step in steps:
         if step is Failpoint.STATE_REBUILT:
             world.damage()
-        process = await world.start(Crash(step))
+        process = await world.start(CrashPoint(step))
         await eventually(lambda process=process: not process.alive)  # type: ignore[misc]
         world.bury(process)
 
@@ -64,11 +64,11 @@ async def test_killed_after_each_step(counted: Callable[[Counts], None]) -> None
         await _starting(made, STARTING)
         for step, claim in zip(RELEASING, claims, strict=False):
             await made.running()
-            made.processes[0].arm(Crash(step))
+            made.processes[0].arm(CrashPoint(step))
             await made.unprepare(claim)
-        made.processes[0].arm(Crash(STOPPING[0]))
+        made.processes[0].arm(CrashPoint(STOPPING[0]))
         await made.unprepare(claims[-1])
-        await undertaken(made, map(Crash, STOPPING[1:]))
+        await undertaken(made, map(CrashPoint, STOPPING[1:]))
         check_undertaken(made)
         assert made.counts.crashes == [*STARTING, *RELEASING, *STOPPING], "a step that is in the list is reached"
         counted(made.counts)
@@ -82,7 +82,7 @@ async def test_the_kubelet_that_was_not_answered_is_answered_by_the_next(counted
         await made.prepare(claim)
         made.remove_driver(stays=False)
         await made.stop(made.processes[0])
-        await made.start(Crash(Failpoint.CLAIM_FORGOTTEN))
+        await made.start(CrashPoint(Failpoint.CLAIM_FORGOTTEN))
         assert not await made.unprepare_once(claim)
         await made.running()
         successor = made.processes[0]
@@ -107,7 +107,7 @@ async def test_killed_before_each_change_of_a_file_at_the_end(counted: Callable[
             # its end waits for another process of the driver, so that it can be armed just before
             with DriverProcesses(made.state / "locks" / "processes").present():
                 await eventually(lambda process=process: '"processes": true' in process.log())  # type: ignore[misc]
-                process.arm(Crash(FILE_CHANGE, len(made.past)))
+                process.arm(CrashPoint(FILE_CHANGE, len(made.past)))
             await eventually(
                 lambda process=process: not process.alive or '"message": "answering late calls"' in process.log()  # type: ignore[misc]
             )

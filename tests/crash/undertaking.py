@@ -6,11 +6,11 @@ import asyncio
 import signal
 from collections.abc import Iterator
 
-from tests.crash.launch import Crash, NodeProcess
+from tests.crash.launch import CrashPoint, NodeProcess
 from tests.crash.world import PATIENCE, World
 
 
-async def undertaken(world: World, crashes: Iterator[Crash | None]) -> None:
+async def undertaken(world: World, crashes: Iterator[CrashPoint | None]) -> None:
     """Wait until the undertaker has ended by itself, or was asked to when nothing was left.
 
     Args:

@@ -18,10 +18,10 @@ from dra_kit.errors import KubeletError
 from dra_kit.kubelet.checkpoint import FILE_NAME
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.state.store import dump_state
-from dra_kit.sandbox.cluster.kubelet.dra.checkpoint import Checkpoint, ClaimInfo
-from dra_kit.sandbox.cluster.kubelet.dra.kubelet import Kubelet
-from dra_kit.sandbox.cluster.kubelet.dra.plugin import Device, PluginClient
-from tests.crash.launch import Crash, NodeProcess
+from dra_kit.sandbox.kubelet.claim_manager import Checkpoint, ClaimInfo
+from dra_kit.sandbox.kubelet.plugin_client import DeviceAnswer, PluginClient
+from dra_kit.sandbox.kubelet.plugin_manager import PluginManager
+from tests.crash.launch import CrashPoint, NodeProcess
 from tests.support.api import Api, eventually
 from tests.support.files import files_below
 
@@ -50,7 +50,7 @@ class Claim:
     reference: ClaimReference
     devices: tuple[str, ...]
     config: dict[str, Any] = field(default_factory=dict)
-    answer: tuple[Device, ...] | None = None
+    answer: tuple[DeviceAnswer, ...] | None = None
 
     @property
     def uid(self) -> str:
@@ -91,7 +91,7 @@ class World:
         for path in (self.root, self.bakery / "hardware", self.bakery / "gates", directory / "processes"):
             path.mkdir(parents=True)
         self.api = Api()
-        self.kubelet = Kubelet(self.root, get_info_timeout=60, call_timeout=60)
+        self.kubelet = PluginManager(self.root, get_info_timeout=60, call_timeout=60)
         self._checkpoint = Checkpoint(self.root)
         self._remembered: dict[str, ClaimInfo] = {}
         self.claims: dict[str, Claim] = {}
@@ -197,7 +197,7 @@ class World:
         """What is started from now on is of a new pod: its sockets have other names."""
         self._pod_uid = f"pod-{next(self._pod)}"
 
-    async def start(self, crash: Crash | None = None, *, waits: bool = False) -> NodeProcess:
+    async def start(self, crash: CrashPoint | None = None, *, waits: bool = False) -> NodeProcess:
         """One more process, which the kubelet calls from now on, unless it ends before.
 
         Args:
@@ -236,7 +236,7 @@ class World:
             return ["undertake", str(self.state), str(BAKERY), *(["--stay"] if self.removed == "stays" else [])]
         return ["node", str(BAKERY), "--state-dir", str(self.state)]
 
-    async def running(self, crash: Crash | None = None) -> None:
+    async def running(self, crash: CrashPoint | None = None) -> None:
         """Sees to it that a process runs, as the kubelet restarts a container; an undertaker may have ended."""
         async with self._starting:
             for process in [item for item in self.processes if not item.alive]:
@@ -268,7 +268,7 @@ class World:
             self._remembered[claim.uid] = ClaimInfo(claim.reference, {"uid-pod"}, {DRIVER: ()})
         self._checkpoint.store(self._remembered.values())
 
-    async def stop(self, process: NodeProcess, crash: Crash | None = None) -> None:
+    async def stop(self, process: NodeProcess, crash: CrashPoint | None = None) -> None:
         """SIGTERM; with a crash on the way, perhaps."""
         if crash is not None:
             process.arm(crash)

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from dra_kit.kubernetes.release import FeatureGates
-from dra_kit.sandbox.cluster.control_plane import ControlPlane
+from dra_kit.sandbox.control_plane import ControlPlane
 from tests.golden.kind import Case, Line
 from tests.golden.scenario_player import KEYS, Player, comparable, eventually, playing
 from tests.golden.scenario_summaries import GONE

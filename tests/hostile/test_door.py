@@ -23,9 +23,9 @@ from dra_kit.apiserver.server import ApiServer
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials
 from dra_kit.client.resources import PODS
-from dra_kit.sandbox.cluster.workload.orphans import MARK_VARIABLE
-from dra_kit.sandbox.driver.drivers import SandboxDriver
-from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
+from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
+from dra_kit.sandbox.containers.processes import MARK_VARIABLE
+from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
 from tests.hostile.browser import browsing, chromium, visit
 from tests.hostile.ledger import Ledger, peak_mebibytes
 from tests.unit.cli.kitchen import Kitchen, pod

@@ -16,7 +16,7 @@ from dra_kit.client.credentials import load_credentials
 from dra_kit.client.request import ApiRequest
 from dra_kit.client.resources import PODS
 from dra_kit.client.transport import Transport
-from dra_kit.sandbox.cluster.workload.container_log import LIMIT
+from dra_kit.sandbox.containers.log import LIMIT
 from tests.hostile.ledger import Ledger, peak_mebibytes
 
 PART = "output"

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from dra_kit.kubelet.sockets import plugin_socket
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.sandbox.cluster.kubelet.dra.plugin import PluginClient, PreparedClaim
+from dra_kit.sandbox.kubelet.plugin_client import ClaimAnswer, PluginClient
 from tests.crash.world import BAKERY, DRIVER
 from tests.life.cluster import Cluster, Process
 from tests.life.switches import until
@@ -83,11 +83,11 @@ class BakeryDriver:
 
         until("the kubelet to register the driver", registered, self.tail)
 
-    def ask(self, references: Sequence[ClaimReference]) -> Mapping[str, PreparedClaim]:
+    def ask(self, references: Sequence[ClaimReference]) -> Mapping[str, ClaimAnswer]:
         """Its answers, by UID, to one more prepare of claims that are prepared."""
         service = f"{self._dra_versions.partition(',')[0]}.DRAPlugin"
 
-        async def ask() -> Mapping[str, PreparedClaim]:
+        async def ask() -> Mapping[str, ClaimAnswer]:
             client = PluginClient(str(plugin_socket(self._cluster.kubelet_dir, DRIVER, self.pod_uid)), service)
             try:
                 return await client.prepare(references)

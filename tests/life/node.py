@@ -14,7 +14,7 @@ from typing import Any
 from dra_kit.kubelet.cdi.store import spec_file_name
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.state.store import dump_state
-from dra_kit.sandbox.cluster.kubelet.dra.plugin import Device
+from dra_kit.sandbox.kubelet.plugin_client import DeviceAnswer
 from tests.crash.invariants import problems_of
 from tests.crash.world import DRIVER, Claim
 from tests.life import manifests
@@ -216,7 +216,7 @@ class Node:
         assert not surplus, f"the driver wrote {dict(found)}, expected {dict(wanted)}\n{self.driver.tail()}"
         return dict(found) == wanted
 
-    def _asked(self, references: Sequence[ClaimReference]) -> dict[str, tuple[Device, ...]]:
+    def _asked(self, references: Sequence[ClaimReference]) -> dict[str, tuple[DeviceAnswer, ...]]:
         """The driver's answers to one more call; the kubelet has the same in its own state."""
         if not references:
             return {}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_kit.scaffold.rendering import installed_version
+from dra_kit.project.rendering import installed_version
 from tests.scaffold.environment import REPOSITORY, Environment
 
 

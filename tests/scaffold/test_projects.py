@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dra_kit.scaffold.answers import FILE, Answers
-from dra_kit.scaffold.share import template
-from dra_kit.scaffold.writing import BASE, write
+from dra_kit.project.answers import FILE, Answers
+from dra_kit.project.rendering import BASE, project_template, write
 from tests.scaffold.environment import Environment
 from tests.unit.scaffold.projects import ANSWERS, committed, rendered
 
@@ -52,7 +51,7 @@ def test_copier_itself_refuses_a_name_that_new_refuses(tmp_path: Path) -> None:
     """All of them: tests/unit/scaffold/test_copier.py."""
     program = str(Path(sys.executable).with_name("copier"))
     data = ["--data", "project=led", "--data", "package=json"]
-    copier = [program, "copy", "--defaults", "--quiet", *data, str(template()), str(tmp_path / "led")]
+    copier = [program, "copy", "--defaults", "--quiet", *data, str(project_template()), str(tmp_path / "led")]
     refused = subprocess.run(copier, capture_output=True, text=True, check=False)
     assert refused.returncode != 0
     assert "the name of another module; how about json_driver?" in " ".join(refused.stderr.split())
@@ -63,7 +62,7 @@ def test_copier_itself_refuses_a_name_that_new_refuses(tmp_path: Path) -> None:
 def test_copier_makes_the_same(answers: Answers, tmp_path: Path) -> None:
     copier = Path(sys.executable).with_name("copier")
     data = [word for name, value in answers.as_dict().items() for word in ("--data", f"{name}={value}")]
-    subprocess.run([copier, "copy", "--defaults", "--quiet", *data, template(), tmp_path / "made"], check=True)
+    subprocess.run([copier, "copy", "--defaults", "--quiet", *data, project_template(), tmp_path / "made"], check=True)
     made = {str(path): text for path, text in committed(tmp_path / "made").items()}
     told = made.pop(FILE)
     assert made == {str(path): text for path, text in rendered(answers).items() if str(path) != FILE}

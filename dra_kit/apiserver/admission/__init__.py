@@ -1,1 +1,1 @@
-"""What stands between a valid request and the storage: webhooks and policies."""
+"""Admission: webhooks and policies that may change or reject a write."""

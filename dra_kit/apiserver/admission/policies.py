@@ -1,51 +1,52 @@
-"""Asks the policies about each write.
+"""ValidatingAdmissionPolicies: their bindings, parameters and verdicts.
 
-Source: k8s.io/apiserver 0.37 ``pkg/admission/plugin/policy/validating/dispatcher.go``. Audit annotations are left
-out, and so is the action ``Audit``: there is no audit log.
+Audit annotations are left out, and so is the action ``Audit``: there is no audit log.
+
+Sources: k8s.io/apiserver 0.37 ``pkg/admission/plugin/policy/validating/dispatcher.go``; k8s.io/apiserver 0.37
+``pkg/admission/plugin/policy/generic/policy_dispatcher.go``, ``CollectParams``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 from msgspec import Struct
 
-from dra_kit.apiserver.admission.configured import BINDINGS, POLICIES
-from dra_kit.apiserver.admission.matching import matching_version, selected
-from dra_kit.apiserver.admission.policies.params import NotConfigured, collect, kind_of
-from dra_kit.apiserver.admission.policies.requests import Shown
-from dra_kit.apiserver.answers import Refusal, forbidden
-from dra_kit.apiserver.api import Attributes
-from dra_kit.apiserver.storage import Stored
-from dra_kit.kubernetes.cel.admission import CompiledPolicy, Denial, compile_policy
+from dra_kit.apiserver.admission.requests import BINDINGS, POLICIES, VersionedWrite, is_selected, matching_version
+from dra_kit.apiserver.api import AdmissionAttributes, Api
+from dra_kit.apiserver.kinds.kind import Kind
+from dra_kit.apiserver.status_errors import StatusError, forbidden_object
+from dra_kit.apiserver.storage import StoredObject
+from dra_kit.kubernetes.cel.admission import CompiledPolicy, Denial, compile_policy, to_cel_value
+from dra_kit.kubernetes.resource.matching import parse_label_selector
 from dra_kit.kubernetes.values.json import Object
 
 _CODES: Final = {"Forbidden": 403, "Invalid": 422, "RequestEntityTooLarge": 413}
 
 
-class _Refused(Struct, frozen=True):
+class PolicyDenial(Struct, frozen=True):
     """Why a write is refused, and by whom."""
 
     denial: Denial
     policy: str
     binding: str = ""
 
-    def refusal(self, write: Attributes) -> Refusal:
+    def refusal(self, write: AdmissionAttributes) -> StatusError:
         by = f"ValidatingAdmissionPolicy '{self.policy}'" + (f" with binding '{self.binding}'" if self.binding else "")
         text = f"{by} denied request: {self.denial.message}"
-        refusal = forbidden(write.kind.group, write.kind.plural, write.name or "Unknown", text)
+        refusal = forbidden_object(write.kind.group, write.kind.plural, write.name or "Unknown", text)
         details = {**(refusal.details or {}), "causes": [{"message": text}]}
-        return Refusal(_CODES[self.denial.reason], self.denial.reason, refusal.message, details)
+        return StatusError(_CODES[self.denial.reason], self.denial.reason, refusal.message, details)
 
 
-class Policies:
+class PolicyAdmission:
     """Evaluates the policies of a cluster; each is compiled once."""
 
     def __init__(self) -> None:
-        self._compiled: dict[str, tuple[Stored, CompiledPolicy]] = {}
+        self._compiled: dict[str, tuple[StoredObject, CompiledPolicy]] = {}
 
-    def review(self, write: Attributes, warnings: list[str]) -> None:
+    def review(self, write: AdmissionAttributes, warnings: list[str]) -> None:
         """Ask each policy that is bound.
 
         Raises:
@@ -53,18 +54,20 @@ class Policies:
         """
         if write.kind.resource in {POLICIES, BINDINGS}:
             return
-        shown = Shown(write)
+        shown = VersionedWrite(write)
         refused = [one for name in self._bound(write) for one in self._ask(name, write, shown, warnings)]
         if refused:
             raise refused[0].refusal(write)
 
     @staticmethod
-    def _bound(write: Attributes) -> Iterator[str]:
+    def _bound(write: AdmissionAttributes) -> Iterator[str]:
         """Yield the names of the policies that have bindings, in their order."""
         bindings = write.api.listed(BINDINGS)
         yield from sorted({binding["spec"].get("policyName", "") for binding in bindings})
 
-    def _ask(self, name: str, write: Attributes, shown: Shown, warnings: list[str]) -> Iterator[_Refused]:
+    def _ask(
+        self, name: str, write: AdmissionAttributes, shown: VersionedWrite, warnings: list[str]
+    ) -> Iterator[PolicyDenial]:
         stored = write.api.storage.get(POLICIES, name)
         if stored is None:
             return
@@ -74,8 +77,8 @@ class Policies:
             return
         policy = self._policy(name, stored)
         try:
-            param_kind = kind_of(write.api, spec.get("paramKind"))
-        except NotConfigured as error:
+            param_kind = find_param_kind(write.api, spec.get("paramKind"))
+        except PolicyNotConfigured as error:
             yield from _misconfigured(policy, error, name)
             return
         for binding in list(write.api.listed(BINDINGS)):
@@ -85,37 +88,102 @@ class Policies:
             bound = binding["metadata"]["name"]
             namespace = write.request.target.namespace
             try:
-                params = collect(write.api, param_kind, binding["spec"].get("paramRef"), namespace)
-            except NotConfigured as error:
+                params = collect_params(write.api, param_kind, binding["spec"].get("paramRef"), namespace)
+            except PolicyNotConfigured as error:
                 yield from _misconfigured(policy, error, name, bound)
                 continue
             actions = binding["spec"].get("validationActions") or ()
             for param in params:
                 for denial in policy.denials(shown.request(api_version, param)):
                     if "Deny" in actions:
-                        yield _Refused(denial, name, bound)
+                        yield PolicyDenial(denial, name, bound)
                     if "Warn" in actions:
                         by = f"ValidatingAdmissionPolicy '{name}' with binding '{bound}'"
                         warnings.append(f"Validation failed for {by}: {denial.message}")
 
-    def _policy(self, name: str, stored: Stored) -> CompiledPolicy:
+    def _policy(self, name: str, stored: StoredObject) -> CompiledPolicy:
         known = self._compiled.get(name)
         if known is None or known[0] is not stored:
             known = self._compiled[name] = stored, compile_policy(stored.object["spec"])
         return known[1]
 
 
-def _misconfigured(policy: CompiledPolicy, error: NotConfigured, name: str, binding: str = "") -> Iterator[_Refused]:
+def _misconfigured(
+    policy: CompiledPolicy, error: PolicyNotConfigured, name: str, binding: str = ""
+) -> Iterator[PolicyDenial]:
     """Yield the refusals of what cannot be used, whatever its binding does; none if the policy lets failures pass."""
     if policy.failure_policy == "Fail":
-        yield _Refused(Denial(str(error)), name, binding)
+        yield PolicyDenial(Denial(str(error)), name, binding)
 
 
-def _matched(resources: Object, write: Attributes) -> str | None:
+def _matched(resources: Object, write: AdmissionAttributes) -> str | None:
     """Return the version of the object for which a policy is evaluated; None if it is not."""
     match = resources.get("matchPolicy")
     excluded = resources.get("excludeResourceRules") or ()
-    if not selected(resources, write) or matching_version(excluded, match, write) is not None:
+    if not is_selected(resources, write) or matching_version(excluded, match, write) is not None:
         return None
     rules = resources.get("resourceRules") or ()
     return matching_version(rules, match, write) if rules else write.request.target.api_version
+
+
+class PolicyNotConfigured(Exception):
+    """A policy or binding cannot be used as it is; the text is the API server's."""
+
+
+def find_param_kind(api: Api, wanted: Object | None) -> tuple[Kind, str] | None:
+    """Return the kind of a policy's parameters and their ``apiVersion``; None for a policy without any.
+
+    Raises:
+        NotConfigured: there is no such kind.
+    """
+    if not wanted:
+        return None
+    api_version = wanted.get("apiVersion", "")
+    group, _, version = api_version.rpartition("/")
+    kind = next((one for one in api.registry if (one.group, one.kind) == (group, wanted.get("kind"))), None)
+    if kind is None or version not in kind.types:
+        shown = f"{api_version}, Kind={wanted.get('kind', '')}"
+        raise PolicyNotConfigured(
+            f"failed to configure policy: failed to find resource referenced by paramKind: '{shown}'"
+        )
+    return kind, api_version
+
+
+def collect_params(
+    api: Api, params: tuple[Kind, str] | None, reference: Object | None, namespace: str
+) -> Sequence[Any]:
+    """Return the parameters of a binding as values of CEL; one None where policy or binding have none.
+
+    Args:
+        api: where they are.
+        params: what :func:`find_param_kind` says of the policy.
+        reference: ``paramRef`` of the binding.
+        namespace: of the request's object.
+
+    Raises:
+        NotConfigured: they cannot be found.
+    """
+    if params is None or not reference:
+        return [None]
+    kind, api_version = params
+    where = ""
+    if kind.namespaced:
+        where = reference.get("namespace") or namespace
+        if not where:
+            raise _binding("cannot use namespaced paramRef in policy binding that matches cluster-scoped resources")
+    elif reference.get("namespace"):
+        raise _binding("paramRef.namespace must not be provided for a cluster-scoped `paramKind`")
+    if name := reference.get("name"):
+        found = api.lookup(kind.resource, kind.key(where, name))
+        objects = [] if found is None else [found]
+    else:
+        wanted = parse_label_selector(reference.get("selector"))
+        prefix = f"{where}/" if kind.namespaced else ""
+        objects = [obj for obj in api.listed(kind.resource, prefix) if wanted.matches(obj)]
+    if not objects and reference.get("parameterNotFoundAction") == "Deny":
+        raise _binding("no params found for policy binding with `Deny` parameterNotFoundAction")
+    return [to_cel_value(api.wire(kind, obj, api_version)) for obj in objects]
+
+
+def _binding(text: str) -> PolicyNotConfigured:
+    return PolicyNotConfigured(f"failed to configure binding: {text}")

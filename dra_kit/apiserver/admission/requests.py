@@ -1,15 +1,17 @@
-"""One write as policies see it.
+"""One write as webhooks and policies see it, and which of them apply to it.
 
-Source: k8s.io/apiserver 0.37 ``pkg/admission/plugin/cel/condition.go`` and ``compile.go``.
+Sources: k8s.io/apiserver 0.37 ``pkg/admission/plugin/cel/condition.go`` and ``compile.go``; k8s.io/apiserver 0.37
+``pkg/admission/plugin/webhook/predicates`` and ``pkg/admission/plugin/policy/matching``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
-from dra_kit.apiserver.api import Api, Attributes
-from dra_kit.apiserver.authorization.attributes import Attributes as Authorized
-from dra_kit.apiserver.authorization.users import User
+from dra_kit.apiserver.api import AdmissionAttributes, Api
+from dra_kit.apiserver.authentication import User
+from dra_kit.apiserver.authorization import AuthorizationAttributes as Authorized
 from dra_kit.kubernetes.cel.admission import PolicyRequest, to_cel_value
 from dra_kit.kubernetes.cel.functions.authorization import (
     AccessDecision,
@@ -17,6 +19,7 @@ from dra_kit.kubernetes.cel.functions.authorization import (
     AuthorizerValue,
     ResourceCheck,
 )
+from dra_kit.kubernetes.resource.matching import parse_label_selector
 from dra_kit.kubernetes.resource.validation.fields import subdomain_problems
 from dra_kit.kubernetes.values.json import Object
 
@@ -26,7 +29,7 @@ _NAMESPACE_METADATA: Final = (
 )  # fmt: skip
 
 
-class Questions:
+class RequesterAuthorizer:
     """Answers what a user may do: the :class:`dra_kit.kubernetes.cel.functions.authorization.AccessReviewer` of expressions."""
 
     def __init__(self, api: Api, user: User) -> None:
@@ -41,7 +44,7 @@ class Questions:
         decision = self._api.rbac.authorize(self._user, attributes)
         return AccessDecision(decision.allowed, decision.reason)
 
-    def service_account(self, namespace: str, name: str) -> Questions:
+    def service_account(self, namespace: str, name: str) -> RequesterAuthorizer:
         """Return the same checks for a service account.
 
         Raises:
@@ -50,17 +53,17 @@ class Questions:
         for text in (namespace, name):
             if problems := subdomain_problems(text):
                 raise ValueError(f"invalid service account name: {problems[0]}")
-        return Questions(self._api, User.service_account(namespace, name))
+        return RequesterAuthorizer(self._api, User.service_account(namespace, name))
 
 
-class Shown:
+class VersionedWrite:
     """What a write is in the versions that policies want to see; each is made once.
 
     Args:
         write: what is asked for.
     """
 
-    def __init__(self, write: Attributes) -> None:
+    def __init__(self, write: AdmissionAttributes) -> None:
         self._write = write
         self._objects: dict[str, tuple[Any, Any]] = {}
         self._namespace: Any = None
@@ -72,7 +75,7 @@ class Shown:
         if api_version not in self._objects:
             self._objects[api_version] = self._value(write.obj, api_version), self._value(write.old, api_version)
         obj, old = self._objects[api_version]
-        questions = Questions(write.api, write.request.user)
+        questions = RequesterAuthorizer(write.api, write.request.user)
         target, kind = write.request.target, write.kind
         about = AccessQuestion("", kind.group, kind.plural, target.subresource, target.namespace, write.name)
         return PolicyRequest(
@@ -101,7 +104,7 @@ def _namespace_parts(namespace: Object) -> Object:
     }  # fmt: skip
 
 
-def _request(write: Attributes, api_version: str) -> Object:
+def _request(write: AdmissionAttributes, api_version: str) -> Object:
     """Return the AdmissionRequest without its objects."""
     kind, request, target = write.kind, write.request, write.request.target
 
@@ -122,7 +125,7 @@ def _request(write: Attributes, api_version: str) -> Object:
     return {key: value for key, value in body.items() if value != "" or key == "operation"}
 
 
-def _options(write: Attributes) -> Object:
+def _options(write: AdmissionAttributes) -> Object:
     query = write.request.query
     options: Object = {"kind": f"{write.operation.capitalize()}Options", "apiVersion": "meta.k8s.io/v1"}
     if write.dry_run:
@@ -131,3 +134,83 @@ def _options(write: Attributes) -> Object:
         if query.text(name):
             options[name] = query.text(name)
     return options
+
+
+_GROUP: Final = "admissionregistration.k8s.io"
+VALIDATING: Final = f"validatingwebhookconfigurations.{_GROUP}"
+MUTATING: Final = f"mutatingwebhookconfigurations.{_GROUP}"
+POLICIES: Final = f"validatingadmissionpolicies.{_GROUP}"
+BINDINGS: Final = f"validatingadmissionpolicybindings.{_GROUP}"
+
+
+def has_webhooks(api: Api) -> bool:
+    """Return whether there is a configuration of webhooks."""
+    return any(_has(api, resource) for resource in (MUTATING, VALIDATING))
+
+
+def has_policies(api: Api) -> bool:
+    """Return whether a policy may be bound."""
+    return _has(api, BINDINGS)
+
+
+def _has(api: Api, resource: str) -> bool:
+    return next(api.storage.items(resource), None) is not None
+
+
+def matching_version(rules: Sequence[Object], policy: str | None, write: AdmissionAttributes) -> str | None:
+    """Return the ``apiVersion`` in which the object is shown, None when no rule matches.
+
+    Args:
+        rules: any of them is enough.
+        policy: ``Exact``, or ``Equivalent``: then a rule for another version of the resource matches, too.
+        write: what is asked for.
+    """
+    kind, asked = write.kind, write.request.target.version
+    if any(_rule_matches(rule, write, asked) for rule in rules):
+        return kind.api_version(asked)
+    if policy != "Exact":
+        others = [version for version in kind.types if version != asked]
+        for rule in rules:
+            for version in others:
+                if _rule_matches(rule, write, version):
+                    return kind.api_version(version)
+    return None
+
+
+def _rule_matches(rule: Object, write: AdmissionAttributes, version: str) -> bool:
+    def has(field: str, value: str) -> bool:
+        return bool({"*", value} & set(rule.get(field) or ()))
+
+    kind, target = write.kind, write.request.target
+    scope = rule.get("scope", "*")
+    if scope != "*" and (scope == "Namespaced") != kind.namespaced:
+        return False
+    names = {"*/*", kind.plural if not target.subresource else f"{kind.plural}/{target.subresource}"}
+    names |= {f"*/{target.subresource}", f"{kind.plural}/*"} if target.subresource else {"*", f"{kind.plural}/*"}
+    wanted = rule.get("resourceNames")
+    return (
+        has("operations", write.operation)
+        and has("apiGroups", kind.group)
+        and has("apiVersions", version)
+        and bool(names & set(rule.get("resources") or ()))
+        and (not wanted or write.name in wanted)
+    )
+
+
+def is_selected(selectors: Object, write: AdmissionAttributes) -> bool:
+    """Return whether namespace and object have the labels that ``namespaceSelector`` and ``objectSelector`` ask for.
+
+    Objects of no namespace have them all; of the object it is enough that it has them before or afterwards.
+    """
+    kind, target = write.kind, write.request.target
+    selector = parse_label_selector(selectors.get("namespaceSelector"))
+    if selector and kind.resource == "namespaces":
+        namespace = write.obj or write.old
+        if namespace is not None and not selector.matches(namespace):
+            return False
+    elif selector and kind.namespaced:
+        namespace = write.api.lookup("namespaces", target.namespace)
+        if namespace is not None and not selector.matches(namespace):
+            return False
+    objects = parse_label_selector(selectors.get("objectSelector"))
+    return not objects or any(objects.matches(obj) for obj in (write.obj, write.old) if obj is not None)

@@ -1,7 +1,8 @@
-"""Admission webhooks: calls to whoever a webhook configuration names, first those that change the object.
+"""Calls of mutating and validating webhooks.
 
-Source: k8s.io/api 0.37 ``admission/v1`` and k8s.io/apiserver 0.37 ``pkg/admission/plugin/webhook``. No webhook
-is asked a second time about what a later one changed.
+No webhook is asked a second time about what a later one changed.
+
+Source: k8s.io/api 0.37 ``admission/v1`` and k8s.io/apiserver 0.37 ``pkg/admission/plugin/webhook``.
 """
 
 from __future__ import annotations
@@ -16,23 +17,27 @@ from typing import Any, Final, TypeAlias
 import aiohttp
 from msgspec.structs import replace
 
-from dra_kit.apiserver.admission.configured import BINDINGS, MUTATING, POLICIES, VALIDATING
-from dra_kit.apiserver.admission.matching import matching_version, selected
-from dra_kit.apiserver.admission.policies.requests import Shown
-from dra_kit.apiserver.answers import Refusal, forbidden, internal
-from dra_kit.apiserver.api import Attributes
-from dra_kit.apiserver.patches import json as json_patch
-from dra_kit.apiserver.storage import Stored
+from dra_kit.apiserver import patches as json_patch
+from dra_kit.apiserver.admission.requests import (
+    BINDINGS,
+    MUTATING,
+    POLICIES,
+    VALIDATING,
+    VersionedWrite,
+    is_selected,
+    matching_version,
+)
+from dra_kit.apiserver.api import AdmissionAttributes
+from dra_kit.apiserver.status_errors import StatusError, forbidden_object, internal
+from dra_kit.apiserver.storage import StoredObject
 from dra_kit.kubernetes.cel.admission import CompiledPolicy, compile_policy
 from dra_kit.kubernetes.resource.defaulting import apply_defaults
 from dra_kit.kubernetes.resource.schema.decode import TypeMismatch
 from dra_kit.kubernetes.values.json import Object
 
 _DEFAULT_SECONDS: Final = 10
-
 ServiceAddress: TypeAlias = Callable[[str, str, int], str]
 """The base URL of a Service: called with its namespace, name and port."""
-
 _EXEMPT: Final = {VALIDATING, MUTATING, POLICIES, BINDINGS}
 
 
@@ -40,7 +45,7 @@ class _CallFailed(Exception):
     """A webhook that gives no answer that counts."""
 
 
-def _review(write: Attributes, api_version: str) -> Object:
+def _review(write: AdmissionAttributes, api_version: str) -> Object:
     """Return ``AdmissionReview`` with the objects in a version."""
     kind, request, target = write.kind, write.request, write.request.target
 
@@ -70,7 +75,7 @@ def _review(write: Attributes, api_version: str) -> Object:
     return {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": body}
 
 
-def _patched(write: Attributes, webhook: str, patch: list[Any], api_version: str) -> Object:
+def _patched(write: AdmissionAttributes, webhook: str, patch: list[Any], api_version: str) -> Object:
     """Return the object in storage version after a patch of one of its versions by a webhook.
 
     Raises:
@@ -81,7 +86,7 @@ def _patched(write: Attributes, webhook: str, patch: list[Any], api_version: str
         text = "attempted to modify the object, which is not supported for this operation"
         raise internal(f'Internal error occurred: admission webhook "{webhook}" {text}')
     try:
-        obj = write.api.decoded(write.kind, json_patch.apply(wire, patch), api_version)
+        obj = write.api.decoded(write.kind, json_patch.json_patch(wire, patch), api_version)
     except (json_patch.PatchFailed, json_patch.PatchInvalid, TypeMismatch) as error:
         raise internal(f"Internal error occurred: {error}") from None
     if api_version == write.kind.storage_api_version:
@@ -89,11 +94,11 @@ def _patched(write: Attributes, webhook: str, patch: list[Any], api_version: str
     return obj
 
 
-def _wire(write: Attributes, obj: Object | None, api_version: str) -> Object | None:
+def _wire(write: AdmissionAttributes, obj: Object | None, api_version: str) -> Object | None:
     return None if obj is None else write.api.wire(write.kind, obj, api_version)
 
 
-class Webhooks:
+class WebhookAdmission:
     """Asks the webhooks about each write.
 
     Attributes:
@@ -104,7 +109,7 @@ class Webhooks:
         self.services: ServiceAddress | None = None
         self._session: aiohttp.ClientSession | None = None
         self._conditions: dict[
-            tuple[str, str], tuple[Stored, list[CompiledPolicy]]
+            tuple[str, str], tuple[StoredObject, list[CompiledPolicy]]
         ] = {}  # by resource and configuration
 
     async def close(self) -> None:
@@ -113,7 +118,7 @@ class Webhooks:
             await self._session.close()
             self._session = None
 
-    async def mutate(self, write: Attributes, warnings: list[str]) -> Object | None:
+    async def mutate(self, write: AdmissionAttributes, warnings: list[str]) -> Object | None:
         """Return what the mutating webhooks, one after another, make of the object; None for a deletion.
 
         Raises:
@@ -130,7 +135,7 @@ class Webhooks:
                 obj = _patched(shown, webhook["name"], patch, api_version)
         return obj
 
-    async def validate(self, write: Attributes, warnings: list[str]) -> None:
+    async def validate(self, write: AdmissionAttributes, warnings: list[str]) -> None:
         """Ask the validating webhooks.
 
         Raises:
@@ -140,7 +145,7 @@ class Webhooks:
             if (api_version := _asked_version(webhook, conditions, write)) is not None:
                 await self._ask(webhook, write, api_version, warnings)
 
-    def _configured(self, resource: str, write: Attributes) -> Iterator[tuple[Object, CompiledPolicy]]:
+    def _configured(self, resource: str, write: AdmissionAttributes) -> Iterator[tuple[Object, CompiledPolicy]]:
         """Yield the webhooks of all configurations by name, with their match conditions, each compiled once.
 
         None is called for the configurations themselves.
@@ -155,7 +160,13 @@ class Webhooks:
             yield from zip(webhooks, known[1], strict=True)
 
     async def _ask(
-        self, webhook: Object, write: Attributes, api_version: str, warnings: list[str], *, mutating: bool = False
+        self,
+        webhook: Object,
+        write: AdmissionAttributes,
+        api_version: str,
+        warnings: list[str],
+        *,
+        mutating: bool = False,
     ) -> list[Any]:
         """Ask one webhook; the operations of its JSON patch."""
         name = webhook["name"]
@@ -167,7 +178,7 @@ class Webhooks:
                 return []
             text = f'failed calling webhook "{name}": {error}'
             message = f"Internal error occurred: {text}"
-            raise Refusal(500, "InternalError", message, {"causes": [{"message": text}]}) from None
+            raise StatusError(500, "InternalError", message, {"causes": [{"message": text}]}) from None
         warnings += [str(text) for text in response.get("warnings") or ()]
         if not response.get("allowed"):
             raise _denied(name, response.get("status") or {})
@@ -246,25 +257,25 @@ def _patch(response: Mapping[str, Any]) -> list[Any]:
     return operations
 
 
-def _asked_version(webhook: Object, conditions: CompiledPolicy, write: Attributes) -> str | None:
+def _asked_version(webhook: Object, conditions: CompiledPolicy, write: AdmissionAttributes) -> str | None:
     """Return the version in which a webhook is to see the object; None when it is not to be called.
 
     Raises:
         Refusal: its match conditions cannot be evaluated, and it is to fail closed.
     """
     api_version = matching_version(webhook.get("rules") or (), webhook.get("matchPolicy"), write)
-    if api_version is None or not selected(webhook, write):
+    if api_version is None or not is_selected(webhook, write):
         return None
     if not webhook.get("matchConditions"):
         return api_version
-    matches = conditions.matches(Shown(write).request(api_version, None))
+    matches = conditions.matches(VersionedWrite(write).request(api_version, None))
     if isinstance(matches, str):
-        raise forbidden(write.kind.group, write.kind.plural, write.name, matches)
+        raise forbidden_object(write.kind.group, write.kind.plural, write.name, matches)
     return api_version if matches else None
 
 
-def _denied(name: str, status: Object) -> Refusal:
+def _denied(name: str, status: Object) -> StatusError:
     text = status.get("message") or status.get("reason")
     message = f'admission webhook "{name}" denied the request' + (f": {text}" if text else " without explanation")
     code = status.get("code") or 0
-    return Refusal(max(code, 400), status.get("reason") or "", message, status.get("details"))
+    return StatusError(max(code, 400), status.get("reason") or "", message, status.get("details"))

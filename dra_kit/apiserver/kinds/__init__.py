@@ -1,1 +1,1 @@
-"""What is served: one entry for each kind, with the strategy that is its own."""
+"""The kinds that are served: what is defaulted, validated and shown of each."""

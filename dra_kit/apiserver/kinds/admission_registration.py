@@ -1,28 +1,38 @@
-"""ValidatingAdmissionPolicies and their bindings: what is asked of each object before it is stored.
+"""The kinds of admissionregistration.k8s.io: webhook configurations, policies and bindings.
 
-Source of the rules: Kubernetes 1.37 ``pkg/apis/admissionregistration/validation``.
+Sources: Kubernetes 1.37 ``pkg/apis/admissionregistration/validation``; Kubernetes 1.37
+``pkg/apis/admissionregistration/validation`` and k8s.io/apiserver 0.37 ``pkg/util/webhook/validation.go``; Kubernetes
+1.37 ``pkg/apis/admissionregistration/validation``, ``validateMatchConditions``; Kubernetes 1.37
+``pkg/apis/admissionregistration/validation`` and k8s.io/apimachinery 0.37 ``pkg/apis/meta/v1/validation``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
+from urllib.parse import SplitResult, urlsplit
 
 from typing_extensions import override
 
-from dra_kit.apiserver.kinds.columns import selector, text
-from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind
-from dra_kit.apiserver.kinds.registration.match_conditions import NO_EXPRESSION, match_conditions
-from dra_kit.apiserver.kinds.registration.match_resources import match_resources, path_segment, selector_problems
-from dra_kit.apiserver.kinds.strategy import Context, StatusStrategy, Strategy
+from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind, count_cell, selector_cell, text_cell
+from dra_kit.apiserver.kinds.strategy import PathSegmentNameStrategy, StatusStrategy, Strategy, StrategyContext
 from dra_kit.kubernetes.cel.parser import RESERVED_WORDS
 from dra_kit.kubernetes.resource import names
-from dra_kit.kubernetes.resource.field_errors import FieldError, duplicate, forbidden, invalid, required, unsupported
+from dra_kit.kubernetes.resource.field_errors import (
+    FieldError,
+    duplicate,
+    forbidden,
+    invalid,
+    required,
+    too_many,
+    unsupported,
+)
 from dra_kit.kubernetes.values.json import Object
 
 if TYPE_CHECKING:
     from dra_kit.kubernetes.cel.admission import PolicyProblem
+
 
 _FAILURE_POLICIES: Final = ("Fail", "Ignore")
 _REASONS: Final = ("Forbidden", "Invalid", "RequestEntityTooLarge")
@@ -36,11 +46,11 @@ _BOTH: Final = (
 )
 
 
-class PolicyStrategy(StatusStrategy):
+class ValidatingPolicyStrategy(StatusStrategy):
     """A policy: its expressions compile, and are of the types that their places need."""
 
     @override
-    def validate(self, obj: Object, context: Context) -> list[FieldError]:
+    def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
         """Check the whole spec, in the order of the API server."""
         from dra_kit.kubernetes.cel.admission import compile_policy  # of the first policy: few clusters have one
 
@@ -49,7 +59,7 @@ class PolicyStrategy(StatusStrategy):
         return list(_spec(spec, obj["metadata"].get("name", ""), problems))
 
     @override
-    def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
+    def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
         """Check it as a new one."""
         return self.validate(obj, context)
 
@@ -64,10 +74,10 @@ def _spec(spec: Object, name: str, problems: Mapping[str, PolicyProblem]) -> Ite
     if constraints is None:
         yield required("spec.matchConstraints")
     else:
-        yield from match_resources(constraints, "spec.matchConstraints")
+        yield from match_resource_errors(constraints, "spec.matchConstraints")
         if not constraints.get("resourceRules"):
             yield required("spec.matchConstraints.resourceRules")
-    yield from match_conditions(spec.get("matchConditions") or [], "spec", problems)
+    yield from match_condition_errors(spec.get("matchConditions") or [], "spec", problems)
     for i, variable in enumerate(spec.get("variables") or ()):
         yield from _variable(variable, f"variables[{i}]", problems)
     validations, annotations = spec.get("validations") or [], spec.get("auditAnnotations") or []
@@ -144,16 +154,16 @@ def _annotation(
     yield from _problem(f"{path}.valueExpression", problems)
 
 
-class PolicyBindingStrategy(Strategy):
+class ValidatingPolicyBindingStrategy(Strategy):
     """A binding: where a policy holds, with which parameters, and what becomes of what it refuses."""
 
     @override
-    def validate(self, obj: Object, context: Context) -> list[FieldError]:
+    def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
         """Check the whole spec, in the order of the API server."""
         return list(_binding(obj.get("spec") or {}))
 
     @override
-    def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
+    def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
         """Check it as a new one."""
         return self.validate(obj, context)
 
@@ -167,7 +177,7 @@ def _binding(spec: Object) -> Iterator[FieldError]:
     if spec.get("paramRef") is not None:
         yield from _param_ref(spec["paramRef"], "spec.paramRef")
     if spec.get("matchResources") is not None:
-        yield from match_resources(spec["matchResources"], "spec.matchResources")
+        yield from match_resource_errors(spec["matchResources"], "spec.matchResources")
     actions = spec.get("validationActions") or []
     if not actions:
         yield required("spec.validationActions")
@@ -202,7 +212,7 @@ def _parameters(obj: Object) -> str:
     if not reference:
         return "<unset>"
     where = f"{reference['namespace']}/" if reference.get("namespace") else "*/"
-    return where + reference["name"] if reference.get("name") else selector("spec.paramRef.selector")(obj)
+    return where + reference["name"] if reference.get("name") else selector_cell("spec.paramRef.selector")(obj)
 
 
 def _parameter_kind(obj: Object) -> str:
@@ -216,10 +226,275 @@ def _kind(plural: str, kind: str, strategy: Strategy, columns: tuple[Column, ...
                 status=status)  # fmt: skip
 
 
-KINDS: Final = (
-    _kind("validatingadmissionpolicies", "ValidatingAdmissionPolicy", PolicyStrategy(), (
+POLICY_KINDS: Final = (
+    _kind("validatingadmissionpolicies", "ValidatingAdmissionPolicy", ValidatingPolicyStrategy(), (
         NAME, Column("Validations", lambda obj: len(obj["spec"].get("validations") or ()), type="integer"),
         Column("ParamKind", _parameter_kind), AGE), status=True),
-    _kind("validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", PolicyBindingStrategy(), (
-        NAME, Column("PolicyName", text("spec.policyName")), Column("ParamRef", _parameters), AGE)),
+    _kind("validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", ValidatingPolicyBindingStrategy(), (
+        NAME, Column("PolicyName", text_cell("spec.policyName")), Column("ParamRef", _parameters), AGE)),
 )  # fmt: skip
+_REVIEW_VERSIONS: Final = ("v1", "v1beta1")
+_SIDE_EFFECTS: Final = ("None", "NoneOnDryRun")
+_CHOICES: Final = {
+    "failurePolicy": ("Fail", "Ignore"), "matchPolicy": ("Equivalent", "Exact"),
+    "reinvocationPolicy": ("IfNeeded", "Never"),
+}  # fmt: skip
+_TIMEOUT_MAX: Final = 30
+_URL_FORM: Final = "; desired format: https://host[/path]"
+
+
+class WebhookConfigurationStrategy(Strategy):
+    """A configuration of webhooks."""
+
+    @override
+    def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
+        """Check each of its webhooks, whose names differ."""
+        errors: list[FieldError] = []
+        seen: set[str] = set()
+        for i, webhook in enumerate(obj.get("webhooks") or ()):
+            path, name = f"webhooks[{i}]", webhook.get("name", "")
+            errors += _webhook(webhook, path)
+            if name in seen:
+                errors.append(duplicate(f"{path}.name", name))
+            seen.add(name)
+        return errors
+
+    @override
+    def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
+        """Check it as a new one."""
+        return self.validate(obj, context)
+
+
+def _webhook(webhook: Object, path: str) -> Iterator[FieldError]:
+    yield from _name(webhook.get("name", ""), f"{path}.name")
+    versions = webhook.get("admissionReviewVersions") or []
+    accepted = ", ".join(_REVIEW_VERSIONS)
+    if not versions:
+        yield required(f"{path}.admissionReviewVersions", f"must specify one of {accepted}")
+    elif not set(versions) & set(_REVIEW_VERSIONS):
+        yield invalid(f"{path}.admissionReviewVersions", versions, f"must include at least one of {accepted}")
+    for i, rule in enumerate(webhook.get("rules") or ()):
+        yield from rule_problems(rule, f"{path}.rules[{i}]")
+    for field, choices in _CHOICES.items():
+        if webhook.get(field) is not None and webhook[field] not in choices:
+            yield unsupported(f"{path}.{field}", webhook[field], choices)
+    effects = webhook.get("sideEffects")
+    if effects is None:
+        yield required(f"{path}.sideEffects", f"must specify one of {', '.join(_SIDE_EFFECTS)}")
+    elif effects not in _SIDE_EFFECTS:
+        yield unsupported(f"{path}.sideEffects", effects, _SIDE_EFFECTS)
+    seconds = webhook.get("timeoutSeconds")
+    if seconds is not None and not 1 <= seconds <= _TIMEOUT_MAX:
+        yield invalid(f"{path}.timeoutSeconds", seconds, "the timeout value must be between 1 and 30 seconds")
+    yield from _client(webhook.get("clientConfig") or {}, f"{path}.clientConfig")
+    from dra_kit.kubernetes.cel.admission import compile_policy  # of the first configuration: few clusters have one
+
+    problems = {problem.path: problem for problem in compile_policy(webhook).problems}
+    yield from match_condition_errors(webhook.get("matchConditions") or [], path, problems)
+
+
+def _name(name: str, path: str) -> Iterator[FieldError]:
+    if not name:
+        yield required(path)
+        return
+    problems = names.dns_subdomain(name)
+    yield from (invalid(path, name, text) for text in problems)
+    if not problems and name.count(".") < 2:
+        yield invalid(path, name, "should be a domain with at least three segments separated by dots")
+
+
+def _client(config: Object, path: str) -> Iterator[FieldError]:
+    url, service = config.get("url"), config.get("service")
+    if (url is None) == (service is None):
+        yield required(path, "exactly one of url or service is required")
+    elif url is not None:
+        yield from _url(url, f"{path}.url")
+    elif service is not None:
+        yield from _service(service, f"{path}.service")
+
+
+def _url(url: str, path: str) -> Iterator[FieldError]:
+    parts = _split(url)
+    if parts is None or (not parts.scheme and ":" in url.partition("/")[0]):
+        yield required(path, f'url must be a valid URL: parse "{url}": missing protocol scheme{_URL_FORM}')
+        return
+    if parts.scheme != "https":
+        yield invalid(path, parts.scheme, f"'https' is the only allowed URL scheme{_URL_FORM}")
+    user, at, host = parts.netloc.rpartition("@")
+    if not host:
+        yield invalid(path, host, f"host must be specified{_URL_FORM}")
+    if at:
+        yield invalid(path, user, "user information is not permitted in the URL")
+    if parts.fragment:
+        yield invalid(path, parts.fragment, "fragments are not permitted in the URL")
+    if parts.query:
+        yield invalid(path, parts.query, "query parameters are not permitted in the URL")
+
+
+def _split(url: str) -> SplitResult | None:
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return None
+
+
+def _service(service: Object, path: str) -> Iterator[FieldError]:
+    yield from (
+        required(f"{path}.{field}", f"service {field} is required")
+        for field in ("name", "namespace")
+        if not service.get(field)
+    )
+    port = service.get("port", 443)
+    if not 1 <= port <= 65535:
+        yield invalid(f"{path}.port", port, "port is not valid: must be between 1 and 65535, inclusive")
+    where = service.get("path")
+    if where is None or where == "/":
+        return
+    if not where.startswith("/"):
+        yield invalid(f"{path}.path", where, "must start with a '/'")
+    for i, segment in enumerate(where[1:].removesuffix("/").split("/")):
+        if not segment:
+            yield invalid(f"{path}.path", where, f"segment[{i}] may not be empty")
+            continue
+        yield from (invalid(f"{path}.path", where, f"segment[{i}]: {text}") for text in names.dns_subdomain(segment))
+
+
+def _configuration(plural: str, kind: str) -> Kind:
+    return Kind("admissionregistration.k8s.io", plural, kind, False, {"v1": f"admissionregistration/v1.{kind}"},
+                WebhookConfigurationStrategy(), generation=True, categories=("api-extensions",), deletion_status=True,
+                columns=(NAME, Column("Webhooks", count_cell("webhooks"), type="integer"), AGE))  # fmt: skip
+
+
+WEBHOOK_KINDS: Final = (
+    _configuration("mutatingwebhookconfigurations", "MutatingWebhookConfiguration"),
+    _configuration("validatingwebhookconfigurations", "ValidatingWebhookConfiguration"),
+)
+NO_EXPRESSION: Final = "expression is not specified"
+_MAX: Final = 64
+
+
+def match_condition_errors(
+    conditions: Sequence[Object], holder: str, problems: Mapping[str, PolicyProblem]
+) -> Iterator[FieldError]:
+    """Yield what is wrong with the conditions.
+
+    Args:
+        conditions: of one webhook or policy.
+        holder: path of the object that has them, such as ``spec`` or ``webhooks[0]``.
+        problems: expressions that cannot be used, by path below the holder.
+    """
+    seen: set[str] = set()
+    for i, condition in enumerate(conditions):
+        field, name = f"matchConditions[{i}]", condition.get("name", "")
+        path, expression = f"{holder}.{field}", f"{field}.expression"
+        if not (condition.get("expression") or "").strip():
+            yield required(f"{path}.expression", NO_EXPRESSION)
+        elif (problem := problems.get(expression)) is not None:
+            yield invalid(f"{path}.expression", problem.expression, problem.message)
+        if not name:
+            yield required(f"{path}.name")
+        yield from (invalid(f"{path}.name", name, found) for found in names.label_key(name) if name)
+        if name in seen:
+            yield duplicate(f"{path}.name", name)
+        seen.add(name)
+    if len(conditions) > _MAX:
+        yield too_many(f"{holder}.matchConditions", len(conditions), _MAX)
+
+
+_OPERATIONS: Final = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
+_SCOPES: Final = ("*", "Cluster", "Namespaced")
+_MATCH_POLICIES: Final = ("Equivalent", "Exact")
+
+
+def match_resource_errors(resources: Object, path: str) -> Iterator[FieldError]:
+    """Yield what is wrong with ``MatchResources``."""
+    policy = resources.get("matchPolicy")
+    if policy is not None and policy not in _MATCH_POLICIES:
+        yield unsupported(f"{path}.matchPolicy", policy, _MATCH_POLICIES)
+    for field in ("namespaceSelector", "objectSelector"):
+        yield from selector_problems(resources.get(field) or {}, f"{path}.{field}")
+    for field in ("resourceRules", "excludeResourceRules"):
+        for i, rule in enumerate(resources.get(field) or ()):
+            where = f"{path}.{field}[{i}]"
+            for j, name in enumerate(rule.get("resourceNames") or ()):
+                yield from (invalid(f"{where}.resourceNames[{j}]", name, text) for text in path_segment(name))
+                if name in rule["resourceNames"][:j]:
+                    yield duplicate(f"{where}.resourceNames[{j}]", name)
+            yield from rule_problems(rule, where)
+
+
+path_segment: Final = PathSegmentNameStrategy().name_problems
+"""What keeps a name from being one segment of a path."""
+
+
+def selector_problems(selector: Object, path: str) -> Iterator[FieldError]:
+    """Yield what is wrong with a ``LabelSelector``."""
+    for key, value in (selector.get("matchLabels") or {}).items():
+        yield from (invalid(f"{path}.matchLabels", key, text) for text in names.label_key(key))
+        yield from (invalid(f"{path}.matchLabels", value, text) for text in names.label_value(value))
+    for i, expression in enumerate(selector.get("matchExpressions") or ()):
+        where, operator, values = f"{path}.matchExpressions[{i}]", expression.get("operator"), expression.get("values")
+        if operator in {"In", "NotIn"}:
+            if not values:
+                yield required(f"{where}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+        elif operator in {"Exists", "DoesNotExist"}:
+            if values:
+                text = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+                yield forbidden(f"{where}.values", text)
+        else:
+            yield invalid(f"{where}.operator", operator, "not a valid selector operator")
+        key = expression.get("key", "")
+        yield from (invalid(f"{where}.key", key, text) for text in names.label_key(key))
+        for j, value in enumerate(values or ()):
+            yield from (invalid(f"{where}.values[{j}]", value, text) for text in names.label_value(value))
+
+
+def rule_problems(rule: Object, path: str) -> Iterator[FieldError]:
+    """Yield what is wrong with the operations and resources of a webhook or a policy."""
+    operations = rule.get("operations") or []
+    if not operations:
+        yield required(f"{path}.operations")
+    if "*" in operations and len(operations) > 1:
+        yield invalid(f"{path}.operations", operations, "if '*' is present, must not specify other operations")
+    for i, operation in enumerate(operations):
+        if operation not in _OPERATIONS:
+            yield unsupported(f"{path}.operations[{i}]", operation, _OPERATIONS)
+    for field, what in (("apiGroups", "API groups"), ("apiVersions", "API versions")):
+        values = rule.get(field) or []
+        if not values:
+            yield required(f"{path}.{field}")
+        if "*" in values and len(values) > 1:
+            yield invalid(f"{path}.{field}", values, f"if '*' is present, must not specify other {what}")
+        if field == "apiVersions":
+            yield from (required(f"{path}.{field}[{i}]") for i, value in enumerate(values) if not value)
+    yield from _resources(rule.get("resources") or [], f"{path}.resources")
+    if rule.get("scope") is not None and rule["scope"] not in _SCOPES:
+        yield unsupported(f"{path}.scope", rule["scope"], _SCOPES)
+
+
+def _resources(resources: list[str], path: str) -> Iterator[FieldError]:
+    """Yield every resource with its part, and that none is named that a wildcard covers."""
+    if not resources:
+        yield required(path)
+    everything_of: set[str] = set()
+    every: set[str] = set()
+    for i, item in enumerate(resources):
+        if not item:
+            yield required(f"{path}[{i}]")
+            continue
+        name, slash, part = item.partition("/")
+        covering = f"{name}/*" if name in everything_of and part != "*" else ""
+        covering = covering or (f"*/{part}" if part in every and name != "*" else "")
+        if "*/*" in resources[:i] and slash:
+            covering = "*/*"
+        if slash and covering:
+            yield invalid(f"{path}[{i}]", item, f"if '{covering}' is present, must not specify {item}")
+        if part == "*":
+            everything_of.add(name)
+        if name == "*" and slash:
+            every.add(part)
+    if "*/*" in resources and len(resources) > 1:
+        yield invalid(path, resources, "if '*/*' is present, must not specify other resources")
+    if "*" in resources and any("/" not in item for item in resources if item != "*"):
+        detail = "if '*' is present, must not specify other resources without subresources"
+        yield invalid(path, resources, detail)

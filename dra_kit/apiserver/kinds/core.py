@@ -1,36 +1,54 @@
-"""Kinds that are stored as they come, with defaults."""
+"""Small kinds: namespaces, nodes, ConfigMaps, Secrets, Services, Leases, and kinds that are only stored.
+
+No network is closed, no quota counted.
+"""
 
 from __future__ import annotations
 
 import base64
 import secrets
+from collections.abc import Callable
 from typing import ClassVar, Final
 
 from typing_extensions import override
 
-from dra_kit.apiserver.kinds.columns import count, labels, text
-from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind, readers
-from dra_kit.apiserver.kinds.strategy import Context, LabelNamed, StatusStrategy, Strategy
-from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden, invalid, too_long
+from dra_kit.apiserver.kinds.kind import (
+    AGE,
+    NAME,
+    Column,
+    Kind,
+    count_cell,
+    labels_cell,
+    number_cell,
+    readers,
+    selector_cell,
+    text_cell,
+)
+from dra_kit.apiserver.kinds.pods import LOST_NODE
+from dra_kit.apiserver.kinds.strategy import DnsLabelNameStrategy, StatusStrategy, Strategy, StrategyContext
+from dra_kit.apiserver.selectors import flag
+from dra_kit.kubernetes.resource.defaulting import set_defaults
+from dra_kit.kubernetes.resource.field_errors import FieldError, duplicate, forbidden, invalid, too_long
+from dra_kit.kubernetes.resource.new_object import validate_new_object
 from dra_kit.kubernetes.values.json import Object
 
 _IMMORTAL: Final = {"default", "kube-public", "kube-system"}
 
 
-class NamespaceStrategy(LabelNamed):
+class NamespaceStrategy(DnsLabelNameStrategy):
     """A namespace carries a finalizer of its own, which goes when its contents are gone."""
 
     metadata_with_status: ClassVar[tuple[str, ...]] = ("labels", "annotations")
 
     @override
-    def prepare_for_create(self, obj: Object, context: Context) -> None:
+    def prepare_for_create(self, obj: Object, context: StrategyContext) -> None:
         """Set the phase Active, with the finalizer and the label of its name."""
         obj["spec"] = {"finalizers": ["kubernetes"]}
         obj["status"] = {"phase": "Active"}
         _label_with_name(obj)
 
     @override
-    def prepare_for_update(self, obj: Object, old: Object, context: Context) -> None:
+    def prepare_for_update(self, obj: Object, old: Object, context: StrategyContext) -> None:
         """Keep spec and status: both have subresources of their own."""
         obj["spec"], obj["status"] = old.get("spec") or {}, old.get("status") or {}
         _label_with_name(obj)
@@ -61,7 +79,7 @@ class ConfigMapStrategy(Strategy):
     """Keys of a certain form; unchangeable once it says so."""
 
     @override
-    def validate(self, obj: Object, context: Context) -> list[FieldError]:
+    def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
         """Check the form of the keys, and that none is in both maps."""
         errors: list[FieldError] = []
         data, binary = obj.get("data") or {}, obj.get("binaryData") or {}
@@ -77,7 +95,7 @@ class ConfigMapStrategy(Strategy):
         return errors + ([too_long("[]", "", _CONFIG_SIZE_MAX)] if size > _CONFIG_SIZE_MAX else [])
 
     @override
-    def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
+    def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
         """Check that what is immutable stays."""
         errors = []
         if old.get("immutable"):
@@ -112,7 +130,7 @@ class LeaseStrategy(Strategy):
     """Who holds what until when."""
 
     @override
-    def validate(self, obj: Object, context: Context) -> list[FieldError]:
+    def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
         """Check that the duration and the number of transitions are not negative."""
         spec = obj.get("spec") or {}
         errors = []
@@ -123,7 +141,7 @@ class LeaseStrategy(Strategy):
         return errors
 
     @override
-    def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
+    def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
         """Check it as a new one."""
         return self.validate(obj, context)
 
@@ -132,12 +150,12 @@ class SecretStrategy(Strategy):
     """Text of ``stringData`` becomes ``data``."""
 
     @override
-    def prepare_for_create(self, obj: Object, context: Context) -> None:
+    def prepare_for_create(self, obj: Object, context: StrategyContext) -> None:
         """Merge ``stringData``."""
         _merge_string_data(obj)
 
     @override
-    def prepare_for_update(self, obj: Object, old: Object, context: Context) -> None:
+    def prepare_for_update(self, obj: Object, old: Object, context: StrategyContext) -> None:
         """Merge ``stringData``."""
         _merge_string_data(obj)
 
@@ -154,13 +172,13 @@ class ServiceStrategy(StatusStrategy):
     """Addresses are made up: nothing routes to them."""
 
     @override
-    def default(self, obj: Object, context: Context) -> None:
+    def default(self, obj: Object, context: StrategyContext) -> None:
         """Set the target of a port that has none: the port itself."""
         for port in (obj.get("spec") or {}).get("ports") or ():
             port.setdefault("targetPort", port.get("port", 0))
 
     @override
-    def prepare_for_create(self, obj: Object, context: Context) -> None:
+    def prepare_for_create(self, obj: Object, context: StrategyContext) -> None:
         """Give it an address."""
         super().prepare_for_create(obj, context)
         spec = obj.setdefault("spec", {})
@@ -171,7 +189,7 @@ class ServiceStrategy(StatusStrategy):
             spec.setdefault("ipFamilyPolicy", "SingleStack")
 
     @override
-    def prepare_for_update(self, obj: Object, old: Object, context: Context) -> None:
+    def prepare_for_update(self, obj: Object, old: Object, context: StrategyContext) -> None:
         """Keep the address."""
         super().prepare_for_update(obj, old, context)
         for name in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
@@ -192,26 +210,166 @@ def _external(service: Object) -> str:
     return "<pending>" if spec.get("type") == "LoadBalancer" else "<none>"
 
 
-KINDS: Final = (
+CORE_KINDS: Final = (
     Kind("", "namespaces", "Namespace", False, {"v1": "core/v1.Namespace"}, NamespaceStrategy(), status=True,
          collection_deletion=False, short_names=("ns",), fields=readers("status.phase"),
-         columns=(NAME, Column("Status", text("status.phase")), AGE)),
+         columns=(NAME, Column("Status", text_cell("status.phase")), AGE)),
     Kind("", "configmaps", "ConfigMap", True, {"v1": "core/v1.ConfigMap"}, ConfigMapStrategy(), short_names=("cm",),
          deletion_status=True,
          columns=(NAME, Column("Data", _config_count), AGE)),
     Kind("", "secrets", "Secret", True, {"v1": "core/v1.Secret"}, SecretStrategy(), fields=readers("type"),
          deletion_status=True,
-         columns=(NAME, Column("Type", text("type")), Column("Data", count("data")), AGE)),
+         columns=(NAME, Column("Type", text_cell("type")), Column("Data", count_cell("data")), AGE)),
     Kind("", "serviceaccounts", "ServiceAccount", True, {"v1": "core/v1.ServiceAccount"}, short_names=("sa",),
          columns=(NAME, AGE)),
     Kind("", "services", "Service", True, {"v1": "core/v1.Service"}, ServiceStrategy(), short_names=("svc",),
          categories=("all",), status=True, create_on_update=True, fields=readers("spec.clusterIP", "spec.type"),
-         columns=(NAME, Column("Type", text("spec.type")), Column("Cluster-IP", text("spec.clusterIP")),
+         columns=(NAME, Column("Type", text_cell("spec.type")), Column("Cluster-IP", text_cell("spec.clusterIP")),
                   Column("External-IP", _external),
                   Column("Port(s)", lambda obj: ",".join(
                       f"{port.get('port')}/{port.get('protocol')}" for port in obj["spec"].get("ports") or ())),
-                  AGE, Column("Selector", labels("spec.selector"), priority=1))),
+                  AGE, Column("Selector", labels_cell("spec.selector"), priority=1))),
     Kind("coordination.k8s.io", "leases", "Lease", True, {"v1": "coordination/v1.Lease"}, LeaseStrategy(),
          unconditional_update=False, create_on_update=True, deletion_status=True,
-         columns=(NAME, Column("Holder", text("spec.holderIdentity")), AGE)),
+         columns=(NAME, Column("Holder", text_cell("spec.holderIdentity")), AGE)),
+)  # fmt: skip
+
+
+class NetworkPolicyStrategy(Strategy):
+    """Its types follow from what it has rules for."""
+
+    @override
+    def default(self, obj: Object, context: StrategyContext) -> None:
+        """Set the policy types: always Ingress, Egress where there are rules for it."""
+        spec = obj.get("spec")
+        if spec is not None and not spec.get("policyTypes"):
+            spec["policyTypes"] = ["Ingress", *(["Egress"] if spec.get("egress") else [])]
+
+
+def _limit(path: str) -> Callable[[Object], str]:
+    read = text_cell(path)
+    return lambda obj: read(obj) or "N/A"
+
+
+def _quota(prefix: str) -> Callable[[Object], str]:
+    """Return ``resource: used/hard`` of limits, or of everything else."""
+
+    def read(obj: Object) -> str:
+        status = obj.get("status") or {}
+        used = status.get("used") or {}
+        parts = [f"{name}: {used.get(name, '0')}/{hard}" for name, hard in sorted((status.get("hard") or {}).items())
+                 if name.startswith("limits.") == (prefix == "limits.")]  # fmt: skip
+        return ", ".join(parts)
+
+    return read
+
+
+STORED_KINDS: Final = (
+    Kind("networking.k8s.io", "networkpolicies", "NetworkPolicy", True, {"v1": "networking/v1.NetworkPolicy"},
+         NetworkPolicyStrategy(), short_names=("netpol",), generation=True, deletion_status=True,
+         columns=(NAME, Column("Pod-Selector", selector_cell("spec.podSelector")), AGE)),
+    Kind("scheduling.k8s.io", "priorityclasses", "PriorityClass", False, {"v1": "scheduling/v1.PriorityClass"},
+         short_names=("pc",), generation=True, deletion_status=True,
+         columns=(NAME, Column("Value", number_cell("value"), type="integer"),
+                  Column("Global-Default", lambda obj: bool(obj.get("globalDefault")), type="boolean"), AGE,
+                  Column("PreemptionPolicy", text_cell("preemptionPolicy")))),
+    Kind("policy", "poddisruptionbudgets", "PodDisruptionBudget", True, {"v1": "policy/v1.PodDisruptionBudget"},
+         StatusStrategy(), short_names=("pdb",), status=True, generation=True, deletion_status=True,
+         columns=(NAME, Column("Min Available", _limit("spec.minAvailable")),
+                  Column("Max Unavailable", _limit("spec.maxUnavailable")),
+                  Column("Allowed Disruptions", number_cell("status.disruptionsAllowed"), type="integer"), AGE)),
+    Kind("", "resourcequotas", "ResourceQuota", True, {"v1": "core/v1.ResourceQuota"}, StatusStrategy(),
+         short_names=("quota",), status=True,
+         columns=(NAME, Column("Request", _quota("requests.")), Column("Limit", _quota("limits.")), AGE)),
+    Kind("node.k8s.io", "runtimeclasses", "RuntimeClass", False, {"v1": "node/v1.RuntimeClass"}, deletion_status=True,
+         columns=(NAME, Column("Handler", text_cell("handler")), AGE)),
+)  # fmt: skip
+
+
+class NodeStrategy(Strategy):
+    """New nodes are not ready until somebody says so."""
+
+    metadata_with_status: ClassVar[tuple[str, ...]] = ("labels", "annotations")
+
+    @override
+    def admit(self, obj: Object, old: Object | None, context: StrategyContext, subresource: str) -> None:
+        """Taint a new node, as the TaintNodesByCondition plugin does."""
+        if old is None:
+            taints = obj.setdefault("spec", {}).setdefault("taints", [])
+            if not any((item.get("key"), item.get("effect")) == (LOST_NODE[0], "NoSchedule") for item in taints):
+                taints.append({"key": LOST_NODE[0], "effect": "NoSchedule"})
+
+    @override
+    def default(self, obj: Object, context: StrategyContext) -> None:
+        """Make everything allocatable unless something else is given."""
+        set_defaults(obj, "Node", context.api_version, context.now)
+
+    @override
+    def prepare_for_update(self, obj: Object, old: Object, context: StrategyContext) -> None:
+        """Keep the status."""
+        obj["status"] = old.get("status") or {}
+
+    @override
+    def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
+        """Check its taints."""
+        return validate_new_object(obj, "Node", context.gates)
+
+    @override
+    def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
+        """Check its taints, and that its provider's ID stays."""
+        given, before = ((item.get("spec") or {}).get("providerID") or "" for item in (obj, old))
+        errors = self.validate(obj, context)
+        if before and given != before:
+            errors.append(invalid("spec.providerID", None, "field cannot be modified once set"))
+        return errors
+
+    @override
+    def validate_status(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
+        """Check that declared features are a sorted set."""
+        errors: list[FieldError] = []
+        features = (obj.get("status") or {}).get("declaredFeatures") or []
+        for i, feature in enumerate(features[1:], start=1):
+            path = f"status.declaredFeatures[{i}]"
+            if feature in features[:i]:
+                errors.append(duplicate(path, feature))
+            elif feature < features[i - 1]:
+                errors.append(invalid(path, feature, "list must be sorted alphabetically"))
+        return errors
+
+
+def _node_status(node: Object) -> str:
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    ready = next((item.get("status") for item in conditions if item.get("type") == "Ready"), None)
+    shown = {"True": "Ready", "False": "NotReady"}.get(str(ready), "Unknown")
+    return shown + (",SchedulingDisabled" if (node.get("spec") or {}).get("unschedulable") else "")
+
+
+def _roles(node: Object) -> str:
+    prefix = "node-role.kubernetes.io/"
+    found = sorted(key.removeprefix(prefix) for key in node["metadata"].get("labels") or () if key.startswith(prefix))
+    return ",".join(found) or "<none>"
+
+
+def _node_info(name: str, missing: str = "<unknown>") -> Callable[[Object], str]:
+    return lambda node: str(((node.get("status") or {}).get("nodeInfo") or {}).get(name) or missing)
+
+
+def _address(type_: str) -> Callable[[Object], str]:
+    def read(node: Object) -> str:
+        addresses = (node.get("status") or {}).get("addresses") or ()
+        return next((str(item["address"]) for item in addresses if item.get("type") == type_), "<none>")
+
+    return read
+
+
+NODE_KINDS: Final = (
+    Kind("", "nodes", "Node", False, {"v1": "core/v1.Node"}, NodeStrategy(), short_names=("no",), status=True,
+         deletion_status=True, fields={"spec.unschedulable": flag("spec.unschedulable")},
+         columns=(NAME, Column("Status", _node_status), Column("Roles", _roles), AGE,
+                  Column("Version", _node_info("kubeletVersion", "")),
+                  Column("Internal-IP", _address("InternalIP"), priority=1),
+                  Column("External-IP", _address("ExternalIP"), priority=1),
+                  Column("OS-Image", _node_info("osImage"), priority=1),
+                  Column("Kernel-Version", _node_info("kernelVersion"), priority=1),
+                  Column("Container-Runtime", _node_info("containerRuntimeVersion"), priority=1))),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions, and the kinds that they make."""
+"""CustomResourceDefinitions, and the kinds that they define."""
 
 from __future__ import annotations
 
@@ -7,25 +7,23 @@ from typing import Any, ClassVar, Final
 
 from typing_extensions import override
 
-from dra_kit.apiserver.kinds.columns import at, text
-from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind
-from dra_kit.apiserver.kinds.strategy import Context, StatusStrategy, Strategy
-from dra_kit.apiserver.selectors.fields import reader
+from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind, text_cell, value_at_path
+from dra_kit.apiserver.kinds.strategy import StatusStrategy, Strategy, StrategyContext
+from dra_kit.apiserver.selectors import reader
 from dra_kit.kubernetes.resource.field_errors import FieldError, invalid, required
 from dra_kit.kubernetes.resource.schema.table import CUSTOM_RESOURCE
 from dra_kit.kubernetes.values.json import Object
 
 PLURAL: Final = "customresourcedefinitions.apiextensions.k8s.io"
-
 _TYPES: Final = ("boolean", "date", "integer", "number", "string")
 _FORMATS: Final = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")
 
 
-class DefinitionStrategy(StatusStrategy):
+class CustomResourceDefinitionStrategy(StatusStrategy):
     """CustomResourceDefinition: established as soon as it is there."""
 
     @override
-    def default(self, obj: Object, context: Context) -> None:
+    def default(self, obj: Object, context: StrategyContext) -> None:
         """Set the names that follow from the kind."""
         spec = obj.setdefault("spec", {})
         names = spec.setdefault("names", {})
@@ -34,7 +32,7 @@ class DefinitionStrategy(StatusStrategy):
         spec.setdefault("conversion", {"strategy": "None"})
 
     @override
-    def prepare_for_create(self, obj: Object, context: Context) -> None:
+    def prepare_for_create(self, obj: Object, context: StrategyContext) -> None:
         """Set the status that the controllers of an API server write within a moment."""
         conditions = [
             {"type": type_, "status": "True", "lastTransitionTime": context.now, "reason": reason, "message": message}
@@ -51,7 +49,7 @@ class DefinitionStrategy(StatusStrategy):
         }
 
     @override
-    def validate(self, obj: Object, context: Context) -> list[FieldError]:
+    def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
         """Check that it defines a kind."""
         spec = obj["spec"]
         errors = [required(f"spec.{name}") for name in ("group", "scope") if not spec.get(name)]
@@ -66,12 +64,12 @@ class DefinitionStrategy(StatusStrategy):
         return errors + _column_errors(spec.get("versions") or [])
 
     @override
-    def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
+    def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
         """Check it as a new one."""
         return self.validate(obj, context)
 
 
-class CustomStrategy(Strategy):
+class CustomResourceStrategy(Strategy):
     """A custom resource; versions differ in name only.
 
     Args:
@@ -84,17 +82,17 @@ class CustomStrategy(Strategy):
         self._status = StatusStrategy() if status else Strategy()
 
     @override
-    def prepare_for_create(self, obj: Object, context: Context) -> None:
+    def prepare_for_create(self, obj: Object, context: StrategyContext) -> None:
         """Drop the status, when it has a subresource."""
         self._status.prepare_for_create(obj, context)
 
     @override
-    def prepare_for_update(self, obj: Object, old: Object, context: Context) -> None:
+    def prepare_for_update(self, obj: Object, old: Object, context: StrategyContext) -> None:
         """Keep the status, when it has a subresource."""
         self._status.prepare_for_update(obj, old, context)
 
 
-def kind_of(definition: Object) -> Kind:
+def kind_from_definition(definition: Object) -> Kind:
     """Return the kind that a CustomResourceDefinition makes."""
     spec = definition["spec"]
     names = spec["names"]
@@ -109,7 +107,7 @@ def kind_of(definition: Object) -> Kind:
         names["kind"],
         spec.get("scope") == "Namespaced",
         {item["name"]: CUSTOM_RESOURCE.name for item in served},
-        CustomStrategy(status=status),
+        CustomResourceStrategy(status=status),
         storage=f"{spec['group']}/{stored['name']}",
         storage_type=CUSTOM_RESOURCE.name,
         short_names=tuple(names.get("shortNames") or ()),
@@ -165,7 +163,7 @@ def _one_of(values: tuple[str, ...]) -> str:
 def _column(described: Object) -> Column:
     type_ = "age" if described["type"] == "date" else described["type"]
     return Column(
-        described["name"], at(described["jsonPath"].strip(".")), type=type_, format=described.get("format", ""),
+        described["name"], value_at_path(described["jsonPath"].strip(".")), type=type_, format=described.get("format", ""),
         priority=described.get("priority", 0),
     )  # fmt: skip
 
@@ -185,13 +183,13 @@ def _established(definition: Object) -> bool:
     return any(item.get("type") == "Established" and item.get("status") == "True" for item in conditions)
 
 
-KINDS: Final = (
+DEFINITION_KINDS: Final = (
     Kind("apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition", False,
-         {"v1": "apiextensions/v1.CustomResourceDefinition"}, DefinitionStrategy(), short_names=("crd", "crds"),
+         {"v1": "apiextensions/v1.CustomResourceDefinition"}, CustomResourceDefinitionStrategy(), short_names=("crd", "crds"),
          categories=("api-extensions",), status=True, generation=True,
-         columns=(NAME, Column("Scope", text("spec.scope")), Column("Versions", _versions),
-                  Column("Created At", _created, type="date"), Column("Group", text("spec.group"), priority=1),
-                  Column("Kind", text("spec.names.kind"), priority=1),
+         columns=(NAME, Column("Scope", text_cell("spec.scope")), Column("Versions", _versions),
+                  Column("Created At", _created, type="date"), Column("Group", text_cell("spec.group"), priority=1),
+                  Column("Kind", text_cell("spec.names.kind"), priority=1),
                   Column("ShortNames", lambda obj: ",".join(obj["spec"]["names"].get("shortNames") or ()), priority=1),
                   Column("Established", _established, type="boolean", priority=1))),
 )  # fmt: skip

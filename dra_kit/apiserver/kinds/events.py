@@ -1,4 +1,4 @@
-"""Events, which are served in two groups with different field names and stored once."""
+"""Events: one stored form that two API groups serve."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any, Final
 from typing_extensions import override
 
 from dra_kit.apiserver.kinds.kind import Column, Kind
-from dra_kit.apiserver.kinds.strategy import Context, Strategy
-from dra_kit.apiserver.selectors.fields import reader
+from dra_kit.apiserver.kinds.strategy import Strategy, StrategyContext
+from dra_kit.apiserver.selectors import reader
 from dra_kit.kubernetes.resource import names
 from dra_kit.kubernetes.resource.field_errors import FieldError, invalid, required
 from dra_kit.kubernetes.values.json import Object
@@ -20,8 +20,6 @@ _RENAMED: Final = {
     "deprecatedCount": "count", "reportingController": "reportingComponent",
 }  # fmt: skip
 _OLD_NAMES: Final = {old: new for new, old in _RENAMED.items()}
-
-
 _TYPES: Final = {"Normal", "Warning"}
 _OLD: Final = ("firstTimestamp", "lastTimestamp", "count", "source")
 _FIXED: Final = (
@@ -32,7 +30,7 @@ _LENGTH_MAX: Final = {"reportingInstance": 128, "action": 128, "reason": 128, "m
 _OPTIONAL: Final = {"message"}
 
 
-def _problems(obj: Object, context: Context) -> list[FieldError]:
+def _problems(obj: Object, context: StrategyContext) -> list[FieldError]:
     """Check the namespace, or for events of the new form (with an ``eventTime``) the reporter."""
     if not obj.get("eventTime"):
         namespace, about = obj["metadata"].get("namespace"), (obj.get("involvedObject") or {}).get("namespace", "")
@@ -66,7 +64,7 @@ class EventStrategy(Strategy):
     """Translates between ``events.k8s.io/v1`` and the stored ``v1``."""
 
     @override
-    def validate(self, obj: Object, context: Context) -> list[FieldError]:
+    def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
         """Check the namespace and the reporter; of what comes through events.k8s.io also the form."""
         errors = _problems(obj, context)
         if context.api_version != _NEW:
@@ -80,7 +78,7 @@ class EventStrategy(Strategy):
         return errors
 
     @override
-    def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
+    def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
         """Check it as a new one; through events.k8s.io nothing may change but the series."""
         errors = _problems(obj, context)
         if context.api_version != _NEW:
@@ -163,9 +161,8 @@ _COLUMNS: Final = (
     _column("Count", _occurrences, 1),
     _column("Name", lambda event: event["metadata"]["name"], 1, format_="name"),
 )
-
 _STRATEGY: Final = EventStrategy()
-KINDS: Final = (
+EVENT_KINDS: Final = (
     Kind("", "events", "Event", True, {"v1": "core/v1.Event"}, _STRATEGY, short_names=("ev",), deletion_status=True,
          create_on_update=True, fields=_CORE_FIELDS, columns=_COLUMNS, stored_as="events"),
     Kind("events.k8s.io", "events", "Event", True, {"v1": "events/v1.Event"}, _STRATEGY, storage="v1",

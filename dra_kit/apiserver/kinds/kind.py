@@ -1,15 +1,19 @@
-"""One served kind."""
+"""A kind: its names, versions and strategy, and the columns and cells that kubectl prints.
+
+Source: k8s.io/apimachinery 0.37 ``pkg/util/duration``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from datetime import datetime
+from typing import Any, Final
 
 from msgspec import Struct, field
 
 from dra_kit.apiserver.kinds.strategy import Strategy
-from dra_kit.apiserver.selectors.fields import FieldReader, reader
-from dra_kit.kubernetes.values.json import Object
+from dra_kit.apiserver.selectors import FieldReader, reader
+from dra_kit.kubernetes.values.json import Object, value_at
 
 
 class Column(Struct, frozen=True):
@@ -130,3 +134,117 @@ class Kind(Struct, frozen=True):
 def readers(*paths: str) -> dict[str, FieldReader]:
     """Return selectable fields whose labels are their paths."""
     return {path: reader(path) for path in paths}
+
+
+NONE: Final = "<none>"
+
+
+def value_at_path(path: str) -> Callable[[Object], Any]:
+    """Return the value at a path, None where there is none."""
+    names = path.split(".")
+    return lambda obj: value_at(obj, names)
+
+
+def text_cell(path: str) -> Callable[[Object], str]:
+    """Return the value at a path as text, empty where there is none."""
+    read = value_at_path(path)
+
+    def cell(obj: Object) -> str:
+        value = read(obj)
+        return "" if value is None else str(value)
+
+    return cell
+
+
+def count_cell(path: str) -> Callable[[Object], int]:
+    """Return how many items are at a path."""
+    read = value_at_path(path)
+    return lambda obj: len(read(obj) or ())
+
+
+def number_cell(path: str) -> Callable[[Object], int]:
+    """Return the number at a path, 0 where there is none."""
+    read = value_at_path(path)
+    return lambda obj: read(obj) or 0
+
+
+def selector_cell(path: str) -> Callable[[Object], str]:
+    """Return a LabelSelector at a path as kubectl writes it."""
+    read = value_at_path(path)
+
+    return lambda obj: written_selector(read(obj)) or NONE
+
+
+def written_selector(selector: Object | None) -> str:
+    """Return a LabelSelector as one text, by the keys; empty where it selects everything."""
+    wanted = selector or {}
+    parts = [(key, f"{key}={value}") for key, value in sorted((wanted.get("matchLabels") or {}).items())]
+    parts += [(item["key"], _requirement(item)) for item in wanted.get("matchExpressions") or ()]
+    return ",".join(text for _, text in sorted(parts, key=lambda part: part[0]))
+
+
+def _requirement(item: Object) -> str:
+    match item["operator"]:
+        case "Exists":
+            return str(item["key"])
+        case "DoesNotExist":
+            return f"!{item['key']}"
+        case operator:
+            return f"{item['key']} {operator.lower()} ({','.join(sorted(item.get('values') or ()))})"
+
+
+def labels_cell(path: str) -> Callable[[Object], str]:
+    """Return a map of labels at a path."""
+    read = value_at_path(path)
+    return lambda obj: ",".join(f"{key}={value}" for key, value in sorted((read(obj) or {}).items())) or NONE
+
+
+def _containers(field: str) -> Callable[[Object], str]:
+    read = value_at_path("spec.template.spec.containers")
+    return lambda obj: ",".join(item.get(field, "") for item in read(obj) or ())
+
+
+TEMPLATE: Final = (
+    Column("Containers", _containers("name"), priority=1),
+    Column("Images", _containers("image"), priority=1),
+)
+"""What ``-o wide`` tells of a pod template."""
+SELECTOR: Final = Column("Selector", selector_cell("spec.selector"), priority=1)
+"""The selector of a workload, which only ``-o wide`` shows."""
+_MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86_400, 31_536_000
+UNKNOWN: Final = "<unknown>"
+
+
+def format_age(timestamp: str | None, moment: datetime) -> str:
+    """Return how long ago a ``Time`` or ``MicroTime`` was, as kubectl prints it."""
+    if not timestamp:
+        return UNKNOWN
+    return format_duration(int((moment - datetime.fromisoformat(timestamp)).total_seconds()))
+
+
+def format_duration(seconds: int) -> str:
+    """Return seconds in one or two units, such as ``5m10s`` and ``3d4h``."""
+    if seconds < 0:
+        return "0s" if seconds >= -1 else "<invalid>"
+    if seconds < 2 * _MINUTE:
+        return f"{seconds}s"
+    if seconds < 10 * _MINUTE:
+        return _two(seconds, _MINUTE, "m", 1, "s")
+    if seconds < 3 * _HOUR:
+        return f"{seconds // _MINUTE}m"
+    if seconds < 8 * _HOUR:
+        return _two(seconds, _HOUR, "h", _MINUTE, "m")
+    if seconds < 2 * _DAY:
+        return f"{seconds // _HOUR}h"
+    if seconds < 8 * _DAY:
+        return _two(seconds, _DAY, "d", _HOUR, "h")
+    if seconds < 2 * _YEAR:
+        return f"{seconds // _DAY}d"
+    if seconds < 8 * _YEAR:
+        return _two(seconds, _YEAR, "y", _DAY, "d")
+    return f"{seconds // _YEAR}y"
+
+
+def _two(seconds: int, unit: int, name: str, small: int, small_name: str) -> str:
+    rest = seconds % unit // small
+    return f"{seconds // unit}{name}" + (f"{rest}{small_name}" if rest else "")

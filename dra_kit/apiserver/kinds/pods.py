@@ -1,17 +1,21 @@
-"""Pods: what the server itself does about them; no kubelet, no scheduler."""
+"""Pods: what the server sets and checks, and the columns of ``kubectl get pods``.
+
+Source: Kubernetes 1.37 ``pkg/printers/internalversion``, ``printPod``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
 
+from msgspec import Struct
 from typing_extensions import override
 
-from dra_kit.apiserver.answers import forbidden as not_permitted
-from dra_kit.apiserver.kinds.core import pod_columns
-from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind, readers
-from dra_kit.apiserver.kinds.strategy import Context, Strategy
-from dra_kit.apiserver.selectors.fields import flag
+from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind, format_age, readers
+from dra_kit.apiserver.kinds.strategy import Strategy, StrategyContext
+from dra_kit.apiserver.selectors import flag
+from dra_kit.apiserver.status_errors import forbidden_object as not_permitted
 from dra_kit.kubernetes.resource.defaulting import set_pod_defaults
 from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden
 from dra_kit.kubernetes.resource.new_object import validate_new_object
@@ -39,12 +43,12 @@ class PodStrategy(Strategy):
     graceful = True
 
     @override
-    def default(self, obj: Object, context: Context) -> None:
+    def default(self, obj: Object, context: StrategyContext) -> None:
         """Set ``imagePullPolicy`` by the image tag, requests from limits, and the ports of the node that it is on."""
         set_pod_defaults(obj)
 
     @override
-    def admit(self, obj: Object, old: Object | None, context: Context, subresource: str) -> None:
+    def admit(self, obj: Object, old: Object | None, context: StrategyContext, subresource: str) -> None:
         """Set service account, priority, and the tolerations for lost nodes."""
         spec = obj.setdefault("spec", {})
         if not subresource:
@@ -57,7 +61,7 @@ class PodStrategy(Strategy):
         _set_priority(obj, context)
 
     @override
-    def prepare_for_create(self, obj: Object, context: Context) -> None:
+    def prepare_for_create(self, obj: Object, context: StrategyContext) -> None:
         """Set the phase Pending, and the quality of service."""
         status: Object = {"phase": "Pending", "qosClass": _quality(obj)}
         obj["status"] = status
@@ -70,29 +74,29 @@ class PodStrategy(Strategy):
             status["conditions"] = [condition]
 
     @override
-    def prepare_for_update(self, obj: Object, old: Object, context: Context) -> None:
+    def prepare_for_update(self, obj: Object, old: Object, context: StrategyContext) -> None:
         """Keep the status."""
         obj["status"] = old.get("status") or {}
 
     @override
-    def prepare_for_status(self, obj: Object, old: Object, context: Context) -> None:
+    def prepare_for_status(self, obj: Object, old: Object, context: StrategyContext) -> None:
         """Keep the quality of service."""
         status = obj.get("status") or {}
         if quality := (old.get("status") or {}).get("qosClass"):
             obj["status"] = {**status, "qosClass": status.get("qosClass") or quality}
 
     @override
-    def validate(self, obj: Object, context: Context) -> list[FieldError]:
+    def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
         """Check its containers and claims, and that a pod with scheduling gates has no node yet."""
         return validate_new_object(obj, "Pod", context.gates)
 
     @override
-    def validate_status(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
+    def validate_status(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
         """Check what it says about claims."""
         return validate_pod_status(obj.get("status") or {}, obj["spec"])
 
     @override
-    def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
+    def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
         """Check that only images, tolerations, deadlines and gates change."""
         new_spec, old_spec = obj["spec"], old["spec"]
         if len(new_spec.get("containers") or ()) != len(old_spec["containers"]):
@@ -132,7 +136,7 @@ def _tolerate_lost_nodes(spec: Object) -> None:
             )
 
 
-def _take_service_account(pod: Object, context: Context) -> None:
+def _take_service_account(pod: Object, context: StrategyContext) -> None:
     """Refuse accounts that are not there, and take the account's image pull secrets where the pod has none."""
     namespace, name = pod["metadata"].get("namespace", ""), pod["spec"]["serviceAccountName"]
     account = context.lookup("serviceaccounts", f"{namespace}/{name}")
@@ -148,7 +152,7 @@ def _asked_name(pod: Object) -> str:
     return pod["metadata"].get("name") or pod["metadata"].get("generateName") or ""
 
 
-def _set_priority(pod: Object, context: Context) -> None:
+def _set_priority(pod: Object, context: StrategyContext) -> None:
     """Set priority and preemption policy of the pod's class; a pod may only give those of its class."""
     spec, pod_name = pod["spec"], _asked_name(pod)
     name = spec.get("priorityClassName") or ""
@@ -226,16 +230,129 @@ def _or_none(path: tuple[str, ...]) -> Callable[[Object], str]:
     return lambda obj: str(value_at(obj, path) or "<none>")
 
 
-KINDS: Final = (
+class _Summary(Struct, frozen=True):
+    """What is notified of a pod.
+
+    Attributes:
+        state: the word.
+        ready: how many containers are, sidecars included.
+        counted: the containers whose restarts count.
+    """
+
+    state: str
+    ready: int
+    counted: tuple[Object, ...]
+
+
+def _summary(pod: Object) -> _Summary:
+    status = pod.get("status") or {}
+    state = status.get("reason") or status.get("phase") or ""
+    if any(item.get("reason") == "SchedulingGated" for item in _conditions(pod, "PodScheduled")):
+        state = "SchedulingGated"
+    initial: list[Object] = status.get("initContainerStatuses") or []
+    sidecars = _sidecars(pod)
+    initializing, ready, looked_at = "", 0, 0
+    for i, item in enumerate(initial):
+        looked_at = i + 1
+        is_started = item.get("name") in sidecars and item.get("started")
+        ended = (item.get("state") or {}).get("terminated")
+        if not is_started and (ended is None or ended.get("exitCode")):
+            initializing = _initial_state(item, i, len(pod["spec"].get("initContainers") or ()))
+            break
+        ready += bool(is_started and item.get("ready") and not ended)
+    counted = tuple(initial[:looked_at])
+    state = initializing or state
+    if not initializing or any(item.get("status") == "True" for item in _conditions(pod, "Initialized")):
+        own: list[Object] = status.get("containerStatuses") or []
+        counted = (*(item for item in counted if item.get("name") in sidecars), *own)
+        running = [item for item in own if item.get("ready") and _running(item)]
+        ready += len(running)
+        state = next(filter(None, map(_own_state, own)), state)
+        if state == "Completed" and running:
+            is_ready = any(item.get("status") == "True" for item in _conditions(pod, "Ready"))
+            state = "Running" if is_ready else "NotReady"
+    if "deletionTimestamp" in pod["metadata"]:
+        if status.get("reason") == "NodeLost":
+            state = "Unknown"
+        elif status.get("phase") not in {"Succeeded", "Failed"}:
+            state = "Terminating"
+    return _Summary(state, ready, counted)
+
+
+def _sidecars(pod: Object) -> set[str]:
+    """Return the initial containers that go on running."""
+    initial = pod["spec"].get("initContainers") or ()
+    return {item.get("name", "") for item in initial if item.get("restartPolicy") == "Always"}
+
+
+def _conditions(pod: Object, type_: str) -> Iterable[Object]:
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return (item for item in conditions if item.get("type") == type_)
+
+
+def _initial_state(item: Object, index: int, count: int) -> str:
+    state = item.get("state") or {}
+    if ended := state.get("terminated"):
+        return f"Init:{_ended(ended)}"
+    reason = (state.get("waiting") or {}).get("reason")
+    return f"Init:{reason}" if reason and reason != "PodInitializing" else f"Init:{index}/{count}"
+
+
+def _own_state(item: Object) -> str:
+    """Return what a container that does not run waits for, or how it ended."""
+    state = item.get("state") or {}
+    waiting, ended = state.get("waiting") or {}, state.get("terminated")
+    return str(waiting.get("reason") or (_ended(ended) if ended is not None else ""))
+
+
+def _running(item: Object) -> bool:
+    return not _own_state(item) and (item.get("state") or {}).get("running") is not None
+
+
+def _ended(ended: Object) -> str:
+    if ended.get("reason"):
+        return str(ended["reason"])
+    return f"Signal:{ended['signal']}" if ended.get("signal") else f"ExitCode:{ended.get('exitCode', 0)}"
+
+
+def ready(pod: Object) -> str:
+    """Return how many of the containers that stay are ready, such as ``1/2``."""
+    return f"{_summary(pod).ready}/{len(pod['spec'].get('containers') or ()) + len(_sidecars(pod))}"
+
+
+def state(pod: Object) -> str:
+    """Return the word, such as ``Running``, ``Init:0/1`` or ``CrashLoopBackOff``."""
+    return _summary(pod).state
+
+
+def restarts(pod: Object) -> str:
+    """Return how often containers were restarted, and when the last was, such as ``2 (19s ago)``."""
+    counted = _summary(pod).counted
+    count = sum(item.get("restartCount", 0) for item in counted)
+    ends = [((item.get("lastState") or {}).get("terminated") or {}).get("finishedAt") for item in counted]
+    last = max(filter(None, ends), default="")
+    return f"{count} ({format_age(last, datetime.now(UTC))} ago)" if count and last else str(count)
+
+
+def readiness_gates(pod: Object) -> str:
+    """Return how many of the conditions that a pod waits for are true."""
+    gates = pod["spec"].get("readinessGates") or ()
+    true = sum(
+        any(item.get("status") == "True" for item in _conditions(pod, gate.get("conditionType", ""))) for gate in gates
+    )
+    return f"{true}/{len(gates)}" if gates else "<none>"
+
+
+POD_KINDS: Final = (
     Kind("", "pods", "Pod", True, {"v1": "core/v1.Pod"}, PodStrategy(), short_names=("po",), categories=("all",),
          status=True, generation=True,
          fields=readers("spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName",
                         "status.phase", "status.podIP", "status.nominatedNodeName")
          | {"spec.hostNetwork": flag("spec.hostNetwork")},
-         columns=(NAME, Column("Ready", pod_columns.ready), Column("Status", pod_columns.state),
-                  Column("Restarts", pod_columns.restarts), AGE,
+         columns=(NAME, Column("Ready", ready), Column("Status", state),
+                  Column("Restarts", restarts), AGE,
                   Column("IP", _or_none(("status", "podIP")), priority=1),
                   Column("Node", _or_none(("spec", "nodeName")), priority=1),
                   Column("Nominated Node", _or_none(("status", "nominatedNodeName")), priority=1),
-                  Column("Readiness Gates", pod_columns.readiness_gates, priority=1))),
+                  Column("Readiness Gates", readiness_gates, priority=1))),
 )  # fmt: skip

@@ -1,20 +1,31 @@
-"""Roles and their bindings.
+"""Roles and bindings; a user cannot grant rights that they lack.
 
-Source of the rules: Kubernetes 1.37 ``pkg/apis/rbac/validation`` and ``pkg/apis/rbac/v1/defaults.go``.
+Sources: Kubernetes 1.37 ``pkg/apis/rbac/validation`` and ``pkg/apis/rbac/v1/defaults.go``; Kubernetes 1.37
+``pkg/registry/rbac/*/policybased`` and ``pkg/registry/rbac/escalation_check.go``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from typing_extensions import override
 
-from dra_kit.apiserver.authorization.escalation import check_binding, check_role
-from dra_kit.apiserver.authorization.rbac import GROUP
+from dra_kit.apiserver.authentication import User
+from dra_kit.apiserver.authorization import (
+    GROUP,
+    AuthorizationAttributes,
+    Rbac,
+    RoleNotFound,
+    Rule,
+    quoted_list,
+    shown,
+    uncovered_rules,
+)
 from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind
-from dra_kit.apiserver.kinds.strategy import Context, PathSegmentNamed
-from dra_kit.kubernetes.resource.field_errors import ErrorKind, FieldError, invalid, required, unsupported
+from dra_kit.apiserver.kinds.strategy import PathSegmentNameStrategy, StrategyContext
+from dra_kit.apiserver.status_errors import forbidden_object, not_found
+from dra_kit.kubernetes.resource.field_errors import ErrorKind, FieldError, go_quote, invalid, required, unsupported
 from dra_kit.kubernetes.resource.validation.fields import subdomain_problems
 from dra_kit.kubernetes.values.json import Object
 
@@ -22,7 +33,7 @@ _SUBJECTS: Final = ("ServiceAccount", "User", "Group")
 _SHOWN_SUBJECTS: Final = ", ".join(f'"{kind}"' for kind in _SUBJECTS)
 
 
-class RoleStrategy(PathSegmentNamed):
+class RoleStrategy(PathSegmentNameStrategy):
     """A role, in a namespace or not.
 
     Args:
@@ -33,12 +44,12 @@ class RoleStrategy(PathSegmentNamed):
         self._plural = plural
 
     @override
-    def permit(self, obj: Object, old: Object | None, context: Context) -> None:
+    def permit(self, obj: Object, old: Object | None, context: StrategyContext) -> None:
         """Refuse a role that gives more than its writer has."""
-        check_role(context.rbac, context.user, self._plural, obj, old)
+        check_role_escalation(context.rbac, context.user, self._plural, obj, old)
 
     @override
-    def validate(self, obj: Object, context: Context) -> list[FieldError]:
+    def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
         """Check that each rule is for resources or for paths."""
         errors = [error for i, rule in enumerate(obj.get("rules") or ()) for error in self._rule(rule, f"rules[{i}]")]
         aggregation = obj.get("aggregationRule")
@@ -65,12 +76,12 @@ class RoleStrategy(PathSegmentNamed):
             yield required(f"{path}.verbs")
 
     @override
-    def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
+    def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
         """Check it as a new one."""
         return self.validate(obj, context)
 
 
-class BindingStrategy(PathSegmentNamed):
+class RoleBindingStrategy(PathSegmentNameStrategy):
     """A binding, in a namespace or not.
 
     Args:
@@ -85,7 +96,7 @@ class BindingStrategy(PathSegmentNamed):
         return ("Role", "ClusterRole") if self._plural == "rolebindings" else ("ClusterRole",)
 
     @override
-    def default(self, obj: Object, context: Context) -> None:
+    def default(self, obj: Object, context: StrategyContext) -> None:
         """Set the API group of roles, users and groups: that of RBAC."""
         reference = obj.get("roleRef")
         if reference is not None and not reference.get("apiGroup"):
@@ -95,12 +106,12 @@ class BindingStrategy(PathSegmentNamed):
                 subject["apiGroup"] = GROUP
 
     @override
-    def permit(self, obj: Object, old: Object | None, context: Context) -> None:
+    def permit(self, obj: Object, old: Object | None, context: StrategyContext) -> None:
         """Refuse a binding whose role gives more than its writer has."""
-        check_binding(context.rbac, context.user, self._plural, obj, old)
+        check_binding_escalation(context.rbac, context.user, self._plural, obj, old)
 
     @override
-    def validate(self, obj: Object, context: Context) -> list[FieldError]:
+    def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
         """Check the role, and each subject."""
         errors = list(self._reference(obj.get("roleRef") or {}))
         for i, subject in enumerate(obj.get("subjects") or ()):
@@ -133,7 +144,7 @@ class BindingStrategy(PathSegmentNamed):
             yield required(f"{path}.namespace")
 
     @override
-    def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
+    def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
         """Check it as a new one, and that the role stays."""
         errors = self.validate(obj, context)
         if obj.get("roleRef") != old.get("roleRef"):
@@ -157,14 +168,91 @@ _ROLE: Final = Column("Role", lambda obj: f"{obj['roleRef'].get('kind', '')}/{ob
 _BINDING: Final = (NAME, _ROLE, AGE, _subjects("User"), _subjects("Group"), _subjects("ServiceAccount"))
 
 
-def _kind(plural: str, kind: str, strategy: type[RoleStrategy | BindingStrategy], columns: tuple[Column, ...]) -> Kind:
+def _kind(
+    plural: str, kind: str, strategy: type[RoleStrategy | RoleBindingStrategy], columns: tuple[Column, ...]
+) -> Kind:
     return Kind(GROUP, plural, kind, not plural.startswith("cluster"), {"v1": f"rbac/v1.{kind}"}, strategy(plural),
                 create_on_update=True, columns=columns, deletion_status=True)  # fmt: skip
 
 
-KINDS: Final = (
+RBAC_KINDS: Final = (
     _kind("roles", "Role", RoleStrategy, (NAME, CREATED)),
     _kind("clusterroles", "ClusterRole", RoleStrategy, (NAME, CREATED)),
-    _kind("rolebindings", "RoleBinding", BindingStrategy, _BINDING),
-    _kind("clusterrolebindings", "ClusterRoleBinding", BindingStrategy, _BINDING),
+    _kind("rolebindings", "RoleBinding", RoleBindingStrategy, _BINDING),
+    _kind("clusterrolebindings", "ClusterRoleBinding", RoleBindingStrategy, _BINDING),
 )
+_EVERYTHING: Final[Sequence[Rule]] = (
+    {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
+    {"verbs": ["*"], "nonResourceURLs": ["*"]},
+)
+_COLLECTED: Final = ("finalizers", "managedFields", "ownerReferences", "resourceVersion", "generation")
+
+
+def check_role_escalation(rbac: Rbac, user: User, plural: str, role: Object, old: Object | None) -> None:
+    """Refuse a role with rights that its writer does not have, unless the writer may ``escalate`` it.
+
+    Raises:
+        Refusal: 403.
+    """
+    if user.is_master or _only_collected(role, old):
+        return
+    namespace = role["metadata"].get("namespace", "")
+    name = "" if old is None else role["metadata"]["name"]
+    if rbac.authorize(user, AuthorizationAttributes("escalate", GROUP, plural, namespace=namespace, name=name)).allowed:
+        return
+    _confirm(rbac, user, plural, role, role.get("rules") or ())
+    if role.get("aggregationRule") or (old or {}).get("aggregationRule"):
+        text = "must have cluster-admin privileges to use the aggregationRule"
+        if uncovered_rules(_held(rbac, user, "", []), _EVERYTHING):
+            raise forbidden_object(GROUP, plural, role["metadata"].get("name", ""), text)
+
+
+def check_binding_escalation(rbac: Rbac, user: User, plural: str, binding: Object, old: Object | None) -> None:
+    """Refuse a binding to rights that its writer does not have, unless the writer may ``bind`` the role.
+
+    Raises:
+        Refusal: 403, or 404 where there is no such role.
+    """
+    if user.is_master or _only_collected(binding, old):
+        return
+    reference = binding.get("roleRef") or {}
+    namespace = binding["metadata"].get("namespace", "")
+    resource = "roles" if reference.get("kind") == "Role" else "clusterroles"
+    name = reference.get("name", "")
+    asked = AuthorizationAttributes("bind", reference.get("apiGroup", ""), resource, namespace=namespace, name=name)
+    if rbac.authorize(user, asked).allowed:
+        return
+    try:
+        rules = rbac.rules_of(reference, namespace)
+    except RoleNotFound:
+        raise not_found(GROUP, plural, name) from None
+    _confirm(rbac, user, plural, binding, rules)
+
+
+def _confirm(rbac: Rbac, user: User, plural: str, obj: Object, rules: Sequence[Rule]) -> None:
+    problems: list[str] = []
+    lacking = uncovered_rules(_held(rbac, user, obj["metadata"].get("namespace", ""), problems), rules)
+    if not lacking:
+        return
+    listed = "\n".join(sorted(map(shown, lacking)))
+    text = (
+        f"user {go_quote(user.name)} (groups={quoted_list(user.groups)}) is attempting to grant RBAC permissions not "
+        f"currently held:\n{listed}"
+    )
+    if problems:
+        text += f"; resolution errors: [{', '.join(problems)}]"
+    raise forbidden_object(GROUP, plural, obj["metadata"].get("name", ""), text)
+
+
+def _held(rbac: Rbac, user: User, namespace: str, problems: list[str]) -> list[Rule]:
+    return [granted.rule for granted in rbac.granted(user, namespace, problems)]
+
+
+def _only_collected(obj: Object, old: Object | None) -> bool:
+    """Return whether nothing changes but what the garbage collector needs to change."""
+    return old is not None and _essence(obj) == _essence(old)
+
+
+def _essence(obj: Object) -> Object:
+    metadata = {key: value for key, value in obj["metadata"].items() if key not in _COLLECTED and value}
+    return {**{key: value for key, value in obj.items() if value}, "metadata": metadata}

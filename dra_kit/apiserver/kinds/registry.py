@@ -1,13 +1,19 @@
-"""The served kinds: those that are built in and those that CustomResourceDefinitions add."""
+"""All kinds that are served, built-in ones and those of CustomResourceDefinitions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
+from dra_kit.apiserver.kinds import events, pods, rbac, workloads
+from dra_kit.apiserver.kinds.admission_registration import POLICY_KINDS, WEBHOOK_KINDS
+from dra_kit.apiserver.kinds.core import CORE_KINDS, NODE_KINDS, STORED_KINDS
+from dra_kit.apiserver.kinds.custom_resources import DEFINITION_KINDS
 from dra_kit.apiserver.kinds.kind import Kind
+from dra_kit.apiserver.kinds.resource import RESOURCE_API_KINDS
 
 
-class Registry:
+class KindRegistry:
     """Finds kinds by group, version and plural.
 
     Args:
@@ -55,3 +61,18 @@ class Registry:
     def is_custom(self, kind: Kind) -> bool:
         """Return whether a CustomResourceDefinition made it."""
         return kind.full_name in self._custom
+
+
+KINDS: Final[tuple[Kind, ...]] = (
+    *CORE_KINDS,
+    *rbac.RBAC_KINDS,
+    *workloads.WORKLOAD_KINDS,
+    *STORED_KINDS,
+    *WEBHOOK_KINDS,
+    *POLICY_KINDS,
+    *pods.POD_KINDS,
+    *NODE_KINDS,
+    *events.EVENT_KINDS,
+    *RESOURCE_API_KINDS,
+    *DEFINITION_KINDS,
+)

@@ -1,36 +1,104 @@
-"""resource.k8s.io: slices, claims, templates, classes, taint rules and pool status requests."""
+"""The kinds of resource.k8s.io: versions, feature gates, validation, and who may write which status.
+
+Subresources and verbs are synthetic: no request has them.
+
+Source: Kubernetes 1.37 ``pkg/registry/resource/resourceclaim/strategy.go``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from typing_extensions import override
 
-from dra_kit.apiserver.kinds.ages import age
-from dra_kit.apiserver.kinds.columns import NONE, number
-from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind, readers
-from dra_kit.apiserver.kinds.resource.claims import ClaimStrategy, TemplateStrategy
-from dra_kit.apiserver.kinds.resource.slices import SliceStrategy
-from dra_kit.apiserver.kinds.resource.versioned import GROUP, ResourceStrategy
-from dra_kit.apiserver.kinds.strategy import Context, StatusStrategy, Strategy
+from dra_kit.apiserver.authentication import NODE_NAME
+from dra_kit.apiserver.authorization import AuthorizationAttributes, AuthorizationDecision, denied
+from dra_kit.apiserver.kinds.kind import AGE, NAME, NONE, Column, Kind, format_age, number_cell, readers
+from dra_kit.apiserver.kinds.strategy import StatusStrategy, Strategy, StrategyContext
+from dra_kit.apiserver.status_errors import forbidden_object
 from dra_kit.kubernetes.resource import v1
-from dra_kit.kubernetes.resource.field_errors import FieldError
-from dra_kit.kubernetes.resource.validation.claims import validate_class
+from dra_kit.kubernetes.resource.conversion import errors_in_version, from_v1, to_v1
+from dra_kit.kubernetes.resource.defaulting import set_defaults
+from dra_kit.kubernetes.resource.dropping import drop_disabled_fields
+from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden, go_quote
+from dra_kit.kubernetes.resource.new_object import validate_new_object
+from dra_kit.kubernetes.resource.schema.decode import prune
+from dra_kit.kubernetes.resource.validation.claim_status import validate_claim_status
+from dra_kit.kubernetes.resource.validation.claims import (
+    validate_claim_spec_update,
+    validate_class,
+    validate_template_update,
+)
 from dra_kit.kubernetes.resource.validation.slices import (
     validate_pool_status,
     validate_pool_status_request_update,
+    validate_slice,
     validate_taint_rule,
     validate_taint_rule_status,
 )
 from dra_kit.kubernetes.values.json import Object, value_at
 
 if TYPE_CHECKING:
+    from dra_kit.kubernetes.resource.matching import Node
     from dra_kit.kubernetes.resource.v1 import ResourcePoolStatusRequest
 
 
-class ClassStrategy(ResourceStrategy):
+class ResourceStrategy(Strategy):
+    """A kind of resource.k8s.io.
+
+    Attributes:
+        kind: its name.
+    """
+
+    kind: ClassVar[str]
+
+    @override
+    def default(self, obj: Object, context: StrategyContext) -> None:
+        """Set the defaults of ``resource/defaults``."""
+        set_defaults(obj, self.kind, context.api_version, context.now)
+
+    @override
+    def to_storage(self, obj: Object, api_version: str) -> Object:
+        """Convert to the content of v1."""
+        return to_v1(obj, self.kind, api_version)
+
+    @override
+    def from_storage(self, obj: Object, api_version: str) -> Object:
+        """Convert from the content of v1."""
+        return from_v1(obj, self.kind, api_version)
+
+    @override
+    def prepare_for_create(self, obj: Object, context: StrategyContext) -> None:
+        """Drop the fields of features that are off."""
+        super().prepare_for_create(obj, context)
+        obj.update(drop_disabled_fields(obj, None, context.gates))
+
+    @override
+    def prepare_for_update(self, obj: Object, old: Object, context: StrategyContext) -> None:
+        """Prepare it as a new object, unless the old one uses the feature."""
+        super().prepare_for_update(obj, old, context)
+        obj.update(drop_disabled_fields(obj, old, context.gates))
+
+    @override
+    def prepare_for_status(self, obj: Object, old: Object, context: StrategyContext) -> None:
+        """Prepare it as for an update."""
+        super().prepare_for_status(obj, old, context)
+        obj.update(drop_disabled_fields(obj, old, context.gates))
+
+    @override
+    def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
+        """Check the rules of ``resource/validation``."""
+        return validate_new_object(obj, self.kind, context.gates)
+
+    @override
+    def reported(self, errors: list[FieldError], context: StrategyContext) -> list[FieldError]:
+        """Return hand-written errors first; declarative ones have the paths of the request's version."""
+        return errors_in_version(errors, context.api_version)
+
+
+class DeviceClassStrategy(ResourceStrategy):
     """DeviceClass."""
 
     kind = "DeviceClass"
@@ -41,7 +109,7 @@ class ClassStrategy(ResourceStrategy):
         return []
 
     @override
-    def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
+    def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
         """Check the rules of ``resource/validation``."""
         return validate_class(_class(obj), _class(old), context.gates)
 
@@ -50,13 +118,13 @@ def _class(obj: Object) -> v1.DeviceClass:
     return v1.DeviceClass.model_validate({**obj, "spec": obj.get("spec") or {}})
 
 
-class TaintRuleStrategy(ResourceStrategy, StatusStrategy):
+class DeviceTaintRuleStrategy(ResourceStrategy, StatusStrategy):
     """DeviceTaintRule."""
 
     kind = "DeviceTaintRule"
 
     @override
-    def prepare_for_update(self, obj: Object, old: Object, context: Context) -> None:
+    def prepare_for_update(self, obj: Object, old: Object, context: StrategyContext) -> None:
         """Set the time at which another effect begins."""
         super().prepare_for_update(obj, old, context)
         taint, before = (obj.get("spec") or {}).get("taint") or {}, old["spec"].get("taint") or {}
@@ -64,12 +132,12 @@ class TaintRuleStrategy(ResourceStrategy, StatusStrategy):
             taint["timeAdded"] = context.now
 
     @override
-    def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
+    def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
         """Check the rules of ``resource/validation``."""
         return validate_taint_rule(_rule(obj), _rule(old))
 
     @override
-    def validate_status(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
+    def validate_status(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
         """Check the rules of ``resource/validation``."""
         conditions = (obj.get("status") or {}).get("conditions") or ()
         return validate_taint_rule_status([v1.Condition.model_validate(item) for item in conditions])
@@ -79,18 +147,18 @@ def _rule(obj: Object) -> v1.DeviceTaintRule:
     return v1.DeviceTaintRule.model_validate({**obj, "spec": obj.get("spec") or {}})
 
 
-class PoolStatusStrategy(ResourceStrategy, StatusStrategy):
+class ResourcePoolStatusRequestStrategy(ResourceStrategy, StatusStrategy):
     """ResourcePoolStatusRequest: neither spec nor status change once they are set."""
 
     kind = "ResourcePoolStatusRequest"
 
     @override
-    def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
+    def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
         """Check that the spec stays."""
         return validate_pool_status_request_update(_pool_request(obj), _pool_request(old))
 
     @override
-    def validate_status(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
+    def validate_status(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
         """Check that the status stays."""
         return validate_pool_status(obj.get("status"), old.get("status"))
 
@@ -145,7 +213,7 @@ def _answered(request: Object) -> str:
 
 def _completed(request: Object) -> str:
     met = _met(request, "Complete")
-    return age(met.get("lastTransitionTime"), datetime.now(UTC)) if met else NONE
+    return format_age(met.get("lastTransitionTime"), datetime.now(UTC)) if met else NONE
 
 
 # deprecated in, removed in; DeviceTaintRule is younger than its group
@@ -166,28 +234,269 @@ def _kind(plural: str, kind: str, strategy: Strategy, *, served: tuple[str, ...]
 
 
 _V1: Final = ("v1", "v1beta2", "v1beta1")
-KINDS: Final = (
-    _kind("deviceclasses", "DeviceClass", ClassStrategy(), served=_V1, namespaced=False, generation=True),
-    _kind("resourceclaims", "ResourceClaim", ClaimStrategy(), served=_V1, namespaced=True, status=True,
+
+
+class ResourceClaimStrategy(ResourceStrategy, StatusStrategy):
+    """ResourceClaim: the spec never changes, the status is written by schedulers, controllers and drivers."""
+
+    kind = "ResourceClaim"
+
+    @override
+    def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
+        """Check the rules of ``resource/validation``, and who may have admin access."""
+        spec = v1.ResourceClaimSpec.model_validate(obj.get("spec") or {})
+        return [*_admin_access(spec, obj, context), *super().validate(obj, context)]
+
+    @override
+    def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
+        """Check that the spec stays."""
+        specs = (v1.ResourceClaimSpec.model_validate(item.get("spec") or {}) for item in (obj, old))
+        return validate_claim_spec_update(*specs)
+
+    @override
+    def prepare_for_status(self, obj: Object, old: Object, context: StrategyContext) -> None:
+        """Remove the status of devices that are no longer allocated."""
+        super().prepare_for_status(obj, old, context)
+        status, before = obj.get("status") or {}, old.get("status") or {}
+        gone = _allocated(before) - _allocated(status)
+        if gone and status.get("devices"):
+            obj["status"] = {**status, "devices": [item for item in status["devices"] if _device(item) not in gone]}
+
+    @override
+    def validate_status(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
+        """Check the rules of ``resource/validation``."""
+        before = v1.ResourceClaimStatus.model_validate(old.get("status") or {})
+        claim = v1.ResourceClaim.model_validate({**obj, "status": obj.get("status") or {}})
+        devices = [
+            v1.AllocatedDeviceStatus.model_validate(item) for item in (obj.get("status") or {}).get("devices") or ()
+        ]
+        rights = claim_status_rights(obj, old, context) if _GRANULAR in context.gates else ()
+        return [*rights, *_admin_results(claim, before, context), *validate_claim_status(claim, devices, before)]
+
+
+class ResourceClaimTemplateStrategy(ResourceStrategy):
+    """ResourceClaimTemplate: the spec never changes."""
+
+    kind = "ResourceClaimTemplate"
+
+    @override
+    def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
+        """Check the rules of ``resource/validation``, and who may have admin access."""
+        return [*_admin_access(_template(obj).spec.spec, obj, context), *super().validate(obj, context)]
+
+    @override
+    def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
+        """Check the rules of ``resource/validation``."""
+        return validate_template_update(_template(obj), _template(old), context.gates)
+
+
+class ResourceSliceStrategy(ResourceStrategy):
+    """ResourceSlice."""
+
+    kind = "ResourceSlice"
+
+    @override
+    def admit_valid(self, obj: Object, context: StrategyContext) -> None:
+        """Refuse devices that count against resources of nodes, for nodes without support of it (KEP-5517)."""
+        if _ALLOCATABLE not in context.gates:
+            return
+        from dra_kit.kubernetes.resource.matching import Node  # the allocator is much code for a gate that is seldom on
+
+        spec = _slice(obj).spec
+        nodes = [Node.of(node) for node in context.listed("nodes")]
+        for device in spec.devices:
+            if not device.node_allocatable_resources:
+                continue
+            scope = device if spec.per_device_node_selection else spec
+            if (problem := _without_support(device.name, scope, nodes)) is not None:
+                raise forbidden_object(GROUP, "resourceslices", obj["metadata"].get("name") or "", problem)
+
+    @override
+    def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
+        """Check the rules of ``resource/validation``."""
+        return validate_slice(_slice(obj), old=_slice(old), fractional_ranges=_FRACTIONAL in context.gates)
+
+    @override
+    def same_spec(self, obj: Object, old: Object) -> bool:
+        """Return whether two specs are the same; another spelling of the same quantity is no difference."""
+        return super().same_spec(obj, old) or _slice(obj).spec == _slice(old).spec
+
+    @override
+    def warnings(self, obj: Object, old: Object | None, context: StrategyContext) -> list[str]:
+        """Return a warning about driver names with upper case."""
+        driver = obj["spec"].get("driver", "")
+        if driver == driver.lower():
+            return []
+        return [f"spec.driver: driver names should be lowercase; {go_quote(driver)} contains uppercase characters"]
+
+
+GROUP = "resource.k8s.io"
+RESOURCE_API_KINDS: Final = (
+    _kind("deviceclasses", "DeviceClass", DeviceClassStrategy(), served=_V1, namespaced=False, generation=True),
+    _kind("resourceclaims", "ResourceClaim", ResourceClaimStrategy(), served=_V1, namespaced=True, status=True,
           columns=(NAME, Column("State", _claim_state), AGE)),
-    _kind("resourceclaimtemplates", "ResourceClaimTemplate", TemplateStrategy(), served=_V1, namespaced=True),
-    _kind("resourceslices", "ResourceSlice", SliceStrategy(), served=_V1, namespaced=False, generation=True,
+    _kind("resourceclaimtemplates", "ResourceClaimTemplate", ResourceClaimTemplateStrategy(), served=_V1, namespaced=True),
+    _kind("resourceslices", "ResourceSlice", ResourceSliceStrategy(), served=_V1, namespaced=False, generation=True,
           fields=readers("spec.nodeName", "spec.driver", "spec.pool.name"), own_selectors=True,
           columns=(NAME, Column("Node", _spec("nodeName")), Column("Driver", _spec("driver")),
                    Column("Pool", _spec("pool", "name")), AGE)),
-    _kind("devicetaintrules", "DeviceTaintRule", TaintRuleStrategy(), served=("v1", "v1beta2", "v1alpha3"),
+    _kind("devicetaintrules", "DeviceTaintRule", DeviceTaintRuleStrategy(), served=("v1", "v1beta2", "v1alpha3"),
           namespaced=False, storage=f"{GROUP}/v1beta2", storage_type="resource/v1beta2.DeviceTaintRule", status=True,
           generation=True, unconditional_update=False, unconditional_versions=("v1beta2", "v1alpha3"),
           deletion_status=True,
           columns=(NAME, Column("Key", _spec("taint", "key")), Column("Value", _spec("taint", "value")),
                    Column("Effect", _spec("taint", "effect")),
                    Column("TimeAdded", _spec("taint", "timeAdded"), type="age"), AGE)),
-    _kind("resourcepoolstatusrequests", "ResourcePoolStatusRequest", PoolStatusStrategy(), served=("v1alpha3",),
+    _kind("resourcepoolstatusrequests", "ResourcePoolStatusRequest", ResourcePoolStatusRequestStrategy(), served=("v1alpha3",),
           namespaced=False, status=True, unconditional_update=False, deprecated={},
           columns=(NAME, Column("Driver", _spec("driver")),
                    *(Column(name, _devices(field)) for name, field in (
                        ("Total", "totalDevices"), ("Available", "availableDevices"), ("Allocated", "allocatedDevices"),
                        ("Unavailable", "unavailableDevices"))),
-                   Column("Errors", _pool_errors), Column("Pools", number("status.poolCount"), type="integer"),
+                   Column("Errors", _pool_errors), Column("Pools", number_cell("status.poolCount"), type="integer"),
                    Column("Status", _answered), Column("Completed", _completed))),
 )  # fmt: skip
+_GRANULAR: Final = "DRAResourceClaimGranularStatusAuthorization"
+_ADMIN_LABEL: Final = "resource.kubernetes.io/admin-access"
+_ADMIN_NAMESPACE: Final = (
+    f"admin access to devices requires the `{_ADMIN_LABEL}: true` label on the containing namespace"
+)
+
+
+def _device(item: Object) -> tuple[str, ...]:
+    return tuple(str(item.get(name) or "") for name in ("driver", "pool", "device", "shareID"))
+
+
+def _allocated(status: Object) -> set[tuple[str, ...]]:
+    devices = (status.get("allocation") or {}).get("devices") or {}
+    return {_device(result) for result in devices.get("results") or ()}
+
+
+def _template(obj: Object) -> v1.ResourceClaimTemplate:
+    return v1.ResourceClaimTemplate.model_validate({**obj, "spec": obj.get("spec") or {}})
+
+
+def _admin_access(spec: v1.ResourceClaimSpec, obj: Object, context: StrategyContext) -> Iterable[FieldError]:
+    """Check that the namespace allows admin access; the path is the API server's, in templates too."""
+    wanted = [
+        f"spec.devices.requests[{i}].adminAccess"
+        for i, request in enumerate(spec.devices.requests)
+        if request.exactly is not None and request.exactly.admin_access
+    ]
+    return _unless_allowed(wanted, obj["metadata"]["namespace"], context)
+
+
+def _admin_results(
+    claim: v1.ResourceClaim, before: v1.ResourceClaimStatus, context: StrategyContext
+) -> Iterable[FieldError]:
+    if claim.status.allocation is None or before.allocation is not None:
+        return ()
+    wanted = [
+        f"status.allocation.devices.results[{i}].adminAccess"
+        for i, result in enumerate(claim.status.allocation.devices.results)
+        if result.admin_access
+    ]
+    return _unless_allowed(wanted, claim.metadata.namespace, context)
+
+
+def _unless_allowed(paths: list[str], namespace: str, context: StrategyContext) -> Iterable[FieldError]:
+    if not paths:
+        return ()
+    labels = ((context.lookup("namespaces", namespace) or {}).get("metadata") or {}).get("labels") or {}
+    return [] if labels.get(_ADMIN_LABEL) == "true" else [forbidden(paths[0], _ADMIN_NAMESPACE)]
+
+
+_ALLOCATABLE: Final = "DRANodeAllocatableResources"
+_FRACTIONAL: Final = "DRAFractionalCapacityRange"
+
+
+def _slice(obj: Object) -> v1.ResourceSlice:
+    return v1.ResourceSlice.model_validate({**obj, "spec": obj.get("spec") or {}})
+
+
+def _without_support(device: str, scope: v1.Device | v1.ResourceSliceSpec, nodes: Iterable[Node]) -> str | None:
+    """Return why a device may not be published for the nodes of a scope; one without nodes is fine unless named."""
+    from dra_kit.kubernetes.resource.matching import node_matches
+
+    selector = scope.node_selector
+    try:
+        concerned = [node for node in nodes if node_matches(node, scope.node_name, scope.all_nodes, selector)]
+    except ValueError:
+        return None  # validation says what is wrong with the selector
+    if scope.node_name and not concerned:
+        return f"node {go_quote(scope.node_name)} not found for device {go_quote(device)}"
+    for node in concerned:
+        if _ALLOCATABLE not in node.declared_features:
+            return f"node {go_quote(node.name)} does not support {_ALLOCATABLE} feature"
+    return None
+
+
+_GROUP: Final = "resource.k8s.io"
+_PLURAL: Final = "resourceclaims"
+_STATUS: Final = "resource/v1.ResourceClaimStatus"
+
+
+def claim_status_rights(obj: Object, old: Object, context: StrategyContext) -> Iterator[FieldError]:
+    """Yield what the writer of a status lacks.
+
+    Args:
+        obj: the claim with its new status.
+        old: the claim before.
+        context: of the request.
+    """
+    if context.user.is_master:
+        return
+    status, before = (prune(one.get("status") or {}, _STATUS) for one in (obj, old))
+    if any((status.get(field) or None) != (before.get(field) or None) for field in ("allocation", "reservedFor")):
+        asked = AuthorizationAttributes(context.verb, _GROUP, _PLURAL, "binding")
+        decision = context.rbac.authorize(context.user, asked)
+        if not decision.allowed:
+            needed = f'resource="resourceclaims/binding", verb="{context.verb}"'
+            what = "changing status.allocation or status.reservedFor"
+            yield forbidden("status.allocation", _text(what, needed, context, asked, decision))
+    allocation = status.get("allocation")
+    if allocation:
+        for driver in sorted(_changed(status, before)):
+            yield from _driver(driver, obj["metadata"]["namespace"], allocation, context)
+
+
+def _driver(driver: str, namespace: str, allocation: Object, context: StrategyContext) -> Iterator[FieldError]:
+    scopes = ["arbitrary-node"]
+    node = _node(allocation)
+    if node is not None and context.user.extra.get(NODE_NAME) == node:
+        scopes.insert(0, "associated-node")
+    verbs = [f"{scope}:{context.verb}" for scope in scopes]
+    asked = [AuthorizationAttributes(verb, _GROUP, _PLURAL, "driver", namespace, driver) for verb in verbs]
+    decisions = [context.rbac.authorize(context.user, one) for one in asked]
+    if not any(decision.allowed for decision in decisions):
+        needed = f'resource="resourceclaims/driver", verb="[{" ".join(verbs)}]"'
+        text = _text("changing status.devices", needed, context, asked[0], decisions[0])
+        yield forbidden("status.devices", text)
+
+
+def _text(
+    what: str, needed: str, context: StrategyContext, asked: AuthorizationAttributes, decision: AuthorizationDecision
+) -> str:
+    return f"{what} requires {needed} permission: {denied(context.user, asked, decision).message}"
+
+
+def _node(allocation: Object) -> tuple[str, ...] | None:
+    """Return the only node of an allocation, as the token of a pod there names it; None if it is for others."""
+    selector: Object = allocation.get("nodeSelector") or {}
+    terms: list[Object] = selector.get("nodeSelectorTerms") or []
+    fields = [field for term in terms for field in term.get("matchFields") or ()]
+    if len(terms) != 1 or len(fields) != 1 or terms[0].get("matchExpressions"):
+        return None
+    values = tuple(fields[0].get("values") or ())
+    by_name = (fields[0].get("key"), fields[0].get("operator")) == ("metadata.name", "In")
+    return values if by_name and len(values) == 1 else None
+
+
+def _changed(status: Object, before: Object) -> set[str]:
+    """Return the drivers whose entries of ``status.devices`` are others than before."""
+    new, old = ({_key(entry): entry for entry in one.get("devices") or ()} for one in (status, before))
+    return {key[0] for key in {*new, *old} if new.get(key) != old.get(key)}
+
+
+def _key(entry: Object) -> tuple[str, ...]:
+    return tuple(str(entry.get(name) or "") for name in ("driver", "pool", "device", "shareID"))

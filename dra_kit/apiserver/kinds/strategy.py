@@ -1,6 +1,5 @@
-"""What differs from kind to kind when objects are written."""
+"""Strategy: what is special about a kind when its objects are written."""
 
-# ruff: noqa: ARG002 - the arguments are for the kinds that override a method
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
@@ -9,8 +8,8 @@ from typing import ClassVar
 from msgspec import Struct, field
 from typing_extensions import override
 
-from dra_kit.apiserver.authorization.rbac import Rbac
-from dra_kit.apiserver.authorization.users import ADMIN, User
+from dra_kit.apiserver.authentication import ADMIN, User
+from dra_kit.apiserver.authorization import Rbac
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.resource import names
 from dra_kit.kubernetes.resource.field_errors import FieldError
@@ -18,7 +17,7 @@ from dra_kit.kubernetes.resource.validation.fields import subdomain_problems
 from dra_kit.kubernetes.values.json import Object
 
 
-class Context(Struct):
+class StrategyContext(Struct):
     """The request that an object is written by.
 
     Attributes:
@@ -62,7 +61,7 @@ class Strategy:
     metadata_with_status: ClassVar[tuple[str, ...]] = ()
     graceful: ClassVar[bool] = False
 
-    def default(self, obj: Object, context: Context) -> None:
+    def default(self, obj: Object, context: StrategyContext) -> None:
         """Fill in defaults of the request's version, beyond those of the schema."""
 
     def to_storage(self, obj: Object, api_version: str) -> Object:
@@ -73,48 +72,48 @@ class Strategy:
         """Convert the stored version to a served one; it must not change ``obj``."""
         return obj
 
-    def admit(self, obj: Object, old: Object | None, context: Context, subresource: str) -> None:
+    def admit(self, obj: Object, old: Object | None, context: StrategyContext, subresource: str) -> None:
         """Run admission plugins, which may change the object or raise a refusal."""
 
-    def permit(self, obj: Object, old: Object | None, context: Context) -> None:
+    def permit(self, obj: Object, old: Object | None, context: StrategyContext) -> None:
         """Check rights that a write needs by what it says, beyond those for the request; may raise a refusal.
 
         It comes before validation, and sees what mutating admission made of the object.
         """
 
-    def admit_valid(self, obj: Object, context: Context) -> None:
+    def admit_valid(self, obj: Object, context: StrategyContext) -> None:
         """Run admission plugins for valid objects, which may raise a refusal."""
 
     def undeletable(self, name: str) -> str:
         """Return why no object of this name may be deleted, whether there is one or not; empty if it may."""
         return ""
 
-    def prepare_for_create(self, obj: Object, context: Context) -> None:
+    def prepare_for_create(self, obj: Object, context: StrategyContext) -> None:
         """Remove what clients may not set, such as status, and what is gated off."""
 
-    def prepare_for_update(self, obj: Object, old: Object, context: Context) -> None:
+    def prepare_for_update(self, obj: Object, old: Object, context: StrategyContext) -> None:
         """Take from the old object what this request may not change."""
 
-    def prepare_for_status(self, obj: Object, old: Object, context: Context) -> None:
+    def prepare_for_status(self, obj: Object, old: Object, context: StrategyContext) -> None:
         """Do the same for a write of the status; everything else is taken from ``old`` already."""
 
-    def validate(self, obj: Object, context: Context) -> list[FieldError]:
+    def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
         """Return what is wrong with a new object, except its metadata."""
         return []
 
-    def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
+    def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
         """Return what is wrong with a changed object, except its metadata."""
         return []
 
-    def validate_status(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
+    def validate_status(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
         """Return what is wrong with a changed status."""
         return []
 
-    def reported(self, errors: list[FieldError], context: Context) -> list[FieldError]:
+    def reported(self, errors: list[FieldError], context: StrategyContext) -> list[FieldError]:
         """Return errors in the order, and with the paths, in which they are reported to whoever made the request."""
         return errors
 
-    def warnings(self, obj: Object, old: Object | None, context: Context) -> list[str]:
+    def warnings(self, obj: Object, old: Object | None, context: StrategyContext) -> list[str]:
         """Return texts for ``Warning`` headers."""
         return []
 
@@ -143,12 +142,12 @@ class StatusStrategy(Strategy):
     """A kind whose status is written through its subresource only."""
 
     @override
-    def prepare_for_create(self, obj: Object, context: Context) -> None:
+    def prepare_for_create(self, obj: Object, context: StrategyContext) -> None:
         """Drop the status."""
         obj.pop("status", None)
 
     @override
-    def prepare_for_update(self, obj: Object, old: Object, context: Context) -> None:
+    def prepare_for_update(self, obj: Object, old: Object, context: StrategyContext) -> None:
         """Keep the old status."""
         if "status" in old:
             obj["status"] = old["status"]
@@ -156,7 +155,7 @@ class StatusStrategy(Strategy):
             obj.pop("status", None)
 
 
-class LabelNamed(Strategy):
+class DnsLabelNameStrategy(Strategy):
     """A plain object whose name is a DNS label."""
 
     @override
@@ -165,7 +164,7 @@ class LabelNamed(Strategy):
         return names.dns_label(name)
 
 
-class PathSegmentNamed(Strategy):
+class PathSegmentNameStrategy(Strategy):
     """A plain object whose name may be anything that fits one segment of a path, as RBAC's."""
 
     @override

@@ -1,4 +1,4 @@
-"""The workloads of apps: they are stored and listed; nothing here creates pods of them."""
+"""Deployments, ReplicaSets, StatefulSets and DaemonSets."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ from typing import Final
 
 from typing_extensions import override
 
-from dra_kit.apiserver.kinds.columns import NONE, SELECTOR, TEMPLATE, labels, number
-from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind
-from dra_kit.apiserver.kinds.strategy import Context, StatusStrategy
+from dra_kit.apiserver.kinds.kind import AGE, NAME, NONE, SELECTOR, TEMPLATE, Column, Kind, labels_cell, number_cell
+from dra_kit.apiserver.kinds.strategy import StatusStrategy, StrategyContext
 from dra_kit.kubernetes.resource.defaulting import set_pull_policies
 from dra_kit.kubernetes.resource.field_errors import NOT_NEGATIVE, FieldError, invalid
 from dra_kit.kubernetes.values.json import Object
 
 SCALABLE: Final = ("deployments.apps", "replicasets.apps", "statefulsets.apps")
 """Those with the subresource ``scale``."""
-
 _TEMPLATE_GENERATION: Final = "deprecated.daemonset.template.generation"
 
 
@@ -23,7 +21,7 @@ class WorkloadStrategy(StatusStrategy):
     """A workload with a pod template."""
 
     @override
-    def default(self, obj: Object, context: Context) -> None:
+    def default(self, obj: Object, context: StrategyContext) -> None:
         """Set the template's ``imagePullPolicy``, and the account under its old name too."""
         template = (obj.get("spec") or {}).get("template") or {}
         if "spec" in template:
@@ -33,7 +31,7 @@ class WorkloadStrategy(StatusStrategy):
                 template["spec"] |= {"serviceAccountName": account, "serviceAccount": account}
 
     @override
-    def validate_status(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
+    def validate_status(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
         """Check that no observed generation is below 0."""
         observed = (obj.get("status") or {}).get("observedGeneration", 0)
         return [invalid("status.observedGeneration", observed, NOT_NEGATIVE)] if observed < 0 else []
@@ -43,7 +41,7 @@ class DeploymentStrategy(WorkloadStrategy):
     """A Deployment."""
 
     @override
-    def default(self, obj: Object, context: Context) -> None:
+    def default(self, obj: Object, context: StrategyContext) -> None:
         """Set a rolling update of a quarter at a time."""
         super().default(obj, context)
         strategy = (obj.get("spec") or {}).get("strategy") or {}
@@ -57,7 +55,7 @@ class StatefulSetStrategy(WorkloadStrategy):
     """A StatefulSet."""
 
     @override
-    def default(self, obj: Object, context: Context) -> None:
+    def default(self, obj: Object, context: StrategyContext) -> None:
         """Set a rolling update that begins with the last pod, and takes one at a time."""
         super().default(obj, context)
         strategy = (obj.get("spec") or {}).get("updateStrategy") or {}
@@ -71,13 +69,13 @@ class DaemonSetStrategy(WorkloadStrategy):
     """A DaemonSet, which counts the changes of its template in an annotation."""
 
     @override
-    def prepare_for_create(self, obj: Object, context: Context) -> None:
+    def prepare_for_create(self, obj: Object, context: StrategyContext) -> None:
         """Set the generation of the first template."""
         super().prepare_for_create(obj, context)
         _annotate(obj, 1)
 
     @override
-    def prepare_for_update(self, obj: Object, old: Object, context: Context) -> None:
+    def prepare_for_update(self, obj: Object, old: Object, context: StrategyContext) -> None:
         """Set the generation of another template: the next one."""
         super().prepare_for_update(obj, old, context)
         former = int((old["metadata"].get("annotations") or {}).get(_TEMPLATE_GENERATION, 1))
@@ -89,7 +87,7 @@ def _annotate(obj: Object, generation: int) -> None:
 
 
 def _ready(obj: Object) -> str:
-    return f"{number('status.readyReplicas')(obj)}/{number('spec.replicas')(obj)}"
+    return f"{number_cell('status.readyReplicas')(obj)}/{number_cell('spec.replicas')(obj)}"
 
 
 def _controller(obj: Object) -> str:
@@ -110,19 +108,19 @@ def _workload(
 
 
 def _counted(name: str, path: str) -> Column:
-    return Column(name, number(path), type="integer")
+    return Column(name, number_cell(path), type="integer")
 
 
-KINDS: Final = (
+WORKLOAD_KINDS: Final = (
     _workload("deployments", "Deployment", "deploy", Column("Ready", _ready),
-              Column("Up-to-date", number("status.updatedReplicas")),
-              Column("Available", number("status.availableReplicas")), AGE, *TEMPLATE, SELECTOR,
+              Column("Up-to-date", number_cell("status.updatedReplicas")),
+              Column("Available", number_cell("status.availableReplicas")), AGE, *TEMPLATE, SELECTOR,
               strategy=DeploymentStrategy()),
     _workload("daemonsets", "DaemonSet", "ds", *(_counted(name, f"status.{path}") for name, path in (
                   ("Desired", "desiredNumberScheduled"), ("Current", "currentNumberScheduled"),
                   ("Ready", "numberReady"), ("Up-to-date", "updatedNumberScheduled"),
                   ("Available", "numberAvailable"))),
-              Column("Node Selector", labels("spec.template.spec.nodeSelector")), AGE, *TEMPLATE, SELECTOR,
+              Column("Node Selector", labels_cell("spec.template.spec.nodeSelector")), AGE, *TEMPLATE, SELECTOR,
               strategy=DaemonSetStrategy()),
     _workload("replicasets", "ReplicaSet", "rs", _counted("Desired", "spec.replicas"),
               _counted("Current", "status.replicas"), _counted("Ready", "status.readyReplicas"), AGE, *TEMPLATE,
@@ -131,5 +129,5 @@ KINDS: Final = (
               strategy=StatefulSetStrategy()),
     Kind("apps", "controllerrevisions", "ControllerRevision", True, {"v1": "apps/v1.ControllerRevision"},
          deletion_status=True,
-         columns=(NAME, Column("Controller", _controller), Column("Revision", number("revision")), AGE)),
+         columns=(NAME, Column("Controller", _controller), Column("Revision", number_cell("revision")), AGE)),
 )  # fmt: skip

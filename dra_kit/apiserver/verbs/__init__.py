@@ -1,1 +1,1 @@
-"""The verbs of the API, on any kind."""
+"""Verbs: what the API server does with an object or a list."""

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from json import JSONDecodeError
 from typing import Any, Final
 
-from dra_kit.apiserver.answers import Refusal, bad_request, unsupported_media_type
-from dra_kit.apiserver.api import Request
+from dra_kit.apiserver.api import ApiRequest
 from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.kinds.strategy import Context
+from dra_kit.apiserver.kinds.strategy import StrategyContext
+from dra_kit.apiserver.requests import MEDIA_TYPES, PROTOBUF
+from dra_kit.apiserver.status_errors import StatusError, bad_request, unsupported_media_type
 from dra_kit.kubernetes.manifests.files import REQUESTS, UnreadableText
 from dra_kit.kubernetes.manifests.text import TextDocument, check_json, decode_utf8, parse_documents
 from dra_kit.kubernetes.resource.schema import protobuf
@@ -24,15 +25,13 @@ from dra_kit.kubernetes.resource.schema.decode import (
 from dra_kit.kubernetes.values.json import Object, loads
 
 BODY_MAX: Final = REQUESTS.file_bytes
-PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
-MEDIA_TYPES: Final = ("application/json", "application/yaml", PROTOBUF)
 
 
-class NoJson(ValueError):
+class BodyParseError(ValueError):
     """A body that cannot be parsed; the text is the API server's."""
 
 
-def parse(body: bytes, content_type: str, types: Mapping[str, str]) -> Any:
+def parse_body(body: bytes, content_type: str, types: Mapping[str, str]) -> Any:
     """Return a body as JSON value.
 
     Args:
@@ -45,13 +44,13 @@ def parse(body: bytes, content_type: str, types: Mapping[str, str]) -> Any:
         NoJson: it cannot be parsed.
     """
     if len(body) > BODY_MAX:
-        raise Refusal(413, "RequestEntityTooLarge", f"Request entity too large: limit is {BODY_MAX}")
+        raise StatusError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {BODY_MAX}")
     if content_type == "application/yaml":
         try:
             document = parse_yaml(body)
         except UnreadableText as error:
             text = error.within(body.decode(errors="replace"))
-            raise NoJson(f"error converting YAML to JSON: yaml: {text}") from None
+            raise BodyParseError(f"error converting YAML to JSON: yaml: {text}") from None
         return None if document is None else document.value
     if content_type == PROTOBUF:
         return _from_protobuf(body, types)
@@ -61,7 +60,7 @@ def parse(body: bytes, content_type: str, types: Mapping[str, str]) -> Any:
         return parse_json(body)
     except ValueError as error:
         text = _go_text(error, body)
-        raise NoJson(f"couldn't get version/kind; json parse error: {text}") from None
+        raise BodyParseError(f"couldn't get version/kind; json parse error: {text}") from None
 
 
 def parse_json(body: bytes) -> Any:
@@ -105,9 +104,9 @@ def _from_protobuf(body: bytes, types: Mapping[str, str]) -> Any:
             raise unsupported_media_type(MEDIA_TYPES)
         return {"apiVersion": api_version, "kind": kind} | protobuf.decode_message(message, types[kind])
     except protobuf.MalformedProtobuf as error:
-        raise NoJson(str(error)) from None
+        raise BodyParseError(str(error)) from None
     except RecursionError:
-        raise NoJson("proto: exceeded max recursion depth") from None
+        raise BodyParseError("proto: exceeded max recursion depth") from None
 
 
 def _go_text(error: ValueError, body: bytes) -> str:
@@ -119,7 +118,7 @@ def _go_text(error: ValueError, body: bytes) -> str:
     return f"invalid character {error.doc[error.pos]!r} looking for beginning of value"
 
 
-def read_object(request: Request, kind: Kind, validation: str, context: Context) -> Object:
+def read_object(request: ApiRequest, kind: Kind, validation: str, context: StrategyContext) -> Object:
     """Return the decoded object of a create or update, in the request's version.
 
     Raises:
@@ -127,8 +126,8 @@ def read_object(request: Request, kind: Kind, validation: str, context: Context)
     """
     try:
         types = {kind.kind: kind.type_of(request.target.api_version)}
-        value = parse(request.body, request.content_type, types)
-    except NoJson as error:
+        value = parse_body(request.body, request.content_type, types)
+    except BodyParseError as error:
         shown = request.body.decode(errors="replace") if request.body[:1] in b"{" else request.body.hex()
         shown = shown or "<empty>"
         message = f"the object provided is unrecognized (must be of type {kind.kind}): {error} ({shown})"
@@ -142,10 +141,10 @@ def read_object(request: Request, kind: Kind, validation: str, context: Context)
     sent: Mapping[str, str] = {}
     if request.content_type == "application/json" and reaches_raw(kind.type_of(request.target.api_version)):
         sent = raw_object_texts(request.body.decode())
-    return typed(value, request, kind, validation, context, sent=sent)
+    return decode_typed(value, request, kind, validation, context, sent=sent)
 
 
-def _check_type(value: Object, request: Request, kind: Kind) -> None:
+def _check_type(value: Object, request: ApiRequest, kind: Kind) -> None:
     expected = request.target.api_version
     api_version, kind_name = value.get("apiVersion") or expected, value.get("kind") or kind.kind
     if (api_version, kind_name) == (expected, kind.kind):
@@ -157,7 +156,7 @@ def _check_type(value: Object, request: Request, kind: Kind) -> None:
     raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind}): it is a {kind_name}")
 
 
-class NotOfKind(Refusal):
+class WrongKindError(StatusError):
     """400: a JSON object that cannot be handled as one of its kind.
 
     Args:
@@ -174,12 +173,12 @@ class NotOfKind(Refusal):
         self.mistyped = mistyped
 
 
-def typed(
+def decode_typed(
     value: Object,
-    request: Request,
+    request: ApiRequest,
     kind: Kind,
     validation: str,
-    context: Context,
+    context: StrategyContext,
     *,
     sent: Mapping[str, str] | None = None,
     problems: Sequence[str] = (),
@@ -204,10 +203,10 @@ def typed(
     try:
         obj: Object = decode(value, kind.type_of(api_version), strictness)
     except TypeMismatch as error:
-        raise NotOfKind(kind.kind, version, str(error), mistyped=error) from None
+        raise WrongKindError(kind.kind, version, str(error), mistyped=error) from None
     found_fault = list(dict.fromkeys(strictness.problems))
     if found_fault and validation == "Strict":
-        raise NotOfKind(kind.kind, version, f"strict decoding error: {', '.join(found_fault)}")
+        raise WrongKindError(kind.kind, version, f"strict decoding error: {', '.join(found_fault)}")
     if validation == "Warn":
         context.warnings += found_fault
     obj.setdefault("metadata", {})

@@ -1,4 +1,4 @@
-"""Delete and deletecollection."""
+"""Delete one object or a collection: preconditions, finalizers, grace periods, orphans."""
 
 from __future__ import annotations
 
@@ -7,13 +7,20 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from dra_kit.apiserver.answers import bad_request, conflict, forbidden, invalid, not_found, success
-from dra_kit.apiserver.api import Answer, Api, Attributes, Request
+from dra_kit.apiserver.api import AdmissionAttributes, Api, ApiRequest, ApiResponse
 from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.kinds.strategy import Context
-from dra_kit.apiserver.storage import Stored
-from dra_kit.apiserver.verbs.bodies import NoJson, parse
-from dra_kit.apiserver.verbs.read import Selection
+from dra_kit.apiserver.kinds.strategy import StrategyContext
+from dra_kit.apiserver.status_errors import (
+    bad_request,
+    conflict,
+    forbidden_object,
+    invalid_object,
+    not_found,
+    success_status,
+)
+from dra_kit.apiserver.storage import StoredObject
+from dra_kit.apiserver.verbs.decoding import BodyParseError, parse_body
+from dra_kit.apiserver.verbs.read import ListSelection
 from dra_kit.kubernetes.resource.field_errors import ErrorKind, FieldError
 from dra_kit.kubernetes.resource.schema.decode import TypeMismatch, decode
 from dra_kit.kubernetes.values.json import Object
@@ -33,7 +40,7 @@ class DeleteOptions(Struct, frozen=True):
     resource_version: str | None = None
 
     @classmethod
-    def parse(cls, request: Request) -> DeleteOptions:
+    def parse(cls, request: ApiRequest) -> DeleteOptions:
         """Read them from the body, or from the query when there is no body.
 
         Raises:
@@ -42,7 +49,7 @@ class DeleteOptions(Struct, frozen=True):
         value: Any = {}
         if request.body:
             try:
-                value = parse(request.body, request.content_type, {"DeleteOptions": "meta/v1.DeleteOptions"})
+                value = parse_body(request.body, request.content_type, {"DeleteOptions": "meta/v1.DeleteOptions"})
                 if value is not None and not isinstance(value, dict):
                     raise bad_request("couldn't get version/kind; json parse error: the body is no object")
                 value = decode(value or {}, "meta/v1.DeleteOptions")
@@ -50,7 +57,7 @@ class DeleteOptions(Struct, frozen=True):
                     raise bad_request(
                         f'no kind "{value["kind"]}" is registered for version "{value.get("apiVersion")}"'
                     )
-            except (NoJson, TypeMismatch) as error:
+            except (BodyParseError, TypeMismatch) as error:
                 raise bad_request(str(error)) from None
         else:
             query = request.query
@@ -63,7 +70,7 @@ class DeleteOptions(Struct, frozen=True):
         return cls._checked(value, request)
 
     @classmethod
-    def _checked(cls, value: Object, request: Request) -> DeleteOptions:
+    def _checked(cls, value: Object, request: ApiRequest) -> DeleteOptions:
         errors: list[FieldError] = []
         policy, orphan = value.get("propagationPolicy"), value.get("orphanDependents")
         if policy is not None and orphan is not None:
@@ -76,7 +83,7 @@ class DeleteOptions(Struct, frozen=True):
         if any(item != "All" for item in dry_run):
             errors.append(FieldError("dryRun", ErrorKind.UNSUPPORTED, dry_run, 'supported values: "All"'))
         if errors:
-            raise invalid("meta.k8s.io", "DeleteOptions", "", errors)
+            raise invalid_object("meta.k8s.io", "DeleteOptions", "", errors)
         if orphan is not None:
             policy = "Orphan" if orphan else "Background"
         preconditions = value.get("preconditions") or {}
@@ -86,7 +93,7 @@ class DeleteOptions(Struct, frozen=True):
         )  # fmt: skip
 
 
-async def delete(api: Api, kind: Kind, request: Request) -> Answer:
+async def delete(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
     """Delete one object.
 
     Raises:
@@ -95,21 +102,23 @@ async def delete(api: Api, kind: Kind, request: Request) -> Answer:
     options = DeleteOptions.parse(request)
     target = request.target
     if reason := kind.strategy.undeletable(target.name):
-        raise forbidden(kind.group, kind.plural, target.name, reason)
+        raise forbidden_object(kind.group, kind.plural, target.name, reason)
     stored = api.storage.get(kind.resource, kind.key(target.namespace, target.name))
     if stored is None:
         raise not_found(kind.group, kind.plural, target.name)
     context = api.context(request)
     check_preconditions(options, stored, kind)
     await api.admission.review(_deletion(api, kind, request, options, stored), context.warnings)
-    return _answer(api, kind, request, *remove(api, kind, stored, options, context))
+    return _answer(api, kind, request, *delete_stored(api, kind, stored, options, context))
 
 
-def _deletion(api: Api, kind: Kind, request: Request, options: DeleteOptions, stored: Stored) -> Attributes:
-    return Attributes(api, kind, request, options.dry_run, "DELETE", None, stored.object)
+def _deletion(
+    api: Api, kind: Kind, request: ApiRequest, options: DeleteOptions, stored: StoredObject
+) -> AdmissionAttributes:
+    return AdmissionAttributes(api, kind, request, options.dry_run, "DELETE", None, stored.object)
 
 
-def check_preconditions(options: DeleteOptions, stored: Stored, kind: Kind) -> None:
+def check_preconditions(options: DeleteOptions, stored: StoredObject, kind: Kind) -> None:
     """Refuse to delete another object, or another version of it, than the client means.
 
     Raises:
@@ -130,7 +139,9 @@ def check_preconditions(options: DeleteOptions, stored: Stored, kind: Kind) -> N
         raise conflict(kind.group, kind.kind, name, cause)
 
 
-def remove(api: Api, kind: Kind, stored: Stored, options: DeleteOptions, context: Context) -> tuple[Object, bool]:
+def delete_stored(
+    api: Api, kind: Kind, stored: StoredObject, options: DeleteOptions, context: StrategyContext
+) -> tuple[Object, bool]:
     """Mark or remove an object; the object afterwards and whether it is gone."""
     obj = stored.object
     metadata = dict(obj["metadata"])
@@ -181,20 +192,20 @@ def _later(now: str, seconds: int) -> str:
     return moment.isoformat()[:19] + "Z"
 
 
-def _answer(api: Api, kind: Kind, request: Request, obj: Object, gone: bool) -> Answer:
+def _answer(api: Api, kind: Kind, request: ApiRequest, obj: Object, gone: bool) -> ApiResponse:
     metadata = obj["metadata"]
     if gone and kind.deletion_status:
-        return Answer(success(metadata["name"], kind.group, kind.plural, metadata["uid"]))
-    return Answer(api.wire(kind, obj, request.target.api_version), kind=kind, items=[obj])
+        return ApiResponse(success_status(metadata["name"], kind.group, kind.plural, metadata["uid"]))
+    return ApiResponse(api.wire(kind, obj, request.target.api_version), kind=kind, items=[obj])
 
 
-async def delete_collection(api: Api, kind: Kind, request: Request) -> Answer:
+async def delete_collection(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
     """Delete all objects that the selectors match; answer with the list of them as they were.
 
     Raises:
         Refusal: one of them is not deleted.
     """
-    selection = Selection.of(kind, request)
+    selection = ListSelection.of(kind, request)
     options = DeleteOptions.parse(request)
     context = api.context(request)
     found = [
@@ -207,7 +218,7 @@ async def delete_collection(api: Api, kind: Kind, request: Request) -> Answer:
         metadata = stored.object["metadata"]
         current = api.storage.get(kind.resource, kind.key(metadata.get("namespace", ""), metadata["name"]))
         if current is not None:
-            remove(api, kind, current, options, context)
+            delete_stored(api, kind, current, options, context)
     api_version = request.target.api_version
     items = [api.wire(kind, stored.object, api_version) for stored in found]
     if not api.registry.is_custom(kind):
@@ -216,4 +227,4 @@ async def delete_collection(api: Api, kind: Kind, request: Request) -> Answer:
         "kind": kind.list_kind or f"{kind.kind}List", "apiVersion": api_version,
         "metadata": {"resourceVersion": str(revision)}, "items": items,
     }  # fmt: skip
-    return Answer(body, kind=kind, items=[stored.object for stored in found])
+    return ApiResponse(body, kind=kind, items=[stored.object for stored in found])

@@ -1,4 +1,4 @@
-"""Get and list."""
+"""Get an object, and list objects in pages."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from dra_kit.apiserver.answers import bad_request, expired, invalid, not_found
-from dra_kit.apiserver.api import Answer, Api, Request, encode
+from dra_kit.apiserver.api import Api, ApiRequest, ApiResponse, encode
 from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.requests.requests import Query
-from dra_kit.apiserver.requests.resource_versions import CONTINUE_EXPIRED, EXPIRED, parse_version, too_large
-from dra_kit.apiserver.selectors import fields, labels
-from dra_kit.apiserver.selectors.fields import FieldSelector, reader
-from dra_kit.apiserver.storage import Compacted, Stored
+from dra_kit.apiserver.requests import CONTINUE_EXPIRED, EXPIRED, Query, parse_resource_version, too_large
+from dra_kit.apiserver.selectors import FieldSelector, parse_field_selector, parse_label_selector, reader
+from dra_kit.apiserver.status_errors import bad_request, expired, invalid_object, not_found
+from dra_kit.apiserver.storage import Compacted, StoredObject
 from dra_kit.kubernetes.resource.field_errors import ErrorKind, FieldError, forbidden
 from dra_kit.kubernetes.resource.matching import LabelSelector
 from dra_kit.kubernetes.values.json import Object
@@ -24,7 +22,7 @@ from dra_kit.kubernetes.values.json import Object
 _META_FIELDS = {"metadata.name": reader("metadata.name"), "metadata.namespace": reader("metadata.namespace")}
 
 
-class Selection(Struct, frozen=True):
+class ListSelection(Struct, frozen=True):
     """Which objects of a collection a request is about.
 
     Attributes:
@@ -38,7 +36,7 @@ class Selection(Struct, frozen=True):
     fields: FieldSelector
 
     @classmethod
-    def of(cls, kind: Kind, request: Request) -> Selection:
+    def of(cls, kind: Kind, request: ApiRequest) -> ListSelection:
         """Read it from a request.
 
         Raises:
@@ -48,15 +46,15 @@ class Selection(Struct, frozen=True):
         readable = {"metadata.name": _META_FIELDS["metadata.name"], **kind.fields}
         if kind.namespaced:
             readable["metadata.namespace"] = _META_FIELDS["metadata.namespace"]
-        selected = fields.parse(query.text("fieldSelector"), readable, _unknown_field(kind, target.api_version))
+        selected = parse_field_selector(query.text("fieldSelector"), readable, _unknown_field(kind, target.api_version))
         if target.watch and target.name:
-            selected = selected or fields.parse(f"metadata.name={target.name}", readable, str)
+            selected = selected or parse_field_selector(f"metadata.name={target.name}", readable, str)
             if selected.value("metadata.name") != target.name:
                 raise bad_request("fieldSelector metadata.name doesn't match requested name")
         prefix = ""
         if kind.namespaced and target.namespace:
             prefix = f"{target.namespace}/"
-        return cls(prefix, labels.parse(query.text("labelSelector")), selected)
+        return cls(prefix, parse_label_selector(query.text("labelSelector")), selected)
 
     def __bool__(self) -> bool:
         return bool(self.labels) or bool(self.fields)
@@ -77,29 +75,29 @@ def _unknown_field(kind: Kind, api_version: str) -> Callable[[str], str]:
     return text
 
 
-def get(api: Api, kind: Kind, request: Request) -> Answer:
+def get(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
     """Return one object.
 
     Raises:
         Refusal: 404 or 504.
     """
-    revision = parse_version(request.query.text("resourceVersion"), code=500)
+    revision = parse_resource_version(request.query.text("resourceVersion"), code=500)
     if revision > api.storage.revision:
         raise too_large(revision, api.storage.revision)
     target = request.target
     stored = api.storage.get(kind.resource, kind.key(target.namespace, target.name))
     if stored is None:
         raise not_found(kind.group, kind.plural, target.name)
-    return Answer(api.encoded(kind, stored, target.api_version), kind=kind, items=[stored.object])
+    return ApiResponse(api.encoded(kind, stored, target.api_version), kind=kind, items=[stored.object])
 
 
-def list_objects(api: Api, kind: Kind, request: Request) -> Answer:
+def list_objects(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
     """Return a collection, or a page of it.
 
     Raises:
         Refusal: 400, 410 or 504.
     """
-    selection = Selection.of(kind, request)
+    selection = ListSelection.of(kind, request)
     page = _page(api, kind, request.query, selection)
     metadata: Object = {"resourceVersion": str(page.revision)}
     if page.next_key:
@@ -113,17 +111,17 @@ def list_objects(api: Api, kind: Kind, request: Request) -> Answer:
         items = [b"{" + item[skipped:] for item in items]
     head = {"kind": kind.list_kind or f"{kind.kind}List", "apiVersion": api_version, "metadata": metadata}
     body = encode(head)[:-1] + b',"items":[' + b",".join(items) + b"]}"
-    return Answer(body, kind=kind, items=[stored.object for stored in page.items])
+    return ApiResponse(body, kind=kind, items=[stored.object for stored in page.items])
 
 
 class _Page(Struct):
-    items: list[Stored]
+    items: list[StoredObject]
     revision: int
     next_key: str = ""
     remaining: int = 0
 
 
-def _page(api: Api, kind: Kind, query: Query, selection: Selection) -> _Page:
+def _page(api: Api, kind: Kind, query: Query, selection: ListSelection) -> _Page:
     storage = api.storage
     limit = max(query.number("limit") or 0, 0)
     version, match = query.text("resourceVersion"), query.text("resourceVersionMatch")
@@ -134,7 +132,7 @@ def _page(api: Api, kind: Kind, query: Query, selection: Selection) -> _Page:
     if token:
         revision, start = _read_token(token)
     else:
-        revision = parse_version(version, code=400)
+        revision = parse_resource_version(version, code=400)
         if revision > storage.revision:
             raise too_large(revision, storage.revision)
         exact = match == "Exact" or (not match and limit and version not in {"", "0"})
@@ -145,7 +143,7 @@ def _page(api: Api, kind: Kind, query: Query, selection: Selection) -> _Page:
         raise expired(CONTINUE_EXPIRED if token else EXPIRED) from None
     if start > selection.prefix:
         found = [(key, stored) for key, stored in found if key >= start]
-    page: list[Stored] = []
+    page: list[StoredObject] = []
     for i, (key, stored) in enumerate(found):
         if limit and len(page) == limit:
             # whether the rest matches is not looked at
@@ -173,7 +171,7 @@ def _check_options(version: str, match: str, token: str, initial_events: bool) -
             detail = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
             errors.append(forbidden("resourceVersionMatch", detail))
     if errors:
-        raise invalid("meta.k8s.io", "ListOptions", "", errors)
+        raise invalid_object("meta.k8s.io", "ListOptions", "", errors)
     if token and version not in {"", "0"}:
         raise bad_request("specifying resource version is not allowed when using continue")
 

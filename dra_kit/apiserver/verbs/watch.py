@@ -1,4 +1,4 @@
-"""Watch: the changes of a collection as they happen, from any remembered point on."""
+"""Watch streams, with bookmarks and initial events."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from dra_kit.apiserver.answers import Refusal, expired, invalid
-from dra_kit.apiserver.api import Api, Request, encode
+from dra_kit.apiserver.api import Api, ApiRequest, encode
 from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.requests.resource_versions import parse_version, too_large
-from dra_kit.apiserver.storage import Change, Compacted, Stored
-from dra_kit.apiserver.verbs.read import Selection
+from dra_kit.apiserver.requests import parse_resource_version, too_large
+from dra_kit.apiserver.status_errors import StatusError, expired, invalid_object
+from dra_kit.apiserver.storage import Compacted, StorageChange, StoredObject
+from dra_kit.apiserver.verbs.read import ListSelection
 from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden, unsupported
 from dra_kit.kubernetes.values.json import Object
 
@@ -22,11 +22,9 @@ BOOKMARK_SECONDS: Final = 60
 DEFAULT_TIMEOUT_SECONDS: Final = 1800
 PENDING: Final = 1_000
 """Changes that wait for a client, at most: as many as a watcher of Kubernetes' cache has room for."""
-
 _NOT_OLDER: Final = "NotOlderThan"
 _INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
-
-EventBody = Callable[[Stored], bytes]
+EventBody = Callable[[StoredObject], bytes]
 """The JSON of an object in the form that the client asked for."""
 
 
@@ -38,14 +36,14 @@ class _Options(Struct):
     timeout: float
 
     @classmethod
-    def parse(cls, request: Request) -> _Options:
+    def parse(cls, request: ApiRequest) -> _Options:
         query = request.query
         text, match = query.text("resourceVersion"), query.text("resourceVersionMatch")
         send_initial, initial_given = query.flag("sendInitialEvents"), "sendInitialEvents" in query.values
         if text in {"", "0"} and not initial_given and not match:  # the default of such a watch
             initial_given, match = True, _NOT_OLDER
         cls._check(match, initial_given=initial_given, continued=bool(query.text("continue")))
-        version = parse_version(text, code=500)
+        version = parse_resource_version(text, code=500)
         timeout = query.number("timeoutSeconds") or DEFAULT_TIMEOUT_SECONDS
         from_start = version == 0 and "sendInitialEvents" not in query.values
         return cls(version, version == 0, query.flag("allowWatchBookmarks"), send_initial or from_start, timeout)
@@ -64,10 +62,10 @@ class _Options(Struct):
         if match and continued:
             errors.append(forbidden(path, "resourceVersionMatch is forbidden when continue is provided"))
         if errors:
-            raise invalid("meta.k8s.io", "ListOptions", "", errors)
+            raise invalid_object("meta.k8s.io", "ListOptions", "", errors)
 
 
-class Watch:
+class WatchStream:
     """One open watch; it sees every change from the moment it is made.
 
     Args:
@@ -79,16 +77,16 @@ class Watch:
         Refusal: the request is no valid watch.
     """
 
-    def __init__(self, api: Api, kind: Kind, request: Request) -> None:
+    def __init__(self, api: Api, kind: Kind, request: ApiRequest) -> None:
         self._api, self._kind, self._request = api, kind, request
-        self._selection = Selection.of(kind, request)
+        self._selection = ListSelection.of(kind, request)
         self._name = request.target.name
         self._options = options = _Options.parse(request)
         storage = api.storage
-        self._pending: deque[Change] = deque()
+        self._pending: deque[StorageChange] = deque()
         self._wake = asyncio.Event()
-        self._failure: Refusal | None = None
-        self._initial: list[Stored] = []
+        self._failure: StatusError | None = None
+        self._initial: list[StoredObject] = []
         self._seen = max(storage.revision, options.version)
         if options.initial_events and options.version > storage.revision:
             self._failure = too_large(options.version, storage.revision)
@@ -104,7 +102,7 @@ class Watch:
         self._room = len(self._pending) + PENDING
         self._stop: Callable[[], None] | None = storage.listen(kind.resource, self._on_change)
 
-    def _on_change(self, change: Change) -> None:
+    def _on_change(self, change: StorageChange) -> None:
         if change.revision <= self._options.version:
             return  # the watch begins with a version that has not been yet
         if len(self._pending) < self._room:
@@ -155,7 +153,7 @@ class Watch:
     def _initial_end_wanted(self) -> bool:
         return self._options.bookmarks and self._request.query.flag("sendInitialEvents")
 
-    def _lines(self, change: Change, body: EventBody) -> Iterator[bytes]:
+    def _lines(self, change: StorageChange, body: EventBody) -> Iterator[bytes]:
         if not change.key.startswith(self._selection.prefix):
             return
         matches = self._selection.matches
@@ -167,12 +165,12 @@ class Watch:
             yield _line("DELETED", body(self._last(change)))
 
     @staticmethod
-    def _last(change: Change) -> Stored:
+    def _last(change: StorageChange) -> StoredObject:
         """Return the object as the client knew it, with the revision at which it left its view."""
         if change.type == "DELETED" or change.previous is None:
             return change.stored
         metadata: Object = {**change.previous.object["metadata"], "resourceVersion": str(change.revision)}
-        return Stored({**change.previous.object, "metadata": metadata}, change.revision)
+        return StoredObject({**change.previous.object, "metadata": metadata}, change.revision)
 
     def _bookmark(self, *, initial_end: bool = False) -> bytes:
         metadata: dict[str, Any] = {"resourceVersion": str(max(self._seen, 1))}

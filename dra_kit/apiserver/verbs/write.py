@@ -1,36 +1,42 @@
-"""Create and update: what every write goes through before it is stored."""
+"""Create and update objects: what the server sets in metadata, validation, admission, storing.
+
+Source: k8s.io/apimachinery 0.37 ``pkg/api/validation/objectmeta.go`` and k8s.io/apiserver 0.37 ``pkg/registry/rest``.
+"""
 
 from __future__ import annotations
 
+import secrets
+import uuid
+from typing import Any, Final
+
 from msgspec import Struct
 
-from dra_kit.apiserver import metadata
-from dra_kit.apiserver.answers import (
+from dra_kit.apiserver.api import AdmissionAttributes, Api, ApiRequest, ApiResponse
+from dra_kit.apiserver.authorization import AuthorizationAttributes as Authorized
+from dra_kit.apiserver.authorization import require_allowed
+from dra_kit.apiserver.kinds.kind import Kind
+from dra_kit.apiserver.kinds.strategy import StrategyContext
+from dra_kit.apiserver.managed_fields import FieldManager, Operation, tracked_fields
+from dra_kit.apiserver.requests import WriteOptions
+from dra_kit.apiserver.status_errors import (
     MODIFIED,
-    Refusal,
+    StatusError,
     already_exists,
     bad_request,
     conflict,
-    invalid,
+    invalid_object,
     not_found,
 )
-from dra_kit.apiserver.api import Answer, Api, Attributes, Request
-from dra_kit.apiserver.authorization.attributes import Attributes as Authorized
-from dra_kit.apiserver.authorization.attributes import require
-from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.kinds.strategy import Context
-from dra_kit.apiserver.managed import Manager, Operation
-from dra_kit.apiserver.requests.requests import WriteOptions
-from dra_kit.apiserver.storage import Stored
-from dra_kit.apiserver.verbs.bodies import read_object
-from dra_kit.apiserver.verbs.tracking import tracked
+from dra_kit.apiserver.storage import StoredObject
+from dra_kit.apiserver.verbs.decoding import read_object
 from dra_kit.kubernetes.resource.defaulting import apply_defaults
-from dra_kit.kubernetes.resource.field_errors import FieldError
+from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden, go_quote, invalid
 from dra_kit.kubernetes.resource.field_errors import invalid as invalid_field
+from dra_kit.kubernetes.resource.validation.fields import validate_object_meta
 from dra_kit.kubernetes.values.json import Object
 
 
-class Write(Struct, frozen=True):
+class WriteRequest(Struct, frozen=True):
     """One write.
 
     Attributes:
@@ -42,7 +48,7 @@ class Write(Struct, frozen=True):
 
     api: Api
     kind: Kind
-    request: Request
+    request: ApiRequest
     options: WriteOptions
 
     @property
@@ -55,32 +61,32 @@ class Write(Struct, frozen=True):
         """The type of the request's version."""
         return self.kind.type_of(self.request.target.api_version)
 
-    def manager(self, operation: Operation, time: str) -> Manager:
+    def manager(self, operation: Operation, time: str) -> FieldManager:
         """Return the writer, without fields."""
         version = self.request.target.api_version
-        return Manager(self.options.field_manager, operation, version, self.subresource, frozenset(), time)
+        return FieldManager(self.options.field_manager, operation, version, self.subresource, frozenset(), time)
 
     def invalid(self, name: str, errors: list[FieldError]) -> None:
         """Raise when there are errors."""
         if errors:
-            raise invalid(self.kind.storage_api_version.rpartition("/")[0], self.kind.kind, name, errors)
+            raise invalid_object(self.kind.storage_api_version.rpartition("/")[0], self.kind.kind, name, errors)
 
-    def attributes(self, operation: str, obj: Object | None, old: Object | None) -> Attributes:
+    def attributes(self, operation: str, obj: Object | None, old: Object | None) -> AdmissionAttributes:
         """Return what admission learns of it."""
-        return Attributes(self.api, self.kind, self.request, self.options.dry_run, operation, obj, old)
+        return AdmissionAttributes(self.api, self.kind, self.request, self.options.dry_run, operation, obj, old)
 
-    def answer(self, stored: Stored | Object, context: Context, code: int = 200) -> Answer:
+    def answer(self, stored: StoredObject | Object, context: StrategyContext, code: int = 200) -> ApiResponse:
         """Return the written object in the request's version."""
         api_version = self.request.target.api_version
-        if isinstance(stored, Stored):
+        if isinstance(stored, StoredObject):
             body: Object | bytes = self.api.encoded(self.kind, stored, api_version)
             obj = stored.object
         else:
             body, obj = self.api.wire(self.kind, stored, api_version), stored
-        return Answer(body, code, self.kind, [obj], context.warnings)
+        return ApiResponse(body, code, self.kind, [obj], context.warnings)
 
 
-async def create(api: Api, kind: Kind, request: Request) -> Answer:
+async def create(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
     """Create an object by a POST to a collection.
 
     Raises:
@@ -89,12 +95,12 @@ async def create(api: Api, kind: Kind, request: Request) -> Answer:
     options = WriteOptions.parse(request.query, "CreateOptions", request.agent)
     context = api.context(request)
     obj = read_object(request, kind, options.field_validation, context)
-    return await create_object(Write(api, kind, request, options), obj, context)
+    return await create_object(WriteRequest(api, kind, request, options), obj, context)
 
 
 async def create_object(
-    write: Write, obj: Object, context: Context, managed_fields: list[Object] | None = None
-) -> Answer:
+    write: WriteRequest, obj: Object, context: StrategyContext, managed_fields: list[Object] | None = None
+) -> ApiResponse:
     """Create a decoded object of the request's version.
 
     Args:
@@ -110,10 +116,10 @@ async def create_object(
     if managed_fields is None:
         # whoever creates an object does not write its status, even where it is kept
         written = {key: value for key, value in obj.items() if key != "status" or not kind.status}
-        managed_fields = tracked(None, written, write.type_name, write.manager("Update", context.now))
+        managed_fields = tracked_fields(None, written, write.type_name, write.manager("Update", context.now))
     obj = api.to_storage(kind, obj, api_version)
     _set_namespace(obj, kind, request)
-    context.warnings += metadata.deduplicate_owners(obj)
+    context.warnings += deduplicate_owners(obj)
     api.require_namespace(kind, request, obj["metadata"].get("name") or "")
     kind.strategy.admit(obj, None, context, "")
     obj = await api.admission.mutate(write.attributes("CREATE", obj, None), context.warnings)
@@ -121,11 +127,11 @@ async def create_object(
     kind.strategy.permit(obj, None, context)
     meta = obj["metadata"]
     if meta.get("resourceVersion") not in {None, "", "0"}:
-        raise Refusal(500, "", "resourceVersion should not be set on objects to be created")
+        raise StatusError(500, "", "resourceVersion should not be set on objects to be created")
     meta.pop("resourceVersion", None)
-    metadata.fill_for_create(obj, kind, context.now)
+    fill_for_create(obj, kind, context.now)
     kind.strategy.prepare_for_create(obj, context)
-    errors = metadata.validate(obj, kind)
+    errors = validate(obj, kind)
     errors += kind.strategy.validate(obj, context)
     write.invalid(meta.get("name") or "", kind.strategy.reported(errors, context))
     context.warnings += kind.strategy.warnings(obj, None, context)
@@ -143,7 +149,7 @@ async def create_object(
     return write.answer(api.storage.create(kind.resource, key, obj), context, 201)
 
 
-def _set_namespace(obj: Object, kind: Kind, request: Request) -> None:
+def _set_namespace(obj: Object, kind: Kind, request: ApiRequest) -> None:
     meta, namespace = obj["metadata"], request.target.namespace
     if not kind.namespaced:
         meta.pop("namespace", None)
@@ -153,7 +159,7 @@ def _set_namespace(obj: Object, kind: Kind, request: Request) -> None:
     meta["namespace"] = namespace
 
 
-async def update(api: Api, kind: Kind, request: Request) -> Answer:
+async def update(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
     """Update an object or its status by a PUT.
 
     Raises:
@@ -170,7 +176,7 @@ async def update(api: Api, kind: Kind, request: Request) -> Answer:
         raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
     key = kind.key(request.target.namespace, name)
     stored = api.storage.get(kind.resource, key)
-    write = Write(api, kind, request, options)
+    write = WriteRequest(api, kind, request, options)
     if stored is None:
         if kind.create_on_update and not request.target.subresource:
             require_create(write, name)
@@ -179,10 +185,10 @@ async def update(api: Api, kind: Kind, request: Request) -> Answer:
     uid, old_uid = wire["metadata"].get("uid"), stored.object["metadata"]["uid"]
     if uid and uid != old_uid:
         raise precondition_failed(kind, key, "UID", uid, old_uid)
-    return await change(write, stored, wire, context)
+    return await replace_object(write, stored, wire, context)
 
 
-def require_create(write: Write, name: str) -> None:
+def require_create(write: WriteRequest, name: str) -> None:
     """Refuse an update or an apply that makes a new object, from those who may not create it.
 
     Raises:
@@ -190,10 +196,10 @@ def require_create(write: Write, name: str) -> None:
     """
     kind, request = write.kind, write.request
     attributes = Authorized("create", kind.group, kind.plural, namespace=request.target.namespace, name=name)
-    require(write.api.rbac, request.user, attributes)
+    require_allowed(write.api.rbac, request.user, attributes)
 
 
-def precondition_failed(kind: Kind, key: str, what: str, given: str, real: str) -> Refusal:
+def precondition_failed(kind: Kind, key: str, what: str, given: str, real: str) -> StatusError:
     """Return 409 in the words of the storage layer, as the API server passes them on."""
     cause = (
         f"StorageError: invalid object, Code: 4, Key: /registry/{kind.plural}/{key}, ResourceVersion: 0, "
@@ -202,9 +208,13 @@ def precondition_failed(kind: Kind, key: str, what: str, given: str, real: str) 
     return conflict(kind.group, kind.plural, key.rpartition("/")[2], cause)
 
 
-async def change(
-    write: Write, stored: Stored, wire: Object, context: Context, managed_fields: list[Object] | None = None
-) -> Answer:
+async def replace_object(
+    write: WriteRequest,
+    stored: StoredObject,
+    wire: Object,
+    context: StrategyContext,
+    managed_fields: list[Object] | None = None,
+) -> ApiResponse:
     """Replace a stored object by a decoded one of the request's version.
 
     Args:
@@ -228,7 +238,7 @@ async def change(
         managed_fields = _tracked(write, before, wire, context)
     obj = api.to_storage(kind, wire, api_version)
     _set_namespace(obj, kind, request)
-    context.warnings += metadata.deduplicate_owners(obj)
+    context.warnings += deduplicate_owners(obj)
     _check_version(obj, stored, kind, write.request.target.version)
     kind.strategy.admit(obj, old, context, write.subresource)
     obj = await api.admission.mutate(write.attributes("UPDATE", obj, old), context.warnings)
@@ -236,8 +246,8 @@ async def change(
     if not write.subresource:
         kind.strategy.permit(obj, old, context)
     obj = _prepared(write, obj, old, context)
-    metadata.fill_for_update(obj, old)
-    errors = metadata.validate_update(obj, old) + metadata.validate(obj, kind)
+    fill_for_update(obj, old)
+    errors = validate_update(obj, old) + validate(obj, kind)
     if write.subresource == "status":
         errors += kind.strategy.validate_status(obj, old, context)
     else:
@@ -261,7 +271,7 @@ def _set_managed_fields(obj: Object, managed_fields: list[Object] | None) -> Non
         obj["metadata"].pop("managedFields", None)
 
 
-def _tracked(write: Write, before: Object, wire: Object, context: Context) -> list[Object] | None:
+def _tracked(write: WriteRequest, before: Object, wire: Object, context: StrategyContext) -> list[Object] | None:
     """Return managed fields after an update; what the subresource does not reach counts as unchanged."""
     if write.subresource == "status":
         wire = {**before, "status": wire.get("status"), "metadata": {**before["metadata"], **{
@@ -269,21 +279,21 @@ def _tracked(write: Write, before: Object, wire: Object, context: Context) -> li
             if name in wire["metadata"]}}}  # fmt: skip
     elif write.kind.status and "status" in before:
         wire = {**wire, "status": before["status"]}
-    return tracked(before, wire, write.type_name, write.manager("Update", context.now))
+    return tracked_fields(before, wire, write.type_name, write.manager("Update", context.now))
 
 
-def _check_version(obj: Object, stored: Stored, kind: Kind, served: str) -> None:
+def _check_version(obj: Object, stored: StoredObject, kind: Kind, served: str) -> None:
     version = obj["metadata"].get("resourceVersion") or "0"
     if not version.isdecimal():
-        raise Refusal(500, "", f'strconv.ParseUint: parsing "{version}": invalid syntax')
+        raise StatusError(500, "", f'strconv.ParseUint: parsing "{version}": invalid syntax')
     if version == "0" and not kind.unconditional_update and served not in kind.unconditional_versions:
         error = invalid_field("metadata.resourceVersion", 0, "must be specified for an update")
-        raise invalid(kind.group, kind.plural, stored.object["metadata"]["name"], [error])
+        raise invalid_object(kind.group, kind.plural, stored.object["metadata"]["name"], [error])
     if int(version) not in {0, stored.revision}:
         raise conflict(kind.group, kind.plural, stored.object["metadata"]["name"], MODIFIED)
 
 
-def _prepared(write: Write, obj: Object, old: Object, context: Context) -> Object:
+def _prepared(write: WriteRequest, obj: Object, old: Object, context: StrategyContext) -> Object:
     strategy = write.kind.strategy
     if write.subresource != "status":
         strategy.prepare_for_update(obj, old, context)
@@ -299,7 +309,7 @@ def _prepared(write: Write, obj: Object, old: Object, context: Context) -> Objec
     return changed
 
 
-def _store(write: Write, stored: Stored, obj: Object, context: Context) -> Answer:
+def _store(write: WriteRequest, stored: StoredObject, obj: Object, context: StrategyContext) -> ApiResponse:
     api, kind = write.api, write.kind
     meta = obj["metadata"]
     key = kind.key(meta.get("namespace", ""), meta["name"])
@@ -320,3 +330,87 @@ def _store(write: Write, stored: Stored, obj: Object, context: Context) -> Answe
     if write.options.dry_run:
         return write.answer(obj, context)
     return write.answer(api.storage.update(kind.resource, key, obj), context)
+
+
+_SUFFIX_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"  # no vowels: no words
+_SUFFIX_LENGTH: Final = 5
+_GENERATE_NAME_MAX: Final = 63 - _SUFFIX_LENGTH
+IMMUTABLE: Final = "field is immutable"
+
+
+def generated_name(prefix: str) -> str:
+    """Return ``prefix`` (cut to 58 bytes) and five random characters."""
+    suffix = "".join(secrets.choice(_SUFFIX_ALPHABET) for _ in range(_SUFFIX_LENGTH))
+    return prefix[:_GENERATE_NAME_MAX] + suffix
+
+
+def deduplicate_owners(obj: Object) -> list[str]:
+    """Leave of owners that are named twice one; return the warning about it."""
+    metadata = obj["metadata"]
+    distinct: list[Any] = []
+    repeated: dict[str, None] = {}
+    for owner in metadata.get("ownerReferences") or ():
+        if owner in distinct:
+            repeated[str(owner.get("uid") or "")] = None
+        else:
+            distinct.append(owner)
+    if not repeated:
+        return []
+    metadata["ownerReferences"] = distinct
+    warning = (
+        ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may "
+        "reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: "
+    )
+    return [warning + ",".join(repeated)]
+
+
+def fill_for_create(obj: Object, kind: Kind, now: str) -> None:
+    """Set what only the server sets."""
+    metadata = obj["metadata"]
+    for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields"):
+        metadata.pop(name, None)
+    metadata["uid"] = str(uuid.uuid4())
+    metadata["creationTimestamp"] = now
+    if kind.generation:
+        metadata["generation"] = 1
+    if not metadata.get("name") and metadata.get("generateName"):
+        metadata["name"] = generated_name(metadata["generateName"])
+
+
+def fill_for_update(obj: Object, old: Object) -> None:
+    """Take from the old object what no client can change."""
+    metadata, before = obj["metadata"], old["metadata"]
+    for name in ("generation", "selfLink", "creationTimestamp"):
+        _take(metadata, before, name)
+    for name in ("deletionTimestamp", "deletionGracePeriodSeconds"):
+        if name in before:
+            _take(metadata, before, name)
+    if not metadata.get("uid"):
+        _take(metadata, before, "uid")
+
+
+def _take(metadata: Object, before: Object, name: str) -> None:
+    if name in before:
+        metadata[name] = before[name]
+    else:
+        metadata.pop(name, None)
+
+
+def validate(obj: Object, kind: Kind) -> list[FieldError]:
+    """Check the metadata of new and changed objects."""
+    return validate_object_meta(obj["metadata"], namespaced=kind.namespaced, name_problems=kind.strategy.name_problems)
+
+
+def validate_update(obj: Object, old: Object) -> list[FieldError]:
+    """Check changed metadata: identity stays, and nobody blocks a deletion that has begun."""
+    metadata, before = obj["metadata"], old["metadata"]
+    errors: list[FieldError] = []
+    if "deletionTimestamp" in before:
+        added = [item for item in metadata.get("finalizers") or [] if item not in (before.get("finalizers") or [])]
+        if added:
+            found = f"[]string{{{', '.join(map(go_quote, added))}}}"  # as Go prints it
+            detail = f"no new finalizers can be added if the object is being deleted, found new finalizers {found}"
+            errors.append(forbidden("metadata.finalizers", detail))
+    identity = ("name", "namespace", "uid", "deletionTimestamp", "deletionGracePeriodSeconds")
+    changed = [name for name in identity if metadata.get(name) != before.get(name)]
+    return errors + [invalid(f"metadata.{name}", metadata.get(name), IMMUTABLE) for name in changed]

@@ -1,4 +1,4 @@
-"""What is short: capacity of a device that several claims share, and counters that several devices share."""
+"""Why a device has too little capacity, or its pool too few counters left."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Final
 
-from dra_kit.explain.cluster.cluster import Cluster
-from dra_kit.explain.reasons import RELEASED, Check, Reason
+from dra_kit.diagnosis.explain.cluster import ClusterView
+from dra_kit.diagnosis.explain.verdicts import RELEASED, Reason, ReasonKind
 from dra_kit.kubernetes.allocator.capacity import capacity_share
 from dra_kit.kubernetes.allocator.devices import AdvertisedDevice
 from dra_kit.kubernetes.allocator.pools import NodePool
@@ -19,7 +19,7 @@ from dra_kit.kubernetes.values.quantity import Quantity
 _NANO: Final = -9
 
 
-def capacity_reasons(choice: RequestAlternative, device: AdvertisedDevice, cluster: Cluster) -> Iterator[Reason]:
+def capacity_reasons(choice: RequestAlternative, device: AdvertisedDevice, cluster: ClusterView) -> Iterator[Reason]:
     """Which capacity of a device does not suffice for a request, or cannot be had in that amount.
 
     Args:
@@ -36,7 +36,7 @@ def capacity_reasons(choice: RequestAlternative, device: AdvertisedDevice, clust
     requested = choice.capacity or {}
     offers = device.device.capacity
     for name in requested.keys() - offers.keys():
-        yield Reason(Check.CAPACITY, f"has no capacity {name}", f"without capacity {name}",
+        yield Reason(ReasonKind.CAPACITY, f"has no capacity {name}", f"without capacity {name}",
                      remedy=f"without a request for capacity {name}")  # fmt: skip
     if not requested.keys() <= offers.keys():
         return
@@ -48,7 +48,7 @@ def capacity_reasons(choice: RequestAlternative, device: AdvertisedDevice, clust
         for name in refused:
             allowed = _allowed(offers[name].request_policy)
             yield Reason(
-                Check.CAPACITY,
+                ReasonKind.CAPACITY,
                 f"gives {name} only {allowed}, not {requested[name]}",
                 f"{name} not to be had in this amount",
                 found=allowed,
@@ -59,7 +59,7 @@ def capacity_reasons(choice: RequestAlternative, device: AdvertisedDevice, clust
         if not refused:
             text = "has a capacity whose default amount its own policy does not allow"
             yield Reason(
-                Check.CAPACITY, text, "with a capacity to be asked for", remedy="with an amount of each capacity"
+                ReasonKind.CAPACITY, text, "with a capacity to be asked for", remedy="with an amount of each capacity"
             )
         return
     consumed = cluster.snapshot.usage.consumed(device.id)
@@ -74,7 +74,7 @@ def capacity_reasons(choice: RequestAlternative, device: AdvertisedDevice, clust
         untouched = left == device.capacity[name]
         there = f"it has {whole}" if untouched else f"{rest} of {whole} left{by}"
         yield Reason(
-            Check.CAPACITY,
+            ReasonKind.CAPACITY,
             f"{name} is short by {short}: {_needed(name, wanted, choice, offers[name])}, {there}",
             f"short of {name}",
             found=f"has {rest}" if untouched else f"{rest} left",
@@ -96,7 +96,7 @@ class PoolCounters:
         cluster: knows which devices are in use.
     """
 
-    def __init__(self, pool: NodePool, cluster: Cluster) -> None:
+    def __init__(self, pool: NodePool, cluster: ClusterView) -> None:
         usage = cluster.snapshot.usage
         held = [device for device in (*pool.devices, *pool.elsewhere) if device.demands and usage.is_held(device.id)]
         self._ledger = CounterLedger(pool, held, groups=cluster.gates.compatibility_groups)
@@ -134,7 +134,7 @@ class PoolCounters:
                 text = f"counters of its pool are overdrawn: {', '.join(overdrawn)}"
             else:
                 text = "devices in use that draw on its counters have no compatibility group in common with it"
-            yield Reason(Check.COUNTERS, text, "blocked by devices in use of the same hardware", remedy=RELEASED)
+            yield Reason(ReasonKind.COUNTERS, text, "blocked by devices in use of the same hardware", remedy=RELEASED)
 
     def _short(self, counter_set: str, name: str, unit: Quantity, short: int) -> Reason:
         whole, left = self._whole[counter_set, name], max(self._left[counter_set, name], 0)
@@ -142,7 +142,7 @@ class PoolCounters:
         by = f" (devices of {', '.join(claims)})" if claims else ""
         lacking, rest = _like(unit, short), _like(unit, left)
         return Reason(
-            Check.COUNTERS,
+            ReasonKind.COUNTERS,
             f"{counter_set} is short of {name} by {lacking}: {unit} needed, {rest} left{by}",
             f"short of {name} in a shared counter",
             found=f"{rest} left",

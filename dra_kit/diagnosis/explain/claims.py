@@ -1,31 +1,46 @@
-"""Explain a claim: the allocator's verdict on every node, and the reasons."""
+"""Explains one claim: devices, constraints, nodes."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
 
+from dra_kit.diagnosis.explain.cluster import ClusterView
+from dra_kit.diagnosis.explain.conditions import compared, conditions
+from dra_kit.diagnosis.explain.devices import judge_devices
+from dra_kit.diagnosis.explain.drivers import REMOVAL_PAGE, drivers_of, is_being_removed
+from dra_kit.diagnosis.explain.matching import wrong_selectors
+from dra_kit.diagnosis.explain.remedies import (
+    AllocationTrials,
+    WorkBudget,
+    WorkBudgetExceeded,
+    suggest_changes,
+    with_constraints,
+)
+from dra_kit.diagnosis.explain.verdicts import (
+    ClaimExplanation,
+    DeviceVerdict,
+    JudgedChoice,
+    JudgedRequest,
+    NodeOutcome,
+    Outcome,
+    Reason,
+    ReasonKind,
+    SuggestedChange,
+    counted,
+    groups_of,
+)
 from dra_kit.errors import AllocationError
-from dra_kit.explain.budget import Budget, WorkSpent
-from dra_kit.explain.changes.nearest import nearest_misses
-from dra_kit.explain.changes.trials import Trials
-from dra_kit.explain.claims.constraints import constraint_blockers
-from dra_kit.explain.claims.hopeless import hopeless_nodes
-from dra_kit.explain.cluster.cluster import Cluster
-from dra_kit.explain.cluster.drivers import PAGE, drivers_of, is_being_removed
-from dra_kit.explain.devices.conditions import compared, conditions
-from dra_kit.explain.devices.judge import judge
-from dra_kit.explain.devices.selectors import wrong_selectors
-from dra_kit.explain.text.summary import groups_of
-from dra_kit.explain.verdicts import ClaimExplanation, JudgedChoice, Miss, NodeOutcome, Outcome, Request
 from dra_kit.kubernetes.allocator.allocation import AllocationAttempt, Allocator
+from dra_kit.kubernetes.allocator.devices import DeviceID, Scalar, elements, published_attribute
 from dra_kit.kubernetes.allocator.requests import RequestAlternative, request_alternatives
 from dra_kit.kubernetes.allocator.selectors import CelEvaluator
 from dra_kit.kubernetes.resource.matching import Node
-from dra_kit.kubernetes.resource.v1 import DeviceSubRequest, ExactDeviceRequest, ResourceClaim
+from dra_kit.kubernetes.resource.v1 import DeviceConstraint, DeviceSubRequest, ExactDeviceRequest, ResourceClaim
 
 _CLASSES: Final = 5
 _ADVICE: Final = {
@@ -37,16 +52,16 @@ _ADVICE: Final = {
 }
 
 
-class Explainer:
+class ClaimExplainer:
     """Explain claims of one cluster; share one for all claims, which caches the results of selectors.
 
     Args:
         cluster: the cluster.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterView) -> None:
         self.cluster = cluster
-        self._budget = Budget(sum(map(len, cluster.slices)))
+        self._budget = WorkBudget(sum(map(len, cluster.slices)))
         self._evaluator = CelEvaluator(self._budget.evaluated)
         self._allocator = Allocator(cluster.snapshot, cluster.gates, evaluator=self._evaluator)
 
@@ -65,13 +80,13 @@ class Explainer:
         """
         if claim.status.allocation is not None:
             return ClaimExplanation(claim, "allocated", drivers=tuple(drivers_of(self.cluster, claim)))
-        requests: list[Request] = []
+        requests: list[JudgedRequest] = []
         nodes: list[NodeOutcome] = []
         try:
             self._budget.compiled(_characters(claim))
             requests += self._requests(claim)
-            nodes += self._outcomes([claim], hopeless=hopeless_nodes(claim, requests, self.cluster.nodes))
-        except WorkSpent:
+            nodes += self._outcomes([claim], hopeless=nodes_without_devices(claim, requests, self.cluster.nodes))
+        except WorkBudgetExceeded:
             return ClaimExplanation(claim, "stopped", tuple(requests), not_looked_at=_missed(claim, requests))
         explanation = ClaimExplanation(claim, self._outcome(nodes), tuple(requests), tuple(nodes))
         if explanation.outcome == "unknown":
@@ -81,7 +96,7 @@ class Explainer:
             return replace(explanation, not_looked_at=self.cluster.not_known)
         try:
             return self._with_advice(explanation)
-        except WorkSpent:
+        except WorkBudgetExceeded:
             return replace(explanation, not_looked_at=("what would have to change",))
 
     def _outcome(self, nodes: Sequence[NodeOutcome]) -> Outcome:
@@ -98,7 +113,9 @@ class Explainer:
         blockers = list(self._errors(requests, explanation.nodes)) or list(_shortages(requests))
         blockers[:0] = self._removed_drivers(requests)
         if not blockers:
-            blockers += constraint_blockers(claim, requests, Trials(self.cluster, self._evaluator, self._budget))
+            blockers += constraint_blockers(
+                claim, requests, AllocationTrials(self.cluster, self._evaluator, self._budget)
+            )
         wrong, remedies = wrong_selectors(self.cluster, requests)
         sentences = tuple(dict.fromkeys((*wrong, *blockers)))
         explanation = replace(explanation, blockers=sentences, remedies=remedies)
@@ -106,7 +123,7 @@ class Explainer:
 
     def nearest(
         self, explanation: ClaimExplanation, beside: Sequence[ResourceClaim] = (), nodes: Sequence[str] | None = None
-    ) -> tuple[Miss, ...]:
+    ) -> tuple[SuggestedChange, ...]:
         """Find the changes that would help a claim, best first; none after an error, which they do not remove.
 
         Args:
@@ -120,8 +137,8 @@ class Explainer:
         """
         if explanation.outcome != "does-not-fit":
             return ()
-        trials = Trials(self.cluster, self._evaluator, self._budget, beside, nodes)
-        return nearest_misses(explanation.claim, explanation.requests, trials)
+        trials = AllocationTrials(self.cluster, self._evaluator, self._budget, beside, nodes)
+        return suggest_changes(explanation.claim, explanation.requests, trials)
 
     def outcomes(self, claims: Sequence[ResourceClaim], nodes: Sequence[str] | None = None) -> tuple[NodeOutcome, ...]:
         """Return the allocator's verdict on each node, for claims that one pod needs together.
@@ -156,7 +173,7 @@ class Explainer:
             return NodeOutcome(node, error=error)
         return NodeOutcome(node)
 
-    def _requests(self, claim: ResourceClaim) -> Iterator[Request]:
+    def _requests(self, claim: ResourceClaim) -> Iterator[JudgedRequest]:
         for request in claim.spec.devices.requests:
             choices = []
             for position, choice in enumerate(
@@ -168,10 +185,10 @@ class Explainer:
                         name = f"{name}/{request.first_available[position].name}"
                     choices.append(JudgedChoice(name, None, choice))
                 else:
-                    choices.append(judge(self.cluster, choice, self._evaluator))
-            yield Request(request.name, tuple(choices))
+                    choices.append(judge_devices(self.cluster, choice, self._evaluator))
+            yield JudgedRequest(request.name, tuple(choices))
 
-    def _errors(self, requests: Sequence[Request], nodes: Sequence[NodeOutcome]) -> Iterator[str]:
+    def _errors(self, requests: Sequence[JudgedRequest], nodes: Sequence[NodeOutcome]) -> Iterator[str]:
         """List the errors that end the attempt, each kind once, with advice."""
         errors = [judged.error for request in requests for judged in request.choices if judged.error is not None]
         errors += [outcome.error for outcome in nodes if outcome.error is not None]
@@ -186,12 +203,12 @@ class Explainer:
                 advice = _ADVICE.get(error.kind)
                 yield f"{error}; {advice}" if advice else str(error)
 
-    def _removed_drivers(self, requests: Sequence[Request]) -> Iterator[str]:
+    def _removed_drivers(self, requests: Sequence[JudgedRequest]) -> Iterator[str]:
         """Name the drivers whose devices are asked for, and that an administrator is removing."""
         named = [_named_drivers(judged.choice) for request in requests for judged in request.choices if judged.choice]
         for driver in dict.fromkeys(driver for drivers in named for driver in drivers):
             if is_being_removed(self.cluster, driver):
-                yield f"driver {driver} is being removed (node.undertake): it has withdrawn its devices ({PAGE})"
+                yield f"driver {driver} is being removed (node.undertake): it has withdrawn its devices ({REMOVAL_PAGE})"
 
     def _missing_class(self, name: str) -> str:
         missing = f"there is no DeviceClass {name}"
@@ -216,7 +233,7 @@ def _characters(claim: ResourceClaim) -> int:
     )
 
 
-def _missed(claim: ResourceClaim, requests: Sequence[Request]) -> tuple[str, ...]:
+def _missed(claim: ResourceClaim, requests: Sequence[JudgedRequest]) -> tuple[str, ...]:
     """List what was not looked at when the budget ended."""
     missed = [f"devices for request {each.name}" for each in claim.spec.devices.requests[len(requests) :]]
     return (*missed, "which nodes have devices for all requests", "what would have to change")
@@ -229,7 +246,7 @@ def _on(attempt: AllocationAttempt, node: Node) -> NodeOutcome:
         return NodeOutcome(node, error=error)
 
 
-def _shortages(requests: Sequence[Request]) -> Iterator[str]:
+def _shortages(requests: Sequence[JudgedRequest]) -> Iterator[str]:
     """List the requests for which no node has enough devices."""
     for request in requests:
         if any(_suffices(judged) for judged in request.choices):
@@ -307,3 +324,214 @@ def _all_shortage(judged: JudgedChoice) -> str:
         f"request {judged.name}: asks for all matching devices of a node, and on every node some cannot be had; "
         f"on {node}: {', '.join(blocked[:3])}{', …' if len(blocked) > 3 else ''}"
     )
+
+
+def nodes_without_devices(
+    claim: ResourceClaim, requests: Sequence[JudgedRequest], nodes: Sequence[Node]
+) -> frozenset[str]:
+    """Find the nodes that have too few devices for one of the requests, and no error.
+
+    The first node is never among them: an error that ends the attempt on every node comes up there.
+
+    Args:
+        claim: without an allocation.
+        requests: of the claim.
+        nodes: all nodes.
+    """
+    choices = [judged for request in requests for judged in request.choices]
+    if any(judged.choice is None or judged.choice.all_devices for judged in choices):
+        return frozenset()
+    if claim.spec.devices.constraints and any(
+        judged.choice is not None and judged.choice.derived for judged in choices
+    ):
+        return frozenset()  # a constraint on a derived attribute may fail before a request is found to be hopeless
+    hopeful = {nodes[0].name} if nodes else set()
+    hopeful |= {name for judged in choices for name in _with_errors(judged)}
+    sufficient = [set().union(*map(_sufficient, request.choices)) for request in requests]
+    if sufficient:
+        hopeful |= set.intersection(*sufficient)
+    else:
+        hopeful |= {node.name for node in nodes}
+    return frozenset(node.name for node in nodes if node.name not in hopeful)
+
+
+def _sufficient(judged: JudgedChoice) -> set[str]:
+    """Find the nodes with enough fitting devices for a choice."""
+    assert judged.choice is not None  # noqa: S101 - the caller looked
+    # one that can be shared may be taken more than once
+    needed = 1 if any(verdict.shareable for verdict in judged.fits) else judged.choice.count
+    return {name for name, number in judged.fitting.items() if number >= needed}
+
+
+def _with_errors(judged: JudgedChoice) -> Iterable[str]:
+    """Find the nodes with a device whose reasons include an error."""
+    known: dict[int, bool] = {}  # like devices share their reasons
+    for verdict in judged.devices:
+        wrong = known.get(id(verdict.reasons))
+        if wrong is None:
+            wrong = known[id(verdict.reasons)] = _is_error(verdict.reasons)
+        if wrong:
+            yield from verdict.nodes
+
+
+def _is_error(reasons: Iterable[Reason]) -> bool:
+    for reason in reasons:  # noqa: SIM110 - asked of every device of a cluster: any() takes longer
+        if reason.check is ReasonKind.ERROR or reason.check is ReasonKind.POOL:
+            return True
+    return False
+
+
+_VALUES: Final = 5
+
+
+def constraint_blockers(
+    claim: ResourceClaim, requests: Sequence[JudgedRequest], trials: AllocationTrials
+) -> Iterator[str]:
+    """Which constraint cannot be satisfied, or that the requests ask for devices of different nodes, or for the same.
+
+    Args:
+        claim: does not fit, although some node has enough devices for each of its requests.
+        requests: of the claim.
+        trials: asks the allocator.
+    """
+    nodes = trials.promising(requests)
+    constraints = claim.spec.devices.constraints
+    found = False
+    for constraint in constraints:
+        others = tuple(each for each in constraints if each is not constraint)
+        if trials.fits(with_constraints(claim, others), nodes):
+            found = True
+            yield f"{_rule(constraint)}{_there_is(constraint, requests, nodes[:1])}"
+    if found:
+        return
+    if constraints and trials.fits(with_constraints(claim, ()), nodes):
+        names = ", ".join(_attribute(constraint) for constraint in constraints)
+        yield f"no set of devices satisfies all constraints at once: {names}"
+        return
+    if places := disjoint_requests(requests):
+        yield f"no node has devices for all requests: {places}"
+    elif len(requests) > 1:
+        yield (
+            "each request finds devices for itself, but no node has devices for all of them at once: they need the "
+            "same devices, or share counters or capacity"
+        )
+    else:
+        yield "no node has enough devices at once: those that fit share counters or capacity"
+    for constraint in constraints:
+        if values := _nothing_in_common(constraint, requests):
+            yield f"{_rule(constraint)}; {values}"
+
+
+def _rule(constraint: DeviceConstraint) -> str:
+    attribute = _attribute(constraint)
+    short = attribute.partition("/")[2] or attribute
+    whose = f"of {' and '.join(constraint.requests)}" if constraint.requests else "of the claim"
+    rule = "have the same" if constraint.match_attribute is not None else "each have another"
+    return f"constraint: all devices {whose} must {rule} {short} ({attribute})"
+
+
+def _there_is(constraint: DeviceConstraint, requests: Sequence[JudgedRequest], nodes: Sequence[str]) -> str:
+    """Return as text what the devices on some nodes have that fit a request of the constraint, each counted once."""
+    fits: dict[DeviceID, DeviceVerdict] = {}
+    for request in requests:
+        for judged in _covered(constraint, request):
+            fits.update({fit.id: fit for fit in judged.fits if not set(nodes).isdisjoint(fit.nodes)})
+    return f"; on {nodes[0]} those that fit have {_counted(fits.values(), _attribute(constraint))}" if fits else ""
+
+
+def _nothing_in_common(constraint: DeviceConstraint, requests: Sequence[JudgedRequest]) -> str:
+    """Return as text what devices that fit each request have, if no value is in enough of them, on whatever nodes."""
+    name = constraint.match_attribute
+    if name is None:
+        return ""
+    possible: list[set[Scalar]] = []
+    parts: list[str] = []
+    for request in requests:
+        choices = _covered(constraint, request)
+        if not choices or len(choices) < len(request.choices):
+            continue
+        if any(judged.choice is None or name in judged.choice.derived for judged in choices):
+            return ""
+        possible.append({value for judged in choices for value in _frequent(judged, name)})
+        parts.append(
+            f"those that fit {request.name} have {_counted([fit for judged in choices for fit in judged.fits], name)}"
+        )
+    return "" if not possible or set.intersection(*possible) else ", ".join(parts)
+
+
+def _frequent(judged: JudgedChoice, name: str) -> Iterator[Scalar]:
+    """Return the values that as many devices have as are wanted of them."""
+    assert judged.choice is not None  # noqa: S101 - the caller looked
+    needed = 1 if judged.choice.all_devices else judged.choice.count
+    found = Counter(value for fit in judged.fits for value in _values(fit, name))
+    return (value for value, number in found.items() if number >= needed)
+
+
+def _covered(constraint: DeviceConstraint, request: JudgedRequest) -> list[JudgedChoice]:
+    """Return the choices of a request that a constraint is about."""
+    named = constraint.requests
+    return [judged for judged in request.choices if not named or not {request.name, judged.name}.isdisjoint(named)]
+
+
+def _attribute(constraint: DeviceConstraint) -> str:
+    return constraint.match_attribute or constraint.distinct_attribute or "?"
+
+
+def _counted(verdicts: Iterable[DeviceVerdict], name: str) -> str:
+    found = Counter(
+        value for verdict in verdicts for value in (sorted(map(_shown, _values(verdict, name))) or ["none at all"])
+    )
+    parts = [f"{value} ({counted(number, 'device')})" for value, number in found.items()]
+    return ", ".join(parts[:_VALUES]) + (", …" if len(parts) > _VALUES else "")
+
+
+def _values(verdict: DeviceVerdict, name: str) -> frozenset[Scalar]:
+    attribute = published_attribute(verdict.device, name)
+    return frozenset() if attribute is None else elements(attribute)
+
+
+def _shown(value: Scalar) -> str:
+    kind, plain = value
+    return f'"{plain}"' if kind == "string" else str(plain)
+
+
+_NAMES: Final = 3
+
+
+def disjoint_requests(requests: Sequence[JudgedRequest]) -> str:
+    """Which request finds devices on which nodes; empty if some node has enough for each of them.
+
+    Args:
+        requests: of one claim.
+    """
+    return disjoint_nodes({request.name: set().union(*map(_nodes, request.choices)) for request in requests})
+
+
+def disjoint_nodes(places: Mapping[str, Collection[str]]) -> str:
+    """Return ``a fits only on n1, b only on n2``; empty if they have a node in common, or one has none.
+
+    Args:
+        places: names of the nodes that are good for something, by its name.
+    """
+    if len(places) < 2 or not all(places.values()) or set.intersection(*map(set, places.values())):
+        return ""
+    parts = [f"{name} only on {named(nodes)}" for name, nodes in places.items()]
+    return ", ".join([parts[0].replace(" only", " fits only", 1), *parts[1:]])
+
+
+def _nodes(judged: JudgedChoice) -> set[str]:
+    """Return the nodes that have enough devices for one choice of a request, whatever else is asked for."""
+    if judged.choice is None:
+        return set()
+    if not judged.choice.all_devices:
+        return {node for node, number in judged.fitting.items() if number >= judged.choice.count}
+    spoilt = {node for verdict in judged.devices if verdict.reasons and verdict.matches for node in verdict.nodes}
+    return judged.fitting.keys() - spoilt
+
+
+def named(nodes: Collection[str]) -> str:
+    """``n1, n2 and n3``; of many the first ones."""
+    names = sorted(nodes)
+    if len(names) <= _NAMES:
+        return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
+    return f"{', '.join(names[:_NAMES])} and {len(names) - _NAMES} more"

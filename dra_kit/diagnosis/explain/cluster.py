@@ -1,13 +1,14 @@
-"""What is known of a cluster: the objects that explanations look at, and what could not be read."""
+"""A cluster as ``explain`` knows it: its documents, its models, what could not be read."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 from pydantic import ValidationError
 
 from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised
@@ -23,7 +24,6 @@ from dra_kit.kubernetes.values.json import ObjectView
 
 _Model = TypeVar("_Model", bound=APIModel)
 _Read = TypeVar("_Read")
-
 _NOT_KNOWN: Final = {
     "ResourceClaim": "devices that claims of other namespaces hold",
     "DeviceTaintRule": "taints of DeviceTaintRules",
@@ -32,7 +32,7 @@ _NOT_KNOWN: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class MissingRight:
     """Objects that could not be read, because a right is missing.
 
     Attributes:
@@ -53,7 +53,7 @@ class Gap:
         return f"you may not list {self.plural}"
 
 
-class Holder(Struct, frozen=True):
+class DeviceHolder(Struct, frozen=True):
     """A claim that holds a device, or a share of it, by one of its requests.
 
     Attributes:
@@ -67,7 +67,7 @@ class Holder(Struct, frozen=True):
     share: bool
 
 
-def missing_rules(gaps: Iterable[Gap]) -> list[str]:
+def missing_rules(gaps: Iterable[MissingRight]) -> list[str]:
     """Return the rules of a ClusterRole with the rights that are missing, one for each API group, as YAML.
 
     Args:
@@ -82,7 +82,7 @@ def missing_rules(gaps: Iterable[Gap]) -> list[str]:
     ]
 
 
-class Cluster:
+class ClusterView:
     """The objects of one moment.
 
     Args:
@@ -109,19 +109,19 @@ class Cluster:
         *,
         gates: AllocatorRules,
         version: str = "",
-        gaps: Iterable[Gap] = (),
+        gaps: Iterable[MissingRight] = (),
     ) -> None:
         self._documents = documents
         self.gates = gates
         self.version = version
-        self.gaps: tuple[Gap, ...] = tuple(gaps)
+        self.gaps: tuple[MissingRight, ...] = tuple(gaps)
         read = SliceReader().read
         self.slices: list[LazySlice] = [
             _read("ResourceSlice", document, read) for document in documents.get("ResourceSlice", ())
         ]
         self.rules: list[DeviceTaintRule] = list(_models(DeviceTaintRule, documents))
         self.claims: dict[tuple[str, str], ResourceClaim] = {
-            _key(claim.metadata): claim for claim in _models(ResourceClaim, documents)
+            _namespaced_name(claim.metadata): claim for claim in _models(ResourceClaim, documents)
         }
         self.knows_nodes: bool = bool(documents.get("Node"))
         self.nodes: list[Node] = [Node.of(node) for node in self.documents("Node")] or [
@@ -146,7 +146,7 @@ class Cluster:
                 return document
         return None
 
-    def gap(self, kind: str) -> Gap | None:
+    def gap(self, kind: str) -> MissingRight | None:
         """Why objects of a kind are missing; None if they are not."""
         return next((gap for gap in self.gaps if gap.kind == kind), None)
 
@@ -170,15 +170,15 @@ class Cluster:
         return frozenset(node.name for node in self.nodes)
 
     @cached_property
-    def holders(self) -> Mapping[DeviceID, Sequence[Holder]]:
+    def holders(self) -> Mapping[DeviceID, Sequence[DeviceHolder]]:
         """Who holds which device; admin access holds nothing."""
-        holders: dict[DeviceID, list[Holder]] = {}
+        holders: dict[DeviceID, list[DeviceHolder]] = {}
         for (namespace, name), claim in self.claims.items():
             allocation = claim.status.allocation
             for result in allocation.devices.results if allocation is not None else ():
                 if not result.admin_access:
                     device = DeviceID(result.driver, result.pool, result.device)
-                    holder = Holder(f"{namespace}/{name}", result.request, share=result.share_id is not None)
+                    holder = DeviceHolder(f"{namespace}/{name}", result.request, share=result.share_id is not None)
                     holders.setdefault(device, []).append(holder)
         return holders
 
@@ -235,5 +235,194 @@ def _read(kind: str, document: ObjectView, read: Callable[[ObjectView], _Read]) 
         ) from None
 
 
-def _key(metadata: Any) -> tuple[str, str]:
+def _namespaced_name(metadata: Any) -> tuple[str, str]:
     return metadata.namespace, metadata.name
+
+
+KINDS: Final = (
+    "ResourceSlice",
+    "DeviceClass",
+    "DeviceTaintRule",
+    "ResourceClaim",
+    "ResourceClaimTemplate",
+    "Node",
+    "Pod",
+    "Event",
+)
+"""The kinds that explanations look at."""
+_METADATA: Final = (
+    "name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "finalizers",
+    "labels", "ownerReferences",
+)  # fmt: skip
+_ANNOTATIONS: Final = frozenset(
+    {"resource.kubernetes.io/pod-claim-name", "resource.kubernetes.io/extended-resource-claim"}
+)
+_POD_SPEC: Final = (
+    "nodeName", "nodeSelector", "affinity", "tolerations", "overhead", "resources", "resourceClaims", "schedulingGates",
+    "schedulerName", "topologySpreadConstraints", "schedulingGroup",
+)  # fmt: skip
+TYING_VOLUMES: Final[dict[str, tuple[str, ...]]] = {
+    "persistentVolumeClaim": ("claimName",), "csi": ("driver",),
+    **dict.fromkeys(("awsElasticBlockStore", "azureDisk", "cinder", "ephemeral", "gcePersistentDisk", "iscsi",
+                     "portworxVolume", "rbd", "vsphereVolume"), ()),
+}  # fmt: skip
+"""Volumes that are not to be had on every node, and what is saved of them.
+
+Source: kube-scheduler 1.37, the filters VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimits.
+"""
+_CONTAINER: Final = ("name", "resources", "restartPolicy")
+_POD_STATUS: Final = ("phase", "conditions", "resourceClaimStatuses", "extendedResourceClaimStatus")
+_CONTAINER_STATUSES: Final = ("initContainerStatuses", "containerStatuses")
+_NODE_STATUS: Final = ("allocatable", "declaredFeatures")
+_VERSION: Final = re.compile(r"v?(?P<release>1\.[0-9]+)")
+
+
+class ClusterDocuments(Struct, frozen=True):
+    """The objects of a cluster at one moment.
+
+    Attributes:
+        documents: as JSON, by kind.
+        version: the Kubernetes release: ``1.37``.
+        alpha: the alpha features of resource.k8s.io are on.
+        gaps: what could not be read.
+    """
+
+    documents: Mapping[str, Sequence[ObjectView]]
+    version: str
+    alpha: bool = False
+    gaps: tuple[MissingRight, ...] = field(default=())
+
+    def cluster(self) -> ClusterView:
+        """Make the objects ready for explanations.
+
+        Raises:
+            ConfigurationError: an object does not have the shape of the API, or the release is too old.
+        """
+        release = _VERSION.match(self.version)
+        try:
+            gates = (
+                AllocatorRules.alpha()
+                if self.alpha
+                else AllocatorRules.of(release["release"] if release else self.version)
+            )
+        except ValueError as error:
+            raise ConfigurationError(f"Kubernetes {self.version}: {error}") from None
+        return ClusterView(self.documents, gates=gates, version=self.version, gaps=self.gaps)
+
+    def with_(self, documents: Mapping[str, Sequence[ObjectView]]) -> ClusterDocuments:
+        """Return these objects and others, which replace those of the same name.
+
+        Args:
+            documents: the others, by kind.
+        """
+        merged = {kind: list(found) for kind, found in self.documents.items()}
+        for kind, found in documents.items():
+            keys = {_document_key(document) for document in found}
+            merged[kind] = [
+                document for document in merged.get(kind, ()) if _document_key(document) not in keys
+            ] + list(found)
+        return ClusterDocuments(merged, self.version, self.alpha, self.gaps)
+
+
+def reduced(kind: str, document: ObjectView) -> dict[str, Any]:
+    """Return what is saved of an object: of pods neither commands nor environments, of nodes no addresses.
+
+    Of a command, only the word is saved that says that a driver is being removed.
+
+    Opaque configuration of claims and classes is saved: what devices would get is part of an explanation.
+
+    Args:
+        kind: of the object.
+        document: as the API server sends it.
+    """
+    saved: dict[str, Any] = {
+        "apiVersion": document.get("apiVersion", ""),
+        "kind": kind,
+        "metadata": _metadata(document.get("metadata") or {}),
+    }
+    match kind:
+        case "Node":
+            spec = _only(document.get("spec") or {}, ("taints", "unschedulable"))
+            return saved | {"spec": spec, "status": _only(document.get("status") or {}, _NODE_STATUS)}
+        case "Pod":
+            return saved | {
+                "spec": _pod_spec(document["spec"]),
+                "status": _pod_status(document.get("status") or {}),
+            }
+        case "Event":
+            fields = ("regarding", "reason", "note", "type", "eventTime", "series", "reportingController")
+            return saved | _only(document, fields)
+        case _:
+            return saved | {key: value for key, value in document.items() if key in {"spec", "status"}}
+
+
+def _metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    saved = _only(metadata, _METADATA)
+    annotations = {key: value for key, value in (metadata.get("annotations") or {}).items() if key in _ANNOTATIONS}
+    return saved | ({"annotations": annotations} if annotations else {})
+
+
+def _pod_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
+    saved = _only(spec, _POD_SPEC)
+    for field_ in ("initContainers", "containers"):
+        if spec.get(field_):
+            saved[field_] = [_container(container) for container in spec[field_]]
+    volumes = [
+        {"name": volume["name"], kind: _only(volume[kind], fields)}
+        for volume in spec.get("volumes") or ()
+        for kind, fields in TYING_VOLUMES.items()
+        if volume.get(kind) is not None
+    ]
+    return saved | ({"volumes": volumes} if volumes else {})
+
+
+def _container(container: Mapping[str, Any]) -> dict[str, Any]:
+    ports = [port for port in container.get("ports") or () if port.get("hostPort")]
+    words = role_words(container)
+    return _only(container, _CONTAINER) | ({"ports": ports} if ports else {}) | ({"args": words} if words else {})
+
+
+def _pod_status(status: Mapping[str, Any]) -> dict[str, Any]:
+    saved = _only(status, _POD_STATUS)
+    for field_ in _CONTAINER_STATUSES:
+        if status.get(field_):
+            saved[field_] = [_container_status(entry) for entry in status[field_]]
+    return saved
+
+
+def _container_status(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Why a container waits or how it ended; what it wrote last, which may be its log, is left out."""
+    saved = _only(entry, ("name",))
+    for moment in ("state", "lastState"):
+        states: Mapping[str, Any] = entry.get(moment) or {}
+        if "waiting" in states:
+            saved[moment] = {"waiting": _only(states["waiting"], ("reason", "message"))}
+        elif "terminated" in states:
+            saved[moment] = {"terminated": _only(states["terminated"], ("reason", "exitCode"))}
+        elif "running" in states:
+            saved[moment] = {"running": {}}
+    return saved
+
+
+def _only(document: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {name: document[name] for name in names if name in document}
+
+
+def _document_key(document: ObjectView) -> tuple[str, str]:
+    metadata = document.get("metadata") or {}
+    return metadata.get("namespace", ""), metadata.get("name", "")
+
+
+def role_words(container: ObjectView) -> list[str]:
+    """Return ``undertake`` where a container's command line has that role, and no other word of it.
+
+    Args:
+        container: of a pod.
+    """
+    words = [*(container.get("command") or ()), *(container.get("args") or ())][:_WORDS]
+    return [_UNDERTAKE] if _UNDERTAKE in words else []
+
+
+_UNDERTAKE: Final = "undertake"
+_WORDS: Final = 3
+"""Words of a container's command line among which the role is."""

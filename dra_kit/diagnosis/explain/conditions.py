@@ -1,4 +1,4 @@
-"""Conditions of selectors in short: ``cheese == "mozzarella"`` instead of the whole path to the attribute."""
+"""Conditions of CEL selectors, and what a device has instead."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from dra_kit.explain.reasons import Check, Reason
+from dra_kit.diagnosis.explain.verdicts import Reason, ReasonKind
 from dra_kit.kubernetes.cel.explanation import Conjunct
 from dra_kit.kubernetes.cel.failures import CompileFailure
 from dra_kit.kubernetes.cel.parser import parse
@@ -16,7 +16,6 @@ from dra_kit.kubernetes.cel.tree import CallNode, IdentNode, LiteralNode, Select
 
 _SHOWN: Final = 100
 _VALUES: Final = 3
-
 _SIGNS: Final = {"_==_": "==", "_!=_": "!=", "_<_": "<", "_<=_": "<=", "_>_": ">", "_>=_": ">="}
 _OPPOSITE: Final = {"==": "≠", "!=": "=", "<": "≥", "<=": ">", ">": "≤", ">=": "<"}
 _MIRRORED: Final = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -25,7 +24,7 @@ _MAPS: Final = frozenset({"attributes", "capacity"})
 _PATH: Final = re.compile(r"""device\s*\.\s*(?:attributes|capacity)\s*\[\s*(?:"[^"]*"|'[^']*')\s*\]\s*\.\s*""")
 
 
-class Comparison(Struct, frozen=True):
+class SelectorComparison(Struct, frozen=True):
     """A condition that compares one value of the device with a constant.
 
     Attributes:
@@ -72,7 +71,7 @@ def conditions(text: str) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=1024)
-def compared(text: str) -> Comparison | None:
+def compared(text: str) -> SelectorComparison | None:
     """Return what a condition compares; None if it is of another form."""
     try:
         root = parse(text)
@@ -81,7 +80,7 @@ def compared(text: str) -> Comparison | None:
     return _comparison(root, text)
 
 
-def reason_of(conjunct: Conjunct, check: Check, where: str) -> Reason:
+def reason_of(conjunct: Conjunct, check: ReasonKind, where: str) -> Reason:
     """Describe why a device fails a condition.
 
     Args:
@@ -104,7 +103,7 @@ def reason_of(conjunct: Conjunct, check: Check, where: str) -> Reason:
         found, name = values[comparison.path], comparison.name
         return Reason(check, f"{name} is {found}, {wish}", f"wrong {name}", found, wanted, remedy, details)
     text, brief = f"not `{short}`", f"not `{short}`"
-    if check is Check.CLASS:
+    if check is ReasonKind.CLASS:
         text = f"the class wants `{short}`"
     if conjunct.result is None:
         missing = conjunct.missing_key
@@ -129,15 +128,15 @@ class _Form(NamedTuple):
 
     short: str
     remedy: str
-    comparison: Comparison | None
+    comparison: SelectorComparison | None
     wanted: str
     wish: str
 
 
 @lru_cache(maxsize=1024)
-def _form(condition: str, check: Check, where: str) -> _Form:
+def _form(condition: str, check: ReasonKind, where: str) -> _Form:
     short, comparison = shorten(condition), compared(condition)
-    of_class = check is Check.CLASS
+    of_class = check is ReasonKind.CLASS
     wanted = wish = ""
     if comparison is not None:
         wanted = f"{_OPPOSITE[comparison.sign]} {comparison.constant}"
@@ -145,21 +144,21 @@ def _form(condition: str, check: Check, where: str) -> _Form:
     return _Form(short, f"without `{short}`{f' ({where})' if of_class else ''}", comparison, wanted, wish)
 
 
-def _wish(comparison: Comparison, *, of_class: bool) -> str:
+def _wish(comparison: SelectorComparison, *, of_class: bool) -> str:
     equals = comparison.sign == "=="
     verb = "the class wants" if of_class else "not" if equals else "must be"
     return f"{verb} {comparison.constant}" if equals else f"{verb} {comparison.sign} {comparison.constant}"
 
 
-def _comparison(node: SyntaxNode, text: str) -> Comparison | None:
+def _comparison(node: SyntaxNode, text: str) -> SelectorComparison | None:
     if (name := _name(node)) is not None:
-        return Comparison(name, node.text(text), "==", "true")
+        return SelectorComparison(name, node.text(text), "==", "true")
     if not isinstance(node, CallNode):
         return None
     if node.function == "!_" and len(node.arguments) == 1:
         inner = node.arguments[0]
         name = _name(inner)
-        return None if name is None else Comparison(name, inner.text(text), "==", "false")
+        return None if name is None else SelectorComparison(name, inner.text(text), "==", "false")
     if node.function in _METHODS and node.target is not None and len(node.arguments) == 1:
         return _between(node.target, _METHODS[node.function], node.arguments[0], text)
     sign = _SIGNS.get(node.function)
@@ -178,9 +177,9 @@ def _comparison(node: SyntaxNode, text: str) -> Comparison | None:
     return _between(left, sign, right, text) or _between(right, _MIRRORED[sign], left, text)
 
 
-def _between(value: SyntaxNode, sign: str, constant: SyntaxNode, text: str) -> Comparison | None:
+def _between(value: SyntaxNode, sign: str, constant: SyntaxNode, text: str) -> SelectorComparison | None:
     name, written = _name(value), _constant(constant, text)
-    return None if name is None or written is None else Comparison(name, value.text(text), sign, written)
+    return None if name is None or written is None else SelectorComparison(name, value.text(text), sign, written)
 
 
 def _name(node: SyntaxNode) -> str | None:

@@ -12,14 +12,14 @@ from typing import Final
 
 from msgspec import Struct
 
-from dra_kit.explain.cluster.cluster import Cluster
-from dra_kit.explain.cluster.drivers import DriverOnNode
+from dra_kit.diagnosis.explain.cluster import ClusterView
+from dra_kit.diagnosis.explain.drivers import DriverOnNode
 from dra_kit.kubernetes.values.json import ObjectView
 
 _UNREACHABLE: Final = "node.kubernetes.io/unreachable"
 
 
-class Deletion(Struct, frozen=True):
+class PodDeletion(Struct, frozen=True):
     """The deletion of a pod that has a node.
 
     Attributes:
@@ -37,7 +37,7 @@ class Deletion(Struct, frozen=True):
     remedies: tuple[str, ...] = ()
 
 
-def deletion_of(cluster: Cluster, pod: ObjectView, drivers: Sequence[DriverOnNode]) -> Deletion | None:
+def pod_deletion(cluster: ClusterView, pod: ObjectView, drivers: Sequence[DriverOnNode]) -> PodDeletion | None:
     """Return what the deletion of a pod waits for; None where nobody has deleted it.
 
     Args:
@@ -53,11 +53,11 @@ def deletion_of(cluster: Cluster, pod: ObjectView, drivers: Sequence[DriverOnNod
         problems.append(f"then it waits for its finalizers, which their controllers remove: {', '.join(finalizers)}")
     if gone := _without_kubelet(cluster, node):
         remedies.append(f"start the kubelet of {node}; where it does not come back, delete the Node, and its pods go")
-        return Deletion(since, (), f"waits for the kubelet of {node}: {gone}", tuple(problems), tuple(remedies))
+        return PodDeletion(since, (), f"waits for the kubelet of {node}: {gone}", tuple(problems), tuple(remedies))
     if running := list(_running(pod)):
-        return Deletion(since, (), f"waits for its containers to end: {', '.join(running)}", tuple(problems))
+        return PodDeletion(since, (), f"waits for its containers to end: {', '.join(running)}", tuple(problems))
     if not drivers:
-        return Deletion(since, (), "waits for the kubelet: its containers have ended", tuple(problems))
+        return PodDeletion(since, (), "waits for the kubelet: its containers have ended", tuple(problems))
     # a driver that works is not what it waits for where another one cannot be reached
     waits_for = [each for each in drivers if each.problem] or list(drivers)
     names = " and ".join(each.driver for each in waits_for)
@@ -71,12 +71,12 @@ def deletion_of(cluster: Cluster, pod: ObjectView, drivers: Sequence[DriverOnNod
         remedies.append(
             f"`dra-kit status` in the driver's pod on {node}, and the log of that pod, say why they are not released"
         )
-    return Deletion(
+    return PodDeletion(
         since, tuple(each.driver for each in waits_for), text, tuple(problems), tuple(dict.fromkeys(remedies))
     )
 
 
-def warnings_of(drivers: Iterable[DriverOnNode]) -> Iterator[str]:
+def driver_warnings(drivers: Iterable[DriverOnNode]) -> Iterator[str]:
     """Yield what is to be known of the drivers of a pod that nobody has deleted, a sentence each.
 
     Args:
@@ -111,7 +111,7 @@ def _running(pod: ObjectView) -> Iterator[str]:
             yield str(entry.get("name", ""))
 
 
-def _without_kubelet(cluster: Cluster, name: str) -> str:
+def _without_kubelet(cluster: ClusterView, name: str) -> str:
     """Return why no kubelet ends the pods of a node; empty where nothing is known against it."""
     if not cluster.knows_nodes:
         return ""

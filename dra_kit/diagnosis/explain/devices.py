@@ -1,37 +1,41 @@
-"""Judge the devices of a cluster for one choice of a request: each either fits, or has reasons against it.
+"""Judges each device for each request; devices that are alike are judged once.
 
 The allocator's own code decides; the reasons describe what it looks at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Final
+from itertools import repeat
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from dra_kit.errors import AllocationError
-from dra_kit.explain.cluster.cluster import Cluster
-from dra_kit.explain.devices.alike import Alikeness, Class
-from dra_kit.explain.devices.amounts import PoolCounters, capacity_reasons
-from dra_kit.explain.devices.matching import Matching
-from dra_kit.explain.devices.unreachable import unreachable
-from dra_kit.explain.reasons import RELEASED, Check, Reason, feature
-from dra_kit.explain.verdicts import DeviceVerdict, JudgedChoice
+from dra_kit.diagnosis.explain.capacity import PoolCounters, capacity_reasons
+from dra_kit.diagnosis.explain.cluster import ClusterView
+from dra_kit.diagnosis.explain.matching import SelectorMismatches
+from dra_kit.diagnosis.explain.verdicts import RELEASED, DeviceVerdict, JudgedChoice, Reason, ReasonKind, feature
+from dra_kit.errors import AllocationError, CelCompileError
 from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, AdvertisedSlice, DeviceID
 from dra_kit.kubernetes.allocator.pools import NodePool
 from dra_kit.kubernetes.allocator.requests import RequestAlternative
 from dra_kit.kubernetes.allocator.reservations import DeviceReservations
-from dra_kit.kubernetes.allocator.rules import OPTIONAL_NODE_OPERATIONS
-from dra_kit.kubernetes.allocator.selectors import CelEvaluator, DeviceMatcher
+from dra_kit.kubernetes.allocator.rules import OPTIONAL_NODE_OPERATIONS, AllocatorRules
+from dra_kit.kubernetes.allocator.selectors import CelEvaluator, DeviceMatcher, Likeness, SliceLikeness, likeness_of
+from dra_kit.kubernetes.allocator.state import DeviceUsage
+from dra_kit.kubernetes.cel.environment import STORED
+from dra_kit.kubernetes.cel.program import compile_selector
+from dra_kit.kubernetes.cel.tree import DeviceRead
 from dra_kit.kubernetes.resource.matching import Node, node_matches, taint_rule_covers, tolerates
-from dra_kit.kubernetes.resource.v1 import DeviceTaint
+from dra_kit.kubernetes.resource.slice_reader import LazySlice
+from dra_kit.kubernetes.resource.v1 import Device, DeviceTaint
 
 _UNKNOWN: Final = object()
 
 
-def judge(cluster: Cluster, choice: RequestAlternative, evaluator: CelEvaluator) -> JudgedChoice:
+def judge_devices(cluster: ClusterView, choice: RequestAlternative, evaluator: CelEvaluator) -> JudgedChoice:
     """Judge all devices.
 
     Args:
@@ -39,7 +43,7 @@ def judge(cluster: Cluster, choice: RequestAlternative, evaluator: CelEvaluator)
         choice: what they are wanted for.
         evaluator: caches the results of selectors.
     """
-    judge_ = _Judge(cluster, choice, evaluator)
+    judge_ = DeviceJudge(cluster, choice, evaluator)
     found: dict[AdvertisedSlice | AdvertisedDevice, _Judged] = {}
     fitting: dict[str, int] = {}
     for node in cluster.nodes:
@@ -69,7 +73,7 @@ def judge(cluster: Cluster, choice: RequestAlternative, evaluator: CelEvaluator)
         if len(slices) < len(found)
         else set()
     )
-    return JudgedChoice(choice.name, choice, None, (*verdicts, *unreachable(cluster, slices, single)), fitting)
+    return JudgedChoice(choice.name, choice, None, (*verdicts, *unreachable_devices(cluster, slices, single)), fitting)
 
 
 class _Judged:
@@ -140,15 +144,15 @@ class _Bar(Struct, frozen=True):
     rest: tuple[Reason, ...]
 
 
-class _Judge:
+class DeviceJudge:
     """What is the same on all nodes."""
 
-    def __init__(self, cluster: Cluster, choice: RequestAlternative, evaluator: CelEvaluator) -> None:
+    def __init__(self, cluster: ClusterView, choice: RequestAlternative, evaluator: CelEvaluator) -> None:
         self.cluster = cluster
         self.choice = choice
         self.evaluator = evaluator
-        self.alikeness = Alikeness(choice, cluster.gates, cluster.snapshot.usage)
-        self.matching = Matching(cluster, choice, evaluator, self.alikeness.usual)
+        self.alikeness = EquivalentDevices(choice, cluster.gates, cluster.snapshot.usage)
+        self.matching = SelectorMismatches(cluster, choice, evaluator, self.alikeness.usual)
         self.known: dict[Class, _Reasons] = {}
         self.known_slices: dict[tuple[Class, ...], Sequence[tuple[Reason, ...]]] = {}
         self.bars: dict[Hashable, _Bar | None] = {}
@@ -178,14 +182,19 @@ class _Judge:
         claims = sorted({holder.claim for holder in self.cluster.holders.get(device.id, ())})
         by = ", ".join(claims) or "a claim"
         yield Reason(
-            Check.ALLOCATED, f"allocated to {by}", "allocated", found=by, remedy=RELEASED, details={"claims": claims}
+            ReasonKind.ALLOCATED,
+            f"allocated to {by}",
+            "allocated",
+            found=by,
+            remedy=RELEASED,
+            details={"claims": claims},
         )
 
 
 class _OnNode:
     """Judge the devices that one node can reach."""
 
-    def __init__(self, judge_: _Judge, node: Node, pools: Sequence[NodePool]) -> None:
+    def __init__(self, judge_: DeviceJudge, node: Node, pools: Sequence[NodePool]) -> None:
         self._judge = judge_
         self._node = node
         self._pools = pools
@@ -244,7 +253,7 @@ class _OnNode:
     def _of_device(self, device: AdvertisedDevice, pool: NodePool) -> tuple[Reason, ...]:
         if pool.invalid:
             text = f"its pool {pool.id.name} is invalid: {pool.invalid}"
-            return (Reason(Check.POOL, text, "in an invalid pool"), *self._judge.matching.mismatches(device))
+            return (Reason(ReasonKind.POOL, text, "in an invalid pool"), *self._judge.matching.mismatches(device))
         alike = self._judge.alikeness.of(device)
         found = self._judge.known.get(alike) if alike is not None else None
         if found is None:
@@ -275,7 +284,7 @@ class _OnNode:
                     mismatches = ()
             except AllocationError as error:
                 if error.kind == "node-selector-invalid":
-                    return _Reasons((Reason(Check.ERROR, str(error), "with an invalid node selector"),))
+                    return _Reasons((Reason(ReasonKind.ERROR, str(error), "with an invalid node selector"),))
         if mismatches is None:  # with none, a device that its node scope does not keep away matches
             mismatches = tuple(self._judge.matching.mismatches(device))
         return self._with_bar(mismatches, device, pool, alike)
@@ -287,7 +296,7 @@ class _OnNode:
             bar = self._bar(device, pool, alike)
         except AllocationError as error:
             text = "error in the capacity request"
-            return _Reasons((*mismatches, Reason(Check.ERROR, str(error), text)))
+            return _Reasons((*mismatches, Reason(ReasonKind.ERROR, str(error), text)))
         if bar is None:
             return _Reasons(mismatches)
         return _Reasons((*mismatches, *bar.taints), bar.rest, is_barred=True)
@@ -317,7 +326,7 @@ class _OnNode:
         works = gates.optional_node_operations and OPTIONAL_NODE_OPERATIONS in self._node.declared_features
         if skips and not works:
             yield Reason(
-                Check.FEATURE,
+                ReasonKind.FEATURE,
                 f"asks the kubelet to skip calls of its driver, which node {self._node.name} cannot",
                 "not served by the node's kubelet",
             )
@@ -337,10 +346,173 @@ def _taint(taint: DeviceTaint, rule: str) -> Reason:
     shown = f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
     by = f" (by DeviceTaintRule {rule})" if rule else ""
     return Reason(
-        Check.TAINT,
+        ReasonKind.TAINT,
         f"tainted {shown}{by}",
         "tainted",
         found=shown,
         remedy=f"with a toleration of the taint {taint.key}",
         details={"key": taint.key, "value": taint.value, "effect": taint.effect, **({"rule": rule} if rule else {})},
     )
+
+
+Rest: TypeAlias = tuple[bool, bool, Hashable, Hashable, Hashable]
+"""What the allocator reads of a device beside what selectors see: whether it has binding conditions and is held, its
+taints, those of rules, and its capacity where that matters."""
+Class: TypeAlias = tuple[Likeness, Rest]
+"""A class of like devices: what selectors see of them, and the rest."""
+_ALONE: Final = None
+_HELD: Final = 1
+_UNTOUCHED: Final[Rest] = (False, False, (), (), ())
+"""What a usual device is, beside what selectors see of it, that nobody holds and no rule taints."""
+
+
+class EquivalentDevices:
+    """Puts devices into classes by what the allocator reads of them for one choice.
+
+    A device is on its own where the answer depends on its pool (counters), on the node, or on who has shares of it.
+
+    Args:
+        choice: what devices are wanted for.
+        gates: of the scheduler.
+        usage: what claims hold.
+
+    Attributes:
+        usual: what selectors see of usual devices; None where that is not known.
+    """
+
+    def __init__(self, choice: RequestAlternative, gates: AllocatorRules, usage: DeviceUsage) -> None:
+        self._choice = choice
+        self._gates = gates
+        self._usage = usage
+        self._blocked = frozenset() if choice.admin_access else usage.blocked(gates)
+        self._reads = _reads(choice)
+        self.usual: SliceLikeness | None = None if self._reads is None else SliceLikeness(self._reads)
+
+    def is_held(self, device: AdvertisedDevice) -> bool:
+        """Whether claims hold the device so that the choice cannot have it."""
+        return bool(self._blocked) and device.id in self._blocked
+
+    def of_slice(self, slice_: AdvertisedSlice) -> tuple[Class, ...] | None:
+        """Classes of the usual devices of a slice, by position; None where devices have to be looked at one by one."""
+        spec, usual = slice_.spec, slice_.published.usual
+        if self.usual is None or usual is None or spec.skip_node_operations or spec.per_device_node_selection:
+            return None
+        if not slice_.whole:
+            return None  # what is wrong with the capacity of a device names it
+        seen = self.usual.of(slice_)
+        used = bool(self._usage.changes((spec.driver, spec.pool.name)))
+        if used and any(self._usage.consumed(device.id) for device in slice_.devices):
+            return None
+        if used or slice_.has_rule_taints or self._choice.capacity:
+            return tuple(zip(seen, map(self._rest, slice_.devices), strict=True))
+        return tuple(zip(seen, repeat(_UNTOUCHED, len(seen)), strict=True))
+
+    def holds_any(self, classes: Iterable[Class]) -> bool:
+        """Whether claims hold a device of these, so that reasons name claims."""
+        return bool(self._blocked) and any(rest[_HELD] for _, rest in classes)
+
+    def _rest(self, device: AdvertisedDevice) -> Rest:
+        """Return what a usual device is beside what selectors see of it."""
+        rules = tuple([id(taint) for taint in device.rule_taints])
+        return False, self.is_held(device), (), rules, device.form if self._choice.capacity else ()
+
+    def of(self, device: AdvertisedDevice) -> Class | None:
+        """Return the class of a device; None if it is on its own."""
+        published, spec = device.device, device.spec
+        if self._reads is None or device.demands or not device.whole:
+            return _ALONE
+        if spec.skip_node_operations or spec.per_device_node_selection or self._usage.consumed(device.id):
+            return _ALONE
+        seen = None
+        if device.has_plain_attributes:
+            seen = likeness_of(device, self._reads, sees_sharing=self._gates.variant.knows_sharing)
+        if seen is None:
+            return _ALONE
+        return seen, (
+            bool(published.binding_conditions),
+            self.is_held(device),
+            tuple([(taint.key, taint.value, taint.effect) for taint in device.taints]),
+            tuple([id(taint) for taint in device.rule_taints]),  # that of a rule is the same object everywhere
+            tuple([(name, str(offer.value)) for name, offer in published.capacity.items()])
+            if self._choice.capacity
+            else (),
+        )
+
+
+def _reads(choice: RequestAlternative) -> tuple[DeviceRead, ...] | None:
+    """Return what the selectors read of a device; None if that is not known."""
+    found: dict[DeviceRead, None] = {}
+    for expression in (*choice.class_selectors, *choice.selectors):
+        try:
+            reads = compile_selector(expression, environment=STORED).reads
+        except CelCompileError:
+            return None
+        if reads is None:
+            return None
+        found.update(dict.fromkeys(reads))
+    return tuple(found)
+
+
+def unreachable_devices(
+    cluster: ClusterView, slices: Collection[LazySlice], devices: Collection[tuple[LazySlice, int]]
+) -> Iterator[DeviceVerdict]:
+    """Devices of the newest generation of each pool that are not among those which nodes reach, and why.
+
+    Args:
+        cluster: where they are.
+        slices: those all of whose devices are reached.
+        devices: others that are reached, by slice and position.
+    """
+    reached_ids: Collection[tuple[str, str, str]] = ()
+    pools: dict[tuple[str, str], list[LazySlice]] = defaultdict(list)
+    for slice_ in cluster.slices:
+        pools[slice_.spec.driver, slice_.spec.pool.name].append(slice_)
+    for pool, published in pools.items():
+        newest = max(slice_.spec.pool.generation for slice_ in published)
+        current = [slice_ for slice_ in published if slice_.spec.pool.generation == newest]
+        for slice_ in current:
+            if slice_ in slices:
+                continue
+            advertised = AdvertisedSlice(slice_, ())
+            for position, device in enumerate(slice_.devices):
+                if (slice_, position) in devices:
+                    continue
+                # another slice may have a device of the same name
+                reached_ids = reached_ids or {*_ids(slices), *(_id(*place) for place in devices)}
+                if (*pool, device.name) not in reached_ids:
+                    reason = _reason(cluster, slice_, device, current)
+                    scope = slice_.spec.node_name or device.node_name
+                    yield DeviceVerdict(advertised, position, (scope,) if scope else (), (reason,))
+
+
+def _ids(slices: Iterable[LazySlice]) -> Iterator[tuple[str, str, str]]:
+    return (_id(slice_, position) for slice_ in slices for position in range(len(slice_)))
+
+
+def _id(slice_: LazySlice, position: int) -> tuple[str, str, str]:
+    return slice_.spec.driver, slice_.spec.pool.name, slice_.name_of(position)
+
+
+def _reason(cluster: ClusterView, slice_: LazySlice, device: Device, current: Sequence[LazySlice]) -> Reason:
+    spec = slice_.spec
+    announced = spec.pool.resource_slice_count
+    if len(current) != announced:
+        return Reason(
+            ReasonKind.POOL,
+            f"its pool {spec.pool.name} is incomplete: {len(current)} of {announced} slices are published",
+            "in an incomplete pool",
+            details={"slices": len(current), "announced": announced},
+        )
+    if not cluster.gates.partitionable_devices and (spec.shared_counters or spec.per_device_node_selection is not None):
+        return feature("shared counters or a node scope of its own", "DRAPartitionableDevices")
+    grouped = any(demand.compatibility_groups for each in slice_.devices for demand in each.consumes_counters)
+    if grouped and not cluster.gates.compatibility_groups:
+        return feature("compatibility groups", "DRADeviceCompatibilityGroups")
+    node = spec.node_name or device.node_name
+    if node and node not in cluster.node_names:
+        return Reason(ReasonKind.NODE, f"on node {node}, which does not exist", "on a node that does not exist")
+    if spec.node_selector is not None or device.node_selector is not None:
+        if not cluster.knows_nodes:
+            return Reason(ReasonKind.NODE, "for nodes that could not be read", "for unknown nodes")
+        return Reason(ReasonKind.NODE, "for nodes with labels that no node has", "for no node of the cluster")
+    return Reason(ReasonKind.NODE, "offered to no node", "for no node of the cluster")

@@ -1,14 +1,21 @@
-"""Explanations as JSON: for programs. Fields are only ever added."""
+"""Explanations as JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-from dra_kit.explain.cluster.cluster import Gap
-from dra_kit.explain.reasons import Reason
-from dra_kit.explain.text.summary import summarize
-from dra_kit.explain.verdicts import ClaimExplanation, DeviceVerdict, JudgedChoice, NodeOutcome
+from dra_kit.diagnosis.explain.cluster import MissingRight
+from dra_kit.diagnosis.explain.deletion import PodDeletion
+from dra_kit.diagnosis.explain.pods import PodExplanation
+from dra_kit.diagnosis.explain.verdicts import (
+    ClaimExplanation,
+    DeviceVerdict,
+    JudgedChoice,
+    NodeOutcome,
+    Reason,
+    summarize,
+)
 from dra_kit.kubernetes.resource.config import configs_for_driver
 from dra_kit.kubernetes.resource.v1 import AllocationResult
 
@@ -41,7 +48,7 @@ def claim_document(explanation: ClaimExplanation) -> dict[str, Any]:
     }
 
 
-def gap_documents(gaps: Iterable[Gap]) -> list[dict[str, str]]:
+def missing_right_documents(gaps: Iterable[MissingRight]) -> list[dict[str, str]]:
     """Return as JSON which objects could not be read."""
     return [{"kind": gap.kind, "text": gap.text, "consequence": gap.consequence} for gap in gaps]
 
@@ -95,3 +102,41 @@ def _allocation(allocation: AllocationResult) -> list[dict[str, Any]]:
         }
         for result in allocation.devices.results
     ]
+
+
+def pod_document(explanation: PodExplanation) -> dict[str, Any]:
+    """Return the explanation of a pod as JSON."""
+    namespace, _, name = explanation.name.partition("/")
+    return {
+        "kind": "pod",
+        "namespace": namespace,
+        "name": name,
+        "outcome": explanation.outcome,
+        "node": explanation.node,
+        "problems": [*explanation.foreword, *explanation.problems],
+        "notLookedAt": list(explanation.not_looked_at),
+        "rejections": {node: list(reasons) for node, reasons in (explanation.rejections or {}).items()},
+        "fittingNodes": list(explanation.fitting),
+        "events": list(map(str, explanation.events)),
+        **({"deletion": _deletion(explanation.deletion)} if explanation.deletion is not None else {}),
+        "extendedResources": [resource.name for resource in explanation.resources if resource.by_claim],
+        "resources": [resource.to_json() for resource in explanation.resources],
+        "claims": [
+            {
+                "entry": claim.entry,
+                "problem": claim.problem,
+                "origin": claim.origin,
+                **({"claim": claim_document(claim.explanation)} if claim.explanation is not None else {}),
+            }
+            for claim in explanation.claims
+        ],
+    }
+
+
+def _deletion(deletion: PodDeletion) -> dict[str, Any]:
+    return {
+        "since": deletion.since,
+        "waitsFor": list(deletion.waits_for),
+        "text": deletion.text,
+        "remedies": list(deletion.remedies),
+    }

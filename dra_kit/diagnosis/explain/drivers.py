@@ -12,23 +12,16 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from dra_kit.explain.cluster.cluster import Cluster
+from dra_kit.diagnosis.explain.cluster import ClusterView, role_words
 from dra_kit.kubernetes.resource.v1 import ResourceClaim
 from dra_kit.kubernetes.values.json import ObjectView
 
 NODE_PODS: Final = "app.kubernetes.io/component=node"
 """Selects the pods of the node role, by the labels of the chart."""
-
-PAGE: Final = "docs/how-to/remove-a-driver.md"
-
+REMOVAL_PAGE: Final = "docs/how-to/remove-a-driver.md"
 _NAME: Final = "app.kubernetes.io/name"
-_UNDERTAKE: Final = "undertake"
-_WORDS: Final = 3
-"""Words of a container's command line among which the role is."""
-
 _HOSTNAMES: Final = frozenset({"metadata.name", "kubernetes.io/hostname"})
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
-
 Presence: TypeAlias = Literal["works", "removing", "absent", "silent", "unknown"]
 
 
@@ -69,17 +62,19 @@ class DriverOnNode(Struct, frozen=True):
             case "absent":
                 return (
                     f"install {self.driver} again, or with node.undertake=true where it is to be removed: it releases "
-                    f"what pods on {self.node} have ({PAGE})"
+                    f"what pods on {self.node} have ({REMOVAL_PAGE})"
                 )
             case "silent":
                 return f"look at the log of pod {self.pod}, and at `dra-kit status` in it"
             case "removing":
-                return f"delete pods that have its devices; the log of pod {self.pod} says what is left ({PAGE})"
+                return (
+                    f"delete pods that have its devices; the log of pod {self.pod} says what is left ({REMOVAL_PAGE})"
+                )
             case "works" | "unknown":
                 return ""
 
 
-def drivers_of(cluster: Cluster, claim: ResourceClaim, node: str = "") -> Iterator[DriverOnNode]:
+def drivers_of(cluster: ClusterView, claim: ResourceClaim, node: str = "") -> Iterator[DriverOnNode]:
     """Yield the drivers of the devices that a claim has, each once, on the node of the devices.
 
     Args:
@@ -98,7 +93,7 @@ def drivers_of(cluster: Cluster, claim: ResourceClaim, node: str = "") -> Iterat
         yield driver_on(cluster, driver, node, names)
 
 
-def driver_on(cluster: Cluster, driver: str, node: str, pools: Iterable[str] = ()) -> DriverOnNode:
+def driver_on(cluster: ClusterView, driver: str, node: str, pools: Iterable[str] = ()) -> DriverOnNode:
     """Return what is known of a driver on a node.
 
     Args:
@@ -122,26 +117,16 @@ def driver_on(cluster: Cluster, driver: str, node: str, pools: Iterable[str] = (
     return DriverOnNode(driver, node, presence, name)
 
 
-def is_being_removed(cluster: Cluster, driver: str) -> bool:
+def is_being_removed(cluster: ClusterView, driver: str) -> bool:
     """Whether pods of a driver run ``dra-kit undertake``: it publishes no devices any more."""
     return any(_undertakes(pod) for pod in _pods(cluster, driver))
-
-
-def role_words(container: ObjectView) -> list[str]:
-    """Return ``undertake`` where a container's command line has that role, and no other word of it.
-
-    Args:
-        container: of a pod.
-    """
-    words = [*(container.get("command") or ()), *(container.get("args") or ())][:_WORDS]
-    return [_UNDERTAKE] if _UNDERTAKE in words else []
 
 
 def _undertakes(pod: ObjectView) -> bool:
     return any(role_words(container) for container in pod["spec"].get("containers") or ())
 
 
-def _pods(cluster: Cluster, driver: str) -> Iterator[ObjectView]:
+def _pods(cluster: ClusterView, driver: str) -> Iterator[ObjectView]:
     """Yield the live pods of a driver's node role; those that end come last."""
     label, _, value = NODE_PODS.partition("=")
     found = []

@@ -1,4 +1,4 @@
-"""Extended resources of a pod: what provides each of them on which nodes. Pure."""
+"""Extended resources that DeviceClasses provide (KEP-5004)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from dra_kit.explain.claims.disjoint import named
-from dra_kit.explain.cluster.cluster import model_of_claim
+from dra_kit.diagnosis.explain.claims import named
+from dra_kit.diagnosis.explain.cluster import model_of_claim
 from dra_kit.kubernetes.resource.v1 import ResourceClaim
 from dra_kit.kubernetes.scheduler.claims import extended_resources
 from dra_kit.kubernetes.scheduler.nodes import pod_requests
@@ -55,7 +55,7 @@ class ExtendedResource(Struct, frozen=True):
         }
 
 
-class Provision(Struct, frozen=True):
+class ResourceProvision(Struct, frozen=True):
     """Nodes on which one claim provides the same extended resources of a pod.
 
     Attributes:
@@ -71,7 +71,7 @@ class Provision(Struct, frozen=True):
 
 def provisions(
     pod: ObjectView, classes: Sequence[ObjectView], allocatable: Mapping[str, Mapping[str, int]]
-) -> list[Provision]:
+) -> list[ResourceProvision]:
     """Group nodes by the claim that the pod would need on them for its extended resources; the largest group is first.
 
     Args:
@@ -81,7 +81,7 @@ def provisions(
     """
     extended = extended_resources(pod, classes)
     if extended is None:
-        return [Provision(frozenset(), tuple(allocatable))]
+        return [ResourceProvision(frozenset(), tuple(allocatable))]
     groups: dict[frozenset[str], list[str]] = {}
     for node, amounts in allocatable.items():
         groups.setdefault(extended.provided_on(amounts), []).append(node)
@@ -93,11 +93,11 @@ def provisions(
         if resources:
             document = extended.claim_on(allocatable[nodes[0]] if nodes else {}).document
             claim = model_of_claim({**document, "metadata": {**document["metadata"], "name": "extended-resources"}})
-        found.append(Provision(resources, tuple(nodes), claim))
+        found.append(ResourceProvision(resources, tuple(nodes), claim))
     return sorted(found, key=lambda provision: -len(provision.nodes))
 
 
-def provided(
+def provided_resources(
     pod: ObjectView, classes: Sequence[ObjectView], allocatable: Mapping[str, Mapping[str, int]]
 ) -> Iterator[ExtendedResource]:
     """Yield what provides each extended resource of a pod: on all nodes, or on the one that it is on.

@@ -1,21 +1,24 @@
-"""Why the selectors of a request do not select devices; found out once for devices that look the same to one."""
+"""Which conditions of selectors a device fails, and selectors that no device can match."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from msgspec import Struct
 
+from dra_kit.diagnosis.explain.cluster import ClusterView
+from dra_kit.diagnosis.explain.conditions import reason_of
+from dra_kit.diagnosis.explain.verdicts import JudgedChoice, JudgedRequest, Reason, ReasonKind, feature
+from dra_kit.diagnosis.selector_mistakes.catalogue import mistakes
+from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised
+from dra_kit.diagnosis.selector_mistakes.expression import Mistake, ask_first, begin_with_driver, blamed, compiled
 from dra_kit.errors import CelCompileError, CelRuntimeError
-from dra_kit.explain.cluster.cluster import Cluster
-from dra_kit.explain.devices.conditions import reason_of
-from dra_kit.explain.devices.selectors import remedy
-from dra_kit.explain.reasons import Check, Reason, feature
 from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, AdvertisedSlice
 from dra_kit.kubernetes.allocator.requests import RequestAlternative
 from dra_kit.kubernetes.allocator.selectors import CelEvaluator, Likeness, SliceLikeness, UsualGlimpse, likeness_of
 from dra_kit.kubernetes.cel.device import Device
+from dra_kit.kubernetes.cel.environment import STORED
 from dra_kit.kubernetes.cel.explanation import SelectorExplainer
 from dra_kit.kubernetes.cel.program import compile_selector
 
@@ -34,7 +37,7 @@ class _Selector:
         known: reasons by likeness.
     """
 
-    def __init__(self, check: Check, where: str, expression: str, evaluator: CelEvaluator) -> None:
+    def __init__(self, check: ReasonKind, where: str, expression: str, evaluator: CelEvaluator) -> None:
         self.check = check
         self.where = where
         self.expression = expression
@@ -68,7 +71,7 @@ def _at(device: AdvertisedDevice | _Place) -> AdvertisedDevice:
     return device.slice_.devices[device.position] if isinstance(device, _Place) else device
 
 
-class Matching:
+class SelectorMismatches:
     """The selectors of a choice, and the reasons why they do not select devices.
 
     Args:
@@ -79,15 +82,15 @@ class Matching:
     """
 
     def __init__(
-        self, cluster: Cluster, choice: RequestAlternative, evaluator: CelEvaluator, usual: SliceLikeness | None
+        self, cluster: ClusterView, choice: RequestAlternative, evaluator: CelEvaluator, usual: SliceLikeness | None
     ) -> None:
         self._cluster = cluster
         self._evaluator = evaluator
         self._usual = usual
         self._sees_sharing = cluster.gates.variant.knows_sharing
         class_name = f"class {choice.device_class.metadata.name}"
-        of_class = [(Check.CLASS, class_name, expression) for expression in choice.class_selectors]
-        of_request = [(Check.SELECTOR, f"request {choice.name}", expression) for expression in choice.selectors]
+        of_class = [(ReasonKind.CLASS, class_name, expression) for expression in choice.class_selectors]
+        of_request = [(ReasonKind.SELECTOR, f"request {choice.name}", expression) for expression in choice.selectors]
         self._selectors = [_Selector(*each, evaluator) for each in (*of_class, *of_request)]
         self._glimpses: dict[str, list[tuple[_Selector, UsualGlimpse]]] = {}
 
@@ -113,7 +116,7 @@ class Matching:
                 if likeness is not None:
                     selector.known[likeness] = found
             yield from found
-            if found and found[-1].check is Check.ERROR:
+            if found and found[-1].check is ReasonKind.ERROR:
                 return
 
     def of_usual(self, slice_: AdvertisedSlice, seen: Sequence[Likeness]) -> list[tuple[Reason, ...]]:
@@ -136,7 +139,7 @@ class Matching:
                     known = selector.known[own] = self._unmet(selector, device, glimpse.view(likeness))
                 if known:
                     reasons = reasons + known if reasons else known
-                    if known[-1].check is Check.ERROR:
+                    if known[-1].check is ReasonKind.ERROR:
                         break
             found.append(reasons)
         return found
@@ -171,7 +174,7 @@ class Matching:
                 found = explainer.unmet(view) if found is None else found
         except CelCompileError as error:
             text, remedy_ = f"a selector of {where} is no CEL: {error}", self._remedy(expression, where)
-            return (Reason(Check.ERROR, text, f"invalid selector of {where}", remedy=remedy_),)
+            return (Reason(ReasonKind.ERROR, text, f"invalid selector of {where}", remedy=remedy_),)
         except CelRuntimeError as error:
             return (_error(error, where, expression, self._remedy(expression, where, _at(device))),)
         return tuple([reason_of(conjunct, check, where) for conjunct in found])
@@ -182,7 +185,7 @@ class Matching:
             view = self._view(expression, device) if device is not None else None
         except CelRuntimeError:
             view = None
-        return remedy(self._cluster, expression, where, view)
+        return selector_remedy(self._cluster, expression, where, view)
 
     def _view(self, expression: str, device: AdvertisedDevice) -> Device:
         return self._evaluator.view(expression, device, sees_sharing=self._sees_sharing)
@@ -191,6 +194,66 @@ class Matching:
 def _error(error: CelRuntimeError, where: str, expression: str, mended: str) -> Reason:
     if error.kind == "no-such-key":
         text = f"has no {error.key}, for which a selector of {where} asks without has()"
-        return Reason(Check.ERROR, text, f"without {error.key}", remedy=mended, details={"selector": expression})
+        return Reason(ReasonKind.ERROR, text, f"without {error.key}", remedy=mended, details={"selector": expression})
     text = f"a selector of {where} fails: {error.message}"
-    return Reason(Check.ERROR, text, f"error in a selector of {where}", remedy=mended, details={"selector": expression})
+    return Reason(
+        ReasonKind.ERROR, text, f"error in a selector of {where}", remedy=mended, details={"selector": expression}
+    )
+
+
+def wrong_selectors(cluster: ClusterView, requests: Sequence[JudgedRequest]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return what is wrong with the selectors of a claim that gets no devices, and what to write instead.
+
+    Args:
+        cluster: whose devices are asked for.
+        requests: of the claim.
+    """
+    choices = [judged for request in requests for judged in request.choices]
+    found: list[str] = []
+    remedies: list[str] = []
+    for judged in choices:
+        reasons = [reason for verdict in judged.devices for reason in verdict.reasons]
+        failed = [reason.remedy for reason in reasons if reason.check is ReasonKind.ERROR and reason.remedy]
+        if failed or (judged.devices and not any(verdict.matches for verdict in judged.devices)):
+            for where, text in _selectors(judged):
+                for mistake in _mistakes(text, cluster.advertised):
+                    found.append(f"{where}: {mistake.message}")
+                    remedies += [_marked(mistake.help, where)] if mistake.help else []
+            remedies += failed
+    return tuple(dict.fromkeys(found)), tuple(dict.fromkeys(remedies))
+
+
+def selector_remedy(cluster: ClusterView, expression: str, where: str, device: Device | None = None) -> str:
+    """Return what to write instead of a selector that fails.
+
+    Args:
+        cluster: whose devices are asked for.
+        expression: the selector.
+        where: whose it is: ``class gpu`` or ``request gpu``.
+        device: for which it fails; None if it fails for all.
+    """
+    help_ = next((mistake.help for mistake in _mistakes(expression, cluster.advertised) if mistake.help), "")
+    if not help_ and device is not None:
+        parsed = compiled(expression, STORED)
+        read = blamed(parsed, device)
+        if read is not None:
+            help_ = (ask_first if read.domain == device.driver else begin_with_driver)(parsed, read)
+    return _marked(help_, where) if help_ else f"with a selector of {where} that does not fail"
+
+
+def _selectors(judged: JudgedChoice) -> Iterator[tuple[str, str]]:
+    """Yield the selectors that a device must pass, each with the class or request that it belongs to."""
+    if judged.choice is not None:
+        yield from (
+            (f"class {judged.choice.device_class.metadata.name}", text) for text in judged.choice.class_selectors
+        )
+        yield from ((f"request {judged.name}", text) for text in judged.choice.selectors)
+
+
+@lru_cache(maxsize=64)
+def _mistakes(expression: str, advertised: Advertised | None) -> tuple[Mistake, ...]:
+    return tuple(mistakes(compiled(expression, STORED), advertised))
+
+
+def _marked(help_: str, where: str) -> str:
+    return f"{help_} ({where})"

@@ -1,32 +1,31 @@
-"""Explains a pod: its claims, and what is not the devices' fault. Pure."""
+"""Explains one pod: its claims, binding, containers, Events, and what was not examined.
+
+Looked at are the filters NodeUnschedulable, TaintToleration, NodeAffinity (node selector and required node affinity),
+NodeResourcesFit and DynamicResources. The others are those of kube-scheduler 1.37's default profile
+(``pkg/scheduler/framework/plugins``).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from dra_kit.explain.budget import WorkSpent
-from dra_kit.explain.claims.disjoint import disjoint
-from dra_kit.explain.claims.explainer import Explainer
-from dra_kit.explain.cluster.cluster import model_of_claim
-from dra_kit.explain.cluster.drivers import DriverOnNode, drivers_of
-from dra_kit.explain.pods.binding import never_prepared
-from dra_kit.explain.pods.containers import devices_cannot_be_injected, failing_containers
-from dra_kit.explain.pods.deletion import deletion_of, warnings_of
-from dra_kit.explain.pods.resources import ExtendedResource, Provision, provided, provisions
-from dra_kit.explain.pods.unexamined import foreword, not_looked_at
-from dra_kit.explain.pods.verdicts import (
-    NOT_PREPARED,
-    UNSCHEDULABLE,
-    Outcome,
-    PodClaimExplanation,
-    PodExplanation,
-    Report,
+from dra_kit.diagnosis.explain.claims import ClaimExplainer, disjoint_nodes
+from dra_kit.diagnosis.explain.cluster import TYING_VOLUMES, ClusterView, model_of_claim
+from dra_kit.diagnosis.explain.deletion import PodDeletion, driver_warnings, pod_deletion
+from dra_kit.diagnosis.explain.drivers import DriverOnNode, drivers_of
+from dra_kit.diagnosis.explain.extended_resources import (
+    ExtendedResource,
+    ResourceProvision,
+    provided_resources,
+    provisions,
 )
-from dra_kit.explain.verdicts import ClaimExplanation
-from dra_kit.kubernetes.resource.matching import Node, node_selector_matches
+from dra_kit.diagnosis.explain.remedies import WorkBudgetExceeded
+from dra_kit.diagnosis.explain.verdicts import ClaimExplanation
+from dra_kit.kubernetes.resource.matching import Node, node_selector_matches, parse_label_selector
 from dra_kit.kubernetes.resource.objects import PodClaim, pod_claims
 from dra_kit.kubernetes.resource.v1 import ResourceClaim
 from dra_kit.kubernetes.scheduler.claim_controller import claim_from_template
@@ -36,10 +35,14 @@ from dra_kit.kubernetes.values.quantity import Quantity
 from dra_kit.text import did_you_mean
 
 _TERMINAL: Final = frozenset({"Succeeded", "Failed"})
+UNSCHEDULABLE: Final = "FailedScheduling"
+"""Reason of kube-scheduler's Event on a pod that no node takes."""
+NOT_PREPARED: Final = "FailedPrepareDynamicResources"
+"""Reason of the kubelet's Event on a pod whose devices it cannot prepare."""
 _WARNINGS: Final = frozenset({"FailedResourceClaimCreation", NOT_PREPARED, UNSCHEDULABLE})
 
 
-def explain_pod(explainer: Explainer, pod: ObjectView) -> PodExplanation:
+def explain_pod(explainer: ClaimExplainer, pod: ObjectView) -> PodExplanation:
     """Why a pod runs, or why not.
 
     Args:
@@ -54,7 +57,7 @@ def explain_pod(explainer: Explainer, pod: ObjectView) -> PodExplanation:
 
 
 class _PodExplainer:
-    def __init__(self, explainer: Explainer, pod: ObjectView) -> None:
+    def __init__(self, explainer: ClaimExplainer, pod: ObjectView) -> None:
         self._explainer = explainer
         self._cluster = explainer.cluster
         metadata = pod["metadata"]
@@ -83,16 +86,18 @@ class _PodExplainer:
                 outcome, problems = "not-running", (*containers, *self._of_devices(containers, claims))
             elif outcome != "runs" and (problems := tuple(self._never_prepared(node, claims))):
                 outcome = "bypassed"
-            problems += tuple(warnings_of(self._drivers(node, claims)))
+            problems += tuple(driver_warnings(self._drivers(node, claims)))
             resources = self._resources(self._loads())
             return PodExplanation(
                 self._name, outcome, node, tuple(claims), problems, events=events, resources=resources
             )
         return self._unscheduled(claims, events)
 
-    def _deleted(self, node: str, claims: Sequence[PodClaimExplanation], events: tuple[Report, ...]) -> PodExplanation:
+    def _deleted(
+        self, node: str, claims: Sequence[PodClaimExplanation], events: tuple[ReportedEvent, ...]
+    ) -> PodExplanation:
         """Explain a pod that is being deleted: what its kubelet waits for."""
-        deletion = deletion_of(self._cluster, self._pod, self._drivers(node, claims))
+        deletion = pod_deletion(self._cluster, self._pod, self._drivers(node, claims))
         assert deletion is not None  # noqa: S101 - the caller looked
         stuck = bool(deletion.waits_for or deletion.remedies)
         outcome: Outcome = "terminating" if stuck else "ending"
@@ -113,7 +118,7 @@ class _PodExplainer:
     def _never_prepared(self, name: str, claims: Sequence[PodClaimExplanation]) -> Iterator[str]:
         node = next((each for each in self._cluster.nodes if each.name == name), Node(name))
         known = [(claim.entry, claim.explanation.claim) for claim in claims if claim.explanation is not None]
-        return never_prepared(known, node)
+        return claims_never_prepared(known, node)
 
     def _loads(self) -> dict[str, NodeLoad]:
         pods = self._cluster.documents("Pod")
@@ -128,7 +133,7 @@ class _PodExplainer:
         elif known and all(each.outcome == "allocated" for each in known):
             yield "its devices are allocated and prepared: they are not what keeps its containers from running"
 
-    def _unscheduled(self, claims: list[PodClaimExplanation], events: tuple[Report, ...]) -> PodExplanation:
+    def _unscheduled(self, claims: list[PodClaimExplanation], events: tuple[ReportedEvent, ...]) -> PodExplanation:
         problems = [f"claim {claim.entry}: {claim.problem}" for claim in claims if claim.problem]
         gated = bool(self._pod["spec"].get("schedulingGates"))
         loads = self._loads()
@@ -147,12 +152,12 @@ class _PodExplainer:
             if name in loads and (why := self._rejection(loads[name], provision.resources, claims))
         }
         open_nodes = [node.name for node in self._cluster.nodes if node.name not in rejections]
-        missed = tuple(not_looked_at(self._pod, self._cluster))
+        missed = tuple(not_examined(self._pod, self._cluster))
         fits: set[str] = set()
         stopped = any(each.outcome == "stopped" for each in known)
         try:
             fits |= {name for provision in found for name in self._fitting(pending, provision, open_nodes)}
-        except WorkSpent:
+        except WorkBudgetExceeded:
             stopped = True
         fitting = tuple(name for name in open_nodes if name in fits)
         outcome = self._outcome(known, fitting, waits=any(claim.problem for claim in claims) or gated)
@@ -182,13 +187,13 @@ class _PodExplainer:
         return {node.name: loads[node.name].allocatable if node.name in loads else {} for node in self._cluster.nodes}
 
     def _resources(self, loads: Mapping[str, NodeLoad]) -> tuple[ExtendedResource, ...]:
-        return tuple(provided(self._pod, self._cluster.documents("DeviceClass"), self._allocatable(loads)))
+        return tuple(provided_resources(self._pod, self._cluster.documents("DeviceClass"), self._allocatable(loads)))
 
     def _for_the_pod(
         self,
         claim: PodClaimExplanation,
         pending: Sequence[ResourceClaim],
-        found: Sequence[Provision],
+        found: Sequence[ResourceProvision],
         open_nodes: Sequence[str],
     ) -> PodClaimExplanation:
         """Return a claim with what would help the whole pod, on nodes that take it."""
@@ -202,7 +207,7 @@ class _PodExplainer:
         beside = [each for each in _with(pending, provision) if each is not explanation.claim]
         try:
             nearest = self._explainer.nearest(explanation, beside, nodes)
-        except WorkSpent:
+        except WorkBudgetExceeded:
             return replace(claim, explanation=replace(explanation, not_looked_at=("what would help the whole pod",)))
         return replace(claim, explanation=replace(explanation, nearest=nearest))
 
@@ -229,7 +234,7 @@ class _PodExplainer:
             for claim in claims
             if claim.explanation is not None and claim.explanation.outcome != "allocated"
         }
-        if different := disjoint(places):
+        if different := disjoint_nodes(places):
             yield f"no node has devices for all claims: {different}"
         elif not all(places.values()):
             yield "nodes that have devices for it do not take it for other reasons, and the other way round"
@@ -284,7 +289,7 @@ class _PodExplainer:
         return tuple(found)
 
     def _fitting(
-        self, pending: Sequence[ResourceClaim], provision: Provision, open_nodes: Sequence[str]
+        self, pending: Sequence[ResourceClaim], provision: ResourceProvision, open_nodes: Sequence[str]
     ) -> Iterator[str]:
         """Those of a provision's nodes that are open to the pod and have all devices it needs there."""
         wanted = _with(pending, provision)
@@ -296,12 +301,12 @@ class _PodExplainer:
             if outcome.allocations is not None:
                 yield outcome.node.name
 
-    def _events(self) -> Iterator[Report]:
+    def _events(self) -> Iterator[ReportedEvent]:
         """Return the warnings on the pod, the last of each reason; the scheduler's message is in a condition, too."""
-        last: dict[str, Report] = {}
+        last: dict[str, ReportedEvent] = {}
         for condition in (self._pod.get("status") or {}).get("conditions") or ():
             if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-                last[UNSCHEDULABLE] = Report(UNSCHEDULABLE, condition.get("message", ""))
+                last[UNSCHEDULABLE] = ReportedEvent(UNSCHEDULABLE, condition.get("message", ""))
         metadata = self._pod["metadata"]
         for event in self._cluster.documents("Event"):
             regarding: Mapping[str, Any] = event.get("regarding") or {}
@@ -309,11 +314,11 @@ class _PodExplainer:
             # one of the same name may have been there before
             same = key == ("Pod", self._namespace, metadata.get("name")) and regarding.get("uid") == metadata["uid"]
             if same and event.get("reason") in _WARNINGS:
-                last[event["reason"]] = Report(event["reason"], " ".join(str(event.get("note", "")).split()))
+                last[event["reason"]] = ReportedEvent(event["reason"], " ".join(str(event.get("note", "")).split()))
         yield from last.values()
 
 
-def _with(pending: Sequence[ResourceClaim], provision: Provision) -> list[ResourceClaim]:
+def _with(pending: Sequence[ResourceClaim], provision: ResourceProvision) -> list[ResourceClaim]:
     return [*pending, *([provision.claim] if provision.claim is not None else [])]
 
 
@@ -343,3 +348,236 @@ def _in_numbers(rejection: Rejection, pod: ObjectView, load: NodeLoad, requests:
 
 def _amount(milli: int) -> str:
     return str(Quantity(f"{milli}m"))
+
+
+_HOSTNAME: Final = "kubernetes.io/hostname"
+
+
+def claims_never_prepared(claims: Sequence[tuple[str, ResourceClaim]], node: Node) -> Iterator[str]:
+    """Why the kubelet of a node never starts a pod, and what to write instead; nothing if nothing is against it.
+
+    Only kube-scheduler allocates. What is allocated already, kube-controller-manager reserves for pods that have a
+    node (Kubernetes 1.37, ``pkg/controller/resourceclaim``).
+
+    Args:
+        claims: that the pod needs, each with the name of its entry.
+        node: that the pod has.
+    """
+    bad = False
+    for entry, claim in claims:
+        allocation = claim.status.allocation
+        if allocation is None:
+            bad = True
+            yield f"claim {entry} is neither allocated nor reserved for the pod: only kube-scheduler does that"
+        elif allocation.node_selector is not None and not node_selector_matches(allocation.node_selector, node):
+            bad = True
+            yield f"claim {entry} is allocated for other nodes"
+    if bad:
+        hostname = node.labels.get(_HOSTNAME, node.name)
+        yield (
+            "spec.nodeName bypasses kube-scheduler, and so the kubelet never starts the pod; "
+            f"instead of nodeName: {node.name} write nodeSelector: {{{_HOSTNAME}: {hostname}}}"
+        )
+
+
+_STARTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
+"""Reasons to wait that pass by themselves."""
+
+
+def failing_containers(pod: ObjectView) -> list[str]:
+    """List the kubelet's status of each container that fails: ``container app: CrashLoopBackOff: back-off 10s …``.
+
+    Args:
+        pod: the pod with its status.
+    """
+    status = pod.get("status") or {}
+    entries = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+    return [f"container {entry.get('name', '')}: {text}" for entry in entries if (text := _failure(entry))]
+
+
+def devices_cannot_be_injected(failures: list[str]) -> bool:
+    """Whether a container fails because of its devices: the runtime, which injects them, speaks of CDI then."""
+    return any("CDI device" in failure for failure in failures)
+
+
+def _failure(entry: Mapping[str, Any]) -> str:
+    state, before = entry.get("state") or {}, entry.get("lastState") or {}
+    waiting, ended = state.get("waiting"), state.get("terminated")
+    if waiting and waiting.get("reason", "") not in _STARTING:
+        text = ": ".join(filter(None, (waiting["reason"], " ".join(str(waiting.get("message") or "").split()))))
+        return "; ".join((text, *_ended(before.get("terminated"))))
+    return "".join(_ended(ended)) if ended and ended.get("exitCode") else ""
+
+
+def _ended(terminated: Mapping[str, Any] | None) -> Iterator[str]:
+    if terminated:
+        reason = f" ({terminated['reason']})" if terminated.get("reason") else ""
+        yield f"it ended with exit code {terminated.get('exitCode', 0)}{reason}"
+
+
+_DEFAULT: Final = "default-scheduler"
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def foreword(pod: ObjectView) -> Iterator[str]:
+    """List what precedes the explanation of a pod that has no node, a sentence each.
+
+    Args:
+        pod: without a node.
+    """
+    gates = [gate["name"] for gate in pod["spec"].get("schedulingGates") or ()]
+    if gates:
+        yield f"it has scheduling gates, which somebody has to remove: {', '.join(gates)}"
+    scheduler = _other_scheduler(pod)
+    if scheduler:
+        yield f"scheduler {scheduler} places it, if it runs; what follows is what kube-scheduler would do"
+
+
+def not_examined(pod: ObjectView, cluster: ClusterView) -> Iterator[str]:
+    """Yield what may keep a pod away from nodes that have devices for it, in a few words each.
+
+    Args:
+        pod: without a node.
+        cluster: the pod's.
+    """
+    spec = pod["spec"]
+    scheduler = _other_scheduler(pod)
+    if scheduler:
+        yield f"the rules of scheduler {scheduler}"
+    volumes = [volume["name"] for volume in spec.get("volumes") or () if TYING_VOLUMES.keys() & volume.keys()]
+    if volumes:
+        yield f"volumes ({', '.join(volumes)})"
+    constraints = spec.get("topologySpreadConstraints") or ()
+    if any(each.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule" for each in constraints):
+        yield "topology spread constraints"
+    affinity: Mapping[str, Any] = spec.get("affinity") or {}
+    if (affinity.get("podAffinity") or {}).get(_REQUIRED):
+        yield "pod affinity"
+    if (affinity.get("podAntiAffinity") or {}).get(_REQUIRED):
+        yield "pod anti-affinity"
+    others = [other["metadata"]["name"] for other in cluster.documents("Pod") if _keeps_away(other, pod)]
+    if others:
+        more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+        yield f"the anti-affinity of other pods ({others[0]}{more})"
+    if any(port.get("hostPort") for container in _lasting(spec) for port in container.get("ports") or ()):
+        yield "host ports"
+    if spec.get("schedulingGroup"):
+        yield "its scheduling group"
+    if not cluster.knows_nodes or cluster.gap("Node") is not None:
+        yield "labels, taints, cpu and memory of nodes"
+    if cluster.gap("Pod") is not None:
+        yield "cpu and memory that other pods use"
+    yield from cluster.not_known
+
+
+def _lasting(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the containers that run as long as the pod: its sidecars, then its regular containers."""
+    yield from (each for each in spec.get("initContainers") or () if each.get("restartPolicy") == "Always")
+    yield from spec.get("containers") or ()
+
+
+def _other_scheduler(pod: ObjectView) -> str:
+    name = str(pod["spec"].get("schedulerName") or _DEFAULT)
+    return "" if name == _DEFAULT else name
+
+
+def _keeps_away(other: ObjectView, pod: ObjectView) -> bool:
+    """Whether a pod that has a node does not want this one near it."""
+    spec = other["spec"]
+    ended = (other.get("status") or {}).get("phase") in _TERMINAL
+    terms = ((spec.get("affinity") or {}).get("podAntiAffinity") or {}).get(_REQUIRED)
+    if not terms or not spec.get("nodeName") or ended:
+        return False
+    return any(_means(term, other, pod) for term in terms)
+
+
+def _means(term: Mapping[str, Any], other: ObjectView, pod: ObjectView) -> bool:
+    """Whether a term means a pod; of namespaces no labels are known."""
+    own = other["metadata"].get("namespace")
+    namespaces = term.get("namespaces") or ([] if term.get("namespaceSelector") is not None else [own])
+    if pod["metadata"].get("namespace") not in namespaces and term.get("namespaceSelector") is None:
+        return False
+    selector = term.get("labelSelector")
+    return selector is not None and parse_label_selector(selector).matches(pod)
+
+
+Outcome: TypeAlias = Literal[
+    "ended", "runs", "scheduled", "bypassed", "not-prepared", "not-running", "fits", "devices-fit", "unknown",
+    "waits", "does-not-fit", "error", "stopped", "ending", "terminating",
+]  # fmt: skip
+
+
+class PodClaimExplanation(Struct, frozen=True):
+    """One claim of a pod.
+
+    Attributes:
+        entry: its name in ``spec.resourceClaims``; empty for the claim of extended resources.
+        problem: why there is no claim to explain; empty if there is one.
+        explanation: of the claim, made or to be made.
+        origin: what it is made from, where it is not made yet: ``template one-pizza``.
+    """
+
+    entry: str
+    problem: str = ""
+    explanation: ClaimExplanation | None = None
+    origin: str = ""
+
+
+class ReportedEvent(Struct, frozen=True):
+    """What a controller, the scheduler or the kubelet reported of a pod.
+
+    Attributes:
+        reason: in one word: ``FailedScheduling``.
+        note: the same in a sentence.
+    """
+
+    reason: str
+    note: str
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.note}"
+
+
+class PodExplanation(Struct, frozen=True):
+    """Why a pod runs, or why not.
+
+    Attributes:
+        name: ``namespace/name``.
+        outcome: ``waits``: for a claim; ``bypassed``: it has a node and no devices; ``not-prepared``: it has a node and
+            devices, which the kubelet cannot prepare; ``not-running``: it has them prepared, and a container fails;
+            ``devices-fit``: it can run as far as its devices go, and not everything was looked at; ``unknown``: that
+            depends on nodes that could not be read; ``stopped``: it is too much work to find out.
+        node: where it is.
+        claims: that it needs.
+        problems: what stands in its way besides the devices of one claim, a sentence each.
+        rejections: why nodes are not for it, whatever its devices, by name.
+        fitting: nodes on which it could run.
+        events: what controllers, the scheduler and the kubelet reported last.
+        resources: extended resources that it asks for.
+        foreword: what is to be known first, a sentence each.
+        not_looked_at: what may keep it from running all the same, in a few words each.
+        deletion: what its deletion waits for; None where it is not being deleted.
+    """
+
+    name: str
+    outcome: Outcome
+    node: str = ""
+    claims: tuple[PodClaimExplanation, ...] = ()
+    problems: tuple[str, ...] = ()
+    rejections: Mapping[str, tuple[str, ...]] | None = None
+    fitting: tuple[str, ...] = ()
+    events: tuple[ReportedEvent, ...] = ()
+    resources: tuple[ExtendedResource, ...] = ()
+    foreword: tuple[str, ...] = ()
+    not_looked_at: tuple[str, ...] = ()
+    deletion: PodDeletion | None = None
+
+    @property
+    def good(self) -> bool:
+        """Whether it runs or can run."""
+        return self.outcome in {"ended", "runs", "scheduled", "fits", "ending"}
+
+    @property
+    def undecided(self) -> bool:
+        """Whether it may run, or may not."""
+        return self.outcome in {"devices-fit", "unknown", "stopped"}

@@ -1,33 +1,42 @@
-"""The nearest miss: the one change, or the two, after which a claim gets devices."""
+"""Small changes after which a claim would get devices, found by trials within a budget."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dra_kit.explain.changes.changed import (
-    class_without_condition,
-    tolerating,
-    with_constraints,
-    with_count,
-    without_condition,
+from dra_kit.diagnosis.explain.cluster import ClusterView
+from dra_kit.diagnosis.explain.conditions import compared, conditions
+from dra_kit.diagnosis.explain.verdicts import (
+    RELEASED,
+    JudgedChoice,
+    JudgedRequest,
+    Reason,
+    ReasonKind,
+    SuggestedChange,
 )
-from dra_kit.explain.changes.trials import Trials
-from dra_kit.explain.devices.conditions import compared
-from dra_kit.explain.reasons import RELEASED, Check, Reason
-from dra_kit.explain.verdicts import JudgedChoice, Miss, Request
-from dra_kit.kubernetes.resource.v1 import DeviceClass, ResourceClaim
+from dra_kit.errors import AllocationError
+from dra_kit.kubernetes.allocator.allocation import Allocator
+from dra_kit.kubernetes.allocator.selectors import CelEvaluator
+from dra_kit.kubernetes.resource.v1 import (
+    CELDeviceSelector,
+    DeviceClass,
+    DeviceConstraint,
+    DeviceSelector,
+    DeviceSubRequest,
+    DeviceToleration,
+    ExactDeviceRequest,
+    ResourceClaim,
+)
 
 _SHOWN: Final = 3
-
 _WAITING, _REQUEST, _LESS, _CLASS = range(4)
 """Who has to do something: others, the claim's author, the author who gets less, the author of the class."""
-
 _TWO: Final = _CLASS + 1
 """The rank of changes that help only together with another one is that of theirs which is less welcome, and this."""
 
@@ -43,11 +52,11 @@ class _Candidate(Struct, frozen=True):
         fewer: the same with as many devices as there are then, where that helps.
     """
 
-    miss: Miss
+    miss: SuggestedChange
     rank: int
     short: bool
     helps: Callable[[], bool]
-    fewer: Callable[[], Miss | None] = lambda: None
+    fewer: Callable[[], SuggestedChange | None] = lambda: None
 
     @property
     def order(self) -> tuple[bool, int, int, str]:
@@ -55,7 +64,9 @@ class _Candidate(Struct, frozen=True):
         return not self.miss.enough, self.rank, -(self.miss.devices or 0), self.miss.change
 
 
-def nearest_misses(claim: ResourceClaim, requests: Sequence[Request], trials: Trials) -> tuple[Miss, ...]:
+def suggest_changes(
+    claim: ResourceClaim, requests: Sequence[JudgedRequest], trials: AllocationTrials
+) -> tuple[SuggestedChange, ...]:
     """Return changes after which the claim gets devices: first waiting, then what its author can do, then its class.
 
     Args:
@@ -67,7 +78,7 @@ def nearest_misses(claim: ResourceClaim, requests: Sequence[Request], trials: Tr
         Up to three; if none suffices, the one that comes closest.
     """
     candidates = sorted(_candidates(claim, requests, trials), key=lambda candidate: candidate.order)
-    found: list[Miss] = []
+    found: list[SuggestedChange] = []
     for candidate in candidates:
         if len(found) == _SHOWN or (found and candidate.rank >= _TWO):
             break
@@ -81,7 +92,9 @@ def nearest_misses(claim: ResourceClaim, requests: Sequence[Request], trials: Tr
     return (with_fewer,) if with_fewer is not None else tuple(closest[:1])
 
 
-def _candidates(claim: ResourceClaim, requests: Sequence[Request], trials: Trials) -> Iterator[_Candidate]:
+def _candidates(
+    claim: ResourceClaim, requests: Sequence[JudgedRequest], trials: AllocationTrials
+) -> Iterator[_Candidate]:
     for request in requests:
         for judged in request.choices:
             yield from _of_devices(claim, judged, trials)
@@ -93,17 +106,19 @@ def _candidates(claim: ResourceClaim, requests: Sequence[Request], trials: Trial
         if trials.fits(changed, nodes):
             name = constraint.match_attribute or constraint.distinct_attribute
             rule = "matchAttribute" if constraint.match_attribute is not None else "distinctAttribute"
-            miss = Miss(f"without the constraint {rule}: {name}", "", None, enough=True)
+            miss = SuggestedChange(f"without the constraint {rule}: {name}", "", None, enough=True)
             yield _Candidate(miss, _LESS, False, lambda: True)
 
 
-def _of_count(claim: ResourceClaim, judged: JudgedChoice, trials: Trials) -> Iterator[_Candidate]:
+def _of_count(claim: ResourceClaim, judged: JudgedChoice, trials: AllocationTrials) -> Iterator[_Candidate]:
     """Fewer devices, as many as there can be."""
     if judged.choice is None or judged.choice.all_devices or judged.choice.count < 2:
         return
     possible = _most(judged, _Changed(claim), judged.fitting, trials)
     if possible:
-        yield _Candidate(Miss(f"with count: {possible}", judged.name, None, enough=True), _LESS, False, lambda: True)
+        yield _Candidate(
+            SuggestedChange(f"with count: {possible}", judged.name, None, enough=True), _LESS, False, lambda: True
+        )
 
 
 class _Changed(Struct, frozen=True):
@@ -113,12 +128,12 @@ class _Changed(Struct, frozen=True):
     released: bool = False
     device_class: DeviceClass | None = None
 
-    def fits(self, nodes: Sequence[str], trials: Trials) -> bool:
+    def fits(self, nodes: Sequence[str], trials: AllocationTrials) -> bool:
         """Whether one of some nodes has devices for it."""
         return trials.fits(self.claim, nodes, released=self.released, device_class=self.device_class)
 
 
-def _most(judged: JudgedChoice, changed: _Changed, numbers: Mapping[str, int], trials: Trials) -> int:
+def _most(judged: JudgedChoice, changed: _Changed, numbers: Mapping[str, int], trials: AllocationTrials) -> int:
     """How many devices can be had, fewer than are asked for.
 
     Args:
@@ -139,7 +154,7 @@ def _most(judged: JudgedChoice, changed: _Changed, numbers: Mapping[str, int], t
     return possible
 
 
-def _of_devices(claim: ResourceClaim, judged: JudgedChoice, trials: Trials) -> Iterator[_Candidate]:
+def _of_devices(claim: ResourceClaim, judged: JudgedChoice, trials: AllocationTrials) -> Iterator[_Candidate]:
     """Yield the changes that make devices fit which have only one or two things against them."""
     if judged.choice is None or judged.choice.all_devices:
         return
@@ -170,7 +185,9 @@ def _of_devices(claim: ResourceClaim, judged: JudgedChoice, trials: Trials) -> I
         nodes = list(trials.allowed(nodes))
         changes_ = sorted(reasons[remedies], key=_rank)
         change = " and ".join(reason.remedy for reason in changes_)
-        miss = Miss(change, judged.name, len(judged.fits) + sum(gained[each] for each in helped), enough=bool(nodes))
+        miss = SuggestedChange(
+            change, judged.name, len(judged.fits) + sum(gained[each] for each in helped), enough=bool(nodes)
+        )
         rank = _rank(changes_[-1]) + (_TWO if len(changes_) > 1 else 0)
         changed = _after(claim, judged, changes_)
         if changed is None:
@@ -186,25 +203,31 @@ def _of_devices(claim: ResourceClaim, judged: JudgedChoice, trials: Trials) -> I
 
 
 def _fewer(
-    judged: JudgedChoice, miss: Miss, changed: _Changed, numbers: Mapping[str, int], trials: Trials
-) -> Miss | None:
+    judged: JudgedChoice, miss: SuggestedChange, changed: _Changed, numbers: Mapping[str, int], trials: AllocationTrials
+) -> SuggestedChange | None:
     """Return a miss with a lower count beside its change; None where that does not help either."""
     possible = _most(judged, changed, {name: numbers[name] for name in trials.allowed(numbers)}, trials)
-    return Miss(f"{miss.change} and with count: {possible}", judged.name, None, enough=True) if possible else None
+    return (
+        SuggestedChange(f"{miss.change} and with count: {possible}", judged.name, None, enough=True)
+        if possible
+        else None
+    )
 
 
 def _can_change(reason: Reason) -> bool:
     """Whether somebody can do something; devices of another driver are never what somebody wants."""
-    if not reason.remedy or reason.check is Check.ERROR:
+    if not reason.remedy or reason.check is ReasonKind.ERROR:
         return False
-    comparison = compared(reason.details["condition"]) if reason.check in {Check.CLASS, Check.SELECTOR} else None
+    comparison = (
+        compared(reason.details["condition"]) if reason.check in {ReasonKind.CLASS, ReasonKind.SELECTOR} else None
+    )
     return comparison is None or comparison.path != "device.driver"
 
 
 def _rank(reason: Reason) -> int:
     if reason.remedy == RELEASED:
         return _WAITING
-    return _CLASS if reason.check is Check.CLASS else _REQUEST
+    return _CLASS if reason.check is ReasonKind.CLASS else _REQUEST
 
 
 def _after(claim: ResourceClaim, judged: JudgedChoice, reasons: Sequence[Reason]) -> _Changed | None:
@@ -214,19 +237,245 @@ def _after(claim: ResourceClaim, judged: JudgedChoice, reasons: Sequence[Reason]
     for reason in reasons:
         if reason.remedy == RELEASED:
             changed = replace(changed, released=True)
-        elif reason.check is Check.CLASS:
+        elif reason.check is ReasonKind.CLASS:
             before = changed.device_class or judged.choice.device_class
             device_class = class_without_condition(before, reason.details["condition"])
             if device_class is None:
                 return None
             changed = replace(changed, device_class=device_class)
-        elif reason.check is Check.SELECTOR:
+        elif reason.check is ReasonKind.SELECTOR:
             relaxed = without_condition(changed.claim, judged.name, reason.details["condition"])
             if relaxed is None:
                 return None
             changed = replace(changed, claim=relaxed)
-        elif reason.check is Check.TAINT:
+        elif reason.check is ReasonKind.TAINT:
             changed = replace(changed, claim=tolerating(changed.claim, judged.name, reason.details["key"]))
         else:
             return None
     return changed
+
+
+_NODES: Final = 20
+"""Nodes on which a change is tried: those with most devices come first."""
+_STEPS: Final = 200_000
+"""Visits of a device after which a trial is given up: a tenth of what a verdict may take, since trials are many."""
+
+
+class AllocationTrials:
+    """Tries claims in a cluster.
+
+    Args:
+        cluster: the cluster.
+        evaluator: caches the results of selectors.
+        budget: how much work the trials may be.
+        beside: other claims that the pod needs together with the one that is tried.
+        nodes: names of the nodes that count; None means all.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterView,
+        evaluator: CelEvaluator,
+        budget: WorkBudget,
+        beside: Sequence[ResourceClaim] = (),
+        nodes: Collection[str] | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._evaluator = evaluator
+        self._budget = budget
+        self._beside = tuple(beside)
+        self._nodes = {node.name: node for node in cluster.nodes if nodes is None or node.name in nodes}
+
+    def allowed(self, names: Iterable[str]) -> Iterable[str]:
+        """Those of the nodes that count."""
+        return (name for name in names if name in self._nodes)
+
+    def promising(self, requests: Sequence[JudgedRequest]) -> list[str]:
+        """Return the nodes to try, sorted by the number of requests with devices there, then by that of devices."""
+        counts: Counter[str] = Counter()
+        served: Counter[str] = Counter()
+        for request in requests:
+            for judged in request.choices:
+                counts.update(judged.fitting)
+            served.update({name for judged in request.choices for name in judged.fitting})
+        names = sorted(counts, key=lambda name: (-served[name], -counts[name]))
+        return [*self.allowed(names)][:_NODES]
+
+    def fits(
+        self,
+        claim: ResourceClaim,
+        nodes: Sequence[str],
+        *,
+        released: bool = False,
+        device_class: DeviceClass | None = None,
+    ) -> bool:
+        """Whether one of some nodes has devices for a claim.
+
+        Args:
+            claim: the claim, changed or not.
+            nodes: names of the nodes, the best first.
+            released: as if no claim held any device.
+            device_class: as if a class were like this.
+
+        Raises:
+            Unsupported: Kubernetes could decide this, and dra-kit cannot.
+            WorkSpent: it is too much work.
+        """
+        classes = () if device_class is None else (device_class,)
+        snapshot = self._cluster.snapshot.overlaid(classes=classes, released=released)
+        allocator = Allocator(snapshot, self._cluster.gates, evaluator=self._evaluator, max_steps=_STEPS)
+        attempt = allocator.attempt([claim, *self._beside], is_aborted=self._budget.asked)
+        for name in [*self.allowed(nodes)][:_NODES]:
+            try:
+                if attempt.on(self._nodes[name]) is not None:
+                    return True
+            except AllocationError as error:
+                if not error.node_only:
+                    return False
+        return False
+
+
+_Choice: TypeAlias = ExactDeviceRequest | DeviceSubRequest
+
+
+def with_constraints(claim: ResourceClaim, constraints: Sequence[DeviceConstraint]) -> ResourceClaim:
+    """Return the claim with these constraints instead of its own."""
+    return _with_devices(claim, {"constraints": tuple(constraints)})
+
+
+def with_count(claim: ResourceClaim, choice: str, count: int) -> ResourceClaim:
+    """Return the claim with another count of a request, or of its choice.
+
+    Args:
+        claim: the claim.
+        choice: name of the request, or ``request/subrequest``.
+        count: of devices.
+    """
+    return _with_choice(claim, choice, lambda asked: asked.model_copy(update={"count": count}))
+
+
+def tolerating(claim: ResourceClaim, choice: str, key: str) -> ResourceClaim:
+    """Return the claim with a toleration of all taints of a key."""
+    toleration = DeviceToleration(key=key, operator="Exists")
+    return _with_choice(
+        claim, choice, lambda asked: asked.model_copy(update={"tolerations": (*asked.tolerations, toleration)})
+    )
+
+
+def without_condition(claim: ResourceClaim, choice: str, condition: str) -> ResourceClaim | None:
+    """Return the claim without one condition of its own selectors; None if the text does not let it be removed."""
+    asked = next((asked for name, asked in _choices(claim) if name == choice), None)
+    selectors = _without(asked.selectors, condition) if asked is not None else None
+    if selectors is None:
+        return None
+    return _with_choice(claim, choice, lambda asked: asked.model_copy(update={"selectors": selectors}))
+
+
+def class_without_condition(device_class: DeviceClass, condition: str) -> DeviceClass | None:
+    """Return the class without one condition of its selectors; None if the text does not let it be removed."""
+    selectors = _without(device_class.spec.selectors, condition)
+    if selectors is None:
+        return None
+    return device_class.model_copy(update={"spec": device_class.spec.model_copy(update={"selectors": selectors})})
+
+
+def _without(selectors: Sequence[DeviceSelector], condition: str) -> tuple[DeviceSelector, ...] | None:
+    changed: list[DeviceSelector] = []
+    found = False
+    for selector in selectors:
+        parts = conditions(selector.cel.expression) if selector.cel is not None else []
+        if condition not in parts:
+            changed.append(selector)
+            continue
+        found = True
+        rest = [f"({part})" for part in parts if part != condition]
+        if rest:
+            changed.append(DeviceSelector(cel=CELDeviceSelector(expression=" && ".join(rest))))
+    return tuple(changed) if found else None
+
+
+def _choices(claim: ResourceClaim) -> list[tuple[str, _Choice]]:
+    found: list[tuple[str, _Choice]] = []
+    for request in claim.spec.devices.requests:
+        if request.exactly is not None:
+            found.append((request.name, request.exactly))
+        found += [(f"{request.name}/{asked.name}", asked) for asked in request.first_available]
+    return found
+
+
+def _with_choice(claim: ResourceClaim, choice: str, change: Callable[[_Choice], _Choice]) -> ResourceClaim:
+    requests = []
+    for request in claim.spec.devices.requests:
+        if request.exactly is not None and request.name == choice:
+            requests.append(request.model_copy(update={"exactly": change(request.exactly)}))
+            continue
+        subrequests = tuple(
+            change(asked) if f"{request.name}/{asked.name}" == choice else asked for asked in request.first_available
+        )
+        requests.append(request.model_copy(update={"first_available": subrequests}))
+    return _with_devices(claim, {"requests": tuple(requests)})
+
+
+def _with_devices(claim: ResourceClaim, update: dict[str, object]) -> ResourceClaim:
+    devices = claim.spec.devices.model_copy(update=update)
+    return claim.model_copy(update={"spec": claim.spec.model_copy(update={"devices": devices})})
+
+
+_BASE: Final = 3_000_000
+"""Units that every explanation has: Kubernetes lets a single evaluation of CEL cost one million, about 0.3 s."""
+_PER_DEVICE: Final = 2_000
+"""Units for each device of the cluster; a selector of four conditions costs about twenty for one device."""
+_PER_CHARACTER: Final = 40
+"""Units for each character of a selector, which takes time to be compiled."""
+_VISITS: Final = 5 * 1024
+"""Units for the visits of devices between two questions of the allocator, whether it is to go on."""
+
+
+class WorkBudgetExceeded(Exception):
+    """An explanation has become too much work, and stops."""
+
+
+class WorkBudget:
+    """The work that is left to an explanation, in units of the cost of CEL.
+
+    Args:
+        devices: how many the cluster has.
+
+    Attributes:
+        limit: how much it was in the beginning.
+    """
+
+    def __init__(self, devices: int) -> None:
+        self.limit: int = _BASE + _PER_DEVICE * devices
+        self._left = self.limit
+
+    def renew(self) -> None:
+        """Begin with the whole limit again."""
+        self._left = self.limit
+
+    def evaluated(self, cost: int) -> None:
+        """CEL has been evaluated.
+
+        Raises:
+            WorkSpent: that was too much; so is whatever is done later.
+        """
+        self._left -= cost
+        if self._left < 0:
+            raise WorkBudgetExceeded
+
+    def compiled(self, characters: int) -> None:
+        """Expressions of so many characters are about to be compiled.
+
+        Raises:
+            WorkSpent: see ``evaluated``.
+        """
+        self.evaluated(characters * _PER_CHARACTER)
+
+    def asked(self) -> bool:
+        """Charge the allocator's visits of devices and return False; for ``is_aborted`` of its attempts.
+
+        Raises:
+            WorkSpent: see ``evaluated``.
+        """
+        self.evaluated(_VISITS)
+        return False

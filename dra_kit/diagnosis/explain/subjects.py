@@ -1,4 +1,4 @@
-"""What is to be explained: claims and pods by name, those of manifests, or all that are pending."""
+"""What to explain: a claim, a pod, or all that wait."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
+from dra_kit.diagnosis.explain.cluster import ClusterView
 from dra_kit.errors import NotFound
-from dra_kit.explain.cluster.cluster import Cluster
 from dra_kit.kubernetes.resource.v1 import ResourceClaim
 from dra_kit.kubernetes.values.json import ObjectView
 
 SubjectKind: TypeAlias = Literal["claim", "pod"]
-
 _KINDS: Final[Mapping[SubjectKind, str]] = {"claim": "ResourceClaim", "pod": "Pod"}
 _NAMES: Final = 8
 
 
-class Subject(Struct, frozen=True):
+class ExplainSubject(Struct, frozen=True):
     """One claim or pod."""
 
     kind: SubjectKind
@@ -27,7 +26,7 @@ class Subject(Struct, frozen=True):
     name: str
 
 
-def pending(cluster: Cluster, kind: SubjectKind, namespace: str | None) -> list[Subject]:
+def pending_subjects(cluster: ClusterView, kind: SubjectKind, namespace: str | None) -> list[ExplainSubject]:
     """Return the pods that do not run yet, or the claims that have no devices yet.
 
     Args:
@@ -41,15 +40,15 @@ def pending(cluster: Cluster, kind: SubjectKind, namespace: str | None) -> list[
     if (gap := cluster.gap(_KINDS[kind])) is not None and (namespace is None or not cluster.documents(_KINDS[kind])):
         raise NotFound(f"{gap.plural} could not be read: {gap.text}")
     return [
-        Subject(kind, at, name)
+        ExplainSubject(kind, at, name)
         for at, name in (_pending_pods(cluster) if kind == "pod" else _pending_claims(cluster))
         if namespace in {None, at}
     ]
 
 
-def of_manifests(
+def subjects_of_manifests(
     given: Mapping[str, Sequence[ObjectView]],
-) -> tuple[list[Subject], Mapping[str, Sequence[ObjectView]]]:
+) -> tuple[list[ExplainSubject], Mapping[str, Sequence[ObjectView]]]:
     """Return the pods of manifests; where there are none the claims, and those that the templates would give.
 
     Args:
@@ -64,7 +63,7 @@ def of_manifests(
     return [_subject("claim", claim) for claim in claims], {**given, "ResourceClaim": claims}
 
 
-def claim_of(cluster: Cluster, subject: Subject) -> ResourceClaim:
+def claim_of(cluster: ClusterView, subject: ExplainSubject) -> ResourceClaim:
     """Return the claim of a subject.
 
     Raises:
@@ -76,7 +75,7 @@ def claim_of(cluster: Cluster, subject: Subject) -> ResourceClaim:
     return claim
 
 
-def pod_of(cluster: Cluster, subject: Subject) -> ObjectView:
+def pod_of(cluster: ClusterView, subject: ExplainSubject) -> ObjectView:
     """Return the pod of a subject.
 
     Raises:
@@ -88,19 +87,19 @@ def pod_of(cluster: Cluster, subject: Subject) -> ObjectView:
     return pod
 
 
-def _pending_pods(cluster: Cluster) -> Iterator[tuple[str, str]]:
+def _pending_pods(cluster: ClusterView) -> Iterator[tuple[str, str]]:
     for pod in cluster.documents("Pod"):
         if (pod.get("status") or {}).get("phase", "Pending") == "Pending":
             yield pod["metadata"].get("namespace", ""), pod["metadata"]["name"]
 
 
-def _pending_claims(cluster: Cluster) -> Iterator[tuple[str, str]]:
+def _pending_claims(cluster: ClusterView) -> Iterator[tuple[str, str]]:
     return (key for key, claim in cluster.claims.items() if claim.status.allocation is None)
 
 
-def _subject(kind: SubjectKind, document: ObjectView) -> Subject:
+def _subject(kind: SubjectKind, document: ObjectView) -> ExplainSubject:
     metadata = document["metadata"]
-    return Subject(kind, metadata["namespace"], metadata["name"])
+    return ExplainSubject(kind, metadata["namespace"], metadata["name"])
 
 
 def _claim_of(template: ObjectView) -> ObjectView:
@@ -113,7 +112,7 @@ def _claim_of(template: ObjectView) -> ObjectView:
     }
 
 
-def _missing(cluster: Cluster, subject: Subject) -> NotFound:
+def _missing(cluster: ClusterView, subject: ExplainSubject) -> NotFound:
     kind, namespace, name = _KINDS[subject.kind], subject.namespace, subject.name
     gap = cluster.gap(kind)
     if gap is not None:

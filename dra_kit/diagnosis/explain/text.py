@@ -1,35 +1,52 @@
-"""Explanations of claims for people: what stands against which device, then everything in a few lines."""
+"""Explanations as text for a terminal.
+
+Devices that a class does not select say no more than that: their taints, holders and counters are of no interest.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from typing import Final
+import textwrap
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
 
-from dra_kit.explain.cluster.cluster import Gap, missing_rules
-from dra_kit.explain.cluster.drivers import DriverOnNode
-from dra_kit.explain.devices.conditions import shorten
-from dra_kit.explain.text.page import Page
-from dra_kit.explain.text.places import by_place, foreign_drivers, shown_reasons
-from dra_kit.explain.text.summary import counted, summarize
-from dra_kit.explain.verdicts import ClaimExplanation, DeviceVerdict, JudgedChoice, Miss, NodeOutcome, Request
+import click
+from msgspec import Struct
+
+from dra_kit.diagnosis.explain.cluster import MissingRight, missing_rules
+from dra_kit.diagnosis.explain.conditions import shorten
+from dra_kit.diagnosis.explain.drivers import DriverOnNode
+from dra_kit.diagnosis.explain.pods import PodClaimExplanation, PodExplanation
+from dra_kit.diagnosis.explain.verdicts import (
+    UNMATCHED,
+    ClaimExplanation,
+    DeviceVerdict,
+    JudgedChoice,
+    JudgedRequest,
+    NodeOutcome,
+    Reason,
+    ReasonKind,
+    SuggestedChange,
+    counted,
+    summarize,
+)
 from dra_kit.kubernetes.resource.config import configs_for_driver
 from dra_kit.kubernetes.resource.v1 import AllocatedDeviceStatus, AllocationResult, DeviceRequestAllocationResult
+from dra_kit.text import escape_unprintable
 
 _PLACES: Final = 8
 """Nodes whose devices are listed one by one."""
-
 _CHOICES: Final = 3
 """Nodes that are listed with what a claim would get."""
-
-_NAMES: Final = 8
+_MOST_NAMES: Final = 8
 _COLUMN: Final = 36
 _LINES: Final = 16
 """Lines for the devices of one place that do not fit."""
 _PARAMETERS: Final = 300
 
 
-def tell_claim(page: Page, explanation: ClaimExplanation, *, of_pod: bool = False) -> None:
+def render_claim(page: ReportWriter, explanation: ClaimExplanation, *, of_pod: bool = False) -> None:
     """Write the explanation of a claim: devices first, the verdict last.
 
     Args:
@@ -37,19 +54,19 @@ def tell_claim(page: Page, explanation: ClaimExplanation, *, of_pod: bool = Fals
         explanation: of the claim.
         of_pod: it is one of a pod, which says itself how the drivers of its devices are.
     """
-    _tell_deletion(page, explanation)
+    _render_deletion(page, explanation)
     allocation = explanation.claim.status.allocation
     if allocation is not None:
-        _tell_allocated(page, explanation, allocation)
+        _render_allocated(page, explanation, allocation)
         if not of_pod:
-            _tell_drivers(page, explanation.drivers)
+            _render_drivers(page, explanation.drivers)
         return
     for request in explanation.requests:
         for judged in request.choices:
-            _tell_choice(page, explanation, request, judged)
+            _render_choice(page, explanation, request, judged)
     fitting = explanation.fitting_nodes
     if explanation.finds_devices:
-        _tell_fitting(page, explanation, fitting)
+        _render_fitting(page, explanation, fitting)
         return
     if explanation.outcome == "unknown":
         page.undecided(f"{explanation.key} may find devices on nodes that are not known", explanation.not_looked_at)
@@ -70,7 +87,7 @@ def tell_claim(page: Page, explanation: ClaimExplanation, *, of_pod: bool = Fals
         page.line(f"not looked at, since it would take too much work: {missed}", indent=2, colour="yellow")
 
 
-def _change(explanation: ClaimExplanation, miss: Miss) -> str:
+def _change(explanation: ClaimExplanation, miss: SuggestedChange) -> str:
     """Describe a change and its effect."""
     several = len(explanation.requests) > 1 or "/" in miss.request
     whose = f" for {miss.request}" if several and miss.request else ""
@@ -81,7 +98,7 @@ def _change(explanation: ClaimExplanation, miss: Miss) -> str:
     return f"{miss.change} {counted(miss.devices, 'device')} {verb}{whose}{enough}"
 
 
-def tell_gaps(page: Page, gaps: Sequence[Gap]) -> None:
+def render_missing_rights(page: ReportWriter, gaps: Sequence[MissingRight]) -> None:
     """List the objects that could not be read, and the rights that are missing."""
     if not gaps:
         return
@@ -94,7 +111,9 @@ def tell_gaps(page: Page, gaps: Sequence[Gap]) -> None:
         page.line(f"- {rule}", indent=4)
 
 
-def _tell_choice(page: Page, explanation: ClaimExplanation, request: Request, judged: JudgedChoice) -> None:
+def _render_choice(
+    page: ReportWriter, explanation: ClaimExplanation, request: JudgedRequest, judged: JudgedChoice
+) -> None:
     alternatives = (
         f" (choice {request.choices.index(judged) + 1} of {len(request.choices)})" if len(request.choices) > 1 else ""
     )
@@ -124,7 +143,7 @@ def _tell_choice(page: Page, explanation: ClaimExplanation, request: Request, ju
     }
     for place in shown:
         page.line(place.name(everything=page.everything), indent=2, bold=True)
-        _tell_verdicts(page, place.devices, picked)
+        _render_verdicts(page, place.devices, picked)
     if len(shown) < len(places):
         rest = sum(len(place.nodes) for place in places[len(shown) :])
         page.line(f"… and {counted(rest, 'more node')}; --all tells of them", indent=2)
@@ -134,7 +153,9 @@ def _tell_choice(page: Page, explanation: ClaimExplanation, request: Request, ju
     page.line(summarize(judged.devices), bold=True)
 
 
-def _tell_verdicts(page: Page, verdicts: Sequence[DeviceVerdict], picked: set[tuple[str, str, str, str]]) -> None:
+def _render_verdicts(
+    page: ReportWriter, verdicts: Sequence[DeviceVerdict], picked: set[tuple[str, str, str, str]]
+) -> None:
     groups: dict[tuple[bool, str], list[str]] = {}
     for verdict in verdicts:
         if verdict.fits:
@@ -159,13 +180,13 @@ def _tell_verdicts(page: Page, verdicts: Sequence[DeviceVerdict], picked: set[tu
         page.line(f"✗ {hidden} more devices for other reasons; --all lists them", indent=4)
 
 
-def _names(page: Page, names: Sequence[str]) -> str:
-    if page.everything or len(names) <= _NAMES:
+def _names(page: ReportWriter, names: Sequence[str]) -> str:
+    if page.everything or len(names) <= _MOST_NAMES:
         return ", ".join(names)
-    return f"{', '.join(names[: _NAMES - 1])} and {len(names) - _NAMES + 1} more"
+    return f"{', '.join(names[: _MOST_NAMES - 1])} and {len(names) - _MOST_NAMES + 1} more"
 
 
-def _tell_fitting(page: Page, explanation: ClaimExplanation, fitting: Sequence[NodeOutcome]) -> None:
+def _render_fitting(page: ReportWriter, explanation: ClaimExplanation, fitting: Sequence[NodeOutcome]) -> None:
     where = f"on {len(fitting)} of {counted(len(explanation.nodes), 'node')}"
     if explanation.undecided:
         page.undecided(f"{explanation.key} finds devices {where}", explanation.not_looked_at)
@@ -175,28 +196,28 @@ def _tell_fitting(page: Page, explanation: ClaimExplanation, fitting: Sequence[N
     for outcome in shown:
         page.line(f"on {outcome.node.name} it would get", indent=2)
         for allocation in outcome.allocations or ():
-            _tell_results(page, allocation)
+            _render_results(page, allocation)
     if len(shown) < len(fitting):
         page.line(f"… and likewise on {counted(len(fitting) - len(shown), 'more node')}", indent=2)
 
 
-def _tell_allocated(page: Page, explanation: ClaimExplanation, allocation: AllocationResult) -> None:
+def _render_allocated(page: ReportWriter, explanation: ClaimExplanation, allocation: AllocationResult) -> None:
     page.good(f"{explanation.key} is allocated")
-    _tell_results(page, allocation)
+    _render_results(page, allocation)
     consumers = _consumers(explanation)
     page.line(f"reserved for {', '.join(consumers)}" if consumers else "reserved for nobody: no pod uses it", indent=2)
     for line in _conditions(explanation):
         page.line(line, indent=2)
 
 
-def _tell_deletion(page: Page, explanation: ClaimExplanation) -> None:
+def _render_deletion(page: ReportWriter, explanation: ClaimExplanation) -> None:
     if since := explanation.claim.metadata.deletion_timestamp:
         consumers = _consumers(explanation)
         waits = f", and waits for {', '.join(consumers)}, which it is reserved for" if consumers else ""
         page.bad(f"{explanation.key} is being deleted since {since}{waits}")
 
 
-def _tell_drivers(page: Page, drivers: Sequence[DriverOnNode]) -> None:
+def _render_drivers(page: ReportWriter, drivers: Sequence[DriverOnNode]) -> None:
     for driver in drivers:
         if driver.problem:
             page.line(f"! {driver.driver}: {driver.problem}", colour="yellow")
@@ -217,7 +238,7 @@ def _conditions(explanation: ClaimExplanation) -> Iterator[str]:
             yield f"{status.driver} on {status.device}: {condition.type} is {condition.status}{why}"
 
 
-def _tell_results(page: Page, allocation: AllocationResult) -> None:
+def _render_results(page: ReportWriter, allocation: AllocationResult) -> None:
     for result in allocation.devices.results:
         amounts = ", ".join(f"{name} {amount}" for name, amount in result.consumed_capacity.items())
         extras = [amounts, "admin access" if result.admin_access else ""]
@@ -238,3 +259,246 @@ def _configs(allocation: AllocationResult, result: DeviceRequestAllocationResult
             parameters = f"{parameters[:_PARAMETERS]}…"
         source = "the class" if config.source == "FromClass" else "the claim"
         yield f"config of {source}{' (weaker)' if position else ''}: {parameters}"
+
+
+_REASONS: Final = 6
+_VERDICTS: Final = {
+    "ended": "has ended",
+    "runs": "runs on {node}",
+    "scheduled": "is scheduled to {node}",
+    "bypassed": "is on {node} without having devices there",
+    "not-prepared": "has its devices on {node}, and the kubelet cannot prepare them",
+    "not-running": "has its devices on {node}, and does not run",
+    "fits": "can run on {where}",
+    "devices-fit": "finds its devices on {where}",
+    "unknown": "may find its devices on nodes that are not known",
+    "waits": "waits for a claim",
+    "does-not-fit": "cannot be scheduled",
+    "error": "cannot be scheduled: kube-scheduler gives up",
+    "stopped": "would take too much work to explain",
+    "ending": "is being deleted since {since}, and {deletion}",
+    "terminating": "is being deleted since {since}, and {deletion}",
+}
+
+
+def render_pod(page: ReportWriter, explanation: PodExplanation) -> None:
+    """Write a pod: what is to be known first, its claims, the verdict last."""
+    for sentence in explanation.foreword:
+        page.line(f"! pod {explanation.name}: {sentence}", colour="yellow", bold=True)
+    page.line()
+    _render_claims(page, explanation.claims)
+    for resource in explanation.resources:
+        page.line(resource.text)
+    rejections = explanation.rejections or {}
+    if rejections:
+        nodes = counted(len(rejections), "node")
+        page.line(f"{nodes} not for this pod, whatever its devices: {_reasons(rejections.values())}", bold=True)
+    _render_verdict(page, explanation)
+    for problem in explanation.problems:
+        page.line(problem, indent=2)
+    for remedy in explanation.deletion.remedies if explanation.deletion is not None else ():
+        page.line(f"→ {remedy}", indent=2, colour="yellow")
+    if not explanation.good or explanation.outcome == "fits":
+        for event in explanation.events:
+            page.line(f"reported: {event}", indent=2)
+
+
+def _render_claims(page: ReportWriter, claims: Iterable[PodClaimExplanation]) -> None:
+    for claim in claims:
+        origin = f" (from {claim.origin})" if claim.origin else ""
+        page.line(f"claim {claim.entry or 'of extended resources'}{origin}", bold=True)
+        if claim.explanation is not None:
+            render_claim(page, claim.explanation, of_pod=True)
+        elif claim.problem:
+            page.bad(claim.problem)
+        page.line()
+
+
+def _render_verdict(page: ReportWriter, explanation: PodExplanation) -> None:
+    where = ", ".join(explanation.fitting[:3])
+    if len(explanation.fitting) > 3:
+        where += f" and {len(explanation.fitting) - 3} more nodes"
+    deletion = explanation.deletion
+    since, waits = (deletion.since, deletion.text) if deletion is not None else ("", "")
+    values = {"node": explanation.node, "where": where, "since": since, "deletion": waits}
+    verdict = _VERDICTS[explanation.outcome].format(**values)
+    text = f"pod {explanation.name} {verdict}"
+    if explanation.undecided:
+        page.undecided(text, explanation.not_looked_at)
+    elif explanation.good:
+        page.good(text)
+    else:
+        page.bad(text)
+
+
+def _reasons(rejections: Iterable[tuple[str, ...]]) -> str:
+    counts = Counter(reason for reasons in rejections for reason in reasons)
+    parts = [f"{reason} ({counted(number, 'node')})" for reason, number in counts.most_common(_REASONS)]
+    return "; ".join(parts) + ("; …" if len(counts) > _REASONS else "")
+
+
+_WIDTHS: Final = (80, 120)
+
+
+class ReportWriter:
+    """Lines of a terminal.
+
+    Args:
+        width: of the terminal, in characters.
+        colour: whether it knows colours.
+        everything: leave nothing out, however long it gets.
+    """
+
+    def __init__(self, width: int, *, colour: bool, everything: bool = False) -> None:
+        self._colour = colour
+        self._width = min(max(width, _WIDTHS[0]), _WIDTHS[1])
+        self.everything = everything
+        self._lines: list[str] = []
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines)
+
+    def line(
+        self, text: str = "", indent: int = 0, hang: int = 2, *, colour: str | None = None, bold: bool = False
+    ) -> None:
+        """Add text, wrapped into lines; an empty text adds one empty line between others."""
+        if not text:
+            if self._lines and self._lines[-1]:
+                self._lines.append("")
+            return
+        for part in textwrap.wrap(
+            escape_unprintable(text, keep="\n\t"),
+            self._width,
+            initial_indent=" " * indent,
+            subsequent_indent=" " * (indent + hang),
+            break_long_words=False,
+            break_on_hyphens=False,
+        ):
+            self._lines.append(click.style(part, fg=colour, bold=bold or None) if self._colour else part)
+
+    def good(self, text: str) -> None:
+        """Add a line about what went well."""
+        self.line(f"✓ {text}", colour="green", bold=True)
+
+    def bad(self, text: str) -> None:
+        """Add a line about what went wrong."""
+        self.line(f"✗ {text}", colour="red", bold=True)
+
+    def undecided(self, text: str, not_looked_at: Sequence[str]) -> None:
+        """Add a line about what may go well or not, since not everything was looked at."""
+        self.line(f"? {text}; not looked at: {', '.join(not_looked_at)}", colour="yellow", bold=True)
+
+
+_MOST_NODES: Final = 3
+_DRIVER: Final = "device.driver"
+
+
+class DeviceLocation(Struct, frozen=True):
+    """Where devices are.
+
+    Attributes:
+        nodes: the nodes that have such devices each, or that all reach the same ones.
+        devices: those of the first node.
+    """
+
+    nodes: tuple[str, ...]
+    devices: Sequence[DeviceVerdict]
+
+    def name(self, *, everything: bool) -> str:
+        """Return the names of the nodes.
+
+        Args:
+            everything: all of them, instead of the first ones.
+        """
+        if not self.nodes:
+            return "no node"
+        if everything or len(self.nodes) <= _MOST_NODES:
+            return ", ".join(self.nodes)
+        return f"{', '.join(self.nodes[:_MOST_NODES])} and {len(self.nodes) - _MOST_NODES} more nodes"
+
+
+def by_place(verdicts: Sequence[DeviceVerdict]) -> list[DeviceLocation]:
+    """Places and their devices, those first that are closest to fitting; nodes that look alike are one place.
+
+    Args:
+        verdicts: on all devices.
+    """
+    by_nodes: dict[tuple[str, ...], list[DeviceVerdict]] = {}
+    # devices of one slice, and like devices, have one object in common: nodes and reasons are compared once for each
+    same_nodes: dict[int, list[DeviceVerdict]] = {}
+    same_reasons: dict[int, int] = {}
+    numbers: dict[Hashable, int] = {}
+    for verdict in verdicts:
+        there = same_nodes.get(id(verdict.nodes))
+        if there is None:
+            there = same_nodes[id(verdict.nodes)] = by_nodes.setdefault(tuple(verdict.nodes), [])
+        there.append(verdict)
+        if id(verdict.reasons) not in same_reasons:
+            same_reasons[id(verdict.reasons)] = numbers.setdefault(shown_reasons(verdict.reasons), len(numbers))
+    alike: dict[Hashable, list[tuple[str, ...]]] = {}
+    for nodes, devices in by_nodes.items():
+        look = tuple([(verdict.driver, verdict.name, same_reasons[id(verdict.reasons)]) for verdict in devices])
+        alike.setdefault((look, len(nodes) == 1 or nodes), []).append(nodes)
+    places = [
+        DeviceLocation(tuple(node for nodes in group for node in nodes), by_nodes[group[0]]) for group in alike.values()
+    ]
+    places.sort(key=lambda place: min([len(verdict.reasons) for verdict in place.devices]))
+    return places
+
+
+def shown_reasons(reasons: tuple[Reason, ...]) -> tuple[Reason, ...]:
+    """Return the reasons that matter to the user: of a device that the class does not select, why it does not."""
+    if not any(reason.check is ReasonKind.CLASS for reason in reasons):
+        return reasons
+    return tuple([reason for reason in reasons if reason.check in UNMATCHED])
+
+
+class _Exclusion(NamedTuple):
+    """The class or request that does not select a device.
+
+    Attributes:
+        by_driver: it compares the name of the driver.
+        selector: ``class pizza`` or ``request lunch``.
+    """
+
+    by_driver: bool
+    selector: str
+
+
+def foreign_drivers(judged: JudgedChoice) -> dict[str, tuple[int, str]]:
+    """Return the drivers whose devices the choice cannot mean, with their number of devices and what excludes them.
+
+    Selectors compare the name of the driver, or the class selects devices of other drivers only. A driver with a device
+    for which a selector fails is not foreign: that error ends the scheduler's attempt.
+
+    Args:
+        judged: the choice with all devices.
+    """
+    known: dict[int, _Exclusion | None] = {}  # devices have their reasons in common
+    counts: Counter[str] = Counter()
+    found: dict[str, set[_Exclusion | None]] = {}
+    for verdict in judged.devices:
+        key = id(verdict.reasons)
+        if key not in known:
+            known[key] = _exclusion(verdict.reasons)
+        counts[verdict.driver] += 1
+        found.setdefault(verdict.driver, set()).add(known[key])
+    selects_others = any(None in exclusions for exclusions in found.values())
+    foreign: dict[str, tuple[int, str]] = {}
+    for driver, exclusions in found.items():
+        excluded = [each for each in exclusions if each is not None]
+        if len(excluded) == len(exclusions) and (selects_others or all(each.by_driver for each in excluded)):
+            foreign[driver] = counts[driver], max(excluded).selector
+    return foreign
+
+
+def _exclusion(reasons: tuple[Reason, ...]) -> _Exclusion | None:
+    """Return what excludes a device whatever its attributes are, or its class does; None where nothing does."""
+    if any(reason.check in {ReasonKind.ERROR, ReasonKind.POOL} for reason in reasons):
+        return None
+    found = [
+        _Exclusion(by_driver, str(reason.details["of"]))
+        for reason in reasons
+        if (by_driver := _DRIVER in reason.details.get("values", ())) or reason.check is ReasonKind.CLASS
+    ]
+    return max(found, default=None)

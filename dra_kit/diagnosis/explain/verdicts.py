@@ -1,19 +1,62 @@
-"""The parts of an explanation of a claim."""
+"""Verdicts: reasons, devices, requests, nodes, suggested changes, and their summary."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Literal, TypeAlias
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct, field
 
+from dra_kit.diagnosis.explain.drivers import DriverOnNode
 from dra_kit.errors import AllocationError
-from dra_kit.explain.cluster.drivers import DriverOnNode
-from dra_kit.explain.reasons import UNMATCHED, Reason
 from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, AdvertisedSlice, DeviceID
 from dra_kit.kubernetes.allocator.requests import RequestAlternative
 from dra_kit.kubernetes.resource.matching import Node
 from dra_kit.kubernetes.resource.v1 import AllocationResult, ResourceClaim
+
+
+class ReasonKind(StrEnum):
+    """What a device is checked for, in the order in which reasons are given."""
+
+    POOL = "pool"
+    NODE = "node"
+    FEATURE = "feature"
+    CLASS = "class"
+    SELECTOR = "selector"
+    TAINT = "taint"
+    ALLOCATED = "allocated"
+    CAPACITY = "capacity"
+    COUNTERS = "counters"
+    ERROR = "error"
+
+
+@dataclasses.dataclass(
+    slots=True, unsafe_hash=True
+)  # not frozen, which takes twice as long to make, for devices by ten thousands
+class Reason:
+    """One thing that stands between a device and a request. Never changed.
+
+    Attributes:
+        check: what the device was checked for.
+        text: a clause about the device: ``cheese is "cheddar"``.
+        brief: what devices have in common that fail for the same reason: ``wrong cheese``.
+        found: what this device has: ``"cheddar"``; empty where ``brief`` is enough.
+        wanted: what it had to have, with the sign between the two: ``≠ "mozzarella"``.
+        remedy: what would have to change, and nothing else, for devices with this reason alone to fit; empty where
+            the user of the claim can change nothing.
+        details: the same for machines.
+    """
+
+    check: ReasonKind = dataclasses.field(hash=False)
+    text: str
+    brief: str = dataclasses.field(hash=False)
+    found: str = dataclasses.field(default="", hash=False)
+    wanted: str = dataclasses.field(default="", hash=False)
+    remedy: str = dataclasses.field(default="", hash=False)
+    details: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False)
 
 
 class DeviceVerdict(Struct, eq=False):
@@ -93,7 +136,7 @@ class JudgedChoice(Struct, frozen=True):
         return tuple([verdict for verdict in self.devices if not verdict.reasons])
 
 
-class Request(Struct, frozen=True):
+class JudgedRequest(Struct, frozen=True):
     """A request and the choices to satisfy it, best first."""
 
     name: str
@@ -114,7 +157,7 @@ class NodeOutcome(Struct, frozen=True):
     error: AllocationError | None = None
 
 
-class Miss(Struct, frozen=True):
+class SuggestedChange(Struct, frozen=True):
     """A change after which devices fit that do not fit now.
 
     Attributes:
@@ -152,10 +195,10 @@ class ClaimExplanation(Struct, frozen=True):
 
     claim: ResourceClaim
     outcome: Outcome
-    requests: tuple[Request, ...] = ()
+    requests: tuple[JudgedRequest, ...] = ()
     nodes: tuple[NodeOutcome, ...] = ()
     blockers: tuple[str, ...] = ()
-    nearest: tuple[Miss, ...] = ()
+    nearest: tuple[SuggestedChange, ...] = ()
     remedies: tuple[str, ...] = ()
     not_looked_at: tuple[str, ...] = ()
     drivers: tuple[DriverOnNode, ...] = ()
@@ -184,3 +227,84 @@ class ClaimExplanation(Struct, frozen=True):
     def fitting_nodes(self) -> tuple[NodeOutcome, ...]:
         """The nodes on which it can get devices."""
         return tuple(outcome for outcome in self.nodes if outcome.allocations is not None)
+
+
+RELEASED: Final = "once other claims release their devices"
+"""The remedy for devices that are in use."""
+
+
+def feature(what: str, gate: str) -> Reason:
+    """Return the reason against a device that needs a feature gate which is off.
+
+    Args:
+        what: the device has.
+        gate: its name.
+    """
+    return Reason(
+        ReasonKind.FEATURE, f"has {what}, and the feature gate {gate} is off", f"with {what}", details={"gate": gate}
+    )
+
+
+UNMATCHED: Final = frozenset(
+    {ReasonKind.POOL, ReasonKind.NODE, ReasonKind.FEATURE, ReasonKind.CLASS, ReasonKind.SELECTOR, ReasonKind.ERROR}
+)
+"""Checks that keep a device from matching a request at all; the others keep one that matches from being had."""
+_VALUES: Final = 3
+_GROUPS: Final = 6
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 device``, ``2 devices``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def summarize(verdicts: Sequence[DeviceVerdict]) -> str:
+    """All devices in one line: ``8 devices on 2 nodes: 5 wrong cheese ("cheddar" ≠ "mozzarella"), 1 tainted``.
+
+    A device counts for the first reason against it.
+
+    Args:
+        verdicts: on all devices.
+    """
+    if not verdicts:
+        return "no devices at all"
+    nodes = set().union(*{id(verdict.nodes): verdict.nodes for verdict in verdicts}.values())
+    where = f" on {counted(len(nodes), 'node')}" if nodes else ""
+    return f"{counted(len(verdicts), 'device')}{where}: {', '.join(groups_of(verdicts))}"
+
+
+def groups_of(verdicts: Iterable[DeviceVerdict]) -> list[str]:
+    """How many devices fit, and how many fail for which reason: ``5 wrong cheese ("cheddar" ≠ "mozzarella")``.
+
+    Args:
+        verdicts: on the devices.
+    """
+    groups: dict[tuple[ReasonKind, str, str], list[Reason]] = {}
+    same_reasons: dict[int, list[Reason]] = {}  # like devices have them in common
+    fitting = 0
+    for verdict in verdicts:
+        reasons = verdict.reasons
+        if not reasons:
+            fitting += 1
+            continue
+        group = same_reasons.get(id(reasons))
+        if group is None:
+            first = reasons[0]
+            group = same_reasons[id(reasons)] = groups.setdefault((first.check, first.brief, first.wanted), [])
+        group.append(reasons[0])
+    parts = [f"{fitting} fit" if fitting > 1 else "1 fits"] if fitting else []
+    by_size = sorted(groups.items(), key=lambda item: -len(item[1]))
+    parts += [f"{len(reasons)} {brief}{_values(reasons, wanted)}" for (_, brief, wanted), reasons in by_size[:_GROUPS]]
+    rest = sum(len(reasons) for _, reasons in by_size[_GROUPS:])
+    return [*parts, f"{rest} others do not fit"] if rest else parts
+
+
+def _values(reasons: Sequence[Reason], wanted: str) -> str:
+    found = Counter(reason.found for reason in reasons if reason.found)
+    if not found:
+        return ""
+    values = [value for value, _ in found.most_common(_VALUES)]
+    text = ", ".join(values) + (", …" if len(found) > _VALUES else "")
+    if reasons[0].check is ReasonKind.ALLOCATED:
+        return f" to {text}"
+    return f" ({' '.join(filter(None, (text, wanted)))})"

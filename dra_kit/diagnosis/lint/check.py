@@ -1,4 +1,4 @@
-"""The whole check of some files."""
+"""Checks all documents of a file or folder."""
 
 from __future__ import annotations
 
@@ -7,6 +7,27 @@ from typing import Final
 
 from msgspec import Struct
 
+from dra_kit.diagnosis.lint.devices import (
+    LintContext,
+    class_problems,
+    drivers_intended,
+    expressions,
+    known_classes,
+    selector_mistakes,
+)
+from dra_kit.diagnosis.lint.findings import LintFinding, finding
+from dra_kit.diagnosis.lint.fixes import fix_of
+from dra_kit.diagnosis.lint.objects import LintedObject, lint_object, validate
+from dra_kit.diagnosis.lint.references import pod_problems
+from dra_kit.diagnosis.lint.requests import (
+    capacity_problems,
+    constraint_problems,
+    count_problems,
+    misplaced_configs,
+    opaque_config_problems,
+    refused_replacements,
+)
+from dra_kit.diagnosis.lint.structure import FieldProblem, Replace
 from dra_kit.diagnosis.selector_mistakes.catalogue import mistakes
 from dra_kit.diagnosis.selector_mistakes.expression import Expression, Mistake, Replacement
 from dra_kit.kubernetes.cel.failures import CompileFailure
@@ -14,25 +35,11 @@ from dra_kit.kubernetes.cel.parser import parse
 from dra_kit.kubernetes.manifests.documents import SourceFile, read_documents
 from dra_kit.kubernetes.manifests.positions import TextSpan
 from dra_kit.kubernetes.resource import v1
-from dra_kit.lint.devices.classes import class_problems, drivers_intended, known_classes, selector_mistakes
-from dra_kit.lint.devices.constraints import constraint_problems
-from dra_kit.lint.devices.counts import capacity_problems, count_problems
-from dra_kit.lint.devices.expressions import expressions
-from dra_kit.lint.devices.misplaced import misplaced_configs, refused_replacements
-from dra_kit.lint.devices.opaque import opaque_problems
-from dra_kit.lint.findings.finding import Finding, finding
-from dra_kit.lint.fixes.making import fix_of
-from dra_kit.lint.fixes.remedy import Replace
-from dra_kit.lint.references.pods import pod_problems
-from dra_kit.lint.structure.fields import Problem
-from dra_kit.lint.structure.manifest import Manifest, manifest
-from dra_kit.lint.structure.validation import validate
-from dra_kit.lint.surroundings import Surroundings
 
 _HELM: Final = "{{"
 
 
-class Outcome(Struct, frozen=True):
+class LintResult(Struct, frozen=True):
     """What came of a check.
 
     Attributes:
@@ -41,28 +48,28 @@ class Outcome(Struct, frozen=True):
         objects: how many objects were in them.
     """
 
-    findings: list[Finding]
+    findings: list[LintFinding]
     files: int
     objects: int
 
 
-def check(files: Iterable[SourceFile], surroundings: Surroundings | None = None) -> Outcome:
+def check(files: Iterable[SourceFile], surroundings: LintContext | None = None) -> LintResult:
     """Return everything that is wrong with some files, which may refer to each other.
 
     Args:
         files: manifests as YAML or JSON.
         surroundings: what else is known.
     """
-    surroundings = surroundings or Surroundings()
+    surroundings = surroundings or LintContext()
     order: dict[str, int] = {}
-    findings: list[Finding] = []
-    manifests: list[Manifest] = []
+    findings: list[LintFinding] = []
+    manifests: list[LintedObject] = []
     for file in files:
         order.setdefault(file.name, len(order))
         reading = read_documents(file)
         if reading.problem and not file.explicit and _HELM in file.text:
             continue  # a template of Helm's, which is no manifest yet
-        manifests += map(manifest, reading.documents)
+        manifests += map(lint_object, reading.documents)
         for document in {one.number: one for one in reading.documents}.values():
             findings += [
                 finding(
@@ -75,10 +82,10 @@ def check(files: Iterable[SourceFile], surroundings: Surroundings | None = None)
     findings += _findings(manifests, surroundings)
     unique = dict.fromkeys(findings)
     ordered = sorted(unique, key=lambda found: (order[found.file], found.line, found.column))
-    return Outcome(ordered, len(order), sum(1 for made in manifests if made.kind))
+    return LintResult(ordered, len(order), sum(1 for made in manifests if made.kind))
 
 
-def _findings(manifests: Sequence[Manifest], surroundings: Surroundings) -> Iterator[Finding]:
+def _findings(manifests: Sequence[LintedObject], surroundings: LintContext) -> Iterator[LintFinding]:
     classes = known_classes(manifests, surroundings)
     of_pods = list(pod_problems([made for made in manifests if made.pod_spec is not None], manifests, classes))
     led_nowhere = {(id(made), problem.path) for made, problem in of_pods}
@@ -90,7 +97,7 @@ def _findings(manifests: Sequence[Manifest], surroundings: Surroundings) -> Iter
             *count_problems(made, classes, surroundings),
             *capacity_problems(made, classes, surroundings),
             *(constraint_problems(made, surroundings.advertised) if surroundings.advertised else ()),
-            *opaque_problems(made, surroundings),
+            *opaque_config_problems(made, surroundings),
             *misplaced_configs(made, classes, surroundings),
             *refused_replacements(made, classes, surroundings),
         ):
@@ -103,8 +110,8 @@ def _findings(manifests: Sequence[Manifest], surroundings: Surroundings) -> Iter
 
 
 def _of_expressions(
-    made: Manifest, classes: dict[str, v1.DeviceClass | None], surroundings: Surroundings
-) -> Iterator[Finding]:
+    made: LintedObject, classes: dict[str, v1.DeviceClass | None], surroundings: LintContext
+) -> Iterator[LintFinding]:
     found = list(expressions(made, surroundings.gates))
     drivers = drivers_intended(made, found, classes)
     wrong: set[str] = set()
@@ -118,7 +125,7 @@ def _of_expressions(
             yield _in_expression(made, expression, mistake)
 
 
-def _at_field(made: Manifest, problem: Problem) -> Finding:
+def _at_field(made: LintedObject, problem: FieldProblem) -> LintFinding:
     positions, file = made.document.positions, made.document.file
     place: TextSpan = (positions.key if problem.key else positions.place)(problem.path)
     help_ = problem.help
@@ -128,7 +135,7 @@ def _at_field(made: Manifest, problem: Problem) -> Finding:
     return finding(problem.rule, file, place, problem.message, help_=help_, path=problem.path, fix=fix)
 
 
-def _in_expression(made: Manifest, expression: Expression, mistake: Mistake) -> Finding:
+def _in_expression(made: LintedObject, expression: Expression, mistake: Mistake) -> LintFinding:
     place = made.document.positions.inside(expression.path, mistake.start, mistake.end)
     fix = mistake.fix if expression.root is None or _parses(expression.text, mistake.fix) else ()
     remedies = [Replace(expression.path, one.start, one.end, one.text) for one in fix]

@@ -1,24 +1,40 @@
-"""Requests and the classes they name; selectors of both, evaluated one after the other."""
+"""Checks of classes and selectors against known devices."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import takewhile
+from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 
+from dra_kit.author.config import ConfigDecoder
+from dra_kit.diagnosis.lint.objects import LintedObject
+from dra_kit.diagnosis.lint.structure import FieldProblem, Rewrite
 from dra_kit.diagnosis.selector_mistakes.catalogue import driver_of
-from dra_kit.diagnosis.selector_mistakes.device_rules import KnownDevice
-from dra_kit.diagnosis.selector_mistakes.expression import Expression, Mistake, compiled
+from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised, KnownDevice
+from dra_kit.diagnosis.selector_mistakes.expression import (
+    Expression,
+    Mistake,
+    Read,
+    Role,
+    ask_first,
+    begin_with_driver,
+    blamed,
+    compiled,
+    guarded,
+    plain_reads,
+    reads,
+)
 from dra_kit.errors import CelCompileError, CelRuntimeError
+from dra_kit.kubernetes.cel.device import Device
 from dra_kit.kubernetes.cel.environment import STORED
+from dra_kit.kubernetes.cel.explanation import explain
 from dra_kit.kubernetes.cel.program import Selector, compile_selector
+from dra_kit.kubernetes.cel.tree import LiteralNode, walk
+from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.resource import v1
-from dra_kit.lint.devices.matching import Chain, evaluated, foreign_devices, is_about, passes
-from dra_kit.lint.fixes.remedy import Rewrite
-from dra_kit.lint.structure.fields import Problem
-from dra_kit.lint.structure.manifest import Manifest
-from dra_kit.lint.surroundings import Surroundings
+from dra_kit.kubernetes.resource.validation.claims import environment
 from dra_kit.text import did_you_mean, unambiguous_correction
 
 
@@ -36,7 +52,7 @@ class WrittenChoice(Struct, frozen=True):
     asked: v1.ExactDeviceRequest | v1.DeviceSubRequest
 
 
-def known_classes(manifests: Sequence[Manifest], surroundings: Surroundings) -> dict[str, v1.DeviceClass | None]:
+def known_classes(manifests: Sequence[LintedObject], surroundings: LintContext) -> dict[str, v1.DeviceClass | None]:
     """Return the classes of the cluster and the files, those of the files first; None where the files have several."""
     found: dict[str, v1.DeviceClass | None] = {}
     for made in manifests:
@@ -47,8 +63,8 @@ def known_classes(manifests: Sequence[Manifest], surroundings: Surroundings) -> 
 
 
 def class_problems(
-    manifest: Manifest, classes: Mapping[str, v1.DeviceClass | None], surroundings: Surroundings
-) -> Iterator[Problem]:
+    manifest: LintedObject, classes: Mapping[str, v1.DeviceClass | None], surroundings: LintContext
+) -> Iterator[FieldProblem]:
     """Yield requests of classes that do not exist."""
     for body in written_choices(manifest):
         if not body.asked.device_class_name or body.asked.device_class_name in classes:
@@ -60,14 +76,14 @@ def class_problems(
             # a cluster of which nothing is known may have that very class
             intended = unambiguous_correction(body.asked.device_class_name, classes) if surroundings.complete else ""
             sure = (Rewrite(f"{body.path}.deviceClassName", intended),) if intended else ()
-            yield Problem(f"{body.path}.deviceClassName", "unknown-class", text, wish, remedies=sure)
+            yield FieldProblem(f"{body.path}.deviceClassName", "unknown-class", text, wish, remedies=sure)
 
 
 def selector_mistakes(
-    manifest: Manifest,
+    manifest: LintedObject,
     expressions: Sequence[Expression],
     classes: Mapping[str, v1.DeviceClass | None],
-    surroundings: Surroundings,
+    surroundings: LintContext,
 ) -> Iterator[tuple[Expression, Mistake]]:
     """Yield what the selectors of a class or a claim's requests do when they are evaluated."""
     if isinstance(manifest.obj, v1.DeviceClass):
@@ -95,7 +111,7 @@ def selector_mistakes(
 
 
 def drivers_intended(
-    manifest: Manifest, expressions: Sequence[Expression], classes: Mapping[str, v1.DeviceClass | None]
+    manifest: LintedObject, expressions: Sequence[Expression], classes: Mapping[str, v1.DeviceClass | None]
 ) -> dict[str, str]:
     """Return the drivers of the devices that expressions read, by path, as far as other selectors show them."""
     found: dict[str, set[str]] = {}
@@ -121,13 +137,13 @@ def _flat(path: str) -> str:
 
 
 def _evaluated(
-    before: tuple[Selector, ...], own: Sequence[Expression], surroundings: Surroundings
+    before: tuple[Selector, ...], own: Sequence[Expression], surroundings: LintContext
 ) -> Iterator[tuple[Expression, Mistake]]:
     compiled = list(takewhile(lambda expression: expression.program is not None, own))
     programs = [expression.program for expression in compiled if isinstance(expression.program, Selector)]
     if not programs:
         return
-    chain = Chain((*before, *programs), tuple(compiled))
+    chain = SelectorChain((*before, *programs), tuple(compiled))
     drivers = surroundings.advertised.drivers if surroundings.advertised is not None else ()
     foreign = list(foreign_devices(chain, drivers))
     yield from foreign
@@ -135,7 +151,7 @@ def _evaluated(
         yield from evaluated(chain, surroundings.advertised, foreign_reported=bool(foreign))
 
 
-def _leaves_any(programs: Sequence[Selector], surroundings: Surroundings) -> bool:
+def _leaves_any(programs: Sequence[Selector], surroundings: LintContext) -> bool:
     """Return whether a class leaves any known device: what is wrong with the class is reported of the class."""
     advertised = surroundings.advertised
     if advertised is None or not advertised.total:
@@ -168,7 +184,7 @@ def selectors_for(choice: WrittenChoice, device_class: v1.DeviceClass) -> tuple[
 
 
 def known_matching(
-    selectors: Sequence[v1.DeviceSelector], surroundings: Surroundings
+    selectors: Sequence[v1.DeviceSelector], surroundings: LintContext
 ) -> Sequence[tuple[KnownDevice, int]]:
     """Return the known devices that pass selectors, with their numbers; none if there may be others."""
     programs, advertised = selectors_of(selectors), surroundings.advertised
@@ -177,7 +193,7 @@ def known_matching(
     return [(device, number) for device, number in advertised.distinct if passes(programs, device.view)]
 
 
-def written_choices(manifest: Manifest) -> Iterator[WrittenChoice]:
+def written_choices(manifest: LintedObject) -> Iterator[WrittenChoice]:
     """Yield the requests of a claim or template, and the ways to satisfy them."""
     if manifest.claim is None:
         return
@@ -189,3 +205,223 @@ def written_choices(manifest: Manifest) -> Iterator[WrittenChoice]:
         for number, alternative in enumerate(request.first_available):
             name = f"{request.name}/{alternative.name}"
             yield WrittenChoice(name, f"{where}.firstAvailable[{number}]", alternative)
+
+
+class LintContext(Struct, frozen=True):
+    """All that is known beside the files.
+
+    Attributes:
+        gates: of the API server.
+        advertised: the devices that are known; None when none are.
+        classes: DeviceClasses that the cluster has, by name.
+        complete: whether ``classes`` are all classes of the cluster.
+        configs: what reads opaque configuration, by driver.
+    """
+
+    gates: FeatureGates = field(default_factory=FeatureGates.default)
+    advertised: Advertised | None = None
+    classes: Mapping[str, v1.DeviceClass] = field(default_factory=dict)
+    complete: bool = False
+    configs: Mapping[str, ConfigDecoder[Any]] = field(default_factory=dict)
+
+
+FOREIGN: Final = Device(driver="another-driver.invalid")
+"""A device of a driver that no selector is about."""
+_EXPLAINED: Final = 500
+"""Devices that are looked at condition by condition."""
+
+
+class SelectorChain(Struct, frozen=True):
+    """The selectors that a device must pass, in the order in which they are evaluated.
+
+    Attributes:
+        programs: those of the class, then those of the request.
+        expressions: the last ones of them, which findings are about.
+    """
+
+    programs: tuple[Selector, ...]
+    expressions: tuple[Expression, ...]
+
+    @property
+    def before(self) -> tuple[Selector, ...]:
+        """The selectors that come first, and are written elsewhere."""
+        return self.programs[: len(self.programs) - len(self.expressions)]
+
+
+def foreign_devices(chain: SelectorChain, drivers: Collection[str]) -> Iterator[tuple[Expression, Mistake]]:
+    """Yield why a selector fails for a device of another driver, which ends the allocation of every claim it is for.
+
+    Args:
+        chain: the selectors.
+        drivers: that are known to have devices.
+    """
+    failed = _failure(chain, FOREIGN)
+    if failed is None:
+        return
+    expression, error = failed
+    read = next(plain_reads(expression), None)
+    if error.kind != "no-such-key" or read is None or read.domain is None:
+        return
+    message = f"this fails for a device of another driver ({error.message}), and the whole allocation with it"
+    fix = guarded(expression, read.domain) if read.domain in drivers else ()
+    yield expression, Mistake("foreign-devices", *_span(read), message, begin_with_driver(expression, read), fix)
+
+
+def evaluated(
+    chain: SelectorChain, advertised: Advertised, *, foreign_reported: bool
+) -> Iterator[tuple[Expression, Mistake]]:
+    """Yield what becomes of the known devices.
+
+    Args:
+        chain: the selectors; all of them compile.
+        advertised: the devices.
+        foreign_reported: whether it is reported already that devices of other drivers make a selector fail.
+    """
+    matches, reached = 0, 0
+    failures: dict[tuple[int, str, str], list[tuple[KnownDevice, int, CelRuntimeError]]] = {}
+    for device, number in advertised.distinct:
+        if not passes(chain.before, device.view):
+            continue
+        reached += number
+        failed = _failure(SelectorChain(chain.programs[len(chain.before) :], chain.expressions), device.view)
+        if failed is None:
+            matches += number if passes(chain.programs, device.view) else 0
+            continue
+        expression, error = failed
+        read = blamed(expression, device.view)
+        if read is not None and foreign_reported and read.domain != device.driver:
+            continue
+        key = (chain.expressions.index(expression), error.kind, _named(read) or error.message)
+        failures.setdefault(key, []).append((device, number, error))
+    for (index, _, _), found in failures.items():
+        yield chain.expressions[index], _failed(chain.expressions[index], found, advertised)
+    if not matches and not failures and reached and is_about(chain.programs, advertised):
+        yield _unmatched(chain, advertised)
+
+
+def _failed(
+    expression: Expression, found: Sequence[tuple[KnownDevice, int, CelRuntimeError]], advertised: Advertised
+) -> Mistake:
+    device, _, error = found[0]
+    count = sum(number for _, number, _ in found)
+    which = f"{count} of {advertised.total} devices, such as {device.name}"
+    read = blamed(expression, device.view)
+    if read is None or error.kind != "no-such-key":
+        message = f"this fails for {which}: {error.message}"
+        return Mistake("cel-runtime", 0, len(expression.text), message, "a selector that fails ends the allocation")
+    message = f"{read.name} is missing on {which}: the selector fails, and the whole allocation with it"
+    return Mistake("optional-attribute", *_span(read), message, ask_first(expression, read))
+
+
+def _unmatched(chain: SelectorChain, advertised: Advertised) -> tuple[Expression, Mistake]:
+    """Return which condition no device meets."""
+    devices = [device for device, _ in advertised.distinct if passes(chain.before, device.view)][:_EXPLAINED]
+    many = f"none of the {advertised.total} known devices"
+    for expression in chain.expressions:
+        program = expression.program
+        if not isinstance(program, Selector):
+            continue
+        explained = [explain(program, device.view).conjuncts for device in devices]
+        for number, conjunct in enumerate(explained[0] if explained else ()):
+            if not any(conjuncts[number].result for conjuncts in explained):
+                start = _index(expression.text, conjunct.line, conjunct.column)
+                end = start + len(conjunct.text)
+                return expression, Mistake(
+                    "matches-nothing",
+                    start,
+                    end,
+                    f"this is true for {many}",
+                    _values(expression, start, end, advertised),
+                )
+    last = chain.expressions[-1]
+    message = f"{many} meets all conditions, though each is met by some"
+    return last, Mistake("matches-nothing", 0, len(last.text), message, "see dra-kit explain for the verdicts")
+
+
+def _values(expression: Expression, start: int, end: int, advertised: Advertised) -> str:
+    """Return what devices have instead of what a condition asks for."""
+    texts = []
+    nodes = (
+        [node for node in walk(expression.root) if start <= node.start and node.end <= end] if expression.root else []
+    )
+    written = [node.value for node in nodes if isinstance(node, LiteralNode) and isinstance(node.value, str)]
+    for read in reads(expression.root) if expression.root else ():
+        if start <= read.node.start and read.node.end <= end and read.domain and read.name:
+            trait = advertised.names(read.kind, read.domain).get(read.name)
+            if trait is not None:
+                near = [did_you_mean(text, trait.values) for text in written if text != read.domain]
+                texts.append(f"{read.name} is {trait.shown()}{next(filter(None, near), '')}")
+    return "; ".join(dict.fromkeys(texts))
+
+
+def passes(programs: Sequence[Selector], device: Device) -> bool:
+    """Return whether a device passes all selectors; one that fails for it keeps it out, too."""
+    try:
+        return all(program.matches(device) for program in programs)
+    except CelRuntimeError:
+        return False
+
+
+def _failure(chain: SelectorChain, device: Device) -> tuple[Expression, CelRuntimeError] | None:
+    """Return the first expression of its own that fails for a device, unless one before is false."""
+    if not passes(chain.before, device):
+        return None
+    for expression, program in zip(chain.expressions, chain.programs[len(chain.before) :], strict=True):
+        try:
+            if not program.matches(device):
+                return None
+        except CelRuntimeError as error:
+            return expression, error
+    return None
+
+
+def _named(read: Read | None) -> str:
+    return f"{read.kind}/{read.domain}/{read.name}" if read is not None else ""
+
+
+def is_about(programs: Sequence[Selector], advertised: Advertised) -> bool:
+    """Return whether devices that match must be among the known ones."""
+    if advertised.complete:
+        return True
+    for program in programs:
+        for node in walk(program.root):
+            if isinstance(node, LiteralNode) and node.value in advertised.drivers:
+                return True
+    return False
+
+
+def _span(read: Read) -> tuple[int, int]:
+    return read.node.start, read.node.end
+
+
+def _index(text: str, line: int, column: int) -> int:
+    return sum(len(part) + 1 for part in text.split("\n")[: line - 1]) + column - 1
+
+
+def expressions(manifest: LintedObject, gates: FeatureGates) -> Iterator[Expression]:
+    """Yield all expressions of a manifest that an API server with these gates looks at, in its order."""
+    if not manifest.api_version.startswith("resource.k8s.io/"):
+        return
+    declarations = environment(gates)
+    for path, text, role in _texts(manifest.document.body, ""):
+        if role == "selector" or "DRADerivedAttributes" in gates:
+            yield compiled(text, declarations, path=path, role=role)
+
+
+def _texts(value: Any, path: str) -> Iterator[tuple[str, str, Role]]:
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _texts(item, f"{path}[{index}]")
+        return
+    if not isinstance(value, Mapping):
+        return
+    for key, item in value.items():
+        where = f"{path}.{key}" if path else key
+        if key in {"opaque", "status", "metadata", "attributes", "capacity"}:
+            continue  # what is below may have any keys
+        if key == "expression" and isinstance(item, str) and item:
+            role: Role = "derived" if ".derivedAttributes[" in path else "selector"
+            if role == "derived" or path.endswith(".cel"):
+                yield where, item, role
+        else:
+            yield from _texts(item, where)

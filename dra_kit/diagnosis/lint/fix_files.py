@@ -1,27 +1,35 @@
-"""Fixes written into files, pass by pass, until nothing is left that is certain."""
+"""Fixes files: applies fixes, checks the result, shows or writes the difference."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Iterator, Sequence
+from difflib import unified_diff
+from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from dra_kit.diagnosis.lint.check import LintResult, check
+from dra_kit.diagnosis.lint.devices import LintContext
+from dra_kit.diagnosis.lint.findings import LintFinding
+from dra_kit.diagnosis.lint.fixes import Fix, apply_fixes_to_text, apply_fixes_to_values, same
+from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.manifests.documents import SourceFile
-from dra_kit.kubernetes.manifests.files import MANIFESTS, UnreadableText
+from dra_kit.kubernetes.manifests.files import MANIFESTS, STDIN, UnreadableText
 from dra_kit.kubernetes.manifests.text import parse_documents
-from dra_kit.lint.check import Outcome, check
-from dra_kit.lint.findings.finding import Finding
-from dra_kit.lint.fixes.fix import Fix, become, same, written
-from dra_kit.lint.surroundings import Surroundings
 
 _PASSES: Final = 50
 """Far more than fixes wait for each other: no rule undoes what another one writes."""
 _TEMPLATE: Final = "{{"
 
 
-class Mended(Struct):
+class FixedFiles(Struct):
     """What came of some files.
 
     Attributes:
@@ -32,22 +40,22 @@ class Mended(Struct):
     """
 
     files: list[SourceFile]
-    fixed: list[Finding] = field(default_factory=list)
-    outcome: Outcome = field(default_factory=lambda: Outcome([], 0, 0))
+    fixed: list[LintFinding] = field(default_factory=list)
+    outcome: LintResult = field(default_factory=lambda: LintResult([], 0, 0))
     templates: list[str] = field(default_factory=list)
 
 
-def mend(files: Sequence[SourceFile], surroundings: Surroundings | None = None) -> Mended:
+def fix_files(files: Sequence[SourceFile], surroundings: LintContext | None = None) -> FixedFiles:
     """Return files with all fixes that are certain; nothing else of them is changed.
 
     Args:
         files: as :func:`check` takes them.
         surroundings: likewise.
     """
-    made = Mended(list(files))
+    made = FixedFiles(list(files))
     for _ in range(_PASSES):
         made.outcome = check(made.files, surroundings)
-        found: dict[str, list[Finding]] = {}
+        found: dict[str, list[LintFinding]] = {}
         for finding in made.outcome.findings:
             if finding.fix is not None:
                 found.setdefault(finding.file, []).append(finding)
@@ -66,7 +74,7 @@ def mend(files: Sequence[SourceFile], surroundings: Surroundings | None = None) 
     return made
 
 
-def _mended(file: SourceFile, found: Sequence[Finding]) -> tuple[str, list[Finding]]:
+def _mended(file: SourceFile, found: Sequence[LintFinding]) -> tuple[str, list[LintFinding]]:
     """Return the text with as many fixes as do not exclude each other, and what they are for."""
     values = _values(file.text)
     if values is None:
@@ -82,10 +90,12 @@ def _mended(file: SourceFile, found: Sequence[Finding]) -> tuple[str, list[Findi
                 accepted.append(fix)
         selected = accepted
     edits = {fix.edits for fix in selected}
-    return written(file.text, selected), [one for one in found if one.fix is not None and one.fix.edits in edits]
+    return apply_fixes_to_text(file.text, selected), [
+        one for one in found if one.fix is not None and one.fix.edits in edits
+    ]
 
 
-def _together(found: Sequence[Finding]) -> list[Fix]:
+def _together(found: Sequence[LintFinding]) -> list[Fix]:
     """Return the fixes, those that write the same as one: two findings may have one cause, or one place by an alias."""
     made: dict[Any, Fix] = {}
     for fix in (finding.fix for finding in found if finding.fix is not None):
@@ -97,8 +107,8 @@ def _together(found: Sequence[Finding]) -> list[Fix]:
 
 def _is_as_intended(text: str, values: Sequence[Any], fixes: Sequence[Fix]) -> bool:
     """Return whether a file has the same content as before, except for what the fixes change."""
-    after = _values(written(text, fixes))
-    return after is not None and same(after, become(values, fixes))
+    after = _values(apply_fixes_to_text(text, fixes))
+    return after is not None and same(after, apply_fixes_to_values(values, fixes))
 
 
 def _values(text: str) -> list[Any] | None:
@@ -106,3 +116,95 @@ def _values(text: str) -> list[Any] | None:
         return [document.value for document in parse_documents(text, MANIFESTS, places=False)]
     except UnreadableText:
         return None
+
+
+_WRITABLE: Final = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
+_LINE: Final = re.compile(r"[^\n]*\n|[^\n]+")
+_MARK: Final = "\ufeff"
+
+
+def require_writable(names: Sequence[str]) -> None:
+    """Refuse files that cannot be written, before anything is.
+
+    Args:
+        names: of the files; that of standard input is passed over.
+
+    Raises:
+        ConfigurationError: one is read-only.
+    """
+    for name in names:
+        if name != STDIN and not _is_writable(Path(name)):
+            raise ConfigurationError(
+                f"{name} cannot be written, and nothing was: it is read-only; make it writable, or see --diff for what "
+                "would change"
+            )
+
+
+def _is_writable(path: Path) -> bool:
+    try:
+        return bool(path.stat().st_mode & _WRITABLE) and os.access(path, os.W_OK)
+    except OSError:
+        return True  # what is wrong with it is reported when it is written
+
+
+def diff(before: SourceFile, after: SourceFile) -> Iterator[str]:
+    """Yield the lines of a unified diff, each with its line break.
+
+    Args:
+        before: a file.
+        after: the same with other text.
+    """
+    old, new = (_LINE.findall(source.text) for source in (before, after))
+    for line in unified_diff(old, new, before.name, after.name):
+        if line.endswith("\n"):
+            yield line
+        else:
+            yield f"{line}\n"
+            yield "\\ No newline at end of file\n"
+
+
+def replace_text(path: Path, before: str, after: str) -> None:
+    """Put a text in the place of another one at once, with the file's mode; of a link, in the file that it leads to.
+
+    Args:
+        path: of the file.
+        before: its text as it was read.
+        after: what it is to be.
+
+    Raises:
+        ConfigurationError: it cannot be written, or is not as it was read; it stays as it is.
+    """
+    try:
+        path = path.resolve(strict=True)
+        content = path.read_bytes()
+        mark = _MARK if content.startswith(_MARK.encode()) else ""
+        now = content.removeprefix(_MARK.encode())
+        if now == before.encode():
+            _replace(path, f"{mark}{after}".encode())
+        elif now != after.encode():  # else it was written by another of its names
+            _refuse_changed(path)
+    except OSError as error:
+        why = error.strerror or error
+        raise ConfigurationError(f"{path} cannot be written: {why}; it is as it was") from None
+
+
+def _refuse_changed(path: Path) -> None:
+    raise ConfigurationError(f"{path} was changed by somebody else meanwhile, and is left so: try again")
+
+
+def _replace(path: Path, content: bytes) -> None:
+    found = path.stat()
+    handle, name = tempfile.mkstemp(prefix=".dra-kit-", dir=path.parent)
+    try:
+        with open(handle, "wb") as file:  # noqa: PTH123 - of a handle
+            file.write(content)
+            file.flush()
+            os.fchmod(handle, stat.S_IMODE(found.st_mode))
+            if (found.st_uid, found.st_gid) != (os.geteuid(), os.getegid()):
+                with contextlib.suppress(PermissionError):
+                    os.fchown(handle, found.st_uid, found.st_gid)
+            os.fsync(handle)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

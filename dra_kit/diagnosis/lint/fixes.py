@@ -1,23 +1,105 @@
-"""Fixes from remedies: what to write instead, as characters of the file and as values of its document."""
+"""A fix as a change of values and as edits of text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
+from typing import Any, TypeAlias
 
+from msgspec import Struct
+
+from dra_kit.diagnosis.lint.structure import Enclose, Enlist, Remedy, Rename, Replace, Rewrite, Unwrap
+from dra_kit.diagnosis.lint.yaml_edits import Edit, enclose, enlist, quote_scalar, replaced, rewrite_scalar, unwrap
 from dra_kit.kubernetes.manifests.documents import ManifestDocument
 from dra_kit.kubernetes.manifests.positions import FieldPosition, content_start
 from dra_kit.kubernetes.manifests.yaml_reader import ScalarNode
-from dra_kit.lint.fixes.fix import Change, Edit, Fix
-from dra_kit.lint.fixes.moves import enclosed, enlisted, unwrapped
-from dra_kit.lint.fixes.remedy import Enclose, Enlist, Remedy, Rename, Replace, Rewrite, Unwrap
-from dra_kit.lint.fixes.scalars import quoted, replaced, rewritten
+from dra_kit.kubernetes.values.json import value_at
+
+Keys: TypeAlias = tuple[str | int, ...]
+"""The keys and indices that lead to a value of a document."""
+
+
+class ValueChange(Struct, frozen=True):
+    """A value that becomes another one.
+
+    Attributes:
+        keys: where it is.
+        value: what it becomes.
+        part: of a text: the characters that ``value`` takes the place of.
+    """
+
+    keys: Keys
+    value: Any
+    part: tuple[int, int] | None = None
+
+    def excludes(self, other: ValueChange) -> bool:
+        """Return whether the two cannot be carried out without regard to each other."""
+        shorter = min(len(self.keys), len(other.keys))
+        if self.keys[:shorter] != other.keys[:shorter]:
+            return False
+        if self.part is None or other.part is None:
+            return True
+        return self.part[0] <= other.part[1] and other.part[0] <= self.part[1]
+
+
+class Fix(Struct, frozen=True):
+    """What mends a finding; all of it or nothing.
+
+    Attributes:
+        document: number of the document in its file, from 0.
+        edits: of the file's text.
+        changes: of the document's value, as they must come of the edits.
+    """
+
+    document: int
+    edits: tuple[Edit, ...]
+    changes: tuple[ValueChange, ...]
+
+    def excludes(self, other: Fix) -> bool:
+        """Return whether one of the two must wait until the other one is written."""
+        if any(mine.overlaps(its) for mine in self.edits for its in other.edits):
+            return True
+        same = self.document == other.document
+        return same and any(mine.excludes(its) for mine in self.changes for its in other.changes)
+
+
+def apply_fixes_to_text(text: str, fixes: Iterable[Fix]) -> str:
+    """Return a text with fixes that do not exclude each other."""
+    for edit in sorted((edit for fix in fixes for edit in fix.edits), key=lambda edit: edit.start, reverse=True):
+        text = text[: edit.start] + edit.text + text[edit.end :]
+    return text
+
+
+def apply_fixes_to_values(values: Sequence[Any], fixes: Iterable[Fix]) -> list[Any]:
+    """Return the values of a file's documents with fixes that do not exclude each other."""
+    made = deepcopy(list(values))
+    ordered = sorted(
+        ((fix.document, change) for fix in fixes for change in fix.changes),
+        key=lambda one: one[1].part or (0, 0),
+        reverse=True,  # from the end of a text, so that the places before it stay
+    )
+    for document, change in ordered:
+        keys: Keys = (document, *change.keys)
+        holder = value_at(made, keys[:-1])
+        if change.part is None:
+            holder[keys[-1]] = deepcopy(change.value)
+        else:
+            start, end = change.part
+            before = holder[keys[-1]]
+            holder[keys[-1]] = before[:start] + change.value + before[end:]
+    return made
+
+
+def same(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    """Return whether two files say the same; 1 and true do not."""
+    return json.dumps(one, sort_keys=True, default=str) == json.dumps(other, sort_keys=True, default=str)
 
 
 def fix_of(document: ManifestDocument, remedies: Iterable[Remedy]) -> Fix | None:
     """Return the fix that carries out remedies; None without any, and when one of them is not certain."""
     edits: list[Edit] = []
-    changes: list[Change] = []
+    changes: list[ValueChange] = []
     for remedy in remedies:
         made = _made(document, remedy)
         if made is None:
@@ -27,7 +109,7 @@ def fix_of(document: ManifestDocument, remedies: Iterable[Remedy]) -> Fix | None
     return Fix(document.number, tuple(edits), tuple(changes)) if edits else None
 
 
-def _made(document: ManifestDocument, remedy: Remedy) -> tuple[Edit, Change] | None:
+def _made(document: ManifestDocument, remedy: Remedy) -> tuple[Edit, ValueChange] | None:
     field = document.positions.find(remedy.path)
     if not field.exact:
         return None
@@ -40,59 +122,59 @@ def _made(document: ManifestDocument, remedy: Remedy) -> tuple[Edit, Change] | N
             if not isinstance(field.value, ScalarNode):
                 return None
             edit = replaced(document.positions, field.value, (start, end), text)
-            return None if edit is None else (edit, Change(field.keys, text, (start, end)))
+            return None if edit is None else (edit, ValueChange(field.keys, text, (start, end)))
         case Enclose(_, keys, under):
             return _enclosed(document, field, keys, under)
         case Unwrap(_, key):
             return _unwrapped(document, field, key)
         case Enlist():
-            found = enlisted(document.file.text, field.value)
-            return None if found is None else (found, Change(field.keys, [field.value.value]))
+            found = enlist(document.file.text, field.value)
+            return None if found is None else (found, ValueChange(field.keys, [field.value.value]))
 
 
-def _renamed(document: ManifestDocument, field: FieldPosition, name: str) -> tuple[Edit, Change] | None:
+def _renamed(document: ManifestDocument, field: FieldPosition, name: str) -> tuple[Edit, ValueChange] | None:
     holder = document.positions.holder(field)
     if not isinstance(field.key, ScalarNode) or not isinstance(holder, Mapping) or name in holder:
         return None
     start = content_start(document.file.text, field.key)
-    edit = Edit(start, field.key.end, quoted(name, field.key.style))
+    edit = Edit(start, field.key.end, quote_scalar(name, field.key.style))
     value = {name if key == field.keys[-1] else key: item for key, item in holder.items()}
-    return edit, Change(field.keys[:-1], value)
+    return edit, ValueChange(field.keys[:-1], value)
 
 
 def _rewritten(
     document: ManifestDocument, field: FieldPosition, value: str | int | bool | None
-) -> tuple[Edit, Change] | None:
+) -> tuple[Edit, ValueChange] | None:
     if not isinstance(field.value, ScalarNode):
         return None
-    edit = rewritten(document.file.text, field.value, value)
+    edit = rewrite_scalar(document.file.text, field.value, value)
     if edit is None:
         return None
-    return edit, Change(field.keys, field.value.text if value is None else value)
+    return edit, ValueChange(field.keys, field.value.text if value is None else value)
 
 
 def _enclosed(
     document: ManifestDocument, field: FieldPosition, keys: tuple[str, ...], under: str
-) -> tuple[Edit, Change] | None:
+) -> tuple[Edit, ValueChange] | None:
     value: Any = field.value.value
     if not isinstance(value, Mapping) or not set(keys) <= value.keys():
         return None
     inner = value.get(under, {})
     if not isinstance(inner, Mapping) or not inner.keys().isdisjoint(keys):
         return None
-    edit = enclosed(document.file.text, document.positions.root, field.value, keys, under)
+    edit = enclose(document.file.text, document.positions.root, field.value, keys, under)
     if edit is None:
         return None
     moved = {**inner, **{key: value[key] for key in keys}}
     rest = {key: item for key, item in value.items() if key not in keys}
-    return edit, Change(field.keys, {**rest, under: moved})
+    return edit, ValueChange(field.keys, {**rest, under: moved})
 
 
-def _unwrapped(document: ManifestDocument, field: FieldPosition, key: str) -> tuple[Edit, Change] | None:
+def _unwrapped(document: ManifestDocument, field: FieldPosition, key: str) -> tuple[Edit, ValueChange] | None:
     value: Any = field.value.value
     inner = value.get(key) if isinstance(value, Mapping) else None
     if not isinstance(inner, Mapping) or not inner or not (value.keys() - {key}).isdisjoint(inner):
         return None
-    edit = unwrapped(document.file.text, field.value, key)
+    edit = unwrap(document.file.text, field.value, key)
     rest = {name: item for name, item in value.items() if name != key}
-    return None if edit is None else (edit, Change(field.keys, {**rest, **inner}))
+    return None if edit is None else (edit, ValueChange(field.keys, {**rest, **inner}))

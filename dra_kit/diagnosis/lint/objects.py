@@ -1,35 +1,47 @@
-"""Which objects the documents are, in the form of v1, and what is wrong with them as objects of the API."""
+"""An object of a manifest: its kind and version, decoded, validated, as resource.k8s.io/v1."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from msgspec import Struct, field
 
+from dra_kit.diagnosis.lint.structure import (
+    Enclose,
+    FieldProblem,
+    Remedy,
+    Rewrite,
+    Unwrap,
+    check_structure,
+    is_misspelt,
+)
 from dra_kit.kubernetes.manifests.documents import ManifestDocument, looks_like_object
+from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.api_model import APIModel
-from dra_kit.kubernetes.resource.conversion import to_v1
+from dra_kit.kubernetes.resource.conversion import OUTSIDE_EXACTLY, V1, V1BETA1, to_v1
+from dra_kit.kubernetes.resource.field_errors import ErrorKind, FieldError
 from dra_kit.kubernetes.resource.new_object import (
     GROUP,
     KINDS,
     POD_SPECS,
     RESOURCE_KINDS,
     ManifestKind,
+    check_new_object,
     complete_new_object,
 )
 from dra_kit.kubernetes.resource.schema.decode import decode
 from dra_kit.kubernetes.values.json import value_at
-from dra_kit.lint.fixes.remedy import Rewrite
-from dra_kit.lint.structure.fields import Problem, check_structure
-from dra_kit.lint.structure.old_versions import classic_claim, in_v1, requests_of_v1, withdrawn
 from dra_kit.text import did_you_mean, unambiguous_correction
 
 _METADATA: Final = "meta/v1.ObjectMeta"
 
 
-class Manifest(Struct):
+class LintedObject(Struct):
     """An object of a file.
 
     Attributes:
@@ -50,7 +62,7 @@ class Manifest(Struct):
     content: dict[str, Any] = field(default_factory=dict)
     obj: APIModel | None = None
     pod_spec: tuple[str, Mapping[str, Any]] | None = None
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[FieldProblem] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -79,19 +91,19 @@ def _text(value: Any, *keys: str) -> str:
     return found if isinstance(found, str) else ""
 
 
-def manifest(document: ManifestDocument) -> Manifest:
+def lint_object(document: ManifestDocument) -> LintedObject:
     """Return what a document is."""
     body = document.body
     if not document.file.explicit and not looks_like_object(body):
-        return Manifest(document, "", "")
+        return LintedObject(document, "", "")
     if not isinstance(body, Mapping) or not ({"apiVersion", "kind"} & body.keys()):
-        problem = Problem("", "not-an-object", "is no Kubernetes object: it has neither apiVersion nor kind")
-        return Manifest(document, "", "", problems=[problem])
+        problem = FieldProblem("", "not-an-object", "is no Kubernetes object: it has neither apiVersion nor kind")
+        return LintedObject(document, "", "", problems=[problem])
     kind, api_version = body.get("kind"), body.get("apiVersion")
-    made = Manifest(document, str(kind), str(api_version))
+    made = LintedObject(document, str(kind), str(api_version))
     for name, value in (("apiVersion", api_version), ("kind", kind)):
         if not isinstance(value, str) or not value:
-            made.problems.append(Problem(name, "unknown-kind", f"the object has no {name}, which must be a text"))
+            made.problems.append(FieldProblem(name, "unknown-kind", f"the object has no {name}, which must be a text"))
     if made.problems:
         return made
     made.problems += _unknown_kind(made)
@@ -106,7 +118,7 @@ def manifest(document: ManifestDocument) -> Manifest:
     return made
 
 
-def _unknown_kind(made: Manifest) -> Iterator[Problem]:
+def _unknown_kind(made: LintedObject) -> Iterator[FieldProblem]:
     group, _, version = made.api_version.rpartition("/")
     known = RESOURCE_KINDS.get(made.kind)
     if known is not None and group != GROUP:
@@ -117,34 +129,36 @@ def _unknown_kind(made: Manifest) -> Iterator[Problem]:
             certain = (not group or unambiguous_correction(group, [GROUP])) and right in known.types
             sure = (Rewrite("apiVersion", right),) if certain else ()
             text = f"{made.api_version} has no kind {made.kind}"
-            yield Problem("apiVersion", "unknown-kind", text, wish, remedies=sure)
-    elif group == GROUP and (gone := withdrawn(made.kind, made.document.body)) is not None:
-        yield Problem("kind", "unknown-kind", *gone)
+            yield FieldProblem("apiVersion", "unknown-kind", text, wish, remedies=sure)
+    elif group == GROUP and (gone := removed_kind_problem(made.kind, made.document.body)) is not None:
+        yield FieldProblem("kind", "unknown-kind", *gone)
     elif group == GROUP and known is None:
         wish = (
             did_you_mean(made.kind, RESOURCE_KINDS).removeprefix("; ") or f"it has {', '.join(sorted(RESOURCE_KINDS))}"
         )
         intended = unambiguous_correction(made.kind, RESOURCE_KINDS)
         sure = (Rewrite("kind", intended),) if intended else ()
-        yield Problem("kind", "unknown-kind", f"{GROUP} has no kind {made.kind}", wish, remedies=sure)
+        yield FieldProblem("kind", "unknown-kind", f"{GROUP} has no kind {made.kind}", wish, remedies=sure)
     elif known is not None and made.api_version not in known.types:
         wish = f"write apiVersion: {next(iter(known.types))}"
-        if version == "v1alpha2" and (spec := classic_claim(made.kind, made.document.body)):
+        if version == "v1alpha2" and (spec := classic_claim_problem(made.kind, made.document.body)):
             wish += f" and spec: {spec}"
         text = f"Kubernetes 1.37 does not serve {made.kind} in {made.api_version}"
-        yield Problem("apiVersion", "unknown-kind", text, wish, remedies=in_v1(made.kind, version, made.document.body))
+        yield FieldProblem(
+            "apiVersion", "unknown-kind", text, wish, remedies=in_v1(made.kind, version, made.document.body)
+        )
     elif not group and made.kind not in POD_SPECS:
         near = did_you_mean(made.kind, RESOURCE_KINDS) and next(iter(_near(made.kind)), "")
         if near:
             wish = f"write apiVersion: {next(iter(RESOURCE_KINDS[near].types))} and kind: {near}"
-            yield Problem("kind", "unknown-kind", f"{made.api_version} has no kind {made.kind}", wish)
+            yield FieldProblem("kind", "unknown-kind", f"{made.api_version} has no kind {made.kind}", wish)
 
 
 def _near(kind: str) -> Iterator[str]:
     return (name for name in RESOURCE_KINDS if f'"{name}"' in did_you_mean(kind, RESOURCE_KINDS))
 
 
-def _decode(made: Manifest, body: Mapping[str, Any], known: ManifestKind) -> None:
+def _decode(made: LintedObject, body: Mapping[str, Any], known: ManifestKind) -> None:
     newest = next(iter(known.types))
     version = made.api_version.rpartition("/")[2]
     type_name = known.types[made.api_version]
@@ -160,7 +174,7 @@ def _decode(made: Manifest, body: Mapping[str, Any], known: ManifestKind) -> Non
             )
         text = f"{made.api_version} is deprecated: Kubernetes 1.39 and newer do not serve it"
         sure = in_v1(made.kind, version, body)
-        made.problems.append(Problem("apiVersion", "deprecated-version", text, wish, remedies=sure))
+        made.problems.append(FieldProblem("apiVersion", "deprecated-version", text, wish, remedies=sure))
     made.problems += problems
     made.known = known
     made.content = complete_new_object(decode(cleaned, type_name), known)
@@ -168,7 +182,7 @@ def _decode(made: Manifest, body: Mapping[str, Any], known: ManifestKind) -> Non
     made.obj = known.model.model_validate(made.content)
 
 
-def _decode_pod(made: Manifest, known: ManifestKind) -> None:
+def _decode_pod(made: LintedObject, known: ManifestKind) -> None:
     body = made.document.body
     metadata: Any = {}
     if known.part:
@@ -192,3 +206,194 @@ def _decode_pod(made: Manifest, known: ManifestKind) -> None:
     if known.part:
         head["metadata"] = decode(metadata or {}, _METADATA)
     made.content = complete_new_object({**content, **head}, known)
+
+
+_LONGEST: Final = 300
+"""Characters of a text of v1 that a remedy shows."""
+_IN_TEMPLATE: Final = {"ResourceClaimTemplate": ("spec",)}
+"""Where the spec of a claim is below that of a template."""
+_IN_V1: Final = frozenset({"DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"})
+_LIKE_V1BETA1: Final = frozenset({"v1beta1", "v1alpha3"})
+"""Versions in which a request has the fields of exactly itself; v1alpha3 as of Kubernetes 1.31."""
+WITHDRAWN: Final = {
+    "ResourceClass": "ResourceClass was withdrawn in Kubernetes 1.31",
+    "ResourceClaimParameters": "ResourceClaimParameters were withdrawn in Kubernetes 1.31",
+    "ResourceClassParameters": "ResourceClassParameters were withdrawn in Kubernetes 1.31",
+    "PodSchedulingContext": "PodSchedulingContext was withdrawn in Kubernetes 1.32",
+}
+"""Kinds of classic DRA, and when they went."""
+
+
+def removed_kind_problem(kind: str, body: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return what became of a kind of classic DRA, and what to write instead; None of other kinds.
+
+    Args:
+        kind: as it is written.
+        body: the object.
+    """
+    if kind not in WITHDRAWN:
+        return None
+    if kind == "PodSchedulingContext":
+        return WITHDRAWN[kind], "remove it: the scheduler allocates devices itself"
+    if kind != "ResourceClass":
+        return WITHDRAWN[kind], "write the parameters below spec.devices.config[].opaque of the claim or class"
+    named = body.get("driverName")
+    driver = named if isinstance(named, str) else "<driver>"
+    expression = {"selectors": [{"cel": {"expression": f"device.driver == '{driver}'"}}]}
+    return WITHDRAWN[kind], f"write apiVersion: resource.k8s.io/v1, kind: DeviceClass, spec: {json.dumps(expression)}"
+
+
+def classic_claim_problem(kind: str, body: Mapping[str, Any]) -> str:
+    """Return the v1 ``spec`` for a claim or template of v1alpha2, and what stays to do; empty if unknown."""
+    is_template = kind == "ResourceClaimTemplate"
+    path = ("spec", *_IN_TEMPLATE.get(kind, ()))
+    named = value_at(body, (*path, "resourceClassName"))
+    if not isinstance(named, str):
+        return ""
+    text = _shown({"devices": {"requests": [{"name": "device", "exactly": {"deviceClassName": named}}]}})
+    if not text:
+        return ""
+    text = f"{{spec: {text}}}" if is_template else text
+    rest = f"; what its parametersRef names goes below {'.'.join(path)}.devices.config[].opaque"
+    return text + rest if value_at(body, (*path, "parametersRef")) else text
+
+
+def requests_of_v1(kind: str, content: Mapping[str, Any]) -> str:
+    """Return the requests of a claim or template as v1 has them; empty of other kinds, and when they are too long.
+
+    Args:
+        kind: of the object.
+        content: the object in v1, without defaults.
+    """
+    requests = value_at(content, ("spec", *_IN_TEMPLATE.get(kind, ()), "devices", "requests"))
+    return _shown(requests) if kind.startswith("ResourceClaim") and requests else ""
+
+
+def in_v1(kind: str, version: str, body: Mapping[str, Any]) -> tuple[Remedy, ...]:
+    """Return the changes that make an object of an older version one of v1; empty unless all of it has its place there.
+
+    Taint rules are in v1 only since Kubernetes 1.37, and stay as they are.
+
+    Args:
+        kind: of the object.
+        version: its version.
+        body: the object.
+    """
+    if kind not in _IN_V1 or version not in _LIKE_V1BETA1 | {"v1beta2"}:
+        return ()
+    rewrite = Rewrite("apiVersion", V1)
+    if not check_structure(body, f"resource/v1.{kind}")[1]:
+        # so it is in v1beta2, of all classes, and of what was written for v1 below an older version
+        return (rewrite,)
+    if version not in _LIKE_V1BETA1 or check_structure(body, f"resource/v1beta1.{kind}")[1]:
+        return ()
+    if check_structure(to_v1(dict(body), kind, V1BETA1), f"resource/v1.{kind}")[1]:
+        return ()
+    moves: list[Remedy] = []
+    path = ("spec", *_IN_TEMPLATE.get(kind, ()), "devices", *(() if kind == "ResourceSlice" else ("requests",)))
+    items: Any = value_at(body, path) or ()
+    for index, item in enumerate(items):
+        where = f"{'.'.join(path)}[{index}]"
+        if kind == "ResourceSlice":
+            moves += [Unwrap(where, "basic")] if "basic" in item else []
+        elif keys := tuple(key for key in item if key not in OUTSIDE_EXACTLY):
+            if "firstAvailable" in item:
+                return ()
+            moves.append(Enclose(where, keys, "exactly"))
+    return (rewrite, *moves)
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _LONGEST else ""
+
+
+_EXPRESSION: Final = re.compile(r"\.expression$")
+_ENTRY: Final = re.compile(r"\.resourceClaims\[\d+\]$")
+
+
+def validate(manifest: LintedObject, gates: FeatureGates) -> Iterator[FieldProblem]:
+    """Yield what an API server with these gates would refuse, or drop.
+
+    What it says of CEL expressions, and of names that lead from pods to claims, is left out: those are looked at with
+    more care elsewhere.
+    """
+    if manifest.known is None:
+        return
+    answered = check_new_object(manifest.content, manifest.known, gates)
+    dropped = sorted(set(_leaves(manifest.content)) - set(_leaves(answered.stored))) if manifest.obj is not None else []
+    for path in _topmost(dropped):
+        if manifest.document.positions.find(path).exact:
+            text = "an API server drops this field unless a feature gate is on that is off by default in 1.37"
+            yield FieldProblem(path, "feature-gate", text, "see the feature gates of resource.k8s.io", key=True)
+    errors = _at_keys(answered.errors, manifest.content["metadata"])
+    # which claims a pod has is looked at elsewhere
+    yield from _problems(manifest, (one for one in errors if manifest.pod_spec is None or not _is_reference(one)))
+
+
+def _at_keys(errors: Iterable[FieldError], metadata: Mapping[str, Any]) -> Iterator[FieldError]:
+    """Yield errors; one about a label or annotation gets the path of its key: the API server names only the map."""
+    places = {f"metadata.{name}": _keys(metadata.get(name)) for name in ("annotations", "labels")}
+    for error in errors:
+        key = places[error.path].get(error.value) if error.path in places and error.value else None
+        yield error if key is None else replace(error, path=f"{error.path}[{key}]")
+
+
+def _problems(manifest: LintedObject, errors: Iterable[FieldError]) -> Iterator[FieldProblem]:
+    wrong = {problem.path for problem in manifest.problems if problem.rule == "wrong-type"}
+    for error in errors:
+        if not _is_reported(manifest, wrong, error):
+            yield FieldProblem(error.path, "invalid-value", f"{error.path}: {error.body}", remedies=_remedies(error))
+
+
+def _remedies(error: FieldError) -> tuple[Remedy, ...]:
+    """Return the word of a closed list that must be intended by another one."""
+    intended = unambiguous_correction(error.value, error.supported)
+    return (Rewrite(error.path, intended),) if intended else ()
+
+
+def _is_reference(error: FieldError) -> bool:
+    return error.kind is ErrorKind.NOT_FOUND or bool(_ENTRY.search(error.path))
+
+
+def _is_reported(manifest: LintedObject, wrong: set[str], error: FieldError) -> bool:
+    """Return whether a more precise rule reports it: of an expression, a wrong type, a misspelt field."""
+    written = manifest.document.positions.find(error.path)
+    paths = {error.path, written.path} if written.exact else {error.path}
+    if not wrong.isdisjoint(paths):
+        return True
+    if error.kind is ErrorKind.REQUIRED:
+        return any(is_misspelt(manifest.problems, path) for path in paths)
+    return bool(_EXPRESSION.search(error.path)) and written.exact and written.value.value not in (None, "", [], {})
+
+
+def _keys(pairs: Any) -> dict[Any, str]:
+    """Return the keys of a map by what an error about them may show: the key or the value."""
+    found: dict[Any, str] = {}
+    for key, value in pairs.items() if isinstance(pairs, Mapping) else ():
+        found.setdefault(key, key)
+        if isinstance(value, str):
+            found.setdefault(value, key)
+    return found
+
+
+def _leaves(value: Any, path: str = "") -> Iterator[str]:
+    """Yield the paths of all fields, those with objects and lists too."""
+    if path:
+        yield path
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            plain = re.fullmatch(r"\w+", key)
+            yield from _leaves(item, f"{path}.{key}" if path and plain else f"{path}[{key}]" if path else key)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _leaves(item, f"{path}[{index}]")
+
+
+def _topmost(paths: list[str]) -> Iterator[str]:
+    """Yield the paths that are not below another one."""
+    last = None
+    for path in paths:
+        if last is None or not path.startswith((f"{last}.", f"{last}[")):
+            last = path
+            yield path

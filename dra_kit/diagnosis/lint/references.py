@@ -1,17 +1,17 @@
-"""Pods, and what makes them, with the claims that they name."""
+"""Checks of what pods refer to: claims, templates, requests, configurations."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
 
+from dra_kit.diagnosis.lint.objects import LintedObject
+from dra_kit.diagnosis.lint.structure import FieldProblem, Rename, Rewrite, is_misspelt
 from dra_kit.kubernetes.resource import v1
-from dra_kit.lint.fixes.remedy import Rename, Rewrite
-from dra_kit.lint.references.whole_claims import difference
-from dra_kit.lint.structure.fields import Problem, misspelt
-from dra_kit.lint.structure.manifest import Manifest
+from dra_kit.kubernetes.resource.config import base_request, configs_for_driver
 from dra_kit.text import did_you_mean, unambiguous_correction
 
 _CONTAINERS: Final = ("initContainers", "containers")
@@ -36,8 +36,8 @@ class _Entry(Struct, frozen=True):
 
 
 def pod_problems(
-    pods: Sequence[Manifest], others: Sequence[Manifest], classes: Mapping[str, v1.DeviceClass | None]
-) -> Iterator[tuple[Manifest, Problem]]:
+    pods: Sequence[LintedObject], others: Sequence[LintedObject], classes: Mapping[str, v1.DeviceClass | None]
+) -> Iterator[tuple[LintedObject, FieldProblem]]:
     """Yield what is wrong with the claims of pods.
 
     Args:
@@ -50,10 +50,10 @@ def pod_problems(
     for pod in pods:
         assert pod.pod_spec is not None  # noqa: S101 - the caller chose
         where, spec = pod.pod_spec
-        problems: list[Problem] = []
+        problems: list[FieldProblem] = []
         entries = list(_entries(pod, where, spec, problems))
         uses = list(_uses(where, spec))
-        unclear = any(misspelt(pod.problems, f"{where}.{kind}") for kind in _CONTAINERS)
+        unclear = any(is_misspelt(pod.problems, f"{where}.{kind}") for kind in _CONTAINERS)
         meant = set(_texts(pod.document.body)) if unclear else set[str]()
         for entry in entries:
             found = _target(pod, entry, claims, problems)
@@ -61,7 +61,7 @@ def pod_problems(
             if entry.name and not mine and entry.name not in meant:
                 text = f"no container uses the claim {entry.name}: the pod waits for its devices, and nobody gets them"
                 wish = f"add it to a container: resources: {{claims: [{{name: {entry.name}}}]}}"
-                problems.append(Problem(f"{entry.path}.name", "unused-claim", text, wish))
+                problems.append(FieldProblem(f"{entry.path}.name", "unused-claim", text, wish))
             elif mine and found is not None:
                 unknown = list(_requests(found, mine))
                 problems += unknown
@@ -70,7 +70,7 @@ def pod_problems(
                 named = {use.request for use in mine}
                 # who names no request uses all of them, and who misspells one may mean any
                 asked[id(found)] = None if before is None or unknown or "" in named else before | named
-        if not misspelt(pod.problems, f"{where}.resourceClaims"):
+        if not is_misspelt(pod.problems, f"{where}.resourceClaims"):
             problems += _unknown_claims(entries, uses)
         yield from ((pod, problem) for problem in problems)
     for claim in claims:
@@ -78,7 +78,7 @@ def pod_problems(
             yield claim, problem
 
 
-def _entries(pod: Manifest, where: str, spec: Mapping[str, Any], problems: list[Problem]) -> Iterator[_Entry]:
+def _entries(pod: LintedObject, where: str, spec: Mapping[str, Any], problems: list[FieldProblem]) -> Iterator[_Entry]:
     for index, item in enumerate(spec.get("resourceClaims") or ()):
         path = f"{where}.resourceClaims[{index}]"
         reference = {key: item[key] for key in _REFERS if key in item}
@@ -86,7 +86,7 @@ def _entries(pod: Manifest, where: str, spec: Mapping[str, Any], problems: list[
             given = "both" if reference else "neither"
             text = f"must have one of resourceClaimName and resourceClaimTemplateName, and has {given}"
             wish = "a template makes a claim for each pod; a claim by name is shared by all pods that name it"
-            problems.append(Problem(path, "claim-reference", text, wish))
+            problems.append(FieldProblem(path, "claim-reference", text, wish))
         yield _Entry(path, item.get("name", ""), reference)
 
 
@@ -113,12 +113,12 @@ def _texts(value: object) -> Iterator[str]:
                 yield from _texts(item)
 
 
-def _has_wrong_fields(pod: Manifest, path: str) -> bool:
+def _has_wrong_fields(pod: LintedObject, path: str) -> bool:
     """Return whether something below a field is misspelt, or has a wrong type."""
     return any(problem.path.startswith((f"{path}.", f"{path}[")) for problem in pod.problems)
 
 
-def _unknown_claims(entries: Sequence[_Entry], uses: Sequence[_Use]) -> Iterator[Problem]:
+def _unknown_claims(entries: Sequence[_Entry], uses: Sequence[_Use]) -> Iterator[FieldProblem]:
     names = sorted({entry.name for entry in entries})
     for use in uses:
         if use.claim and use.claim not in names:
@@ -127,10 +127,12 @@ def _unknown_claims(entries: Sequence[_Entry], uses: Sequence[_Use]) -> Iterator
             text = f"the pod has no claim {use.claim} in resourceClaims"
             intended = unambiguous_correction(use.claim, names)
             sure = (Rewrite(f"{use.path}.name", intended),) if intended else ()
-            yield Problem(f"{use.path}.name", "unknown-claim", text, wish, remedies=sure)
+            yield FieldProblem(f"{use.path}.name", "unknown-claim", text, wish, remedies=sure)
 
 
-def _target(pod: Manifest, entry: _Entry, claims: Sequence[Manifest], problems: list[Problem]) -> Manifest | None:
+def _target(
+    pod: LintedObject, entry: _Entry, claims: Sequence[LintedObject], problems: list[FieldProblem]
+) -> LintedObject | None:
     """Return the claim or template that an entry names, if the files have it, and only one that may be intended."""
     for field, name in entry.reference.items() if len(entry.reference) == 1 else ():
         kind, path = _REFERS[field], f"{entry.path}.{field}"
@@ -143,37 +145,39 @@ def _target(pod: Manifest, entry: _Entry, claims: Sequence[Manifest], problems: 
             other = next(key for key, of in _REFERS.items() if of == named[0].kind)
             text = f"{name} is a {named[0].kind}, and no {kind}"
             sure = (Rename(path, other),) if len({claim.kind for claim in named}) == 1 else ()
-            problems.append(Problem(path, "claim-reference", text, f"write {other}: {name}", key=True, remedies=sure))
+            problems.append(
+                FieldProblem(path, "claim-reference", text, f"write {other}: {name}", key=True, remedies=sure)
+            )
             return named[0] if len(named) == 1 else None
         beside = [claim.name for claim in here if claim.kind == kind and _distance(pod, claim) < _FAR]
         wish = did_you_mean(name, beside).removeprefix("; ")
         if wish:
-            problems.append(Problem(path, "missing-claim", f"the files have no {kind} {name}", wish))
+            problems.append(FieldProblem(path, "missing-claim", f"the files have no {kind} {name}", wish))
         elif any(claim.name == name and claim.kind == kind for claim in claims):
             text = f"{kind} {name} is in another namespace than the pod"
-            problems.append(Problem(path, "missing-claim", text, "put them into one namespace"))
+            problems.append(FieldProblem(path, "missing-claim", text, "put them into one namespace"))
     return None
 
 
-def _nearest(pod: Manifest, candidates: Sequence[Manifest]) -> list[Manifest]:
+def _nearest(pod: LintedObject, candidates: Sequence[LintedObject]) -> list[LintedObject]:
     """Return those in the pod's own file, else in its folder, else all: folders may be alternatives."""
     least = min((_distance(pod, claim) for claim in candidates), default=0)
     return [claim for claim in candidates if _distance(pod, claim) == least]
 
 
-def _distance(one: Manifest, other: Manifest) -> int:
+def _distance(one: LintedObject, other: LintedObject) -> int:
     first, second = one.document.file.name, other.document.file.name
     if first == second:
         return 0
     return 1 if first.rpartition("/")[0] == second.rpartition("/")[0] else _FAR
 
 
-def _same_namespace(one: Manifest, other: Manifest) -> bool:
+def _same_namespace(one: LintedObject, other: LintedObject) -> bool:
     """Return whether two objects are, or may be, in one namespace."""
     return not one.namespace or not other.namespace or one.namespace == other.namespace
 
 
-def _requests(claim: Manifest, uses: Sequence[_Use]) -> Iterator[Problem]:
+def _requests(claim: LintedObject, uses: Sequence[_Use]) -> Iterator[FieldProblem]:
     names = [name for _, name in _names(claim)]
     for use in uses:
         if use.request and use.request not in names:
@@ -184,10 +188,12 @@ def _requests(claim: Manifest, uses: Sequence[_Use]) -> Iterator[Problem]:
                 wish = f"write {use.request.partition('/')[0]}: a container names the request, whichever way is taken"
             text = f"{claim.kind} {claim.name} has no request {use.request}: the container gets no device"
             sure = (Rewrite(f"{use.path}.request", intended),) if intended else ()
-            yield Problem(f"{use.path}.request", "unknown-request", text, wish, remedies=sure)
+            yield FieldProblem(f"{use.path}.request", "unknown-request", text, wish, remedies=sure)
 
 
-def _whole(claim: Manifest, uses: Sequence[_Use], classes: Mapping[str, v1.DeviceClass | None]) -> Iterator[Problem]:
+def _whole(
+    claim: LintedObject, uses: Sequence[_Use], classes: Mapping[str, v1.DeviceClass | None]
+) -> Iterator[FieldProblem]:
     assert claim.claim is not None  # noqa: S101 - the caller chose
     whole = [use for use in uses if not use.request]
     differ = difference(claim.claim[1], classes) if whole else None
@@ -199,10 +205,10 @@ def _whole(claim: Manifest, uses: Sequence[_Use], classes: Mapping[str, v1.Devic
             "unless it is named by the device"
         )
         wish = f"name the request that the container wants: {{name: {use.claim}, request: {differ.one}}}"
-        yield Problem(use.path, "whole-claim", text, wish)
+        yield FieldProblem(use.path, "whole-claim", text, wish)
 
 
-def _names(claim: Manifest) -> Iterator[tuple[str, str]]:
+def _names(claim: LintedObject) -> Iterator[tuple[str, str]]:
     """Yield the paths of a claim's requests, and their names."""
     assert claim.claim is not None  # noqa: S101 - the caller chose
     path, spec = claim.claim
@@ -210,10 +216,61 @@ def _names(claim: Manifest) -> Iterator[tuple[str, str]]:
         yield f"{path}.devices.requests[{index}].name", request.name
 
 
-def _unused(claim: Manifest, asked: set[str] | None) -> Iterator[Problem]:
+def _unused(claim: LintedObject, asked: set[str] | None) -> Iterator[FieldProblem]:
     for path, name in _names(claim) if asked else ():
         if asked is not None and name not in asked:
             text = f"no container uses the request {name}, though containers name other requests of the claim"
-            yield Problem(
+            yield FieldProblem(
                 path, "unused-request", text, f"add {{name: …, request: {name}}} to a container, or remove it"
             )
+
+
+class ConfigDifference(Struct, frozen=True):
+    """Two requests of a claim that a driver is given different configs for."""
+
+    driver: str
+    one: str
+    other: str
+
+
+def difference(spec: v1.ResourceClaimSpec, classes: Mapping[str, v1.DeviceClass | None]) -> ConfigDifference | None:
+    """Return the first difference between the configs of a claim's requests, by the precedence of the API.
+
+    A request that a driver has no config for may be for a device of another driver, and is like all others.
+
+    Args:
+        spec: of the claim.
+        classes: those that are known, by name; their configs count, too.
+    """
+    seen: dict[str, tuple[str, str]] = {}
+    for request, device_class in _choices(spec):
+        entries = [*_of_class(request, classes.get(device_class)), *_of_claim(spec)]
+        for driver in dict.fromkeys(entry.opaque.driver for entry in entries if entry.opaque is not None):
+            configs = configs_for_driver(entries, request, driver)
+            if not configs or configs[-1].opaque is None:
+                continue
+            text = json.dumps(configs[-1].opaque.parameters, sort_keys=True, default=str)
+            name = base_request(request)
+            before, other = seen.setdefault(driver, (text, name))
+            if before != text and other != name:
+                return ConfigDifference(driver, other, name)
+    return None
+
+
+def _choices(spec: v1.ResourceClaimSpec) -> Iterator[tuple[str, str]]:
+    """Yield requests, or ``request/subrequest``, and the class of each."""
+    for request in spec.devices.requests:
+        if request.exactly is not None:
+            yield request.name, request.exactly.device_class_name
+        for alternative in request.first_available:
+            yield f"{request.name}/{alternative.name}", alternative.device_class_name
+
+
+def _of_class(request: str, device_class: v1.DeviceClass | None) -> Iterator[v1.DeviceAllocationConfiguration]:
+    for config in device_class.spec.config if device_class is not None else ():
+        yield v1.DeviceAllocationConfiguration(source="FromClass", requests=(request,), opaque=config.opaque)
+
+
+def _of_claim(spec: v1.ResourceClaimSpec) -> Iterator[v1.DeviceAllocationConfiguration]:
+    for config in spec.devices.config:
+        yield v1.DeviceAllocationConfiguration(source="FromClaim", requests=config.requests, opaque=config.opaque)

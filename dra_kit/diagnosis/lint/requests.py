@@ -1,4 +1,4 @@
-"""Opaque configuration that the node would refuse for what is around it: the devices of its request, or their class."""
+"""Checks of requests: counts, capacity, constraints, opaque configurations."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from dra_kit.author.config import OpaqueConfig, describe_for_devices, matches_device
-from dra_kit.diagnosis.selector_mistakes.device_rules import KnownDevice
+from dra_kit.author.config_problems import ConfigKeyProblem
+from dra_kit.diagnosis.lint.devices import LintContext, WrittenChoice, known_matching, selectors_for, written_choices
+from dra_kit.diagnosis.lint.objects import LintedObject
+from dra_kit.diagnosis.lint.structure import FieldProblem, Rewrite
+from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised, KnownDevice, unknown_driver
 from dra_kit.errors import InvalidConfig
 from dra_kit.kubernetes.resource import v1
-from dra_kit.kubernetes.resource.config import base_request
-from dra_kit.lint.devices.classes import WrittenChoice, known_matching, selectors_for, written_choices
-from dra_kit.lint.structure.fields import Problem
-from dra_kit.lint.structure.manifest import Manifest
-from dra_kit.lint.surroundings import Surroundings
+from dra_kit.kubernetes.resource.config import CONFIG_FIELDS, base_request
+from dra_kit.kubernetes.values.json import value_at
+from dra_kit.text import did_you_mean, unambiguous_correction
 
 
 def misplaced_configs(
-    manifest: Manifest, classes: Mapping[str, v1.DeviceClass | None], surroundings: Surroundings
-) -> Iterator[Problem]:
+    manifest: LintedObject, classes: Mapping[str, v1.DeviceClass | None], surroundings: LintContext
+) -> Iterator[FieldProblem]:
     """Yield configs whose kind no device takes that their class, or the request they name or its alternative, can get.
 
     Nothing is told of requests for which devices are not known, or of which a device of another driver may come: there
@@ -49,8 +51,8 @@ def misplaced_configs(
 
 
 def refused_replacements(
-    manifest: Manifest, classes: Mapping[str, v1.DeviceClass | None], surroundings: Surroundings
-) -> Iterator[Problem]:
+    manifest: LintedObject, classes: Mapping[str, v1.DeviceClass | None], surroundings: LintContext
+) -> Iterator[FieldProblem]:
     """Yield configs of a claim that may not replace those of the DeviceClass of a request that they are for."""
     if manifest.claim is None:
         return
@@ -72,7 +74,7 @@ def refused_replacements(
             )
             bound = next((each for each in of_class if type(each) is type(config)), None)
             if bound is not None and (reason := bound.refusal_of(config)):
-                yield Problem(
+                yield FieldProblem(
                     f"{path}.devices.config[{index}].opaque.parameters",
                     "class-config-replaced",
                     f"{config.kind_} cannot replace that of DeviceClass {choice.asked.device_class_name}, which "
@@ -99,7 +101,7 @@ class _Candidates(Struct, frozen=True):
 
 
 def _candidates(
-    choice: WrittenChoice, classes: Mapping[str, v1.DeviceClass | None], surroundings: Surroundings
+    choice: WrittenChoice, classes: Mapping[str, v1.DeviceClass | None], surroundings: LintContext
 ) -> _Candidates:
     device_class = classes.get(choice.asked.device_class_name)
     if device_class is None or getattr(choice.asked, "admin_access", None):
@@ -115,8 +117,8 @@ def _misplaced(
     opaque: v1.OpaqueDeviceConfiguration | None,
     whose: str,
     named: Sequence[tuple[_Candidates, _Stronger]],
-    surroundings: Surroundings,
-) -> Iterator[Problem]:
+    surroundings: LintContext,
+) -> Iterator[FieldProblem]:
     decoder = surroundings.configs.get(opaque.driver) if opaque is not None else None
     kind = _kind(opaque, surroundings)
     if opaque is None or decoder is None or kind is None:
@@ -147,16 +149,16 @@ def _misplaced(
     place = "ask for other devices" if whose.startswith("request") else "select other devices"
     if fitting:
         remedy = f"name {' and '.join(fitting)} as what it is for, {remedy}"
-    yield Problem(f"{path}.opaque.parameters.kind", "config-for-other-devices", text, f"{remedy}, or {place}")
+    yield FieldProblem(f"{path}.opaque.parameters.kind", "config-for-other-devices", text, f"{remedy}, or {place}")
 
 
-def _kind(opaque: v1.OpaqueDeviceConfiguration | None, surroundings: Surroundings) -> type[OpaqueConfig] | None:
+def _kind(opaque: v1.OpaqueDeviceConfiguration | None, surroundings: LintContext) -> type[OpaqueConfig] | None:
     """Return of which kind a config is; None where that cannot be known."""
     config = _decoded(opaque, surroundings)
     return None if config is None else type(config)
 
 
-def _decoded(opaque: v1.OpaqueDeviceConfiguration | None, surroundings: Surroundings) -> OpaqueConfig | None:
+def _decoded(opaque: v1.OpaqueDeviceConfiguration | None, surroundings: LintContext) -> OpaqueConfig | None:
     """Return a config; None where its driver is not known or refuses it."""
     decoder = surroundings.configs.get(opaque.driver) if opaque is not None else None
     if opaque is None or decoder is None:
@@ -170,3 +172,131 @@ def _decoded(opaque: v1.OpaqueDeviceConfiguration | None, surroundings: Surround
 
 def _takes(device: KnownDevice, kind: type[OpaqueConfig]) -> bool:
     return matches_device(kind.for_devices_, device.device, device.driver)
+
+
+def constraint_problems(manifest: LintedObject, advertised: Advertised) -> Iterator[FieldProblem]:
+    """Yield constraints on attributes that no device has: no devices ever meet them."""
+    if manifest.claim is None or not advertised.total:
+        return
+    path, spec = manifest.claim
+    asked = [body for request in spec.devices.requests for body in (request.exactly, *request.first_available) if body]
+    derived = {attribute.name for body in asked for attribute in body.derived_attributes}
+    for index, constraint in enumerate(spec.devices.constraints):
+        where = f"{path}.devices.constraints[{index}]"
+        for field, name in (
+            ("matchAttribute", constraint.match_attribute),
+            ("distinctAttribute", constraint.distinct_attribute),
+        ):
+            if name and name not in derived and name.count("/") == 1:
+                yield from _attribute(f"{where}.{field}", name, advertised)
+
+
+def _attribute(path: str, name: str, advertised: Advertised) -> Iterator[FieldProblem]:
+    domain, _, identifier = name.partition("/")
+    known = advertised.names("attributes", domain)
+    if identifier in known:
+        return
+    everywhere = [
+        f"{one}/{each}" for one in advertised.domains("attributes") for each in advertised.names("attributes", one)
+    ]
+    homes = [each for each in everywhere if _identifier(each) == identifier]
+    if homes and domain in advertised.drivers:  # a standard attribute such as pcieRoot is in a domain of Kubernetes
+        text = f"{identifier} is no attribute of {domain}: devices have {' and '.join(homes)}"
+        own = (Rewrite(path, homes[0]),) if len(homes) == 1 else ()
+        yield FieldProblem(path, "unknown-attribute", text, f"write {homes[0]}", remedies=own)
+        return
+    # long domains make all of their names alike
+    likely = [each for each in everywhere if each in homes or did_you_mean(identifier, [_identifier(each)])]
+    wish = did_you_mean(name, likely).removeprefix("; ")
+    if wish or advertised.speaks_for(domain):
+        text = f"no device has an attribute {name}, so that none meets the constraint"
+        intended = unambiguous_correction(name, everywhere)
+        sure = (Rewrite(path, intended),) if intended else ()
+        wish = wish or f"they have {', '.join(sorted(everywhere)[:8])}"
+        yield FieldProblem(path, "unknown-attribute", text, wish, remedies=sure)
+
+
+def _identifier(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
+def count_problems(
+    manifest: LintedObject, classes: Mapping[str, v1.DeviceClass | None], surroundings: LintContext
+) -> Iterator[FieldProblem]:
+    """Yield requests for no device, or for more than there are."""
+    for body in written_choices(manifest):
+        if body.asked.allocation_mode != "ExactCount":
+            continue
+        path = f"{body.path}.count"
+        written = manifest.document.positions.find(path)
+        if written.exact and written.value.value == 0:
+            text = "a count of 0 is none: the API server takes it for 1"
+            yield FieldProblem(path, "zero-count", text, "write how many devices are needed, or remove the request")
+            continue
+        device_class = classes.get(body.asked.device_class_name)
+        known = known_matching(selectors_for(body, device_class), surroundings) if device_class is not None else []
+        found = sum(number for _, number in known)
+        shared = any(device.view.allow_multiple_allocations for device, _ in known)
+        if found and not shared and found < body.asked.count:
+            there = "1 known device matches" if found == 1 else f"{found} known devices match"
+            text = f"{body.asked.count} devices are asked for, and only {there}"
+            yield FieldProblem(path, "too-few-devices", text, f"write count: {found}")
+
+
+def capacity_problems(
+    manifest: LintedObject, classes: Mapping[str, v1.DeviceClass | None], surroundings: LintContext
+) -> Iterator[FieldProblem]:
+    """Yield requests for more of a capacity than any device has, or for one that none has: no claim ever gets it."""
+    for body in written_choices(manifest):
+        device_class = classes.get(body.asked.device_class_name)
+        requests = body.asked.capacity.requests if body.asked.capacity is not None else {}
+        if device_class is None or not requests:
+            continue
+        matching = known_matching(selectors_for(body, device_class), surroundings)
+        known = [device.device.capacity for device, _ in matching]
+        for name, asked in requests.items() if known else ():
+            path = f"{body.path}.capacity.requests[{name}]"
+            there = [capacity[name].value for capacity in known if name in capacity]
+            if not there:
+                names = sorted({one for capacity in known for one in capacity})
+                text = f"{asked} of {name} is asked for, and no device that matches has a capacity of that name"
+                wish = did_you_mean(name, names) or (f"they have {', '.join(names)}" if names else "remove the request")
+                yield FieldProblem(path, "too-much-capacity", text, wish.removeprefix("; "), key=True)
+            elif asked > max(there):
+                text = f"{asked} of {name} is asked for, and no device that matches has more than {max(there)}"
+                yield FieldProblem(path, "too-much-capacity", text, f"ask for at most {max(there)}")
+
+
+def opaque_config_problems(manifest: LintedObject, surroundings: LintContext) -> Iterator[FieldProblem]:
+    """Yield what is wrong with the configurations of an object."""
+    fields = CONFIG_FIELDS.get(manifest.kind, ())
+    if manifest.obj is None or not fields:
+        return
+    where = ".".join(fields)
+    entries = value_at(manifest.document.body, fields)
+    for index, entry in enumerate(entries if isinstance(entries, list) else ()):
+        opaque = entry.get("opaque") if isinstance(entry, Mapping) else None
+        if not isinstance(opaque, Mapping) or not isinstance(opaque.get("driver"), str):
+            continue
+        path = f"{where}[{index}].opaque"
+        driver = opaque["driver"]
+        decoder = surroundings.configs.get(driver)
+        # that they must be an object is what the API server says
+        if decoder is not None and isinstance(opaque.get("parameters"), Mapping):
+            try:
+                decoder.decode(opaque["parameters"])
+            except InvalidConfig as error:
+                for problem in error.problems:
+                    below, text = problem
+                    field = f"{path}.parameters{'' if not below or below.startswith('[') else '.'}{below}"
+                    message = f"{below}: {text}" if below else text
+                    yield FieldProblem(field, "opaque-config", message, key=isinstance(problem, ConfigKeyProblem))
+                if error.omitted:
+                    yield FieldProblem(f"{path}.parameters", "opaque-config", f"… and {error.omitted} more")
+        elif decoder is None and surroundings.advertised is not None:
+            wish = unknown_driver(driver, surroundings.advertised)
+            if wish is not None:
+                intended = unambiguous_correction(driver, surroundings.advertised.drivers)
+                sure = (Rewrite(f"{path}.driver", intended),) if intended else ()
+                text = f'no device is of a driver "{driver}"'
+                yield FieldProblem(f"{path}.driver", "unknown-driver", text, wish, remedies=sure)

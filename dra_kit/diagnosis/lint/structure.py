@@ -1,22 +1,25 @@
-"""The fields of an object against the schema table: unknown ones, and values that their fields cannot hold."""
+"""Checks of fields: unknown, misspelt, of the wrong type; and the remedies for them.
+
+Paths are those of :class:`~dra_kit.manifests.positions.Positions`. A rule gives a remedy only where one thing alone can
+be intended; all remedies of a finding are carried out together, or none.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
+from msgspec import Struct
 
 from dra_kit.author.config_problems import short_json
 from dra_kit.kubernetes.resource.schema.decode import READERS, TypeMismatch, zero
 from dra_kit.kubernetes.resource.schema.table import LIST, MAP, SchemaType, item_type, struct
-from dra_kit.lint.fixes.remedy import Enclose, Enlist, Remedy, Rename, Rewrite, Unwrap
 from dra_kit.text import did_you_mean, unambiguous_correction
 
 _STATUS: Final = "status"
 """Written by schedulers, controllers and drivers, never by manifests."""
-
 _ELSEWHERE: Final = {
     "basic": "since v1beta2 a device has these fields itself",
     "source": "since Kubernetes 1.31 its fields stand in the entry itself",
@@ -39,7 +42,86 @@ _WRITTEN: Final = frozenset({"bytes", "Time", "MicroTime", "Quantity"})
 """Scalars that are strings of some form."""
 
 
-class Problem(msgspec.Struct, frozen=True):
+class Rename(Struct, frozen=True):
+    """A field gets another name.
+
+    Attributes:
+        path: the field.
+        name: that it gets.
+    """
+
+    path: str
+    name: str
+
+
+class Rewrite(Struct, frozen=True):
+    """A text, number or truth value becomes another one.
+
+    Attributes:
+        path: the field.
+        value: that it gets; None for the text that is written there, which is to be in quotes.
+    """
+
+    path: str
+    value: str | int | bool | None
+
+
+class Replace(Struct, frozen=True):
+    """Some characters of a text become others.
+
+    Attributes:
+        path: of the text.
+        start: index in the text.
+        end: index behind the last character.
+        text: the others.
+    """
+
+    path: str
+    start: int
+    end: int
+    text: str
+
+
+class Enclose(Struct, frozen=True):
+    """Some fields of an object move into a field of the object, which may be there already.
+
+    Attributes:
+        path: the object; empty for the whole document.
+        keys: the fields.
+        under: the field that they move into.
+    """
+
+    path: str
+    keys: tuple[str, ...]
+    under: str
+
+
+class Unwrap(Struct, frozen=True):
+    """The fields of an object take the place of it.
+
+    Attributes:
+        path: of the object that holds the other one; empty for the whole document.
+        key: the field that is left out.
+    """
+
+    path: str
+    key: str
+
+
+class Enlist(Struct, frozen=True):
+    """A value becomes the only item of a list.
+
+    Attributes:
+        path: the field.
+    """
+
+    path: str
+
+
+Remedy: TypeAlias = Rename | Rewrite | Replace | Enclose | Unwrap | Enlist
+
+
+class FieldProblem(msgspec.Struct, frozen=True):
     """Something wrong with a field.
 
     Attributes:
@@ -63,7 +145,7 @@ class Problem(msgspec.Struct, frozen=True):
     remedies: tuple[Remedy, ...] = ()
 
 
-def check_structure(value: Any, type_name: str, path: str = "") -> tuple[Any, list[Problem]]:
+def check_structure(value: Any, type_name: str, path: str = "") -> tuple[Any, list[FieldProblem]]:
     """Return a value without its nulls and all that its type cannot hold, and what is wrong with its structure.
 
     Args:
@@ -71,11 +153,11 @@ def check_structure(value: Any, type_name: str, path: str = "") -> tuple[Any, li
         type_name: as in :mod:`dra_kit.kubernetes.resource.schema.table`.
         path: of the part.
     """
-    problems: list[Problem] = []
+    problems: list[FieldProblem] = []
     return _cleaned(value, type_name, path, problems), problems
 
 
-def misspelt(problems: Iterable[Problem], path: str) -> bool:
+def is_misspelt(problems: Iterable[FieldProblem], path: str) -> bool:
     """Return whether a field that is missing is there under another name, or it or what it is in has a wrong type."""
     for problem in problems:
         wrong = problem.rule == "wrong-type"
@@ -85,7 +167,7 @@ def misspelt(problems: Iterable[Problem], path: str) -> bool:
     return False
 
 
-def _cleaned(value: Any, type_name: str, path: str, problems: list[Problem]) -> Any:
+def _cleaned(value: Any, type_name: str, path: str, problems: list[FieldProblem]) -> Any:
     """Return a value as its type; None for what the type cannot hold."""
     if type_name in READERS:
         problem = _misfit(value, type_name, path)
@@ -98,13 +180,13 @@ def _cleaned(value: Any, type_name: str, path: str, problems: list[Problem]) -> 
             wish = "begin each item with '- '" if isinstance(value, Mapping) else ""
             sure = (Enlist(path),) if _may_be(value, item_type(type_name)) else ()
             text = f"must be a list, not {short_json(value)}"
-            problems.append(Problem(path, "wrong-type", text, wish, key=True, remedies=sure))
+            problems.append(FieldProblem(path, "wrong-type", text, wish, key=True, remedies=sure))
             return None
         below = item_type(type_name)
         return [_item(item, below, f"{path}[{index}]", problems) for index, item in enumerate(value)]
     if not isinstance(value, Mapping):
         wanted = "a map" if type_name.startswith(MAP) else "an object"
-        problems.append(Problem(path, "wrong-type", f"must be {wanted}, not {short_json(value)}", key=True))
+        problems.append(FieldProblem(path, "wrong-type", f"must be {wanted}, not {short_json(value)}", key=True))
         return None
     if type_name.startswith(MAP):
         below = item_type(type_name)
@@ -114,13 +196,13 @@ def _cleaned(value: Any, type_name: str, path: str, problems: list[Problem]) -> 
     return _fields(value, known, path, problems)
 
 
-def _item(value: Any, type_name: str, path: str, problems: list[Problem]) -> Any:
+def _item(value: Any, type_name: str, path: str, problems: list[FieldProblem]) -> Any:
     """Return an item of a list or map, which is never absent; others stay where they are when one is no good."""
     cleaned = None if value is None else _cleaned(value, type_name, path, problems)
     return zero(type_name) if cleaned is None else cleaned
 
 
-def _fields(value: Mapping[str, Any], known: SchemaType, path: str, problems: list[Problem]) -> dict[str, Any]:
+def _fields(value: Mapping[str, Any], known: SchemaType, path: str, problems: list[FieldProblem]) -> dict[str, Any]:
     made = {}
     for key, item in value.items():
         where = f"{path}.{key}" if path else key
@@ -135,19 +217,19 @@ def _fields(value: Mapping[str, Any], known: SchemaType, path: str, problems: li
     return made
 
 
-def _misfit(value: Any, type_name: str, path: str) -> Problem | None:
+def _misfit(value: Any, type_name: str, path: str) -> FieldProblem | None:
     try:
         READERS[type_name](value)
     except TypeMismatch as error:
         wanted = _WANTED[type_name]
         if isinstance(value, str) and type_name in _WRITTEN:
-            return Problem(path, "wrong-type", str(error))
+            return FieldProblem(path, "wrong-type", str(error))
         plain = _plain(value) if type_name != "string" else None
         wish = f"write it without quotes: {value}" if plain is not None and _fits(plain, type_name) else ""
         quoted = type_name == "string" and isinstance(value, bool | int | float)
         sure = (Rewrite(path, plain),) if wish else (Rewrite(path, None),) if quoted else ()
         text = f"must be {wanted}, not {short_json(value)}"
-        return Problem(path, "wrong-type", text, wish, quoted=quoted, remedies=sure)
+        return FieldProblem(path, "wrong-type", text, wish, quoted=quoted, remedies=sure)
     return None
 
 
@@ -162,19 +244,19 @@ def _plain(value: Any) -> int | bool | None:
 
 def _fits(value: Any, type_name: str) -> bool:
     """Return whether a type holds a value, and all that is in it."""
-    problems: list[Problem] = []
+    problems: list[FieldProblem] = []
     _cleaned(value, type_name, "", problems)
     return not problems
 
 
 def _may_be(value: Any, type_name: str) -> bool:
     """Return whether a type holds a value once what is certain in it is mended."""
-    problems: list[Problem] = []
+    problems: list[FieldProblem] = []
     _cleaned(value, type_name, "", problems)
     return all(problem.remedies for problem in problems)
 
 
-def _unknown(key: str, path: str, known: SchemaType, holder: Mapping[str, Any]) -> Problem:
+def _unknown(key: str, path: str, known: SchemaType, holder: Mapping[str, Any]) -> FieldProblem:
     parent = path.removesuffix(key)
     # a level too high is a likelier mistake than a word that merely looks alike
     below = _below(key, known)
@@ -191,7 +273,7 @@ def _unknown(key: str, path: str, known: SchemaType, holder: Mapping[str, Any]) 
         wish, instead = _ELSEWHERE.get(key) or f"known here: {', '.join(sorted(known.fields))}", ""
         if key in _ELSEWHERE and isinstance(holder[key], Mapping) and holder[key].keys() <= known.fields.keys():
             sure = (Unwrap(parent.removesuffix("."), key),)
-    return Problem(path, "unknown-field", f"unknown field {key}", wish, key=True, instead=instead, remedies=sure)
+    return FieldProblem(path, "unknown-field", f"unknown field {key}", wish, key=True, instead=instead, remedies=sure)
 
 
 def _below(key: str, known: SchemaType) -> list[str]:
@@ -215,6 +297,6 @@ def _enclosed(path: str, under: str, known: SchemaType, holder: Mapping[str, Any
 
 
 def _is_of_wrong_type(value: Any, type_name: str) -> bool:
-    problems: list[Problem] = []
+    problems: list[FieldProblem] = []
     _cleaned(value, type_name, "", problems)
     return any(problem.rule == "wrong-type" for problem in problems)

@@ -1,21 +1,23 @@
-"""Fields that move a level up or down, and values that become items: comments and layout go with them."""
+"""Edits of YAML text that leave the rest of it unchanged."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
-from dra_kit.kubernetes.manifests.yaml_reader import MappingNode, Node, ScalarNode
-from dra_kit.lint.fixes.blocks import Block, Entry, block, is_block, shifted, step
-from dra_kit.lint.fixes.fix import Edit
-from dra_kit.lint.fixes.flows import Flow, flow
+from msgspec import Struct
+
+from dra_kit.kubernetes.manifests.positions import Positions, content_start
+from dra_kit.kubernetes.manifests.yaml_reader import MappingNode, Node, ScalarNode, SequenceNode
 
 _ITEM: Final = len("- ")
 _COMMENT: Final = re.compile(r":[ \t]*(#[^\r\n]*)?\r?")
 
 
-def enclosed(text: str, root: Node, node: Node, keys: Sequence[str], under: str) -> Edit | None:
+def enclose(text: str, root: Node, node: Node, keys: Sequence[str], under: str) -> Edit | None:
     """Return some entries of a mapping as entries of one of its values; None if it is not certain how to write that."""
     lines, braces = block(text, node), flow(text, node)
     if lines is not None:
@@ -26,7 +28,9 @@ def enclosed(text: str, root: Node, node: Node, keys: Sequence[str], under: str)
     return None if braces is None else _enclosed_flow(text, node, braces, keys, under)
 
 
-def _enclosed_block(text: str, root: Node, whole: Block, moved: list[Entry], under: str) -> list[str | None] | None:
+def _enclosed_block(
+    text: str, root: Node, whole: Block, moved: list[BlockEntry], under: str
+) -> list[str | None] | None:
     there = [entry for entry in whole.entries if entry.key == under]
     inner = block(text, there[0].value) if there else None
     if there and inner is None:
@@ -44,7 +48,7 @@ def _enclosed_block(text: str, root: Node, whole: Block, moved: list[Entry], und
     return parts
 
 
-def _into_braces(text: str, whole: Block, moved: list[Entry], there: Entry) -> list[str | None] | None:
+def _into_braces(text: str, whole: Block, moved: list[BlockEntry], there: BlockEntry) -> list[str | None] | None:
     """Return entries of a line each, without comments, as entries of a value in braces of one line."""
     braces = flow(text, there.value)
     if braces is None or braces.indent is not None:
@@ -101,7 +105,7 @@ def _value(node: Node, key: str) -> Node | None:
     return None if found is None else found[1]
 
 
-def unwrapped(text: str, node: Node, key: str) -> Edit | None:
+def unwrap(text: str, node: Node, key: str) -> Edit | None:
     """Return a mapping with one of its values replaced by the entries of that value; None if it is not certain."""
     lines, braces = block(text, node), flow(text, node)
     value = _value(node, key)
@@ -136,7 +140,7 @@ def _unwrapped_block(text: str, whole: Block, key: str, value: Node, newline: st
     return _lines(whole, parts, newline)
 
 
-def _without_key(text: str, whole: Block, entry: Entry, value: Node) -> list[str | None] | None:
+def _without_key(text: str, whole: Block, entry: BlockEntry, value: Node) -> list[str | None] | None:
     before = entry.lines[: entry.at].rstrip(" ").removesuffix("\n").removesuffix("\r")
     made: list[str | None] = [before] if before else []
     braces = flow(text, value)
@@ -161,7 +165,7 @@ def _without_key(text: str, whole: Block, entry: Entry, value: Node) -> list[str
     return [*made, *(shifted(each.lines, by) for each in inner.entries)]
 
 
-def enlisted(text: str, node: Node) -> Edit | None:
+def enlist(text: str, node: Node) -> Edit | None:
     """Return a value as the only item of a list; None if it is not certain how to write that."""
     whole = block(text, node)
     if whole is not None:
@@ -179,3 +183,292 @@ def _newline(text: str) -> str:
     """Return what ends the first line."""
     first = text.find("\n")
     return "\r\n" if first > 0 and text[first - 1] == "\r" else "\n"
+
+
+_BEFORE: Final = re.compile(r"[ -]*")
+MERGE: Final = "<<"
+
+
+class BlockEntry(Struct):
+    """A key with its value and the comments before it.
+
+    Attributes:
+        key: as YAML reads it; ``<<`` of a merge.
+        lines: as they are in the file, without the end of the last one.
+        at: index of the key in them.
+        start: index of the key in the file.
+        value: its node; None of an alias, whose node stands elsewhere.
+    """
+
+    key: str
+    lines: str
+    at: int
+    start: int
+    value: Node | None
+
+
+class Block(Struct):
+    """A mapping in lines.
+
+    Attributes:
+        start: index of its first key in the file.
+        end: index behind the last line of its last value, without the end of the line.
+        column: blanks before each key.
+        entries: in the order of the file.
+    """
+
+    start: int
+    end: int
+    column: int
+    entries: list[BlockEntry]
+
+    def joined(self, parts: list[str], newline: str) -> str | None:
+        """Return lines that take the place of the mapping; None if they do not begin where it does.
+
+        Args:
+            parts: lines, each with all blanks before them.
+            newline: what ends a line in the file.
+        """
+        text = newline.join(parts)
+        indent = " " * self.column
+        return text[self.column :] if text.startswith(indent) and text[self.column : self.column + 1].strip() else None
+
+
+def is_block(text: str, node: Node) -> bool:
+    """Return whether a mapping or list is written in lines, and not in brackets."""
+    return not isinstance(node, ScalarNode) and text[content_start(text, node) : node.end][:1] not in {"{", "["}
+
+
+def block(text: str, node: Node | None) -> Block | None:
+    """Return a mapping in lines; None if it is none, or one that is too strange to be split."""
+    if not isinstance(node, MappingNode) or not node.entries or not is_block(text, node):
+        return None
+    start = node.entries[0][1].start
+    begin = text.rfind("\n", 0, start) + 1
+    if not _BEFORE.fullmatch(text, begin, start):
+        return None
+    column = start - begin
+    made: list[BlockEntry] = []
+    behind = end = start  # of the entry before
+    for key, key_node, value in node.entries:
+        last = last_index(text, value, key_node)
+        if last is None:
+            return None
+        end = _line_end(text, max(last, key_node.end))
+        blanks = " " * column if behind == start else ""
+        lines = f"{blanks}{text[behind:end]}".removesuffix("\r")
+        made.append(
+            BlockEntry(
+                MERGE if key is None else key,
+                lines,
+                len(blanks) + key_node.start - behind,
+                key_node.start,
+                None if value.start < key_node.end else value,
+            )
+        )
+        behind = min(end + 1, len(text))
+    return Block(start, end - (text[end - 1] == "\r"), column, made)
+
+
+def last_index(text: str, node: Node, key: ScalarNode | None) -> int | None:
+    """Return the last character of a value, or one behind it in its line; None if that is not certain.
+
+    Args:
+        text: the file.
+        node: of the value.
+        key: its key; None of an item.
+    """
+    if key is not None and node.start < key.end:  # an alias: the node stands where its anchor is
+        end = _line_end(text, key.end)
+        return end if "*" in text[key.end : end] else None
+    if isinstance(node, ScalarNode):
+        if node.style not in {"|", ">"}:
+            return node.end
+        written = text[node.start : node.end]
+        keeps = "+" in written.partition("\n")[0].partition("#")[0]
+        return node.start + len(written.removesuffix("\n") if keeps else written.rstrip())
+    if not is_block(text, node):
+        return node.end
+    if isinstance(node, SequenceNode):
+        last = node.items[-1]
+        return None if last.start < node.start else last_index(text, last, None)
+    _, last_key, value = node.entries[-1]
+    return last_index(text, value, last_key)
+
+
+def _line_end(text: str, index: int) -> int:
+    found = text.find("\n", index)
+    return len(text) if found < 0 else found
+
+
+def shifted(lines: str, by: int) -> str | None:
+    """Return lines with more blanks before them, or fewer; None where there are too few of them."""
+    made = []
+    for line in lines.split("\n"):
+        if not line.strip():
+            made.append(line)
+        elif by >= 0:
+            made.append(" " * by + line)
+        else:
+            blanks = len(line) - len(line.lstrip(" "))
+            if blanks < -by and not line.lstrip(" ").startswith("#"):
+                return None
+            made.append(line[min(blanks, -by) :])
+    return "\n".join(made)
+
+
+def step(text: str, root: Node, entries: list[BlockEntry], column: int) -> int:
+    """Return by how much the file indents what belongs to a key."""
+    for value in (entry.value for entry in entries):
+        inner = block(text, value)
+        if inner is not None and inner.column > column:
+            return inner.column - column
+    whole = block(text, root)
+    for entry in whole.entries if whole is not None else ():
+        inner = block(text, entry.value)
+        if whole is not None and inner is not None and inner.column > whole.column:
+            return inner.column - whole.column
+    return 2
+
+
+_BETWEEN: Final = re.compile(r"\s*,\s*")
+_AROUND: Final = re.compile(r"\s*,?\s*")
+
+
+class Flow(Struct):
+    """A mapping in braces.
+
+    Attributes:
+        start: index of the brace.
+        end: index behind its last one.
+        indent: white space before each key, where each has a line of its own; else None.
+        outer: white space before what the mapping stands in.
+        comma: what stands between entries.
+        colon: what stands between a key and its value.
+        quote: what keys stand in.
+        entries: key and what is written of it and its value.
+    """
+
+    start: int
+    end: int
+    indent: str | None
+    outer: str
+    comma: str
+    colon: str
+    quote: str
+    entries: list[tuple[str, str]]
+
+    @property
+    def step(self) -> str:
+        """White space by which lines inside are indented more than it."""
+        indent = self.indent or ""
+        return indent.removeprefix(self.outer) if indent.startswith(self.outer) else ""
+
+    def named(self, key: str, value: str) -> str:
+        """Return an entry."""
+        return f"{self.quote}{key}{self.quote}{self.colon}{value}"
+
+    def braces(self, entries: list[str], *, deeper: int = 0) -> str:
+        """Return entries in braces, in lines as its own ones are.
+
+        Args:
+            entries: what is written of them, indented as its own ones are.
+            deeper: by how many levels they are to be indented more.
+        """
+        if self.indent is None or not entries:
+            return "{" + self.comma.join(entries) + "}"
+        newline = "\r\n" if "\r\n" in self.comma else "\n"
+        more = self.step * deeper
+        lines = [f"{self.indent}{entry}".replace("\n", f"\n{more}") for entry in entries]
+        return "{" + newline + f",{newline}".join(more + line for line in lines) + newline + self.outer + more + "}"
+
+
+def flow(text: str, node: Node | None) -> Flow | None:
+    """Return a mapping in braces; None if it is none, or has comments or aliases between its entries."""
+    if not isinstance(node, MappingNode) or not node.entries:
+        return None
+    start = content_start(text, node)
+    if text[start : start + 1] != "{":
+        return None
+    entries = [(MERGE if key is None else key, key_node, value) for key, key_node, value in node.entries]
+    if any(value.start < key_node.end for _, key_node, value in entries):
+        return None
+    gaps = [text[start + 1 : entries[0][1].start]]
+    gaps += [text[one[2].end : other[1].start] for one, other in pairwise(entries)]
+    around = (gaps[0], text[entries[-1][2].end : node.end - 1])
+    if not all(map(_BETWEEN.fullmatch, gaps[1:])) or gaps[0].strip() or not _AROUND.fullmatch(around[1]):
+        return None
+    _, first, value = entries[0]
+    lines = "\n" in gaps[0]
+    if lines and not all("\n" in gap for gap in gaps):
+        return None
+    begin = text.rfind("\n", 0, start) + 1
+    line = text[begin:start]
+    return Flow(
+        start,
+        node.end,
+        gaps[0].rpartition("\n")[2] if lines else None,
+        line[: len(line) - len(line.lstrip())],
+        gaps[1] if gaps[1:] else f",{gaps[0]}" if lines else ", ",
+        text[first.end : value.start] if value.start > first.end else ": ",
+        '"' if first.style == '"' else "",
+        [(key, text[key_node.start : each.end]) for key, key_node, each in entries],
+    )
+
+
+_PLAIN: Final = re.compile(r"[A-Za-z][\w./-]*")
+_WORDS: Final = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
+
+
+def rewrite_scalar(text: str, node: ScalarNode, value: str | int | bool | None) -> Edit | None:
+    """Return a scalar with another value; None if it is not certain how to write it.
+
+    Args:
+        text: the file.
+        node: of the scalar.
+        value: the other one; None is the text that is written there, in quotes.
+    """
+    start = content_start(text, node)
+    if node.style in {"|", ">"} or "\n" in text[start : node.end] or start == node.end:
+        return None
+    if value is None:
+        return None if node.style else Edit(start, node.end, json.dumps(text[start : node.end], ensure_ascii=False))
+    if not isinstance(value, str):
+        return Edit(start, node.end, json.dumps(value))
+    return Edit(start, node.end, quote_scalar(value, node.style))
+
+
+def quote_scalar(value: str, style: str) -> str:
+    """Return a text in quotes of some style; a plain one as it is, if that is a text."""
+    if style == "'":
+        return "'" + value.replace("'", "''") + "'"
+    plain = not style and _PLAIN.fullmatch(value) and value.lower() not in _WORDS
+    return value if plain else json.dumps(value, ensure_ascii=False)
+
+
+def replaced(positions: Positions, node: ScalarNode, span: tuple[int, int], text: str) -> Edit | None:
+    """Return a text with some characters replaced; None if it is not certain how to write them."""
+    place = positions.exactly(node, *span)
+    if place is None or "\n" in text:
+        return None
+    if node.style == '"':
+        text = json.dumps(text, ensure_ascii=False)[1:-1]
+    return Edit(place.start, place.end, text.replace("'", "''") if node.style == "'" else text)
+
+
+class Edit(Struct, frozen=True):
+    """Characters of a file that become others.
+
+    Attributes:
+        start: index of the first one.
+        end: index behind the last one; of an insertion the same as ``start``.
+        text: what stands there then.
+    """
+
+    start: int
+    end: int
+    text: str
+
+    def overlaps(self, other: Edit) -> bool:
+        """Return whether both change one character, or stand side by side, so that their order would matter."""
+        return self.start <= other.end and other.start <= self.end

@@ -1,32 +1,59 @@
-"""What a container wrote: the newest part of it, with the time of each arrival, for any number of readers.
+"""The log of a container: what it writes, in segments, within limits.
 
 Entries are those of a container runtime's log file (CRI): a line with its end, or a part of a line that is longer than
 ``LINE_MAX``; containerd splits there too (``max_container_log_line_size``). Readers hold a cursor and take what is new
 behind it. For one event loop.
+
+A pipe that is not read fills, and its writer has to wait, as that of a real container has: so a container that writes
+without end costs the others nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_right
-from collections.abc import AsyncGenerator
+import os
+import time
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
 from typing import Final
 
 from msgspec import Struct
 
-from dra_kit.sandbox.cluster.workload.log_segment import ARRIVAL_BYTES, Arrival, Cursor, Segment, entries
-
 LIMIT: Final = 1 << 20
 """Bytes that are stored of one container's output, the times of its arrivals included."""
-
 LINE_MAX: Final = 1 << 14
 """Bytes of the longest entry; what is longer is stored in parts."""
-
 EXCERPT: Final = 1 << 16
 """Bytes that a reader takes at once."""
 
 
-class Excerpt(Struct, frozen=True):
+class LogPosition(Struct, frozen=True):
+    """A place between two entries of a log.
+
+    Attributes:
+        offset: bytes before it, since the container began.
+        line: entries before it.
+    """
+
+    offset: int = 0
+    line: int = 0
+
+
+class LogChunk(Struct, frozen=True):
+    """Entries that arrived at the same time.
+
+    Attributes:
+        at: when, in nanoseconds since 1970.
+        data: lines with their ends; or a part of a line, without.
+    """
+
+    at: int
+    data: bytes
+
+
+class LogExcerpt(Struct, frozen=True):
     """What a reader gets.
 
     Attributes:
@@ -35,9 +62,9 @@ class Excerpt(Struct, frozen=True):
         end: where to read on.
     """
 
-    missed: Cursor
-    arrivals: tuple[Arrival, ...]
-    end: Cursor
+    missed: LogPosition
+    arrivals: tuple[LogChunk, ...]
+    end: LogPosition
 
 
 class ContainerLog:
@@ -53,12 +80,12 @@ class ContainerLog:
     """
 
     def __init__(self, limit: int = LIMIT) -> None:
-        self.end: Cursor = Cursor()
+        self.end: LogPosition = LogPosition()
         self.size: int = 0
         self.ended: bool = False
         self._limit = limit
         self._part = max(min(limit // 16, EXCERPT), 1)  # what goes at once
-        self._segments: list[Segment] = []
+        self._segments: list[LogSegment] = []
         self._line = b""  # that has not ended
         self._at = 0
         self._text: str | None = ""
@@ -116,7 +143,7 @@ class ContainerLog:
     # -- for readers
 
     @property
-    def begin(self) -> Cursor:
+    def begin(self) -> LogPosition:
         """Before the oldest stored entry; what was dropped is before it."""
         return self._segments[0].begin if self._segments else self.end
 
@@ -127,30 +154,30 @@ class ContainerLog:
             self._text = b"".join(segment.data for segment in self._segments).decode(errors="replace")
         return self._text
 
-    def read(self, cursor: Cursor, until: Cursor | None = None) -> Excerpt:
+    def read(self, cursor: LogPosition, until: LogPosition | None = None) -> LogExcerpt:
         """Return what is behind a cursor, at most :data:`EXCERPT` bytes, and nothing of what is behind another."""
         begin = self.begin
-        missed = Cursor(max(begin.offset - cursor.offset, 0), max(begin.line - cursor.line, 0))
+        missed = LogPosition(max(begin.offset - cursor.offset, 0), max(begin.line - cursor.line, 0))
         place = begin if missed.offset else cursor
-        arrivals: list[Arrival] = []
+        arrivals: list[LogChunk] = []
         room = EXCERPT if until is None else min(until.offset - place.offset, EXCERPT)
         for segment in self._segments[self._segment(place.offset) :]:
             for arrival in segment.read(place.offset, room):
                 arrivals.append(arrival)
-                place = Cursor(place.offset + len(arrival.data), place.line + entries(arrival.data))
+                place = LogPosition(place.offset + len(arrival.data), place.line + entries(arrival.data))
                 room -= len(arrival.data)
             if room <= LINE_MAX:
                 break  # the next entry may not fit
-        return Excerpt(missed, tuple(arrivals), place)
+        return LogExcerpt(missed, tuple(arrivals), place)
 
-    def since(self, at: int) -> Cursor:
+    def since(self, at: int) -> LogPosition:
         """Return the place before the first entry that arrived at a time, in nanoseconds since 1970, or later."""
         for segment in self._segments:
             if segment.times[-1] >= at:
                 return segment.since(at)
         return self.end
 
-    def tail(self, entries: int) -> Cursor:
+    def tail(self, entries: int) -> LogPosition:
         """Return the place before the last so many entries."""
         line = self.end.line - entries
         for segment in reversed(self._segments):
@@ -158,7 +185,7 @@ class ContainerLog:
                 return segment.find(line)
         return self.begin
 
-    async def more(self, cursor: Cursor) -> bool:
+    async def more(self, cursor: LogPosition) -> bool:
         """Wait until something is behind a cursor; False when nothing will be."""
         while cursor.offset >= self.end.offset and not self.ended:
             future = asyncio.get_running_loop().create_future()
@@ -169,7 +196,7 @@ class ContainerLog:
                 self._waiting.discard(future)
         return cursor.offset < self.end.offset
 
-    async def follow(self, cursor: Cursor, until: Cursor | None = None) -> AsyncGenerator[Excerpt, None]:
+    async def follow(self, cursor: LogPosition, until: LogPosition | None = None) -> AsyncGenerator[LogExcerpt, None]:
         """Yield what is behind a cursor, and what comes; others get their turn between.
 
         Args:
@@ -193,12 +220,12 @@ class ContainerLog:
             return
         last = self._segments[-1] if self._segments else None
         if last is None or last.size >= self._part:
-            last = Segment(self.end)
+            last = LogSegment(self.end)
             self._segments.append(last)
         self._at = max(self._at, at)  # the clock may be set back
         last.add(data, self._at, self.end)
         self.size += len(data) + ARRIVAL_BYTES
-        self.end = Cursor(self.end.offset + len(data), self.end.line + entries(data))
+        self.end = LogPosition(self.end.offset + len(data), self.end.line + entries(data))
         self._text = None
         while self.size > self._limit and len(self._segments) > 1:
             self.size -= self._segments.pop(0).size
@@ -207,3 +234,192 @@ class ContainerLog:
         for future in self._waiting:
             if not future.done():
                 future.set_result(None)
+
+
+ARRIVAL_BYTES: Final = 24
+"""What is noted of an arrival beside the text itself."""
+
+
+class LogSegment:
+    """Arrivals one after the other, which go together.
+
+    Args:
+        begin: before the first.
+
+    Attributes:
+        begin: before the first.
+        data: of all of them.
+        times: of each.
+    """
+
+    def __init__(self, begin: LogPosition) -> None:
+        self.begin = begin
+        self.data: bytearray = bytearray()
+        self.times: array[int] = array("q")
+        self._offsets = array("q")  # of each in ``data``
+        self._lines = array("q")  # entries before each, since the container began
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes."""
+        return len(self.data) + ARRIVAL_BYTES * len(self.times)
+
+    def add(self, data: bytes, at: int, place: LogPosition) -> None:
+        """Add an arrival behind the others, which is at a place in the log."""
+        self.times.append(at)
+        self._offsets.append(len(self.data))
+        self._lines.append(place.line)
+        self.data += data
+
+    def since(self, at: int) -> LogPosition:
+        """Return the place before the first arrival at a time or later; there is one."""
+        index = bisect_left(self.times, at)
+        return LogPosition(self.begin.offset + self._offsets[index], self._lines[index])
+
+    def read(self, offset: int, room: int) -> list[LogChunk]:
+        """Read from a byte on, as many entries as there is room for."""
+        begin = offset - self.begin.offset
+        found: list[LogChunk] = []
+        for index in range(bisect_right(self._offsets, begin) - 1, len(self.times)):
+            end = self._end(index)
+            if end - begin > room:
+                end = self.data.rfind(b"\n", begin, begin + room) + 1
+            if end <= begin:
+                break
+            found.append(LogChunk(self.times[index], bytes(self.data[begin:end])))
+            room -= end - begin
+            if end < self._end(index):
+                break
+            begin = end
+        return found
+
+    def find(self, line: int) -> LogPosition:
+        """Return the place before an entry of this segment."""
+        index = bisect_right(self._lines, line) - 1
+        begin, end = self._offsets[index], self._end(index)
+        wanted = line - self._lines[index]
+        low = begin
+        high = end if wanted else begin
+        while low < high:  # the first place that has so many ends of lines before it
+            middle = (low + high) // 2
+            if self.data.count(b"\n", begin, middle) < wanted:
+                low = middle + 1
+            else:
+                high = middle
+        return LogPosition(self.begin.offset + low, line)
+
+    def _end(self, index: int) -> int:
+        return self._offsets[index + 1] if index + 1 < len(self._offsets) else len(self.data)
+
+
+def entries(data: bytes) -> int:
+    """Return the number of entries: lines; a part of a line is one."""
+    return data.count(b"\n") or 1
+
+
+_TURN_SECONDS: Final = 0.001  # of reading, at once
+_REST_SECONDS: Final = 0.005  # between turns, at least; what comes meanwhile is one arrival
+_SHARE: Final = 0.2  # of the event loop's time, at most
+_AT_ONCE: Final = 1 << 16  # bytes; as many as a pipe holds, unless its owner changed that
+_AT_THE_END: Final = 1 << 20  # bytes; no pipe of an ordinary process holds more
+
+
+class OutputReader:
+    """Fills the logs of containers; for one event loop."""
+
+    def __init__(self) -> None:
+        self._ready: deque[OutputPipe] = deque()
+        self._turn: asyncio.TimerHandle | None = None
+        self._rested = 0.0  # when the next turn may be
+
+    def open(self, log: ContainerLog) -> tuple[OutputPipe, int]:
+        """Make a pipe whose output goes into a log.
+
+        Returns:
+            The pipe, and its writing end: the caller closes that once the process has it.
+        """
+        source, target = os.pipe()
+        os.set_blocking(source, False)
+        return OutputPipe(source, log, self._come), target
+
+    def _come(self, pipe: OutputPipe) -> None:
+        """Queue a pipe that can be read."""
+        self._ready.append(pipe)
+        if self._turn is None:
+            loop = asyncio.get_running_loop()
+            self._turn = loop.call_at(max(self._rested, loop.time()), self._read)
+
+    def _read(self) -> None:
+        self._turn = None
+        begin = time.perf_counter()
+        spent = 0.0
+        while self._ready and spent < _TURN_SECONDS:
+            pipe = self._ready.popleft()
+            if pipe.read():
+                self._ready.append(pipe)
+            spent = time.perf_counter() - begin
+        loop = asyncio.get_running_loop()
+        self._rested = loop.time() + max(_REST_SECONDS, spent * (1 / _SHARE - 1))
+        if self._ready:
+            self._turn = loop.call_at(self._rested, self._read)
+
+
+class OutputPipe:
+    """The reading end of the pipe that a container writes to.
+
+    Args:
+        source: its file descriptor.
+        log: where to put what is read.
+        come: called once when there is something to read; :meth:`read` is called then.
+    """
+
+    def __init__(self, source: int, log: ContainerLog, come: Callable[[OutputPipe], None]) -> None:
+        self._source: int | None = source
+        self._log = log
+        self._come = come
+        self._wait()
+
+    def read(self) -> bool:
+        """Read once; whether there may be more at once. If not, a callback comes when there is."""
+        taken = self._take()
+        if taken == _AT_ONCE:
+            return True
+        if taken is not None:
+            self._wait()
+        return False
+
+    def finish(self) -> None:
+        """Read what was written until now, and no more: the container has ended."""
+        left = _AT_THE_END
+        while left > 0 and (taken := self._take()):
+            left -= taken
+        self._close()
+
+    def _take(self) -> int | None:
+        """Return bytes read; None at the end."""
+        if self._source is None:
+            return None
+        try:
+            data = os.read(self._source, _AT_ONCE)
+        except BlockingIOError:
+            return 0
+        if not data:
+            self._close()
+            return None
+        self._log.append(data, time.time_ns())
+        return len(data)
+
+    def _wait(self) -> None:
+        if self._source is not None:
+            asyncio.get_running_loop().add_reader(self._source, self._readable)
+
+    def _readable(self) -> None:
+        if self._source is not None:
+            asyncio.get_running_loop().remove_reader(self._source)
+            self._come(self)
+
+    def _close(self) -> None:
+        source, self._source = self._source, None
+        if source is not None:
+            asyncio.get_running_loop().remove_reader(source)
+            os.close(source)

@@ -1,9 +1,10 @@
-"""Runs containers as processes of this machine."""
+"""A container runtime that runs each container as a process."""
 
 from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import errno
 import os
 import secrets
 import shutil
@@ -11,7 +12,7 @@ import signal
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -21,13 +22,9 @@ from msgspec.structs import replace
 
 from dra_kit.kubernetes.resource.objects import PodReference, containers, init_containers
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerConfig, ContainerExit, ContainerStatus
-from dra_kit.sandbox.cluster.workload.container_log import LIMIT, ContainerLog
-from dra_kit.sandbox.cluster.workload.intake import Intake, OutputPipe
-from dra_kit.sandbox.cluster.workload.orphans import MARK_VARIABLE
-from dra_kit.sandbox.cluster.workload.processes import Processes
-from dra_kit.sandbox.cluster.workload.program import find_program, image_environment, start_error
-from dra_kit.sandbox.cluster.workload.report import ContainerReport
+from dra_kit.sandbox.containers.log import LIMIT, ContainerLog, OutputPipe, OutputReader
+from dra_kit.sandbox.containers.processes import MARK_VARIABLE, ReaperClient
+from dra_kit.sandbox.containers.runtime import ContainerConfig, ContainerExit, ContainerStatus
 
 _REMEMBERED: Final = 1000  # reports of containers whose pods are gone
 _REMEMBERED_BYTES: Final = 64 << 20  # of their output, together
@@ -84,11 +81,11 @@ class ProcessRuntime:
         directory: Path | None = None,
         mark: str = "",
         output_limit: int = LIMIT,
-        intake: Intake | None = None,
+        intake: OutputReader | None = None,
     ) -> None:
         self._mark = {MARK_VARIABLE: mark} if mark else {}
         self._output_limit = output_limit
-        self._intake = intake or Intake()
+        self._intake = intake or OutputReader()
         self._containers: dict[str, _Container] = {}
         self._past: deque[ContainerReport] = deque(maxlen=_REMEMBERED)
         self._listeners: list[Callable[[str], None]] = []
@@ -97,7 +94,7 @@ class ProcessRuntime:
             directory = Path(tempfile.mkdtemp(prefix="dra-kit-containers-"))
         directory.mkdir(parents=True, exist_ok=True)
         self._root = directory
-        self._processes = Processes(self._root, self._ended)
+        self._processes = ReaperClient(self._root, self._ended)
 
     async def __aenter__(self) -> Self:
         return self
@@ -289,3 +286,86 @@ def _explanation(config: ContainerConfig) -> str:
         f"dra-kit: container {config.name} has {given}, and {config.image or 'its image'} is not run here: "
         "nothing runs; it counts as running until its pod is deleted\n"
     )
+
+
+_IMAGE_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# the layers that a real message comes through: containerd, its shim, runc
+_LAYERS: Final = (
+    "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: "
+    "unable to start container process: error during container init: "
+)
+
+
+def image_environment(hostname: str, home: Path) -> dict[str, str]:
+    """Return the variables that an image without settings of its own gives a process.
+
+    ``PATH`` is that of most images; on a machine that has no shell there it is this machine's.
+
+    Args:
+        hostname: of the pod.
+        home: a directory that the process may write to.
+    """
+    path = _IMAGE_PATH if shutil.which("sh", path=_IMAGE_PATH) else os.environ.get("PATH", os.defpath)
+    return {"PATH": path, "HOSTNAME": hostname, "HOME": str(home)}
+
+
+def find_program(command: str, environment: Mapping[str, str]) -> str | None:
+    """Return the path of a command's program; a name without a slash is looked for in the container's ``PATH``."""
+    if "/" in command:
+        return command
+    return shutil.which(command, path=environment.get("PATH", ""))
+
+
+def start_error(command: str, number: int | None) -> str:
+    """Return the text of containerd for a command that cannot be started.
+
+    Args:
+        command: its first word.
+        number: the ``errno`` of the attempt; None when the program was not found.
+    """
+    match number:
+        case None:
+            return f'{_LAYERS}exec: "{command}": executable file not found in $PATH'
+        case errno.ENOENT | errno.ENOTDIR:
+            return f'{_LAYERS}exec: "{command}": stat {command}: no such file or directory'
+        case errno.EACCES:
+            return f'{_LAYERS}exec: "{command}": permission denied'
+        case errno.ENOEXEC:
+            return f"{_LAYERS}exec {command}: exec format error"
+        case _:
+            return f'{_LAYERS}exec: "{command}": {os.strerror(number).lower()}'
+
+
+class ContainerReport(Struct, frozen=True):
+    """A container at one moment.
+
+    Attributes:
+        config: as the kubelet gave it. The mounts, device nodes, hooks, network devices, groups and resctrl settings
+            of ``config.edits`` were not applied: this is where to read them.
+        status: when it started, whether and how it ended.
+        environment: the whole environment of the process: the image's, then the pod's, then that of CDI.
+        log: what it wrote until now, standard output and standard error together.
+        has_process: there was a command to run.
+    """
+
+    config: ContainerConfig
+    status: ContainerStatus
+    environment: Mapping[str, str]
+    log: ContainerLog
+    has_process: bool
+
+    @property
+    def device_nodes(self) -> Mapping[str, str]:
+        """Type and numbers of the device files of ``config.edits``, such as ``c 195:0``, by path.
+
+        What CDI leaves to the runtime, which takes it from the host's file, is left out.
+        """
+        return {
+            node.path: f"{node.type} {node.major}:{node.minor}" if node.major else node.type
+            for node in self.config.edits.device_nodes
+        }
+
+    @property
+    def mounts(self) -> Mapping[str, str]:
+        """The host's path of the mounts of ``config.edits``, by path in the container."""
+        return {mount.container_path: mount.host_path for mount in self.config.edits.mounts}

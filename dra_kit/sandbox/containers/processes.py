@@ -1,4 +1,8 @@
-"""Our side of the reaper: starts processes in it and learns of their ends."""
+"""Processes of containers, started by a reaper that ends them all, also after a crash.
+
+The kernel then kills the main processes of the containers, but not what those have started. All of them have the mark
+of their sandbox in their environment, where it stays whatever group, session or parent they move to.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +10,25 @@ import asyncio
 import contextlib
 import json
 import os
+import select
+import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from types import TracebackType
+from typing import Any, Final, Self
 
-from dra_kit.sandbox.cluster.workload import reaper
+from dra_kit.sandbox.containers import reaper
 
 _SCRIPT: Final = Path(reaper.__file__)
 _CLOSE_SECONDS: Final = 10.0
 
 
-class Processes:
+class ReaperClient:
     """Processes that end with this one at the latest, also when this one is killed; for one event loop.
 
     Args:
@@ -182,3 +191,82 @@ class Processes:
         lost, self._running = self._running, set()
         for identity in lost:
             self._ended(identity, -9)
+
+
+MARK_VARIABLE: Final = "DRA_KIT_SANDBOX_MARK"
+"""Environment of every container process: a random text that nothing but its sandbox has."""
+_PATIENCE_SECONDS: Final = 5.0  # a process that hangs in the kernel does not even heed SIGKILL
+
+
+def kill_orphans(marks: Collection[str]) -> int:
+    """Kill every process that has one of the marks, wait until they are gone, and tell how many there were."""
+    entries = {f"{MARK_VARIABLE}={mark}".encode() for mark in marks}
+    killed: set[int] = set()
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    # again until there are none: they may start others meanwhile
+    while time.monotonic() < deadline:
+        ended = [process for process in _marked(entries) if _kill(process, entries, deadline)]
+        if not ended:
+            break
+        killed.update(ended)
+    return len(killed)
+
+
+def _marked(entries: Collection[bytes]) -> Iterator[int]:
+    own = os.getpid()  # it may have been started in a container of that sandbox
+    for directory in Path("/proc").iterdir():
+        if directory.name.isdigit() and int(directory.name) != own and _has_mark(int(directory.name), entries):
+            yield int(directory.name)
+
+
+def _has_mark(process: int, entries: Collection[bytes]) -> bool:
+    try:
+        environment = Path(f"/proc/{process}/environ").read_bytes()
+    except OSError:
+        return False  # somebody else's, or gone
+    return any(entry in entries for entry in environment.split(b"\0"))
+
+
+def _kill(process: int, entries: Collection[bytes], deadline: float) -> bool:
+    """Kill a process unless it is another by now, and wait for its end; whether it was killed."""
+    with suppress(OSError), ProcessHandle(process) as found:
+        if _has_mark(process, entries):
+            found.end(signal.SIGKILL, deadline - time.monotonic())
+            return True
+    return False
+
+
+class ProcessHandle:
+    """A context manager; what is to be known of the process is looked up inside, when it can be no other any more.
+
+    Args:
+        process: its ID.
+
+    Raises:
+        ProcessLookupError: there is none.
+    """
+
+    def __init__(self, process: int) -> None:
+        self._descriptor = os.pidfd_open(process)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        os.close(self._descriptor)
+
+    def end(self, number: signal.Signals, seconds: float) -> bool:
+        """Send it a signal, and wait for so many seconds; whether it has ended then.
+
+        Raises:
+            PermissionError: it is somebody else's.
+        """
+        try:
+            signal.pidfd_send_signal(self._descriptor, number)
+        except ProcessLookupError:
+            return True
+        waiting = select.poll()  # select(2) knows no descriptors beyond 1023
+        waiting.register(self._descriptor, select.POLLIN)
+        return bool(waiting.poll(max(0.0, seconds) * 1000))

@@ -1,4 +1,4 @@
-"""The parent of all container processes: a small process of its own, run by path and with the standard library alone.
+"""The parent of all processes of containers: run by its path, with the standard library only.
 
 It takes orders on a socket and tells when processes end. It is there so that nothing is left over: when the other side
 of the socket goes, whatever the reason, it kills every process that descends from it, those included that left their
@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any, Final
 
 LARGEST_MESSAGE: Final = 1 << 20
-
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
 

@@ -1,4 +1,4 @@
-"""What the kubelet asks of a container runtime: the part of CRI that the life of a pod needs."""
+"""The interface of a container runtime, and its values."""
 
 from __future__ import annotations
 

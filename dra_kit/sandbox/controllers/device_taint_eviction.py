@@ -1,4 +1,4 @@
-"""The device taint eviction controller: deletes pods whose devices got a NoExecute taint, and tells so."""
+"""Eviction of pods from devices with NoExecute taints."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from dra_kit.errors import Conflict, KubeError, NotFound
 from dra_kit.kubernetes.resource.objects import ObjectKey, format_time, object_key
 from dra_kit.kubernetes.scheduler.evictions import Eviction, TaintedDevices, evictions, rule_condition
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.sandbox.cluster.informers import Informers
+from dra_kit.sandbox.informers import SharedInformers
 
 logger: logging.Logger = logging.getLogger(__name__)
-
 COMPONENT: Final = "device-taint-eviction-controller"
 _RETRY_SECONDS: Final = 0.5
 _PERIOD_SECONDS: Final = 10.0  # between two updates of a rule's condition while pods go (ruleStatusPeriod)
@@ -58,7 +57,7 @@ class _RuleWork(Struct):
         self.later = min(self.later or moment, moment)
 
 
-class DeviceTaintEviction:
+class DeviceTaintEvictionController:
     """Level-triggered: any change leads to one look at everything.
 
     Args:
@@ -72,7 +71,7 @@ class DeviceTaintEviction:
     def __init__(
         self,
         client: Client,
-        informers: Informers,
+        informers: SharedInformers,
         events: EventRecorder,
         *,
         now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),

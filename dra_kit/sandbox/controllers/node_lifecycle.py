@@ -1,4 +1,4 @@
-"""The pod garbage collector: removes the pods of a node that is gone, for no kubelet will."""
+"""Nodes that are not ready get taints; pods of deleted nodes are deleted."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from dra_kit.client.informer import ObjectChange
 from dra_kit.client.resources import NODES, PODS
 from dra_kit.errors import NotFound
 from dra_kit.kubernetes.resource.objects import ObjectKey, is_terminal, object_key
-from dra_kit.sandbox.cluster.controllers.workqueue import WorkQueue
-from dra_kit.sandbox.cluster.informers import Informers
+from dra_kit.kubernetes.values.json import ObjectView
+from dra_kit.sandbox.controllers.workqueue import WorkQueue
+from dra_kit.sandbox.informers import SharedInformers
 
 QUARANTINE_SECONDS: Final = 40.0
 """A node may come back within this time (kube-controller-manager 1.37, podgc: quarantineTime)."""
 
 
-class PodGarbage:
+class PodGarbageCollector:
     """Deletes, at once, pods whose node has been missing for a while, and those deleted without ever having one.
 
     Args:
@@ -27,7 +28,7 @@ class PodGarbage:
         time_scale: waits are divided by this.
     """
 
-    def __init__(self, client: Client, informers: Informers, *, time_scale: float = 1.0) -> None:
+    def __init__(self, client: Client, informers: SharedInformers, *, time_scale: float = 1.0) -> None:
         self._client = client
         self._pods: Mapping[ObjectKey, Any] = informers.objects(PODS)
         self._nodes: Mapping[ObjectKey, Any] = informers.objects(NODES)
@@ -90,5 +91,56 @@ class PodGarbage:
                     PODS, name, body, namespace, subresource="status", content_type=STRATEGIC_MERGE_PATCH
                 )
             await self._client.delete(PODS, name, namespace, uid=uid, grace_period_seconds=0)
+        except NotFound:
+            pass
+
+
+NOT_READY: Final = "node.kubernetes.io/not-ready"
+"""The taint that the API server gives every new node (admission plugin TaintNodesByCondition)."""
+
+
+def taints_by_condition(node: ObjectView) -> list[Any] | None:
+    """Return the taints that a node should have; None where those it has are right."""
+    taints = node.get("spec", {}).get("taints", [])
+    conditions = {item["type"]: item["status"] for item in node.get("status", {}).get("conditions", [])}
+    ready = conditions.get("Ready") == "True"
+    marked = any(item["key"] == NOT_READY and item["effect"] == "NoSchedule" for item in taints)
+    if ready == (not marked):
+        return None
+    others = [item for item in taints if item["key"] != NOT_READY]
+    return others if ready else [*others, {"key": NOT_READY, "effect": "NoSchedule"}]
+
+
+class NodeLifecycleController:
+    """Keeps the taint ``node.kubernetes.io/not-ready`` true.
+
+    Args:
+        client: to write with.
+        informers: follow nodes.
+    """
+
+    def __init__(self, client: Client, informers: SharedInformers) -> None:
+        self._client = client
+        self._nodes: Mapping[tuple[str, str], Any] = informers.objects(NODES)
+        self._queue: WorkQueue[str] = WorkQueue("node lifecycle", self._sync)
+        informers.listen(NODES, self._changed)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._queue.run()
+
+    def _changed(self, change: ObjectChange) -> None:
+        if change.type != "DELETED":
+            self._queue.add(change.object["metadata"]["name"])
+
+    async def _sync(self, name: str) -> None:
+        node = self._nodes.get(("", name))
+        taints = taints_by_condition(node) if node else None
+        if node is None or taints is None:
+            return
+        version = node["metadata"]["resourceVersion"]
+        body = {"metadata": {"resourceVersion": version}, "spec": {"taints": taints or None}}
+        try:
+            await self._client.patch(NODES, name, body)
         except NotFound:
             pass

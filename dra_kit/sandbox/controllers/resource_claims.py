@@ -1,4 +1,4 @@
-"""The ResourceClaim controller: generates claims for pods, and releases what pods no longer use."""
+"""ResourceClaims from templates, and claims that are no longer reserved."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from dra_kit.kubernetes.scheduler.claim_controller import (
     generated_claim,
     missing_claims,
 )
-from dra_kit.sandbox.cluster.controllers.workqueue import WorkQueue
-from dra_kit.sandbox.cluster.informers import Informers
+from dra_kit.sandbox.controllers.workqueue import WorkQueue
+from dra_kit.sandbox.informers import SharedInformers
 
 COMPONENT: Final = "resource_claim"
 _FIELD_MANAGER: Final = "ResourceClaimController"
@@ -37,7 +37,7 @@ class ResourceClaimController:
         events: to tell users of what fails.
     """
 
-    def __init__(self, client: Client, informers: Informers, events: EventRecorder) -> None:
+    def __init__(self, client: Client, informers: SharedInformers, events: EventRecorder) -> None:
         self._client = client
         self._events = events
         self._pods = informers.objects(PODS)

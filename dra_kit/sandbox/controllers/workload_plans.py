@@ -1,23 +1,30 @@
-"""Deployments: a ReplicaSet for each template, the newest of which takes over. Pure.
+"""Which pods a Deployment, ReplicaSet, StatefulSet or DaemonSet needs; pure.
 
-Source: Kubernetes 1.37 ``pkg/controller/deployment``, ``rolling.go`` and ``sync.go``.
+Sources: Kubernetes 1.37 ``pkg/controller/deployment``, ``rolling.go`` and ``sync.go``; Kubernetes 1.37
+``pkg/controller/daemon``; Kubernetes 1.37 ``pkg/controller/statefulset``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import count, islice
 from typing import Any, Final
 
-from dra_kit.kubernetes.resource.objects import format_time
+from msgspec import Struct, field
+
+from dra_kit.kubernetes.resource.objects import format_time, is_terminal
+from dra_kit.kubernetes.scheduler.nodes import is_affine, is_tainted
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.sandbox.cluster.controllers.workloads.plan import Plan, owner_reference, revision, share, wanted
 
 _HASH_LABEL: Final = "pod-template-hash"
 _REVISION: Final = "deployment.kubernetes.io/revision"
 _HISTORY: Final = 10
 
 
-def plan(deployment: ObjectView, sets: Sequence[ObjectView], *, late: bool = False) -> Plan:
+def plan_deployment(deployment: ObjectView, sets: Sequence[ObjectView], *, late: bool = False) -> WorkloadPlan:
     """Return what to do about a Deployment.
 
     Args:
@@ -32,18 +39,18 @@ def plan(deployment: ObjectView, sets: Sequence[ObjectView], *, late: bool = Fal
     if new is not None:
         number = max(number, _revision(new))
     if deployment["spec"].get("paused"):
-        return Plan(status=_status(deployment, new, old, late=late))
+        return WorkloadPlan(status=_deployment_status(deployment, new, old, late=late))
     target, scaled = _rolled(deployment, new, old)
-    create, replicas = [], [(item, size) for item, size in scaled if size != wanted(item)]
+    create, replicas = [], [(item, size) for item, size in scaled if size != wanted_replicas(item)]
     if new is None:
         create.append(_new_set(deployment, name, target, number))
-    elif target != wanted(new):
+    elif target != wanted_replicas(new):
         replicas.append((new, target))
     limit = deployment["spec"].get("revisionHistoryLimit", _HISTORY)
-    done = [item for item in old if not wanted(item) and not _count(item, "replicas")]
-    return Plan(
+    done = [item for item in old if not wanted_replicas(item) and not _count(item, "replicas")]
+    return WorkloadPlan(
         create=create, replicas=replicas, delete=done[: max(len(done) - limit, 0)],
-        status=_status(deployment, new, old, late=late), annotations={_REVISION: str(number)},
+        status=_deployment_status(deployment, new, old, late=late), annotations={_REVISION: str(number)},
     )  # fmt: skip
 
 
@@ -59,9 +66,9 @@ def _count(replica_set: ObjectView | None, name: str) -> int:
 def _limits(deployment: ObjectView) -> tuple[int, int]:
     """Return how many pods there may be beyond the number asked for, and how many of it may be missing."""
     rolling = (deployment["spec"].get("strategy") or {}).get("rollingUpdate") or {}
-    total = wanted(deployment)
-    surge = share(rolling.get("maxSurge", "25%"), total, up=True)
-    lacking = share(rolling.get("maxUnavailable", "25%"), total, up=False)
+    total = wanted_replicas(deployment)
+    surge = scaled_count(rolling.get("maxSurge", "25%"), total, up=True)
+    lacking = scaled_count(rolling.get("maxUnavailable", "25%"), total, up=False)
     return surge, lacking if surge or lacking else 1
 
 
@@ -69,12 +76,12 @@ def _rolled(
     deployment: ObjectView, new: ObjectView | None, old: Sequence[ObjectView]
 ) -> tuple[int, list[tuple[ObjectView, int]]]:
     """Return the size that the new set should have, and those of the old ones."""
-    total, size = wanted(deployment), 0 if new is None else wanted(new)
+    total, size = wanted_replicas(deployment), 0 if new is None else wanted_replicas(new)
     if (deployment["spec"].get("strategy") or {}).get("type") == "Recreate":
         gone = not any(_count(item, "replicas") for item in old)
         return total if gone else size, [(item, 0) for item in old]
     surge, lacking = _limits(deployment)
-    sizes = {item["metadata"]["name"]: wanted(item) for item in old}
+    sizes = {item["metadata"]["name"]: wanted_replicas(item) for item in old}
     room = total + surge - size - sum(sizes.values())
     target = total if size > total else min(total, size + max(room, 0))
     least = total - lacking
@@ -113,10 +120,12 @@ def _new_set(deployment: ObjectView, name: str, size: int, number: int) -> dict[
     }  # fmt: skip
 
 
-def _status(deployment: ObjectView, new: ObjectView | None, old: Sequence[ObjectView], *, late: bool) -> dict[str, Any]:
+def _deployment_status(
+    deployment: ObjectView, new: ObjectView | None, old: Sequence[ObjectView], *, late: bool
+) -> dict[str, Any]:
     every = [*old, *([new] if new is not None else [])]
     replicas, available = (sum(_count(item, name) for item in every) for name in ("replicas", "availableReplicas"))
-    total, updated = wanted(deployment), _count(new, "replicas")
+    total, updated = wanted_replicas(deployment), _count(new, "replicas")
     complete = updated == replicas == available == total
     progress = "NewReplicaSetAvailable" if complete else "ProgressDeadlineExceeded" if late else "ReplicaSetUpdated"
     enough = available >= total - _limits(deployment)[1]
@@ -145,4 +154,270 @@ def _condition(former: dict[str, Any], type_: str, holds: bool, reason: str, mes
         "type": type_, "status": status, "reason": reason, "message": message,
         "lastUpdateTime": before["lastUpdateTime"] if same else now,
         "lastTransitionTime": before["lastTransitionTime"] if before.get("status") == status else now,
+    }  # fmt: skip
+
+
+REVISION_LABEL: Final = "controller-revision-hash"
+_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes' own, without vowels
+
+
+class WorkloadPlan(Struct, frozen=True, kw_only=True):
+    """What brings a workload closer to what it should be.
+
+    Attributes:
+        create: objects to create; a name follows from what the object is for, so that one that is there is right.
+        delete: objects to delete.
+        replicas: new numbers of replicas of ReplicaSets, each with the set.
+        status: of the workload.
+        annotations: of the workload.
+    """
+
+    status: Mapping[str, Any]
+    create: Sequence[dict[str, Any]] = ()
+    delete: Sequence[ObjectView] = ()
+    replicas: Sequence[tuple[ObjectView, int]] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+def template_hash(*parts: object, length: int = 5) -> str:
+    """Return a short hash of JSON values, in letters."""
+    number = int.from_bytes(hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).digest(), "big")
+    letters = []
+    for _ in range(length):
+        number, rest = divmod(number, len(_ALPHABET))
+        letters.append(_ALPHABET[rest])
+    return "".join(letters)
+
+
+def revision(workload: ObjectView) -> str:
+    """Return the hash of a workload's template."""
+    return template_hash(workload["spec"]["template"], length=10)
+
+
+def owner_reference(owner: ObjectView) -> dict[str, Any]:
+    """Return the controlling owner."""
+    return {
+        "apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"], "controller": True, "blockOwnerDeletion": True,
+    }  # fmt: skip
+
+
+def new_pod(owner: ObjectView, name: str, labels: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Return a pod of a workload's template."""
+    template = owner["spec"]["template"]
+    metadata = template.get("metadata") or {}
+    return {
+        "apiVersion": "v1", "kind": "Pod", "spec": dict(template["spec"]),
+        "metadata": {
+            "name": name, "namespace": owner["metadata"]["namespace"],
+            "labels": {**(metadata.get("labels") or {}), **(labels or {})},
+            "annotations": dict(metadata.get("annotations") or {}), "ownerReferences": [owner_reference(owner)],
+        },
+    }  # fmt: skip
+
+
+def is_active(pod: ObjectView) -> bool:
+    """Return whether a pod counts: it neither ended nor is being deleted."""
+    return not is_terminal(pod) and "deletionTimestamp" not in pod["metadata"]
+
+
+def is_ready(pod: ObjectView) -> bool:
+    """Return whether a pod's condition says so."""
+    return any(
+        item["type"] == "Ready" and item["status"] == "True" for item in pod.get("status", {}).get("conditions", [])
+    )
+
+
+def ready(pods: Iterable[ObjectView]) -> int:
+    """Return how many are."""
+    return sum(map(is_ready, pods))
+
+
+def scaled_count(value: Any, total: int, *, up: bool) -> int:
+    """Return a number, or a percentage of a total."""
+    if isinstance(value, str) and value.endswith("%"):
+        exact = int(value[:-1]) * total / 100
+        return math.ceil(exact) if up else math.floor(exact)
+    return int(value or 0)
+
+
+def wanted_replicas(workload: ObjectView) -> int:
+    """Return ``spec.replicas``, 1 where it is missing."""
+    number: int = workload["spec"].get("replicas", 1)
+    return number
+
+
+_TOLERATED: Final = (
+    ("not-ready", "NoExecute"), ("unreachable", "NoExecute"), ("disk-pressure", "NoSchedule"),
+    ("memory-pressure", "NoSchedule"), ("pid-pressure", "NoSchedule"), ("unschedulable", "NoSchedule"),
+)  # fmt: skip
+
+
+def plan_daemon_set(daemon_set: ObjectView, pods: Sequence[ObjectView], nodes: Sequence[ObjectView]) -> WorkloadPlan:
+    """Return what to do about a DaemonSet.
+
+    Args:
+        daemon_set: the set.
+        pods: its own.
+        nodes: all nodes.
+    """
+    current = revision(daemon_set)
+    active = [pod for pod in pods if is_active(pod)]
+    by_node = {_node_of(pod): pod for pod in active}
+    fitting = [
+        node["metadata"]["name"] for node in nodes if _fits(_daemon_pod(daemon_set, node["metadata"]["name"]), node)
+    ]
+    create = [_daemon_pod(daemon_set, name) for name in fitting if name not in by_node]
+    delete = [pod for name, pod in by_node.items() if name not in fitting]
+    here = [by_node[name] for name in fitting if name in by_node]
+    updated = [pod for pod in here if pod["metadata"]["labels"].get(REVISION_LABEL) == current]
+    delete += _outdated_daemon_pods(daemon_set, [pod for pod in here if pod not in updated], len(fitting) - ready(here))
+    status = {
+        "observedGeneration": daemon_set["metadata"]["generation"], "currentNumberScheduled": len(here),
+        "desiredNumberScheduled": len(fitting), "numberMisscheduled": len(by_node) - len(here),
+        "numberReady": ready(here), "numberAvailable": ready(here), "updatedNumberScheduled": len(updated),
+        "numberUnavailable": len(fitting) - ready(here),
+    }  # fmt: skip
+    return WorkloadPlan(create=create, delete=delete, status=status)
+
+
+def _outdated_daemon_pods(daemon_set: ObjectView, old: list[ObjectView], unavailable: int) -> list[ObjectView]:
+    """Return the pods of former templates to delete now: those not ready, and as many others as may be missing."""
+    strategy = daemon_set["spec"].get("updateStrategy") or {}
+    if strategy.get("type", "RollingUpdate") != "RollingUpdate":
+        return []
+    limit = scaled_count((strategy.get("rollingUpdate") or {}).get("maxUnavailable", 1), len(old), up=True)
+    broken = [pod for pod in old if not is_ready(pod)]
+    sound = [pod for pod in old if is_ready(pod)]
+    return broken + sound[: max(max(limit, 1) - unavailable, 0)]
+
+
+def _node_of(pod: ObjectView) -> str:
+    """Return the node that a pod is on, or was made for."""
+    if name := pod["spec"].get("nodeName"):
+        return str(name)
+    required = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    return str(required["nodeSelectorTerms"][0]["matchFields"][0]["values"][0])
+
+
+def _daemon_pod(daemon_set: ObjectView, node: str) -> dict[str, Any]:
+    metadata, current = daemon_set["metadata"], revision(daemon_set)
+    name = f"{metadata['name']}-{template_hash(metadata['uid'], node, current)}"
+    pod = new_pod(daemon_set, name, {REVISION_LABEL: current})
+    field = {"key": "metadata.name", "operator": "In", "values": [node]}
+    spec = pod["spec"]
+    affinity = spec.get("affinity") or {}
+    node_affinity = affinity.get("nodeAffinity") or {}
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    terms = (node_affinity.get(required) or {}).get("nodeSelectorTerms") or [{}]
+    terms = [{**term, "matchFields": [field]} for term in terms]
+    spec["affinity"] = {**affinity, "nodeAffinity": {**node_affinity, required: {"nodeSelectorTerms": terms}}}
+    spec["tolerations"] = [
+        *(spec.get("tolerations") or []),
+        *({"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": effect} for key, effect in _TOLERATED),
+    ]
+    return pod
+
+
+def _fits(pod: ObjectView, node: ObjectView) -> bool:
+    return is_affine(pod, node) and not is_tainted(pod, node)
+
+
+def plan_replica_set(replica_set: ObjectView, pods: Sequence[ObjectView]) -> WorkloadPlan:
+    """Return what to do about a ReplicaSet.
+
+    Args:
+        replica_set: the set.
+        pods: its own.
+    """
+    active = [pod for pod in pods if is_active(pod)]
+    missing = wanted_replicas(replica_set) - len(active)
+    taken = {pod["metadata"]["name"] for pod in pods}
+    metadata = replica_set["metadata"]
+    names = (f"{metadata['name']}-{template_hash(metadata['uid'], number)}" for number in count())
+    free = islice((name for name in names if name not in taken), max(missing, 0))
+    # those that are not ready go first, then the youngest
+    excess = sorted(active, key=lambda pod: (not is_ready(pod), pod["metadata"]["creationTimestamp"]), reverse=True)
+    status = {
+        "observedGeneration": metadata["generation"], "replicas": len(active), "fullyLabeledReplicas": len(active),
+        "readyReplicas": ready(active), "availableReplicas": ready(active),
+    }  # fmt: skip
+    return WorkloadPlan(
+        create=[new_pod(replica_set, name) for name in free], delete=excess[: max(-missing, 0)], status=status
+    )
+
+
+def plan_stateful_set(stateful_set: ObjectView, pods: Sequence[ObjectView]) -> WorkloadPlan:
+    """Return what to do about a StatefulSet.
+
+    Args:
+        stateful_set: the set.
+        pods: its own.
+    """
+    name, spec = stateful_set["metadata"]["name"], stateful_set["spec"]
+    update = f"{name}-{revision(stateful_set)}"
+    by_name = {pod["metadata"]["name"]: pod for pod in pods}
+    names = [f"{name}-{number}" for number in range(wanted_replicas(stateful_set))]
+    parallel = spec.get("podManagementPolicy") == "Parallel"
+    missing = [number for number, pod in enumerate(names) if pod not in by_name]
+    broken = [pod for pod in names if pod in by_name and not (is_active(by_name[pod]) and is_ready(by_name[pod]))]
+    create: list[dict[str, Any]] = []
+    delete: list[ObjectView] = []
+    if missing:
+        # in order: not before all with lower numbers are ready
+        held = not parallel and any(names.index(pod) < missing[0] for pod in broken)
+        create = (
+            []
+            if held
+            else [_stateful_pod(stateful_set, number, update) for number in missing[: None if parallel else 1]]
+        )
+    excess = sorted((by_name[pod] for pod in set(by_name) - set(names)), key=_number, reverse=True)
+    if excess and (parallel or not missing):
+        delete = [pod for pod in excess[: None if parallel else 1] if is_active(pod)]
+    elif not missing and not broken:
+        delete = _outdated_stateful_pods(stateful_set, [by_name[pod] for pod in names], update)
+    return WorkloadPlan(
+        create=create, delete=delete, status=_stateful_set_status(stateful_set, list(by_name.values()), update)
+    )
+
+
+def _outdated_stateful_pods(stateful_set: ObjectView, pods: Sequence[ObjectView], update: str) -> list[ObjectView]:
+    """Return the pod with the highest number that has a former template, where all are ready."""
+    strategy = stateful_set["spec"].get("updateStrategy") or {}
+    if strategy.get("type", "RollingUpdate") != "RollingUpdate":
+        return []
+    partition = (strategy.get("rollingUpdate") or {}).get("partition", 0)
+    return [pod for pod in pods[partition:] if _revision_of(pod) != update][-1:]
+
+
+def _revision_of(pod: ObjectView) -> str:
+    return str((pod["metadata"].get("labels") or {}).get(REVISION_LABEL, ""))
+
+
+def _number(pod: ObjectView) -> int:
+    return int(pod["metadata"]["name"].rpartition("-")[2])
+
+
+def _stateful_pod(stateful_set: ObjectView, number: int, update: str) -> dict[str, Any]:
+    name = f"{stateful_set['metadata']['name']}-{number}"
+    labels = {
+        REVISION_LABEL: update, "statefulset.kubernetes.io/pod-name": name,
+        "apps.kubernetes.io/pod-index": str(number),
+    }  # fmt: skip
+    pod = new_pod(stateful_set, name, labels)
+    pod["spec"] |= {"hostname": name, "subdomain": stateful_set["spec"].get("serviceName", "")}
+    return pod
+
+
+def _stateful_set_status(stateful_set: ObjectView, pods: Sequence[ObjectView], update: str) -> dict[str, Any]:
+    active = [pod for pod in pods if is_active(pod)]
+    updated = [pod for pod in active if _revision_of(pod) == update]
+    current = (stateful_set.get("status") or {}).get("currentRevision") or update
+    if len(updated) == ready(updated) == wanted_replicas(stateful_set) == len(active):
+        current = update
+    return {
+        "observedGeneration": stateful_set["metadata"]["generation"], "replicas": len(active),
+        "readyReplicas": ready(active), "availableReplicas": ready(active), "updatedReplicas": len(updated),
+        "currentReplicas": sum(_revision_of(pod) == current for pod in active),
+        "currentRevision": current, "updateRevision": update, "collisionCount": 0,
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Carries out the plans for workloads."""
+"""The controller of workloads: creates, updates and deletes what their plans say."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from dra_kit.client.resources import DAEMON_SETS, DEPLOYMENTS, NODES, PODS, REPL
 from dra_kit.errors import Conflict, KubeError, NotFound
 from dra_kit.kubernetes.resource.objects import ObjectKey, object_key
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.sandbox.cluster.controllers.workqueue import WorkQueue
-from dra_kit.sandbox.cluster.informers import Informers
+from dra_kit.sandbox.controllers.workqueue import WorkQueue
+from dra_kit.sandbox.informers import SharedInformers
 
 if TYPE_CHECKING:
-    from dra_kit.sandbox.cluster.controllers.workloads.plan import Plan
+    from dra_kit.sandbox.controllers.workload_plans import WorkloadPlan
 
-FOLLOWED: Final = (DEPLOYMENTS, REPLICA_SETS, DAEMON_SETS, STATEFUL_SETS)
-_BY_KIND: Final[Mapping[str, Resource]] = {resource.kind: resource for resource in (*FOLLOWED, PODS)}
+
+WORKLOADS: Final = (DEPLOYMENTS, REPLICA_SETS, DAEMON_SETS, STATEFUL_SETS)
+_BY_KIND: Final[Mapping[str, Resource]] = {resource.kind: resource for resource in (*WORKLOADS, PODS)}
 COMPONENT: Final = "workloads"
 _Work: TypeAlias = tuple[str, ObjectKey]  # kind and object
 
 
-class Workloads:
+class WorkloadController:
     """Makes pods of Deployments, ReplicaSets, DaemonSets and StatefulSets, as kube-controller-manager 1.37 does.
 
     Args:
@@ -35,7 +36,9 @@ class Workloads:
         time_scale: waits are divided by this.
     """
 
-    def __init__(self, client: Client, informers: Informers, events: EventRecorder, *, time_scale: float = 1.0) -> None:
+    def __init__(
+        self, client: Client, informers: SharedInformers, events: EventRecorder, *, time_scale: float = 1.0
+    ) -> None:
         self._client = client
         self._events = events
         self._informers = informers
@@ -43,7 +46,7 @@ class Workloads:
         self._queue: WorkQueue[_Work] = WorkQueue("workloads", self._sync)
         self._moved: dict[str, tuple[Any, float]] = {}  # Deployments by UID: their counts, and since when
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        for resource in FOLLOWED:
+        for resource in WORKLOADS:
             informers.listen(resource, self._changed)
         informers.listen(PODS, self._owned_changed)
         informers.listen(NODES, self._node_changed)
@@ -105,22 +108,22 @@ class Workloads:
             await self._delete(surplus)
         await self._write_status(_BY_KIND[kind], workload, plan)
 
-    def _plan(self, kind: str, workload: ObjectView) -> Plan:
+    def _plan(self, kind: str, workload: ObjectView) -> WorkloadPlan:
         # of the first workload: in many clusters there are pods alone
-        from dra_kit.sandbox.cluster.controllers.workloads import daemon_sets, replica_sets, stateful_sets
+        from dra_kit.sandbox.controllers.workload_plans import plan_daemon_set, plan_replica_set, plan_stateful_set
 
         if kind == DEPLOYMENTS.kind:
             return self._deployment_plan(workload)
         pods = self._owned(PODS, workload)
         if kind == DAEMON_SETS.kind:
-            return daemon_sets.plan(workload, pods, list(self._informers.objects(NODES).values()))
+            return plan_daemon_set(workload, pods, list(self._informers.objects(NODES).values()))
         if kind == STATEFUL_SETS.kind:
-            return stateful_sets.plan(workload, pods)
-        return replica_sets.plan(workload, pods)
+            return plan_stateful_set(workload, pods)
+        return plan_replica_set(workload, pods)
 
-    def _deployment_plan(self, deployment: ObjectView) -> Plan:
+    def _deployment_plan(self, deployment: ObjectView) -> WorkloadPlan:
         """Return the plan, with a deadline: a Deployment that makes no progress for too long is late."""
-        from dra_kit.sandbox.cluster.controllers.workloads import deployments
+        from dra_kit.sandbox.controllers.workload_plans import plan_deployment
 
         sets, uid = self._owned(REPLICA_SETS, deployment), deployment["metadata"]["uid"]
         loop = asyncio.get_running_loop()
@@ -132,10 +135,10 @@ class Workloads:
         if timer := self._timers.pop(uid, None):
             timer.cancel()
         if late := loop.time() >= end:
-            return deployments.plan(deployment, sets, late=late)
+            return plan_deployment(deployment, sets, late=late)
         work = (DEPLOYMENTS.kind, object_key(deployment))
         self._timers[uid] = loop.call_at(end, self._queue.add, work)
-        return deployments.plan(deployment, sets)
+        return plan_deployment(deployment, sets)
 
     def _owned(self, resource: Resource, owner: ObjectView) -> list[ObjectView]:
         uid = owner["metadata"]["uid"]
@@ -154,7 +157,7 @@ class Workloads:
         except (NotFound, Conflict):  # it is gone, or another one has its name
             pass
 
-    async def _write_status(self, resource: Resource, workload: ObjectView, plan: Plan) -> None:
+    async def _write_status(self, resource: Resource, workload: ObjectView, plan: WorkloadPlan) -> None:
         """Write status and annotations where they have changed."""
         namespace, name = object_key(workload)
         uid = workload["metadata"]["uid"]

@@ -1,4 +1,4 @@
-"""A controller's queue: keys to reconcile, each once, again after a failure."""
+"""A work queue: one key at a time, with retries that take longer and longer."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from typing import Final, Generic, TypeVar
 from dra_kit.errors import Conflict, KubeError
 
 logger: logging.Logger = logging.getLogger(__name__)
-
 K = TypeVar("K", bound=Hashable)
-
 _FIRST_DELAY: Final = 0.005  # client-go's exponential failure rate limiter: 5 ms, doubled, at most 1000 s
 _LAST_DELAY: Final = 30.0
 

@@ -1,4 +1,4 @@
-"""The driver's roles in a process of their own: what a release of the driver is to a cluster.
+"""What runs in the driver's process: its roles, started and stopped by orders.
 
 Each state of the author's files gets a fresh process, as each image in a cluster does: no module, thread, native
 library or registry of the code before is left in it, and whatever it does to itself, the cluster lives on.
@@ -23,13 +23,12 @@ from dra_kit.author.driver import Driver
 from dra_kit.client.credentials import Credentials
 from dra_kit.node.agent import NodeAgent
 from dra_kit.process.probes import unready_parts
-from dra_kit.sandbox.cluster.slow_calls import PATIENCE
-from dra_kit.sandbox.driver.drivers import SandboxDriver
-from dra_kit.sandbox.driver.roles.journal import DriverLog
-from dra_kit.sandbox.driver.roles.operators import Webhook, controller_role, webhook_role
-from dra_kit.sandbox.driver.roles.role_thread import RoleThread
-from dra_kit.sandbox.driver.running import PUBLISH_SECONDS
-from dra_kit.sandbox.driver.settings.node_settings import node_settings
+from dra_kit.sandbox.drivers.controller_and_webhook import WebhookRole, controller_role, webhook_role
+from dra_kit.sandbox.drivers.log import DriverLog
+from dra_kit.sandbox.drivers.roles import SLOW_CALL_SECONDS, RoleThread
+from dra_kit.sandbox.drivers.running import PUBLISH_SECONDS
+from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
+from dra_kit.sandbox.drivers.settings import node_settings
 from dra_kit.slices.discovery import DISCOVER_FAILED
 
 TAKE_OVER: Final = "take over"
@@ -38,7 +37,7 @@ _FAILED_SECONDS: Final = 1.0  # a driver whose discover failed may mend itself w
 _POLL: Final = 0.02
 
 
-class Orders(BaseModel):
+class StartOrder(BaseModel):
     """What a process is to do.
 
     Attributes:
@@ -83,7 +82,7 @@ class StateReport(BaseModel):
     webhook: dict[str, Any] | None = None
 
 
-class Roles:
+class DriverRoles:
     """All roles of a driver, on all nodes.
 
     Args:
@@ -94,7 +93,7 @@ class Roles:
     """
 
     def __init__(
-        self, driver: SandboxDriver, orders: Orders, credentials: Credentials, tell: Callable[[StateReport], None]
+        self, driver: SandboxDriver, orders: StartOrder, credentials: Credentials, tell: Callable[[StateReport], None]
     ) -> None:
         self._driver = driver
         self._orders = orders
@@ -103,7 +102,7 @@ class Roles:
         self._agents: dict[str, NodeAgent] = {}
         self._log = DriverLog()
         self._roles: list[RoleThread] = []
-        self._webhook: Webhook | None = None
+        self._webhook: WebhookRole | None = None
         self._author: BaseModel | None = None
 
     async def run(self) -> None:
@@ -116,7 +115,7 @@ class Roles:
             if failure := self._failure(seconds):
                 self._report(StateReport(state="failed", text=failure))
                 return
-            if not reported and seconds > PATIENCE:
+            if not reported and seconds > SLOW_CALL_SECONDS:
                 reported = True
                 self._report(StateReport(state="waiting", text="; ".join(self._hanging() or waiting)))
             await asyncio.sleep(_POLL)

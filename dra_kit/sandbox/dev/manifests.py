@@ -1,4 +1,4 @@
-"""Manifests that are applied again when their files change: what cannot be changed is made anew."""
+"""Manifests that are applied again whenever they change."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from dra_kit.client.api import Client
 from dra_kit.client.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from dra_kit.errors import ConfigurationError, KubeError, NotFound
 from dra_kit.kubernetes.resource.objects import finalizer_note
-from dra_kit.sandbox.cluster.served_kinds import ServedKinds
-from dra_kit.sandbox.stories.manifests import read_manifests
-from dra_kit.sandbox.stories.objects import AppliedObject, apply, check
+from dra_kit.sandbox.stories.manifests import AppliedManifest, KindDiscovery, apply_files, dry_run, read_manifests
 
 _FIXED: Final = {PODS.kind, RESOURCE_CLAIMS.kind, RESOURCE_CLAIM_TEMPLATES.kind}
 """Kinds whose specs the API server lets nobody change."""
@@ -26,7 +24,7 @@ _Key: TypeAlias = tuple[str, str, str]
 """Kind, namespace and name."""
 
 
-class GivenManifests:
+class FollowedManifests:
     """The manifests of the project and those of ``-f``.
 
     Args:
@@ -36,7 +34,7 @@ class GivenManifests:
     def __init__(self, paths: Sequence[Path]) -> None:
         self.paths: tuple[Path, ...] = tuple(paths)
         self._bodies: dict[_Key, Mapping[str, Any]] = {}
-        self._applied: dict[_Key, AppliedObject] = {}
+        self._applied: dict[_Key, AppliedManifest] = {}
 
     def of(self, changed: Iterable[Path]) -> list[Path]:
         """Return those of changed files that are manifests of these."""
@@ -64,12 +62,12 @@ class GivenManifests:
         if pods_anew:
             anew |= {key for key in self._applied if key[0] == RESOURCE_CLAIMS.kind}
         new = bodies.keys() - self._applied.keys()
-        await check(client, [documents[key] for key in sorted(anew & documents.keys())])  # before anything is gone
+        await dry_run(client, [documents[key] for key in sorted(anew & documents.keys())])  # before anything is gone
         await self._delete(client, [*gone, *anew])
         self._bodies = {key: body for key, body in bodies.items() if key in self._applied and key not in anew}
         if gone or anew or changed or new:
             try:
-                applied = await apply(client, self.paths)
+                applied = await apply_files(client, self.paths)
             except BaseException:
                 await self._find(client, new | anew, bodies)
                 raise
@@ -80,12 +78,12 @@ class GivenManifests:
 
     async def _find(self, client: Client, keys: Iterable[_Key], bodies: Mapping[_Key, Mapping[str, Any]]) -> None:
         """Learn which objects were made before one was refused; what the files say of them next time counts as new."""
-        kinds = ServedKinds(client)
+        kinds = KindDiscovery(client)
         for key in keys:
             with suppress(KubeError, ConfigurationError):
                 resource = await kinds.resource("", bodies[key])
                 found = await client.get(resource, key[2], key[1] if resource.namespaced else None)
-                self._applied[key] = AppliedObject(resource, found)
+                self._applied[key] = AppliedManifest(resource, found)
 
     def _read(self) -> dict[_Key, tuple[str, Mapping[str, Any]]]:
         """Return the objects, and where they stand."""

@@ -1,18 +1,24 @@
-"""What the screen shows, in rows of cells. Pure."""
+"""Panes of the screen: devices, claims, pods, calls, log; and how they share it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
+from rich.cells import cell_len
+from rich.text import Text
 
-from dra_kit.dev.screen.calls import Call
+from dra_kit.client.resources import PODS
 from dra_kit.kubelet.cdi.spec import SpecEdits
 from dra_kit.kubernetes.resource.objects import ObjectKey, object_key, object_name
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.sandbox.timeline.view.tables import counter_lines
+from dra_kit.sandbox.records import PREPARE, CallEnded, CallStarted, ContainerStarted, ObjectChanged, Record
+from dra_kit.sandbox.views.tables import counter_lines
+from dra_kit.text import escape_unprintable
 
 _NO_SCHEDULE: Final = "yellow"
 _BAD: Final = "red"
@@ -22,7 +28,7 @@ _WAITS: Final = "yellow"
 _PHASES: Final = {"Running": _GOOD, "Succeeded": _GOOD, "Failed": _BAD, "Pending": _WAITS}
 
 
-class Row(Struct, frozen=True):
+class PaneRow(Struct, frozen=True):
     """One line.
 
     Attributes:
@@ -45,7 +51,7 @@ class Pane(Struct, frozen=True):
     """
 
     title: str
-    rows: tuple[Row, ...]
+    rows: tuple[PaneRow, ...]
     summary: str = ""
     newest_last: bool = False
 
@@ -57,21 +63,21 @@ def devices_pane(driver: str, slices: Iterable[ObjectView], claims: Iterable[Obj
     for item in own:
         pools.setdefault((item["spec"]["pool"]["name"], item["spec"].get("nodeName", "")), []).append(item)
     holders = _holders(driver, claims)
-    rows: list[Row] = []
+    rows: list[PaneRow] = []
     for (pool, node), items in pools.items():
         pool_text = _pool(pool, node, items)
         if len(pools) > 1:
-            rows.append(Row((pool_text,), "bold"))
+            rows.append(PaneRow((pool_text,), "bold"))
         counters = [one for item in items for one in item["spec"].get("sharedCounters", [])]
-        rows += [Row((f"counters {line}",), _FAINT) for line in counter_lines(counters)]
+        rows += [PaneRow((f"counters {line}",), _FAINT) for line in counter_lines(counters)]
         rows += [_device(device, holders.get((pool, device["name"]), ())) for item in items
                  for device in item["spec"].get("devices", [])]  # fmt: skip
     number = sum(len(item["spec"].get("devices", [])) for item in own)
     if not own:
-        return Pane("Devices", (Row(("no ResourceSlice is published",), _WAITS),))
+        return Pane("Devices", (PaneRow(("no ResourceSlice is published",), _WAITS),))
     ((pool, node), items), several = next(iter(pools.items())), len(pools) > 1
     where = f"in {len(pools)} pools" if several else f"in {_pool(pool, node, items)}"
-    return Pane("Devices", tuple(rows) or (Row(("none",), _WAITS),), f"{number} {where}")
+    return Pane("Devices", tuple(rows) or (PaneRow(("none",), _WAITS),), f"{number} {where}")
 
 
 def _place(item: ObjectView) -> tuple[str, str, str]:
@@ -85,7 +91,7 @@ def _pool(name: str, node: str, items: Sequence[ObjectView]) -> str:
     return f"pool {name}{where}, generation {generation}, {slices}"
 
 
-def _device(device: Mapping[str, Any], holders: Sequence[str]) -> Row:
+def _device(device: Mapping[str, Any], holders: Sequence[str]) -> PaneRow:
     values = [f"{name}={_value(value)}" for name, value in device.get("attributes", {}).items()]
     values += [f"{name}={value['value']}" for name, value in device.get("capacity", {}).items()]
     taints = [
@@ -94,7 +100,7 @@ def _device(device: Mapping[str, Any], holders: Sequence[str]) -> Row:
     ]
     reported = [*(f"taint {text}" for text in taints), " ".join(values)]
     style = _NO_SCHEDULE if taints else _GOOD if holders else ""
-    return Row((device["name"], ", ".join(holders) or "free", "; ".join(filter(None, reported))), style)
+    return PaneRow((device["name"], ", ".join(holders) or "free", "; ".join(filter(None, reported))), style)
 
 
 def _value(value: Mapping[str, Any]) -> str:
@@ -122,7 +128,9 @@ def _results(claim: ObjectView) -> Sequence[Mapping[str, Any]]:
     return results
 
 
-def claims_pane(claims: Iterable[ObjectView], reasons: Mapping[ObjectKey, str], prepared: Mapping[str, Call]) -> Pane:
+def claims_pane(
+    claims: Iterable[ObjectView], reasons: Mapping[ObjectKey, str], prepared: Mapping[str, KubeletCall]
+) -> Pane:
     """Return the claims: where they stand, and what they have, or why they have nothing.
 
     Args:
@@ -131,22 +139,22 @@ def claims_pane(claims: Iterable[ObjectView], reasons: Mapping[ObjectKey, str], 
         prepared: what the driver answered last, by UID.
     """
     rows = [_claim(claim, reasons, prepared) for claim in sorted(claims, key=object_key)]
-    return Pane("Claims", tuple(rows) or (Row(("none",), _FAINT),), _count(rows))
+    return Pane("Claims", tuple(rows) or (PaneRow(("none",), _FAINT),), _count(rows))
 
 
-def _claim(claim: ObjectView, reasons: Mapping[ObjectKey, str], prepared: Mapping[str, Call]) -> Row:
+def _claim(claim: ObjectView, reasons: Mapping[ObjectKey, str], prepared: Mapping[str, KubeletCall]) -> PaneRow:
     name, uid = _name(claim), claim["metadata"]["uid"]
     devices = ", ".join(dict.fromkeys(str(result["device"]) for result in _results(claim)))
     call = prepared.get(uid)
     if "deletionTimestamp" in claim["metadata"]:
-        return Row((name, "deleting", devices), _WAITS)
+        return PaneRow((name, "deleting", devices), _WAITS)
     if not devices:
-        return Row((name, "pending", reasons.get(object_key(claim), "no pod that asks for it is waiting")), _WAITS)
+        return PaneRow((name, "pending", reasons.get(object_key(claim), "no pod that asks for it is waiting")), _WAITS)
     if call is not None and call.error:
-        return Row((name, "not prepared", f"{devices}: {_line(call.error)}"), _BAD)
+        return PaneRow((name, "not prepared", f"{devices}: {_line(call.error)}"), _BAD)
     users = [str(item["name"]) for item in claim["status"].get("reservedFor", [])]
     user = f" for {', '.join(users)}" if users else ""
-    return Row((name, "prepared" if call else "allocated", f"{devices}{user}"), _GOOD if call else "")
+    return PaneRow((name, "prepared" if call else "allocated", f"{devices}{user}"), _GOOD if call else "")
 
 
 def pods_pane(pods: Iterable[ObjectView], got: Mapping[str, Iterable[SpecEdits]], reasons: Mapping[str, str]) -> Pane:
@@ -159,17 +167,17 @@ def pods_pane(pods: Iterable[ObjectView], got: Mapping[str, Iterable[SpecEdits]]
     """
     rows = [_pod(pod, got, reasons) for pod in sorted(pods, key=object_key)]
     hint = "none; start with -f pod.yaml, or use kubectl with the kubeconfig above"
-    return Pane("Pods", tuple(rows) or (Row((hint,), _FAINT),), _count(rows))
+    return Pane("Pods", tuple(rows) or (PaneRow((hint,), _FAINT),), _count(rows))
 
 
-def _pod(pod: ObjectView, got: Mapping[str, Iterable[SpecEdits]], reasons: Mapping[str, str]) -> Row:
+def _pod(pod: ObjectView, got: Mapping[str, Iterable[SpecEdits]], reasons: Mapping[str, str]) -> PaneRow:
     uid, phase = pod["metadata"]["uid"], str(pod.get("status", {}).get("phase", "Pending"))
     texts = [text for edits in got.get(uid, ()) for text in edits_in_brief(edits)]
     what = ", ".join(dict.fromkeys(texts))
     if "deletionTimestamp" in pod["metadata"]:
         phase = "Terminating"
     reason = _line(reasons.get(uid, "")) if phase in {"Pending", "Failed"} else ""
-    return Row((_name(pod), phase, pod["spec"].get("nodeName", "-"), reason or what), _PHASES.get(phase, _WAITS))
+    return PaneRow((_name(pod), phase, pod["spec"].get("nodeName", "-"), reason or what), _PHASES.get(phase, _WAITS))
 
 
 def edits_in_brief(edits: SpecEdits) -> Iterator[str]:
@@ -179,28 +187,28 @@ def edits_in_brief(edits: SpecEdits) -> Iterator[str]:
     yield from (f"mount {mount.container_path}" for mount in edits.mounts)
 
 
-def calls_pane(calls: Sequence[Call]) -> Pane:
+def calls_pane(calls: Sequence[KubeletCall]) -> Pane:
     """Return the calls of the kubelets, newest first."""
-    rows = [_call(call) for call in calls]
-    return Pane("Calls", tuple(rows) or (Row(("none",), _FAINT),))
+    rows = [_call_row(call) for call in calls]
+    return Pane("Calls", tuple(rows) or (PaneRow(("none",), _FAINT),))
 
 
-def _call(call: Call) -> Row:
+def _call_row(call: KubeletCall) -> PaneRow:
     at = time.strftime("%H:%M:%S", time.localtime(call.at))
     claims = ", ".join(name.removeprefix("default/") for name in call.claims)
     if call.seconds is None:
-        return Row((at, call.method, "…", f"{claims}: not answered yet"), _WAITS)
+        return PaneRow((at, call.method, "…", f"{claims}: not answered yet"), _WAITS)
     took = f"{call.seconds * 1000:.1f} ms"
     if call.error:
-        return Row((at, call.method, took, f"{claims}: {_line(call.error)}"), _BAD)
+        return PaneRow((at, call.method, took, f"{claims}: {_line(call.error)}"), _BAD)
     result = ", ".join(call.devices) or "done"
-    return Row((at, call.method, took, f"{claims}: {result}"))
+    return PaneRow((at, call.method, took, f"{claims}: {result}"))
 
 
 def log_pane(lines: Iterable[str]) -> Pane:
     """Return the driver's log, and what it printed."""
-    rows = tuple(Row((line,), _level(line)) for line in lines)
-    return Pane("Log", rows or (Row(("nothing",), _FAINT),), newest_last=True)
+    rows = tuple(PaneRow((line,), _level(line)) for line in lines)
+    return Pane("Log", rows or (PaneRow(("nothing",), _FAINT),), newest_last=True)
 
 
 def _level(line: str) -> str:
@@ -208,7 +216,7 @@ def _level(line: str) -> str:
     return {"ERROR": _BAD, "WARNING": _WAITS}.get(words[1], "") if len(words) > 1 else ""
 
 
-def _count(rows: Sequence[Row]) -> str:
+def _count(rows: Sequence[PaneRow]) -> str:
     return str(len(rows)) if rows else ""
 
 
@@ -218,3 +226,236 @@ def _name(obj: ObjectView) -> str:
 
 def _line(text: str) -> str:
     return " ".join(text.split())
+
+
+_COLUMN_MAX: Final = 40
+_GAP: Final = 2
+_NEWS_MAX: Final = 4
+"""Lines of one text above: what is wrong with new code is to be read whole."""
+
+
+class Headline(Struct, frozen=True):
+    """What stands above the panes: a title, and what became of the last changes.
+
+    Attributes:
+        title: of the screen.
+        news: texts, each with the style of its lines.
+    """
+
+    title: str
+    news: Sequence[tuple[str, str]]
+
+
+class Focus(Struct):
+    """Which pane is shown alone.
+
+    Attributes:
+        pane: its index; None for all.
+        offset: rows of it that are above (or, of one with the newest last, below) what is shown.
+    """
+
+    pane: int | None = None
+    offset: int = 0
+
+
+def lay_out(
+    headline: Headline, panes: Sequence[Pane], footer: str, *, width: int, height: int, focus: Focus
+) -> list[Text]:
+    """Return the lines of the screen, ``height`` of them, none wider than ``width``.
+
+    Args:
+        headline: above.
+        panes: in their order.
+        footer: the last line.
+        width: of the terminal, in cells.
+        height: of the terminal, in lines.
+        focus: which pane is shown alone; its offset is brought into its bounds.
+    """
+    top = [_cut(Text(escape_unprintable(headline.title), "bold reverse"), width, fill=True)]
+    for text, style in headline.news:
+        top += _wrapped(text, style, width)
+    room = max(height - len(top) - 1, 0)
+    if focus.pane is not None and focus.pane < len(panes):
+        pane = panes[focus.pane]
+        focus.offset = max(min(focus.offset, len(pane.rows) - (room - 1)), 0)
+        middle = [_title(focus.pane, pane, width), *_rows(pane, room - 1, width, focus.offset)]
+    else:
+        middle = []
+        shares = _shares([len(pane.rows) for pane in panes], room)
+        for index, (pane, share) in enumerate(zip(panes, shares, strict=True)):
+            if share > 0:
+                middle += [_title(index, pane, width), *_rows(pane, share - 1, width, 0)]
+    middle = [*middle[:room], *(Text() for _ in range(room - len(middle)))]
+    return [*top, *middle, _cut(Text(footer, "dim"), width)][:height]
+
+
+def _shares(needs: Sequence[int], room: int) -> list[int]:
+    """Return the lines of each pane, with its title: one for each, then in turns; the rest goes to the last."""
+    shares = [0] * len(needs)
+    for index in range(len(needs)):
+        if room >= 2:
+            shares[index], room = 2, room - 2
+    while room:
+        hungry = [index for index, need in enumerate(needs) if 0 < shares[index] < need + 1]
+        if not hungry:
+            break
+        for index in hungry[:room]:
+            shares[index] += 1
+            room -= 1
+    if shares and shares[-1]:
+        shares[-1] += room
+    return shares
+
+
+def _wrapped(text: str, style: str, width: int) -> list[Text]:
+    text = escape_unprintable(text)
+    lines: list[Text] = []
+    while text and len(lines) < _NEWS_MAX:
+        line = text if len(text) <= width else text[:width].rpartition(" ")[0] or text[:width]
+        if len(lines) == _NEWS_MAX - 1:
+            line = text
+        lines.append(_cut(Text(line, style), width))
+        text = text[len(line) :].lstrip()
+    return lines
+
+
+def _title(index: int, pane: Pane, width: int) -> Text:
+    text = Text(f"{index + 1} {pane.title}", "bold cyan")
+    if pane.summary:
+        text.append(f"  {escape_unprintable(pane.summary)}", "cyan")
+    text.append(" " + "─" * max(width - text.cell_len - 1, 0), "dim cyan")
+    return _cut(text, width)
+
+
+def _rows(pane: Pane, number: int, width: int, offset: int) -> list[Text]:
+    """Return so many rows, and how many there are beside them."""
+    if number <= 0:
+        return []
+    total = len(pane.rows)
+    if pane.newest_last:
+        end = total - offset
+        return list(_aligned(pane.rows[max(end - number, 0) : end], width))
+    shown = pane.rows[offset : offset + number]
+    below = total - offset - len(shown)
+    if below and number > 1:
+        return [*_aligned(shown[:-1], width), _cut(Text(f"… and {below + 1} more", "dim"), width)]
+    return list(_aligned(shown, width))
+
+
+def _aligned(rows: Sequence[PaneRow], width: int) -> Iterable[Text]:
+    cells = [[escape_unprintable(cell, keep="") for cell in row.cells] for row in rows]
+    columns = max((len(row) for row in cells), default=0)
+    widths = [
+        min(max((cell_len(row[column]) for row in cells if len(row) > column + 1), default=0), _COLUMN_MAX)
+        for column in range(columns)
+    ]
+    for row, texts in zip(rows, cells, strict=True):
+        line = Text(style=row.style)
+        for column, cell in enumerate(texts):
+            piece = Text(cell)
+            if column < len(texts) - 1:
+                piece.truncate(widths[column], overflow="ellipsis", pad=True)
+                piece.append(" " * _GAP)
+            line.append_text(piece)
+        yield _cut(line, width)
+
+
+def _cut(text: Text, width: int, *, fill: bool = False) -> Text:
+    text.truncate(width, overflow="ellipsis", pad=fill)
+    text.no_wrap = True
+    return text
+
+
+_CALLS_MAX: Final = 200
+
+
+class KubeletCall(Struct, frozen=True):
+    """One call.
+
+    Attributes:
+        at: when it began or was answered, seconds since the epoch.
+        node: whose kubelet called.
+        method: of the service.
+        claims: ``namespace/name`` of each.
+        uids: of the claims.
+        seconds: that it took; None while it is not answered.
+        devices: that were answered.
+        error: in the kubelet's words.
+    """
+
+    at: float
+    node: str
+    method: str
+    claims: tuple[str, ...]
+    uids: tuple[str, ...]
+    seconds: float | None = None
+    devices: tuple[str, ...] = ()
+    error: str = ""
+
+
+class CallHistory:
+    """Keeps the newest calls, and what came of the last one for each claim; :meth:`read` is a reader of a timeline."""
+
+    def __init__(self) -> None:
+        self._calls: deque[KubeletCall] = deque(maxlen=_CALLS_MAX)
+        self.prepared: dict[str, KubeletCall] = {}
+        """The last answered NodePrepareResources of each claim that was not released since, by UID."""
+
+    @property
+    def newest_first(self) -> Sequence[KubeletCall]:
+        """The stored calls, the newest first."""
+        return tuple(reversed(self._calls))
+
+    def read(self, record: Record) -> None:
+        """Take a record."""
+        match record:
+            case CallStarted():
+                self._calls.append(_kubelet_call(record))
+            case CallEnded():
+                self._ended(record)
+            case _:
+                pass
+
+    def _ended(self, record: CallEnded) -> None:
+        begun = _kubelet_call(record)
+        for call in self._calls:
+            if call.seconds is None and (call.node, call.method, call.uids) == (begun.node, begun.method, begun.uids):
+                self._calls.remove(call)
+                break
+        devices = tuple(device.device for device in record.devices)
+        ended = replace(begun, seconds=record.duration, devices=devices, error=record.error)
+        self._calls.append(ended)
+        if record.method == PREPARE:
+            self.prepared.update(dict.fromkeys(ended.uids, ended))
+        elif not ended.error:
+            for uid in ended.uids:
+                self.prepared.pop(uid, None)
+
+
+def _kubelet_call(record: CallStarted | CallEnded) -> KubeletCall:
+    claims = tuple(map(str, record.claims))
+    return KubeletCall(
+        record.at.timestamp(), record.node, record.method, claims, tuple(claim.uid for claim in record.claims)
+    )
+
+
+class ClaimEdits:
+    """Knows it of every pod that is there; :meth:`read` is a reader of a timeline."""
+
+    def __init__(self) -> None:
+        self._edits: dict[str, dict[str, SpecEdits]] = {}
+
+    @property
+    def by_uid(self) -> Mapping[str, Collection[SpecEdits]]:
+        """What each pod's containers got, by the pod's UID."""
+        return {uid: tuple(edits.values()) for uid, edits in self._edits.items()}
+
+    def read(self, record: Record) -> None:
+        """Take a record."""
+        match record:
+            case ContainerStarted(container=container, from_claims=edits):
+                self._edits.setdefault(container.pod.uid, {})[container.name] = edits
+            case ObjectChanged(change="DELETED", resource=PODS.full_name, object=pod):
+                self._edits.pop(pod["metadata"]["uid"], None)
+            case _:
+                pass

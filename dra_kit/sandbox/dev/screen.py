@@ -1,32 +1,44 @@
-"""The screen of ``dra-kit dev``: a :class:`dra_kit.dev.display.Display` for a terminal."""
+"""The screen of ``dra-kit dev``: refreshed, and moved through by keys."""
 
 from __future__ import annotations
 
 import asyncio
 import io
 import logging
+import os
 import sys
+import termios
 import time
+import tty
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final, TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
 from dra_kit.client.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
-from dra_kit.dev.screen.calls import Calls
-from dra_kit.dev.screen.containers import FromClaims
-from dra_kit.dev.screen.keys import DOWN, ESCAPE, UP, keys
-from dra_kit.dev.screen.layout import Focus, Headline, layout
-from dra_kit.dev.screen.panes import Pane, calls_pane, claims_pane, devices_pane, log_pane, pods_pane
-from dra_kit.dev.session import Apply, Development, DevSession, Event, Quit, Reload
 from dra_kit.kubernetes.resource.objects import ObjectKey, object_key, pod_claims
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.process.logging import configure
-from dra_kit.sandbox.sandbox import Sandbox
-from dra_kit.sandbox.timeline.records import (
+from dra_kit.sandbox.cluster import Sandbox
+from dra_kit.sandbox.dev.panes import (
+    CallHistory,
+    ClaimEdits,
+    Focus,
+    Headline,
+    Pane,
+    calls_pane,
+    claims_pane,
+    devices_pane,
+    lay_out,
+    log_pane,
+    pods_pane,
+)
+from dra_kit.sandbox.dev.session import DevOptions, DevSession, Event, QuitRequested, Reapply, Reload
+from dra_kit.sandbox.records import (
     DriverEnded,
     DriverLogged,
     DriverNotServing,
@@ -37,17 +49,18 @@ from dra_kit.sandbox.timeline.records import (
     ManifestsRefused,
     Record,
 )
-from dra_kit.sandbox.timeline.report.problems import PodProblems
-from dra_kit.sandbox.timeline.view.driver_entries import consequence, shortened
+from dra_kit.sandbox.timeline.report import PodProblems
+from dra_kit.sandbox.views.live import consequence, shortened
 
 if TYPE_CHECKING:
-    from dra_kit.sandbox.cluster.causes import Cause
+    from dra_kit.sandbox.pending_pods import PendingCause
+
 
 _REFRESH_SECONDS: Final = 0.1
 _SHARE: Final = 10  # thousands of devices are looked at more rarely: one part in so many of the time
 _EXPLAIN_SECONDS: Final = 1.0
 _LOG_LINES: Final = 1_000
-_KEYS: Final[Mapping[str, Event]] = {"r": Reload(), "a": Apply(), "q": Quit()}
+_KEYS: Final[Mapping[str, Event]] = {"r": Reload(), "a": Reapply(), "q": QuitRequested()}
 _FOOTER: Final = "r reload   a pods anew   1-5 one part   q quit"
 _FOCUSED: Final = "↑ ↓ scroll   0 all parts   r reload   a pods anew   q quit"
 _NO_KEYS: Final = "Ctrl-C ends"
@@ -66,22 +79,22 @@ class Screen:
         """Takes what keys ask for."""
         self._console = console
         self._driver = driver
-        self._calls = Calls()
+        self._calls = CallHistory()
         self._problems = PodProblems()
-        self._got = FromClaims()
+        self._got = ClaimEdits()
         self._lines: deque[str] = deque(maxlen=_LOG_LINES)
         self._message = ("the driver starts", "yellow")
         self._refusal = ""
         self._focus = Focus()
         self._has_keys = False
         self._busy = ""
-        self._causes: Mapping[str, Sequence[Cause]] = {}
+        self._causes: Mapping[str, Sequence[PendingCause]] = {}
         self._sandbox: Sandbox | None = None
 
-    # --- dra_kit.dev.display.Display
+    # --- dra_kit.sandbox.dev.session.Display
 
     def read(self, record: Record) -> None:
-        """See :class:`dra_kit.dev.display.Display`."""
+        """See :class:`dra_kit.sandbox.dev.session.Display`."""
         for reader in (self._calls.read, self._problems.read, self._got.read):
             reader(record)
         match record:
@@ -111,12 +124,12 @@ class Screen:
         self._lines.append(line)
 
     async def show(self, sandbox: Sandbox) -> None:
-        """See :class:`dra_kit.dev.display.Display`."""
+        """See :class:`dra_kit.sandbox.dev.session.Display`."""
         self._sandbox = sandbox
         explaining = asyncio.create_task(self._explain(sandbox))
         try:
             with (
-                keys(sys.stdin, self.pressed) as self._has_keys,
+                read_keys(sys.stdin, self.pressed) as self._has_keys,
                 Live(console=self._console, screen=True, auto_refresh=False, redirect_stdout=False,
                      redirect_stderr=False) as live,
             ):  # fmt: skip
@@ -149,7 +162,7 @@ class Screen:
         news = [(self._busy, "yellow") if self._busy else self._message]
         if self._refusal:
             news.append((self._refusal, "bold red"))
-        return layout(Headline(title, news), self._panes(), footer, width=width, height=height, focus=self._focus)
+        return lay_out(Headline(title, news), self._panes(), footer, width=width, height=height, focus=self._focus)
 
     def _panes(self) -> list[Pane]:
         sandbox = self._sandbox
@@ -203,7 +216,7 @@ class Screen:
             await asyncio.sleep(_EXPLAIN_SECONDS)
 
 
-def screen_session(development: Development) -> DevSession:
+def screen_session(development: DevOptions) -> DevSession:
     """Return a run on the screen of this process's terminal, where what the cluster logs is shown, too."""
     screen = Screen(Console(), development.driver.name)
     session = DevSession(development, screen)
@@ -223,3 +236,55 @@ class _Log(io.StringIO):
         for line in text.splitlines():
             self._screen.log(line)
         return len(text)
+
+
+UP: Final = "up"
+DOWN: Final = "down"
+ESCAPE: Final = "escape"
+_SEQUENCES: Final = {
+    b"\x1b[A": UP, b"\x1bOA": UP, b"\x1b[5~": UP, b"\x1b[B": DOWN, b"\x1bOB": DOWN, b"\x1b[6~": DOWN, b"\x1b": ESCAPE,
+}  # fmt: skip
+
+
+@contextmanager
+def read_keys(stream: TextIO, pressed: Callable[[str], None]) -> Iterator[bool]:
+    """Tell of keys meanwhile; whether there are any: not where the stream is no terminal.
+
+    Args:
+        stream: the input.
+        pressed: gets each key in the event loop: its letter, or :data:`UP`, :data:`DOWN` or :data:`ESCAPE`.
+    """
+    if not stream.isatty():
+        yield False
+        return
+    descriptor = stream.fileno()
+    before = termios.tcgetattr(descriptor)
+    loop = asyncio.get_running_loop()
+    try:
+        tty.setcbreak(descriptor)
+        _without_suspension(descriptor)
+        loop.add_reader(descriptor, lambda: _read_key(descriptor, pressed, loop))
+        yield True
+    finally:
+        loop.remove_reader(descriptor)
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+def _without_suspension(descriptor: int) -> None:
+    """Switch off Ctrl-Z, which would leave the shell on the screen of this process."""
+    modes = termios.tcgetattr(descriptor)
+    modes[6][termios.VSUSP] = b"\0"
+    termios.tcsetattr(descriptor, termios.TCSADRAIN, modes)
+
+
+def _read_key(descriptor: int, pressed: Callable[[str], None], loop: asyncio.AbstractEventLoop) -> None:
+    data = b""
+    with suppress(OSError):
+        data = os.read(descriptor, 64)
+    if not data:  # the terminal is gone; SIGHUP tells so, too
+        loop.remove_reader(descriptor)
+    elif data in _SEQUENCES:
+        pressed(_SEQUENCES[data])
+    elif not data.startswith(b"\x1b"):
+        for letter in data.decode(errors="ignore"):
+            pressed(letter)

@@ -1,4 +1,4 @@
-"""A whole run of ``dra-kit dev``: the cluster, the driver that follows its files, and the timeline of both."""
+"""The loop of ``dra-kit dev``: what changed, what to do, what to show."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TextIO, TypeAlias
 
+import click
 from msgspec import Struct
 
-from dra_kit.dev.display import Display, named
-from dra_kit.dev.driver.update import RollingUpdates
-from dra_kit.dev.manifests import GivenManifests
-from dra_kit.dev.watch import Watch
 from dra_kit.errors import ConfigurationError, KubeError, SandboxError
-from dra_kit.sandbox.driver.drivers import SandboxDriver
-from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
-from dra_kit.sandbox.timeline.feed import TimelineFeed
-from dra_kit.sandbox.timeline.records import (
+from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
+from dra_kit.sandbox.dev.driver_process import RollingUpdater
+from dra_kit.sandbox.dev.manifests import FollowedManifests
+from dra_kit.sandbox.dev.watch import FileWatcher
+from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
+from dra_kit.sandbox.records import (
     DriverEnded,
     DriverLogged,
     DriverNotServing,
@@ -28,8 +27,12 @@ from dra_kit.sandbox.timeline.records import (
     DriverStarting,
     ManifestsApplied,
     ManifestsRefused,
+    Record,
 )
-from dra_kit.sandbox.timeline.timeline import Timeline
+from dra_kit.sandbox.timeline.feed import TimelineFeed
+from dra_kit.sandbox.timeline.recording import Timeline
+from dra_kit.sandbox.views.live import LiveView
+from dra_kit.text import escape_unprintable
 
 _BACK_OFF: Final = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds before the first, second ... start of a driver that ends by itself, until a file changes."""
@@ -38,7 +41,7 @@ _OF_ITSELF: Final = 3
 """So many times a file that is no code may change within a second of a start: then the driver writes it."""
 
 
-class Changed(Struct, frozen=True):
+class FilesChanged(Struct, frozen=True):
     """Files are different."""
 
     files: Sequence[Path]
@@ -48,28 +51,28 @@ class Reload(Struct, frozen=True):
     """The driver is to be started anew, as the files are."""
 
 
-class Apply(Struct, frozen=True):
+class Reapply(Struct, frozen=True):
     """The pods of the manifests are to be made anew."""
 
 
-class Ended(Struct, frozen=True):
+class DriverExited(Struct, frozen=True):
     """The driver ended by itself."""
 
     why: str
 
 
-class Again(Struct, frozen=True):
+class RestartDue(Struct, frozen=True):
     """What has ended is to be started."""
 
 
-class Quit(Struct, frozen=True):
+class QuitRequested(Struct, frozen=True):
     """It is enough."""
 
 
-Event: TypeAlias = Changed | Reload | Apply | Ended | Again | Quit
+Event: TypeAlias = FilesChanged | Reload | Reapply | DriverExited | RestartDue | QuitRequested
 
 
-class Development(Struct, frozen=True, kw_only=True):
+class DevOptions(Struct, frozen=True, kw_only=True):
     """What to work on.
 
     Attributes:
@@ -103,20 +106,20 @@ class DevSession:
     """It runs until it is interrupted."""
     exit_code = 0
 
-    def __init__(self, development: Development, display: Display) -> None:
+    def __init__(self, development: DevOptions, display: Display) -> None:
         self._development = development
         self._display = display
         self._timeline = Timeline()
         self._timeline.subscribe(display.read)
         self._driver = development.driver.name
-        self._manifests = GivenManifests([*development.driver.classes, *development.manifests])
+        self._manifests = FollowedManifests([*development.driver.classes, *development.manifests])
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._crashes = 0
         self._again: asyncio.TimerHandle | None = None
         self._started = 0.0
         self._is_applied = False
         self._enough = asyncio.Event()
-        self._updates: RollingUpdates | None = None
+        self._updates: RollingUpdater | None = None
         self._is_slow = False  # the code that is started now
         self._has_changed = False  # since the start of it
         self._at_once: Counter[Path] = Counter()
@@ -124,9 +127,9 @@ class DevSession:
     def submit(self, event: Event) -> None:
         """Have something done, after what is done now; nobody waits for code that does not come up."""
         self._events.put_nowait(event)
-        if isinstance(event, Quit):
+        if isinstance(event, QuitRequested):
             self._enough.set()
-        elif isinstance(event, Changed):
+        elif isinstance(event, FilesChanged):
             self._has_changed = True
             self._abandon()
 
@@ -149,10 +152,10 @@ class DevSession:
         """
         development = self._development
         # taken first: what is changed while the cluster starts is seen
-        watch = Watch(development.folders, [*development.files, *self._manifests.paths])
+        watch = FileWatcher(development.folders, [*development.files, *self._manifests.paths])
         feed = TimelineFeed(self._timeline, driver_log=False)
         sandbox = Sandbox(development.driver, development.settings, observers=(feed,))
-        updates = self._updates = RollingUpdates(
+        updates = self._updates = RollingUpdater(
             sandbox,
             development.arguments,
             time_scale=development.settings.time_scale,
@@ -176,7 +179,7 @@ class DevSession:
     def _log(self, line: str) -> None:
         self._timeline.append(DriverLogged(driver=self._driver, text=line))
 
-    async def _work(self, sandbox: Sandbox, updates: RollingUpdates, watch: Watch) -> None:
+    async def _work(self, sandbox: Sandbox, updates: RollingUpdater, watch: FileWatcher) -> None:
         tasks = [
             asyncio.create_task(work)
             for work in (
@@ -196,39 +199,39 @@ class DevSession:
     async def _quit(self) -> None:
         await self._enough.wait()
 
-    async def _follow(self, watch: Watch) -> None:
+    async def _follow(self, watch: FileWatcher) -> None:
         async for files in watch.changes():
-            self.submit(Changed(files))
+            self.submit(FilesChanged(files))
 
-    async def _obey(self, sandbox: Sandbox, updates: RollingUpdates) -> None:
+    async def _obey(self, sandbox: Sandbox, updates: RollingUpdater) -> None:
         """Do one thing after the other."""
         await self._replace(sandbox, updates, "start")
         while True:
             for event in await self._next(updates):
                 match event:
-                    case Changed(files=files):
+                    case FilesChanged(files=files):
                         await self._changed(sandbox, updates, files)
                     case Reload():
                         await self._replace(sandbox, updates, "reload")
-                    case Apply():
+                    case Reapply():
                         await self._apply(sandbox, pods_anew=True)
-                    case Ended(why=why):
+                    case DriverExited(why=why):
                         self._timeline.append(DriverEnded(driver=self._driver, how="failed", message=why))
                         self._start_later()
-                    case Again() if updates.serving is None:
+                    case RestartDue() if updates.serving is None:
                         await self._replace(sandbox, updates, "start again")
                         if updates.serving is None:
                             self._start_later()
-                    case Again():
+                    case RestartDue():
                         pass
 
-    async def _next(self, updates: RollingUpdates) -> list[Event]:
+    async def _next(self, updates: RollingUpdater) -> list[Event]:
         """Return what is to be done; all that came while something else was done, a burst of changes as one."""
         get = asyncio.create_task(self._events.get())
         end = asyncio.create_task(updates.ended())
         try:
             await asyncio.wait([get, end], return_when=asyncio.FIRST_COMPLETED)
-            events = [Ended(end.result())] if end.done() else []
+            events = [DriverExited(end.result())] if end.done() else []
             found: list[Event] = [get.result()] if get.done() else []
         finally:
             for task in (get, end):
@@ -236,12 +239,12 @@ class DevSession:
             await asyncio.wait([get, end])
         while not self._events.empty():
             found.append(self._events.get_nowait())
-        files = [path for event in found if isinstance(event, Changed) for path in event.files]
-        others = list(dict.fromkeys(event for event in found if not isinstance(event, Changed)))
-        changed: list[Event] = [Changed(list(dict.fromkeys(files)))] if files else []
+        files = [path for event in found if isinstance(event, FilesChanged) for path in event.files]
+        others = list(dict.fromkeys(event for event in found if not isinstance(event, FilesChanged)))
+        changed: list[Event] = [FilesChanged(list(dict.fromkeys(files)))] if files else []
         return [*events, *changed, *others]  # a change that is of the driver's code takes the place of a later start
 
-    async def _changed(self, sandbox: Sandbox, updates: RollingUpdates, files: Sequence[Path]) -> None:
+    async def _changed(self, sandbox: Sandbox, updates: RollingUpdater, files: Sequence[Path]) -> None:
         given = self._manifests.of(files)
         own = [path for path in files if path not in given and not self._is_written_by_driver(path)]
         if own or (given and updates.serving is None):
@@ -265,7 +268,7 @@ class DevSession:
                 )
         return self._at_once[path] >= _OF_ITSELF
 
-    async def _replace(self, sandbox: Sandbox, updates: RollingUpdates, why: str) -> None:
+    async def _replace(self, sandbox: Sandbox, updates: RollingUpdater, why: str) -> None:
         self._timeline.append(DriverStarting(driver=self._driver, why=why))
         self._is_slow = self._has_changed = False
         try:
@@ -283,7 +286,7 @@ class DevSession:
         """Start what has ended again after a while, as a kubelet would."""
         wait = _BACK_OFF[min(self._crashes, len(_BACK_OFF) - 1)]
         self._crashes += 1
-        self._again = asyncio.get_running_loop().call_later(wait, self.submit, Again())
+        self._again = asyncio.get_running_loop().call_later(wait, self.submit, RestartDue())
 
     async def _apply(self, sandbox: Sandbox, *, pods_anew: bool = False) -> None:
         self._is_applied = False
@@ -294,3 +297,49 @@ class DevSession:
             return
         self._is_applied = True
         self._timeline.append(ManifestsApplied(message=done))
+
+
+_NAMED: Final = 3  # files that are named of those that changed
+
+
+class Display(Protocol):
+    """A reader of the timeline that people look at."""
+
+    def read(self, record: Record) -> None:
+        """Take a record."""
+        ...
+
+    async def show(self, sandbox: Sandbox) -> None:
+        """Show it, as long as there is something to show."""
+        ...
+
+
+class LineDisplay:
+    """The live view, with the driver's log beside it.
+
+    Args:
+        view: shows everything else.
+        errors: where the driver's log goes.
+    """
+
+    def __init__(self, view: LiveView, errors: TextIO) -> None:
+        self._view = view
+        self._errors = errors
+
+    def read(self, record: Record) -> None:
+        """See :class:`Display`."""
+        if isinstance(record, DriverLogged):
+            click.echo(escape_unprintable(record.text, keep="\t"), file=self._errors)
+        self._view.read(record)
+
+    async def show(self, sandbox: Sandbox) -> None:
+        """See :class:`Display`: until it is cancelled."""
+        del sandbox
+        await asyncio.get_running_loop().create_future()
+
+
+def named(files: Sequence[Path]) -> str:
+    """Return files by name, for people."""
+    names = list(dict.fromkeys(path.name for path in files))
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more

@@ -1,4 +1,4 @@
-"""Which files have changed: those below folders, without what tools keep there, and single files wherever they are.
+"""Files of a driver, watched for changes.
 
 It looks again and again, at intervals. inotify would have to be given every folder by itself, too, so as not to watch a
 virtual environment, and says nothing of files on network file systems and of folders mounted into WSL or containers.
@@ -23,13 +23,12 @@ _FOLDERS: Final = frozenset({"__pycache__", "node_modules", "build", "dist", "te
 _VIRTUAL_ENVIRONMENT: Final = "pyvenv.cfg"
 _SUFFIXES: Final = (".pyc", ".pyo", ".md", ".rst", ".log", ".lock", ".tmp", ".swp", ".swx", ".bak", ".orig", "~")
 """Endings of files that are no part of a driver."""
-
 Identity: TypeAlias = tuple[int, int, int]
 """Time of the last change, size and inode: an editor writes a new file and renames it."""
 Snapshot: TypeAlias = Mapping[Path, Identity]
 
 
-class Watch:
+class FileWatcher:
     """Looks at files.
 
     Args:

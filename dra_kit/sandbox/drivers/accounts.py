@@ -1,4 +1,4 @@
-"""Roles of a driver as service accounts, with the rights that a chart gives them in a cluster."""
+"""ServiceAccounts of a driver's roles, with the rights of the chart."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials
 from dra_kit.client.resources import Resource
 from dra_kit.errors import ConfigurationError
-from dra_kit.sandbox.cluster import kubeconfig
-from dra_kit.sandbox.driver.access import Access
+from dra_kit.sandbox.directory import write_kubeconfig
 
 _SECONDS: Final = 30 * 24 * 3600.0  # a sandbox does not renew tokens
 
@@ -39,7 +38,7 @@ class RoleAccounts(Struct, frozen=True, kw_only=True):
     objects: Sequence[Mapping[str, Any]] = ()
 
 
-async def install(accounts: RoleAccounts, server: ApiServer, client: Client) -> None:
+async def create_accounts(accounts: RoleAccounts, server: ApiServer, client: Client) -> None:
     """Make what the accounts need.
 
     Args:
@@ -59,7 +58,7 @@ async def install(accounts: RoleAccounts, server: ApiServer, client: Client) -> 
         await client.create(Resource(kind.group, version, kind.plural, kind.kind, namespaced=kind.namespaced), obj)
 
 
-class RoleAccess:
+class RoleCredentialsProvider:
     """How each role reaches the API server.
 
     Args:
@@ -71,29 +70,46 @@ class RoleAccess:
     """
 
     def __init__(
-        self, server: ApiServer, admin: Access, directory: Path, accounts: RoleAccounts | None, stack: ExitStack
+        self,
+        server: ApiServer,
+        admin: RoleCredentials,
+        directory: Path,
+        accounts: RoleAccounts | None,
+        stack: ExitStack,
     ) -> None:
         self._server, self._admin, self._directory = server, admin, directory
         self._accounts, self._stack = accounts, stack
-        self._known: dict[str, Access] = {}
+        self._known: dict[str, RoleCredentials] = {}
 
-    def node(self, name: str) -> Access:
+    def node(self, name: str) -> RoleCredentials:
         """Return that of the node role on a node."""
         return self._of(self._accounts.node, f"node-{name}", name) if self._accounts else self._admin
 
-    def controller(self) -> Access:
+    def controller(self) -> RoleCredentials:
         """Return that of the controller role."""
         return self._of(self._accounts.controller, "controller") if self._accounts else self._admin
 
-    def webhook(self) -> Access:
+    def webhook(self) -> RoleCredentials:
         """Return that of the webhook role."""
         return self._of(self._accounts.webhook, "webhook") if self._accounts else self._admin
 
-    def _of(self, account: str, role: str, node: str = "") -> Access:
+    def _of(self, account: str, role: str, node: str = "") -> RoleCredentials:
         assert self._accounts is not None  # noqa: S101 - the callers have looked
         if role not in self._known:
             path = self._directory / f"kubeconfig-{role}"
             token = self._server.token(self._accounts.namespace, account, node=node, seconds=_SECONDS)
-            self._stack.enter_context(kubeconfig.written(path, self._server.kubeconfig(token)))
-            self._known[role] = Access(Credentials(self._server.connection(token)), path)
+            self._stack.enter_context(write_kubeconfig(path, self._server.kubeconfig(token)))
+            self._known[role] = RoleCredentials(Credentials(self._server.connection(token)), path)
         return self._known[role]
+
+
+class RoleCredentials(Struct, frozen=True):
+    """How one role reaches the API server.
+
+    Attributes:
+        credentials: of one in the sandbox's process.
+        kubeconfig: of one in a process of its own.
+    """
+
+    credentials: Credentials
+    kubeconfig: Path

@@ -1,4 +1,4 @@
-"""One driver on all nodes of a sandbox, and what is done to it: started, ended, killed, replaced."""
+"""What a story or a test can do to a driver: kill it, restart it, update it, change its files."""
 
 from __future__ import annotations
 
@@ -12,26 +12,25 @@ from pydantic import BaseModel
 from dra_kit.author.driver import Driver
 from dra_kit.errors import ConfigurationError
 from dra_kit.node.failpoints import Failpoint
-from dra_kit.sandbox.driver.accounts import RoleAccess
-from dra_kit.sandbox.driver.drivers import SandboxDriver
-from dra_kit.sandbox.driver.node import SandboxNode
-from dra_kit.sandbox.driver.node_driver import NodeDriver
-from dra_kit.sandbox.driver.release import Release
-from dra_kit.sandbox.driver.roles.operators import Operators
-from dra_kit.sandbox.driver.settings.edited_files import read_files, redirected, replace_files
+from dra_kit.sandbox.drivers.accounts import RoleCredentialsProvider
+from dra_kit.sandbox.drivers.controller_and_webhook import ControllerAndWebhook
+from dra_kit.sandbox.drivers.node import SandboxNode
+from dra_kit.sandbox.drivers.node_driver import NodeDriver
+from dra_kit.sandbox.drivers.sandbox_driver import DriverRelease, SandboxDriver
+from dra_kit.sandbox.drivers.settings import copy_edited_files, read_setting_files, replace_setting_files
 from dra_kit.text import did_you_mean
 
 
-class MakeOperators(Protocol):
+class ControllerAndWebhookFactory(Protocol):
     """Makes the controller and webhook roles of a release; ``first``: no controller of the driver ran before."""
 
-    def __call__(self, *, first: bool) -> Operators:
+    def __call__(self, *, first: bool) -> ControllerAndWebhook:
         """Return them, not started."""
         ...
 
 
-class SandboxControl:
-    """The :class:`dra_kit.sandbox.stories.expectations.facts.DriverControl` of a sandbox.
+class SandboxDriverControl:
+    """The :class:`dra_kit.sandbox.stories.facts.DriverControl` of a sandbox.
 
     Args:
         driver: that runs first.
@@ -51,9 +50,9 @@ class SandboxControl:
         places: Mapping[str, Path],
         *,
         edited: Collection[str],
-        published: Callable[[SandboxControl], Awaitable[None]],
+        published: Callable[[SandboxDriverControl], Awaitable[None]],
         rebooted: Callable[[Mapping[str, Sequence[Path]]], Awaitable[None]],
-        operators: MakeOperators,
+        operators: ControllerAndWebhookFactory,
     ) -> None:
         self._past = [driver]
         self._edited = edited
@@ -61,11 +60,11 @@ class SandboxControl:
         self._rebooted = rebooted
         self._make_operators = operators
         self._authors = {
-            node: redirected(driver.settings_on(node, directory), edited, directory / "files" / driver.name)
+            node: copy_edited_files(driver.settings_on(node, directory), edited, directory / "files" / driver.name)
             for node, directory in places.items()
         }
         self.nodes: Sequence[SandboxNode] = ()
-        self.operators: Operators | None = None
+        self.operators: ControllerAndWebhook | None = None
 
     @property
     def driver(self) -> SandboxDriver:
@@ -81,7 +80,7 @@ class SandboxControl:
         """Return the driver on a node."""
         return node.drivers[self.name]
 
-    def start_on(self, nodes: Sequence[SandboxNode], access: RoleAccess) -> None:
+    def start_on(self, nodes: Sequence[SandboxNode], access: RoleCredentialsProvider) -> None:
         """Start the node role on all nodes, for the first time, and do not wait.
 
         Args:
@@ -106,7 +105,7 @@ class SandboxControl:
         if self.operators is not None:
             await self.operators.stop()
 
-    def fresh(self, node: SandboxNode) -> Release:
+    def fresh(self, node: SandboxNode) -> DriverRelease:
         """Return the release that runs, loaded again.
 
         Raises:
@@ -115,13 +114,13 @@ class SandboxControl:
         return self.driver.release(self.on(node).author)
 
     async def restart(self) -> None:
-        """See :class:`dra_kit.sandbox.stories.expectations.facts.DriverControl`."""
+        """See :class:`dra_kit.sandbox.stories.facts.DriverControl`."""
         for node in self.nodes:
             await self.on(node).restart(self.fresh(node))
         await self._published(self)
 
     async def in_process(self, wanted: bool) -> None:
-        """See :class:`dra_kit.sandbox.stories.expectations.facts.DriverControl`."""
+        """See :class:`dra_kit.sandbox.stories.facts.DriverControl`."""
         for node in self.nodes:
             driver = self.on(node)
             if driver.in_process != wanted:
@@ -134,39 +133,39 @@ class SandboxControl:
                     raise
 
     async def kill(self) -> None:
-        """See :class:`dra_kit.sandbox.stories.expectations.facts.DriverControl`."""
+        """See :class:`dra_kit.sandbox.stories.facts.DriverControl`."""
         for node in self.nodes:
             await self.on(node).kill()
 
     async def start(self) -> None:
-        """See :class:`dra_kit.sandbox.stories.expectations.facts.DriverControl`."""
+        """See :class:`dra_kit.sandbox.stories.facts.DriverControl`."""
         for node in self.nodes:
             await self.on(node).start_again()
 
     async def kill_after(self, step: str) -> None:
-        """See :class:`dra_kit.sandbox.stories.expectations.facts.DriverControl`."""
+        """See :class:`dra_kit.sandbox.stories.facts.DriverControl`."""
         name, colon, count = step.partition(":")
         if name not in Failpoint.__members__:
             hint = did_you_mean(name, Failpoint.__members__) or ";"
             raise ConfigurationError(f"there is no step {name!r}{hint} it may be {', '.join(Failpoint.__members__)}")
         if colon and not (count.isascii() and count.isdigit() and int(count)):
             raise ConfigurationError(f"{step!r}: behind the colon is which time it is; write {name}:2 for the second")
-        from dra_kit.sandbox.driver.roles.killable import Crash  # for stories that kill the driver
+        from dra_kit.sandbox.drivers.process_role import CrashPoint  # for stories that kill the driver
 
         for node in self.nodes:
-            self.on(node).crash_at(Crash(Failpoint[name], int(count or 1)))
+            self.on(node).crash_at(CrashPoint(Failpoint[name], int(count or 1)))
 
     @property
     def awaited(self) -> str:
-        """See :class:`dra_kit.sandbox.stories.expectations.facts.DriverControl`."""
+        """See :class:`dra_kit.sandbox.stories.facts.DriverControl`."""
         waiting = [crash.at for node in self.nodes if (crash := self.on(node).crash) is not None]
         # where there are several nodes, one that comes to it is enough
         return Failpoint(waiting[0]).name if waiting and len(waiting) == len(self.nodes) else ""
 
     async def upgrade(self, target: str | Driver[Any, Any]) -> None:
-        """See :class:`dra_kit.sandbox.stories.expectations.facts.DriverControl`."""
+        """See :class:`dra_kit.sandbox.stories.facts.DriverControl`."""
         if self.driver.successor is None:
-            raise ConfigurationError("the driver here cannot be upgraded; use dra_kit.testing.sandbox(…)")
+            raise ConfigurationError("the driver here cannot be upgraded; use dra_kit.testing.bed.sandbox(…)")
         new = self.driver.successor(target)
         if new.name != self.name:
             raise ConfigurationError(
@@ -177,20 +176,20 @@ class SandboxControl:
         self._past.append(new)
 
     async def rollback(self) -> None:
-        """See :class:`dra_kit.sandbox.stories.expectations.facts.DriverControl`."""
+        """See :class:`dra_kit.sandbox.stories.facts.DriverControl`."""
         if len(self._past) == 1:
             raise ConfigurationError("there is nothing to roll back: the driver was not upgraded; upgrade it first")
         await self._replace(self._past[-2])
         self._past.pop()
 
     async def reboot(self, lost: Sequence[str] = ()) -> None:
-        """See :class:`dra_kit.sandbox.stories.expectations.facts.DriverControl`."""
+        """See :class:`dra_kit.sandbox.stories.facts.DriverControl`."""
         await self._rebooted(
             {node.name: [_directory(self.on(node).author, name) for name in lost] for node in self.nodes}
         )
 
     async def restore(self) -> None:
-        """See :class:`dra_kit.sandbox.stories.expectations.facts.DriverControl`."""
+        """See :class:`dra_kit.sandbox.stories.facts.DriverControl`."""
         for node in self.nodes:
             if self.on(node).crash is not None:
                 self.on(node).crash_at(None)
@@ -200,15 +199,15 @@ class SandboxControl:
             del self._past[1:]
 
     async def files(self, place: str) -> Sequence[str]:
-        """See :func:`dra_kit.sandbox.driver.settings.edited_files.read_files`."""
-        return await asyncio.to_thread(read_files, [self.on(node).author for node in self.nodes], place)
+        """See :func:`dra_kit.sandbox.drivers.settings.read_setting_files`."""
+        return await asyncio.to_thread(read_setting_files, [self.on(node).author for node in self.nodes], place)
 
     async def replace_file(self, setting: str, text: str) -> str:
-        """See :func:`dra_kit.sandbox.driver.settings.edited_files.replace_files`."""
-        return await replace_files([self.on(node).author for node in self.nodes], self._edited, setting, text)
+        """See :func:`dra_kit.sandbox.drivers.settings.replace_setting_files`."""
+        return await replace_setting_files([self.on(node).author for node in self.nodes], self._edited, setting, text)
 
     async def inject_health(self, device: str, reason: str, message: str | None) -> None:
-        """See :class:`dra_kit.sandbox.stories.expectations.facts.DriverControl`."""
+        """See :class:`dra_kit.sandbox.stories.facts.DriverControl`."""
         pool, _, name = device.rpartition("/")
         refusals = []
         for node in self.nodes:

@@ -1,4 +1,4 @@
-"""The driver's controller and webhook roles in a sandbox."""
+"""The controller and the webhook of a driver, each in a thread."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials
 from dra_kit.client.resources import VALIDATING_WEBHOOK_CONFIGURATIONS
 from dra_kit.errors import NotFound, SandboxError
-from dra_kit.sandbox.driver.accounts import RoleAccess
-from dra_kit.sandbox.driver.roles.role_thread import RoleThread
+from dra_kit.sandbox.drivers.accounts import RoleCredentialsProvider
+from dra_kit.sandbox.drivers.roles import RoleThread
 
 WITHOUT_WEBHOOK: Final = "dra-kit/webhook"
 """Label of a namespace that keeps the webhook out of it, with the value ``off``."""
-
 _HOST: Final = "127.0.0.1"
 _LISTENS_SECONDS: Final = 60.0  # on a busy machine; what fails is told at once
 _POLL: Final = 0.02
@@ -31,7 +30,7 @@ _POOLS_SECONDS: Final = 5.0
 """A provider may have nothing for the cluster yet: then nobody waits for it."""
 
 
-class Operators:
+class ControllerAndWebhook:
     """Both roles of one release of the driver.
 
     Args:
@@ -47,7 +46,7 @@ class Operators:
     def __init__(
         self,
         client: Client,
-        access: RoleAccess,
+        access: RoleCredentialsProvider,
         directory: Path,
         *,
         controller: bool = True,
@@ -110,7 +109,7 @@ class Operators:
         await asyncio.gather(*(role.stop() for role in self.roles))
 
 
-async def _listens(webhook: Webhook) -> None:
+async def _listens(webhook: WebhookRole) -> None:
     begin = time.monotonic()
     while True:
         try:
@@ -155,7 +154,7 @@ def controller_role(
     return RoleThread("controller role", run)
 
 
-class Webhook(Struct, frozen=True):
+class WebhookRole(Struct, frozen=True):
     """The webhook role.
 
     Attributes:
@@ -171,7 +170,7 @@ class Webhook(Struct, frozen=True):
 
 def webhook_role(
     driver: Driver[Any, Any], credentials: Credentials, directory: Path, author: BaseModel | None = None
-) -> Webhook:
+) -> WebhookRole:
     """Return the webhook role with a certificate of its own.
 
     Args:
@@ -203,7 +202,7 @@ def webhook_role(
     )
     selector = {"matchExpressions": [{"key": WITHOUT_WEBHOOK, "operator": "NotIn", "values": ["off"]}]}
     webhooks = [{**item, "namespaceSelector": selector} for item in configuration["webhooks"]]
-    return Webhook(RoleThread("webhook role", run), port, {**configuration, "webhooks": webhooks})
+    return WebhookRole(RoleThread("webhook role", run), port, {**configuration, "webhooks": webhooks})
 
 
 def _free_port() -> int:

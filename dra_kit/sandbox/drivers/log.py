@@ -1,15 +1,16 @@
-"""What the driver's roles log in a sandbox, separate from the rest of the process."""
+"""The log of a driver, and the claims that it refused."""
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
 from dra_kit.errors import DraKitError
-from dra_kit.process.logging import TextFormatter
+from dra_kit.process.logging import TextFormatter, fields_of
 
 _CAPACITY: Final = 4 << 20  # characters
 _LINE_MAX: Final = 1 << 14  # characters of one
@@ -97,3 +98,39 @@ def _problem(record: logging.LogRecord) -> str:
     if place := getattr(record, "at", None):
         text += f" at {place}"
     return " ".join(text.split())
+
+
+class RefusedClaims(logging.Handler):
+    """Permanent errors of claims, as the driver's roles log them; a logging handler for the root logger.
+
+    The wire to the kubelet has a text for an error and nothing of its kind.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self._texts: Final[dict[str, str]] = {}
+        self._guard: Final = threading.Lock()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Remember a permanent error, or that a claim is prepared, or has failed in another way."""
+        if not record.name.startswith("dra_kit.node.claims"):
+            return
+        fields = fields_of(record)
+        if not isinstance(claim := fields.get("claim"), str):
+            return
+        with self._guard:
+            if fields.get("permanent"):
+                self._texts[claim] = str(fields.get("error", ""))
+            else:
+                self._texts.pop(claim, None)
+
+    def of(self, namespace: str, claim: str) -> str:
+        """Return the permanent error that the driver gave last for a claim; empty without one."""
+        with self._guard:
+            return self._texts.get(f"{namespace}/{claim}", "")
+
+    def forget(self, namespace: str) -> None:
+        """Forget refusals: something has changed, so that claims of a namespace may be prepared after all."""
+        with self._guard:
+            for claim in [name for name in self._texts if name.startswith(f"{namespace}/")]:
+                del self._texts[claim]

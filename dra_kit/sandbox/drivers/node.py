@@ -1,4 +1,4 @@
-"""One node of a sandbox: a kubelet with its containers, and the node roles of drivers."""
+"""One node of the sandbox: kubelet, containers and the driver's node roles."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from dra_kit.client.credentials import Credentials
 from dra_kit.errors import ConfigurationError
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.state.store import dump_state
-from dra_kit.sandbox.cluster.kubelet.activity import Observer
-from dra_kit.sandbox.cluster.kubelet.dra.checkpoint import Checkpoint
-from dra_kit.sandbox.cluster.kubelet.node import NodeKubelet
-from dra_kit.sandbox.cluster.workload.intake import Intake
-from dra_kit.sandbox.cluster.workload.orphans import end_orphans
-from dra_kit.sandbox.cluster.workload.runtime import ProcessRuntime
-from dra_kit.sandbox.driver.access import Access
-from dra_kit.sandbox.driver.node_driver import NodeDriver
-from dra_kit.sandbox.driver.release import Release
-from dra_kit.sandbox.driver.settings.node_settings import BOOT_ID, cdi_dir, node_settings
+from dra_kit.sandbox.containers.log import OutputReader
+from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
+from dra_kit.sandbox.containers.processes import kill_orphans
+from dra_kit.sandbox.drivers.accounts import RoleCredentials
+from dra_kit.sandbox.drivers.node_driver import NodeDriver
+from dra_kit.sandbox.drivers.sandbox_driver import DriverRelease
+from dra_kit.sandbox.drivers.settings import BOOT_ID, cdi_directory, node_settings
+from dra_kit.sandbox.kubelet.activity import ActivityObserver
+from dra_kit.sandbox.kubelet.claim_manager import Checkpoint
+from dra_kit.sandbox.kubelet.node import NodeKubelet
 
 _POLL = 0.02
 
@@ -61,12 +61,12 @@ class SandboxNode:
         mark: str,
         time_scale: float = 1.0,
         declared_features: Sequence[str] = (),
-        observer: Observer,
-        intake: Intake,
+        observer: ActivityObserver,
+        intake: OutputReader,
     ) -> None:
         self.name = name
         self.directory = directory
-        self.cdi_dir: Path = cdi_dir(directory)
+        self.cdi_dir: Path = cdi_directory(directory)
         self.runtime: ProcessRuntime = ProcessRuntime(directory=directory / "containers", mark=mark, intake=intake)
         self._mark = mark
         self._time_scale = time_scale
@@ -94,7 +94,7 @@ class SandboxNode:
         self._boot_id = BOOT_ID
         self._boots = 0
         self._stack = AsyncExitStack()
-        self._access: Access | None = None
+        self._access: RoleCredentials | None = None
         self._own_directories: dict[str, dict[str, Path]] = {}  # of drivers that were started
 
     async def __aenter__(self) -> Self:
@@ -113,7 +113,7 @@ class SandboxNode:
         await asyncio.gather(*(driver.close() for driver in self.drivers.values()))
         await self._stack.aclose()
 
-    def start_driver(self, release: Release, access: Access) -> None:
+    def start_driver(self, release: DriverRelease, access: RoleCredentials) -> None:
         """Start a driver's node role for the first time.
 
         Args:
@@ -153,7 +153,7 @@ class SandboxNode:
             await self.kubelet.wait()
             await asyncio.sleep(_POLL)
 
-    async def reboot(self, releases: Sequence[Release], lost: Sequence[Path] = ()) -> None:
+    async def reboot(self, releases: Sequence[DriverRelease], lost: Sequence[Path] = ()) -> None:
         """Reboot the node: containers, programs and drivers end, CDI files are gone.
 
         A driver in a process is killed, as by a power cut; one in a thread is stopped in order.
@@ -168,7 +168,7 @@ class SandboxNode:
         await asyncio.gather(*(driver.lose_power() for driver in self.drivers.values()))
         await self.kubelet.stop()
         await self.runtime.lose_power()
-        await asyncio.to_thread(end_orphans, [self._mark])
+        await asyncio.to_thread(kill_orphans, [self._mark])
         for directory in (self.cdi_dir, *lost):
             for path in _files(directory):
                 path.unlink(missing_ok=True)

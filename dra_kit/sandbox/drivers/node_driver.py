@@ -1,4 +1,4 @@
-"""The driver on one node of a sandbox: it starts, ends, is killed, and makes way for another release."""
+"""A driver on one node: started, restarted, updated and stopped."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ from pydantic import BaseModel
 from dra_kit.client.credentials import Credentials
 from dra_kit.errors import ConfigurationError, SandboxError
 from dra_kit.node.settings import NodeSettings
-from dra_kit.sandbox.cluster.kubelet.activity import DriverEnded, DriverStarting, Observer
-from dra_kit.sandbox.cluster.kubelet.dra.plugin import PluginClient
-from dra_kit.sandbox.cluster.kubelet.node import NodeKubelet
-from dra_kit.sandbox.driver.release import Release
-from dra_kit.sandbox.driver.roles.node_role import NodeRole, RoleInThread
+from dra_kit.sandbox.drivers.roles import NodeRole, NodeRoleThread
+from dra_kit.sandbox.drivers.sandbox_driver import DriverRelease
+from dra_kit.sandbox.kubelet.activity import ActivityObserver, DriverEnded, DriverStarting
+from dra_kit.sandbox.kubelet.node import NodeKubelet
+from dra_kit.sandbox.kubelet.plugin_client import PluginClient
 
-if TYPE_CHECKING:  # processes of their own are for what is killed: see _in_process
-    from dra_kit.sandbox.driver.roles.killable import Crash
-    from dra_kit.sandbox.driver.roles.process_role import RoleInProcess
+if TYPE_CHECKING:
+    from dra_kit.sandbox.drivers.process_role import CrashPoint, NodeRoleProcess
+
 
 logger: logging.Logger = logging.getLogger(__name__)
-
 _POLL: Final = 0.02
 _LOADS: Final = 60.0
 """Seconds in which a process has loaded its driver, on the slowest machine."""
@@ -57,14 +56,14 @@ class NodeDriver:
         kubelet: NodeKubelet,
         settings: Callable[[str | None], NodeSettings],
         directory: Path,
-        observer: Observer,
+        observer: ActivityObserver,
         *,
         credentials: Callable[[], Credentials],
     ) -> None:
         self.name = name
         self.in_process = False
-        self.crash: Crash | None = None
-        self.release: Release | None = None
+        self.crash: CrashPoint | None = None
+        self.release: DriverRelease | None = None
         self._kubelet = kubelet
         self._settings = settings
         self._credentials = credentials
@@ -111,7 +110,7 @@ class NodeDriver:
 
     # --- it begins and ends
 
-    def start(self, release: Release) -> None:
+    def start(self, release: DriverRelease) -> None:
         """Start it, and do not wait.
 
         Raises:
@@ -134,14 +133,14 @@ class NodeDriver:
             await asyncio.wait([keeping])
         await self.stop()
 
-    async def restart(self, release: Release) -> None:
+    async def restart(self, release: DriverRelease) -> None:
         """End it in order, and start one that never ran: nothing in memory is left."""
         await self.stop()
         while self.serves():  # until the kubelet knows, it would call what is gone  # noqa: ASYNC110
             await asyncio.sleep(_POLL)
         self.start(release)
 
-    async def replace(self, release: Release) -> None:
+    async def replace(self, release: DriverRelease) -> None:
         """Do a rolling update: the new one comes up in a pod of its own, beside the old one, which is ended then.
 
         Raises:
@@ -184,7 +183,7 @@ class NodeDriver:
         elif role is not None:
             await self._stopped(role)
 
-    async def start_again(self, release: Release | None = None) -> None:
+    async def start_again(self, release: DriverRelease | None = None) -> None:
         """Start the one that was killed, or another, in the same pod; returns when the kubelet knows it.
 
         Where it is being started again already, wait for that.
@@ -202,7 +201,7 @@ class NodeDriver:
                 elif not await self._has_crashed(role):
                     return  # it was killed from outside, and stays away
 
-    def crash_at(self, crash: Crash | None) -> None:
+    def crash_at(self, crash: CrashPoint | None) -> None:
         """Have it killed after a step, once; it is started again, as the kubelet restarts a container.
 
         Raises:
@@ -221,23 +220,23 @@ class NodeDriver:
         await role.stop()
         self._observe(DriverEnded(self.name, killed=False))
 
-    async def _killed(self, role: RoleInProcess, step: str = "") -> None:
+    async def _killed(self, role: NodeRoleProcess, step: str = "") -> None:
         await role.kill()
         self._observe(DriverEnded(self.name, killed=True, step=step))
 
-    def _started(self, release: Release, pod_uid: str | None) -> NodeRole:
+    def _started(self, release: DriverRelease, pod_uid: str | None) -> NodeRole:
         self._observe(DriverStarting(release.driver.name))
         settings = self._settings(pod_uid)
         role: NodeRole
         if self.in_process:
-            from dra_kit.sandbox.driver.roles.process_role import RoleInProcess
+            from dra_kit.sandbox.drivers.process_role import NodeRoleProcess
 
             self._processes += 1
-            role = RoleInProcess(release, settings, self._directory / str(self._processes), self.crash)
+            role = NodeRoleProcess(release, settings, self._directory / str(self._processes), self.crash)
             if self._keeping is None:
                 self._keeping = asyncio.create_task(self._keep(), name=f"{self.name} on {settings.node_name}")
         else:
-            role = RoleInThread(release, settings, self._credentials())
+            role = NodeRoleThread(release, settings, self._credentials())
         role.when_ended(lambda: self._ended(role))
         return role
 
@@ -266,7 +265,7 @@ class NodeDriver:
             await self._killed(process, step)
         return True
 
-    def _own_process(self) -> RoleInProcess:
+    def _own_process(self) -> NodeRoleProcess:
         process = _in_process(self._role)
         if process is None:
             why = "does not run" if self._role is None else "runs in a thread here"
@@ -303,10 +302,10 @@ def _late(role: NodeRole, *, loaded: bool) -> str:
     return f"within {_COMES_UP:g} s {missing}{calls}; see its log for what startup and discover wait for"
 
 
-def _in_process(role: NodeRole | None) -> RoleInProcess | None:
+def _in_process(role: NodeRole | None) -> NodeRoleProcess | None:
     """Return a role that has a process of its own; None for one in a thread, and where there is none."""
-    if role is None or isinstance(role, RoleInThread):
+    if role is None or isinstance(role, NodeRoleThread):
         return None
-    from dra_kit.sandbox.driver.roles.process_role import RoleInProcess
+    from dra_kit.sandbox.drivers.process_role import NodeRoleProcess
 
-    return role if isinstance(role, RoleInProcess) else None
+    return role if isinstance(role, NodeRoleProcess) else None

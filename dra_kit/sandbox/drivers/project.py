@@ -1,4 +1,4 @@
-"""The project folder that a TARGET belongs to, whose pyproject.toml and deviceclasses.yaml a sandbox heeds."""
+"""The project of a driver: what ``[tool.dra-kit]`` of its pyproject.toml says."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CLASSES: Final = "deviceclasses.yaml"
 _SETTINGS: Final = "sandbox"
 
 
-class Project(Struct, frozen=True):
+class DriverProject(Struct, frozen=True):
     """A folder with a driver.
 
     Attributes:
@@ -50,7 +50,7 @@ class Project(Struct, frozen=True):
         return bool(self.classes) or _SETTINGS in self.table
 
 
-def project_of(target: str) -> Project | None:
+def project_of(target: str) -> DriverProject | None:
     """Return the project that a TARGET names: its folder, the file of its driver, or its driver as ``module:attr``.
 
     Raises:
@@ -77,7 +77,7 @@ def place_of(target: str) -> Path | None:
     return file.parent.resolve() if file.is_file() else None
 
 
-def other_project(target: str) -> Project | None:
+def enclosing_project(target: str) -> DriverProject | None:
     """Return the project in whose folder a TARGET lies that is not its driver; None if there is none, or it is.
 
     Raises:
@@ -87,7 +87,7 @@ def other_project(target: str) -> Project | None:
     return near if near is not None and near.driver[0] and not _names(near, target) else None
 
 
-def _near(target: str) -> Project | None:
+def _near(target: str) -> DriverProject | None:
     """Return the project around a file, or the one of the working directory for a module; a file of globs has none."""
     if target.endswith(GLOB_SUFFIXES):
         return None
@@ -97,10 +97,10 @@ def _near(target: str) -> Project | None:
     return _project(found) if found is not None else None
 
 
-def _project(folder: Path) -> Project:
+def _project(folder: Path) -> DriverProject:
     file = folder / _FILE
     if not file.exists():
-        return Project(folder, {})
+        return DriverProject(folder, {})
     import tomllib  # a driver in a file of its own has none to be read
 
     try:
@@ -109,10 +109,10 @@ def _project(folder: Path) -> Project:
         raise ConfigurationError(f"{file} cannot be read: {error}") from None
     for key in ("tool", "dra-kit"):
         table = table.get(key) if isinstance(table, dict) else None
-    return Project(folder, table if isinstance(table, dict) else {})
+    return DriverProject(folder, table if isinstance(table, dict) else {})
 
 
-def _names(project: Project, target: str) -> bool:
+def _names(project: DriverProject, target: str) -> bool:
     module, attribute = project.driver
     file = _file(target)
     if file is None:

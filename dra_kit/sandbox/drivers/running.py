@@ -1,4 +1,4 @@
-"""The drivers of a sandbox while it runs: whether they have published, which role has ended, what does not return."""
+"""All drivers of a sandbox: started together, and their state reported."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Final, Protocol
 
 from dra_kit.client.resources import RESOURCE_SLICES
 from dra_kit.errors import ConfigurationError, DraKitError, SandboxError
-from dra_kit.sandbox.cluster.control_plane import first_of
-from dra_kit.sandbox.cluster.informers import Informers
-from dra_kit.sandbox.cluster.slow_calls import PATIENCE
-from dra_kit.sandbox.driver.accounts import RoleAccess
-from dra_kit.sandbox.driver.control import SandboxControl
-from dra_kit.sandbox.driver.drivers import SandboxDriver, require_distinct
-from dra_kit.sandbox.driver.node import SandboxNode
-from dra_kit.sandbox.driver.roles.journal import DriverLog
-from dra_kit.sandbox.driver.roles.operators import Operators
-from dra_kit.sandbox.driver.settings.named_settings import by_driver
+from dra_kit.sandbox.control_plane import first_error
+from dra_kit.sandbox.drivers.accounts import RoleCredentialsProvider
+from dra_kit.sandbox.drivers.control import SandboxDriverControl
+from dra_kit.sandbox.drivers.controller_and_webhook import ControllerAndWebhook
+from dra_kit.sandbox.drivers.log import DriverLog
+from dra_kit.sandbox.drivers.node import SandboxNode
+from dra_kit.sandbox.drivers.roles import SLOW_CALL_SECONDS
+from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver, require_distinct_drivers
+from dra_kit.sandbox.drivers.settings import settings_by_driver
+from dra_kit.sandbox.informers import SharedInformers
 from dra_kit.slices.discovery import DISCOVER_FAILED
 from dra_kit.text import did_you_mean
 
@@ -30,11 +30,11 @@ _FAILED_SECONDS: Final = 1.5  # a driver whose discover failed may mend itself w
 _POLL: Final = 0.02
 
 
-class Surroundings(Protocol):
+class DriverHost(Protocol):
     """What drivers find in a cluster."""
 
     @property
-    def informers(self) -> Informers:
+    def informers(self) -> SharedInformers:
         """What is known of the cluster's objects."""
         ...
 
@@ -48,7 +48,7 @@ class Surroundings(Protocol):
         """What the drivers log."""
         ...
 
-    def new_operators(self, *, first: bool) -> Operators:
+    def new_operators(self, *, first: bool) -> ControllerAndWebhook:
         """Return controller and webhook roles, for one release of a driver.
 
         Args:
@@ -76,19 +76,19 @@ class RunningDrivers:
         ConfigurationError: two have one name.
     """
 
-    def __init__(self, drivers: Sequence[SandboxDriver], cluster: Surroundings) -> None:
+    def __init__(self, drivers: Sequence[SandboxDriver], cluster: DriverHost) -> None:
         self._drivers = [driver for driver in drivers if driver.drivers]
         self._cluster = cluster
-        self._controls: list[SandboxControl] = []
+        self._controls: list[SandboxDriverControl] = []
         self._ended = asyncio.Event()
-        require_distinct((driver.target, driver.name) for driver in self._drivers)
+        require_distinct_drivers((driver.target, driver.name) for driver in self._drivers)
 
     @property
     def names(self) -> list[str]:
         """Their names, in the order in which they were given."""
         return [driver.name for driver in self._drivers]
 
-    def control(self, name: str = "") -> SandboxControl:
+    def control(self, name: str = "") -> SandboxDriverControl:
         """Return the control of one of them.
 
         Args:
@@ -124,9 +124,11 @@ class RunningDrivers:
             ConfigurationError: a setting is wrong.
         """
         first = [driver.drivers[0] for driver in self._drivers]
-        copied = by_driver(first, dict.fromkeys(edited)) if len(first) > 1 else dict.fromkeys(self.names, edited)
+        copied = (
+            settings_by_driver(first, dict.fromkeys(edited)) if len(first) > 1 else dict.fromkeys(self.names, edited)
+        )
         self._controls = [
-            SandboxControl(
+            SandboxDriverControl(
                 driver,
                 places,
                 edited=tuple(copied[driver.name]),
@@ -137,7 +139,7 @@ class RunningDrivers:
             for driver in self._drivers
         ]
 
-    async def start(self, access: RoleAccess) -> None:
+    async def start(self, access: RoleCredentialsProvider) -> None:
         """Start all roles; returns when each driver has published something on each node, and its webhook listens.
 
         Args:
@@ -154,7 +156,7 @@ class RunningDrivers:
                 for control in self._controls:
                     group.create_task(self._start_operators(control))
         except* DraKitError as errors:
-            raise first_of(errors) from None
+            raise first_error(errors) from None
 
     async def stop(self) -> None:
         """End all roles, all at once: each of them drains."""
@@ -162,7 +164,7 @@ class RunningDrivers:
         roles = [driver.close() for node in self._cluster.nodes for driver in node.drivers.values()]
         await asyncio.gather(*operators, *roles)
 
-    async def _start_operators(self, control: SandboxControl) -> None:
+    async def _start_operators(self, control: SandboxDriverControl) -> None:
         try:
             await control.start_operators()
         except SandboxError as error:
@@ -173,7 +175,7 @@ class RunningDrivers:
             await node.reboot([control.fresh(node) for control in self._controls], lost[node.name])
         await self._published(self._controls)
 
-    async def _published(self, controls: Sequence[SandboxControl]) -> None:
+    async def _published(self, controls: Sequence[SandboxDriverControl]) -> None:
         """Wait until drivers are registered on each node and have published something."""
         begin = time.monotonic()
         reported = False
@@ -185,7 +187,7 @@ class RunningDrivers:
         ]:
             self.check()
             seconds = time.monotonic() - begin
-            if seconds > PATIENCE and not reported and (calls := self._hanging()):
+            if seconds > SLOW_CALL_SECONDS and not reported and (calls := self._hanging()):
                 reported = True
                 self._cluster.silent(calls)
             failed = bool(self._cluster.log.problems_of(DISCOVER_FAILED))
@@ -243,7 +245,7 @@ class RunningDrivers:
     def _hanging(self) -> list[str]:
         return self._of_each(lambda control, node: control.on(node).hanging(0.0))
 
-    def _of_each(self, lines: Callable[[SandboxControl, SandboxNode], Sequence[str]]) -> list[str]:
+    def _of_each(self, lines: Callable[[SandboxDriverControl, SandboxNode], Sequence[str]]) -> list[str]:
         """Return lines of each driver on each node, with their names."""
         return [
             f"{control.name if len(self._controls) > 1 else ''} on {node.name}: {line}".lstrip()

@@ -1,4 +1,4 @@
-"""The driver of a sandbox, once for each node, with the settings it has there."""
+"""A driver to run in the sandbox: one for each node, its classes and its settings."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from pydantic import BaseModel
 from dra_kit.author.driver import Driver
 from dra_kit.author.target import load_driver
 from dra_kit.errors import ConfigurationError
-from dra_kit.sandbox.driver.release import Release
-from dra_kit.sandbox.driver.settings.project import project_of
+from dra_kit.sandbox.drivers.project import project_of
 
 _TABLE: Final = ("sandbox", "settings")
 _SETTINGS: Final = ".".join(("tool", "dra-kit", *_TABLE))
@@ -51,7 +50,7 @@ class SandboxDriver(Struct, frozen=True):
         """The driver's name; empty where there is none."""
         return self.drivers[0].name if self.drivers else ""
 
-    def release(self, author: BaseModel | None, driver: Driver[Any, Any] | None = None) -> Release:
+    def release(self, author: BaseModel | None, driver: Driver[Any, Any] | None = None) -> DriverRelease:
         """Return the release for one node.
 
         Args:
@@ -63,9 +62,9 @@ class SandboxDriver(Struct, frozen=True):
         """
         if driver is None:
             if self.spare is None:
-                raise ConfigurationError("the driver here cannot be restarted; use dra_kit.testing.sandbox(…)")
+                raise ConfigurationError("the driver here cannot be restarted; use dra_kit.testing.bed.sandbox(…)")
             driver = _copied(self.spare)
-        return Release(driver, author, self.target, self.folder)
+        return DriverRelease(driver, author, self.target, self.folder)
 
     def unused(self, used: Iterable[SandboxDriver]) -> SandboxDriver:
         """Return the same with a driver that never ran: a module that is imported already gives the driver that runs.
@@ -88,7 +87,7 @@ class SandboxDriver(Struct, frozen=True):
         return self.settings(_placed(self.values, {"{node}": node, "{directory}": str(directory)}))
 
 
-def successors(
+def successor_loader(
     settings: Callable[[Driver[Any, Any], Mapping[str, object]], BaseModel | None],
     nodes: int,
     values: Mapping[str, object],
@@ -132,7 +131,7 @@ def _copied(driver: Driver[Any, Any]) -> Driver[Any, Any]:
         ) from None
 
 
-def require_distinct(drivers: Iterable[tuple[str, str]]) -> None:
+def require_distinct_drivers(drivers: Iterable[tuple[str, str]]) -> None:
     """Refuse two drivers of one name.
 
     Args:
@@ -200,3 +199,19 @@ def _placed(value: Any, places: Mapping[str, str]) -> Any:
         case Mapping():
             return {name: _placed(item, places) for name, item in value.items()}
     return value
+
+
+class DriverRelease(Struct, frozen=True):
+    """A driver for one node.
+
+    Attributes:
+        driver: one that never ran.
+        author: the author's settings there.
+        target: the TARGET that it was loaded from; empty where it was none.
+        folder: where the TARGET begins.
+    """
+
+    driver: Driver[Any, Any]
+    author: BaseModel | None
+    target: str = ""
+    folder: Path = Path()

@@ -1,18 +1,25 @@
-"""Files that settings of a sandbox's driver name: stories and tests look at them, and edit copies."""
+"""Settings of drivers in the sandbox: of nodes, by driver, and files that stories change."""
 
 from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pydantic import BaseModel
 
 from dra_kit.errors import ConfigurationError
+from dra_kit.node.settings import NodeSettings
+from dra_kit.sandbox.containers.processes import MARK_VARIABLE
+from dra_kit.text import did_you_mean
+
+if TYPE_CHECKING:
+    from dra_kit.author.driver import Driver
 
 
-def redirected(settings: BaseModel | None, names: Iterable[str], directory: Path) -> BaseModel | None:
+def copy_edited_files(settings: BaseModel | None, names: Iterable[str], directory: Path) -> BaseModel | None:
     """Return the settings, with the files that some of them name copied into a directory, where they may be changed.
 
     Raises:
@@ -50,7 +57,7 @@ def _value(settings: BaseModel | None, name: str, purpose: str) -> object:
     return getattr(settings, name)
 
 
-def read_files(authors: Sequence[BaseModel | None], place: str) -> list[str]:
+def read_setting_files(authors: Sequence[BaseModel | None], place: str) -> list[str]:
     """Return the texts of all nodes' files at a place.
 
     Args:
@@ -80,7 +87,9 @@ def _text(path: Path) -> str | None:
         return None
 
 
-async def replace_files(authors: Sequence[BaseModel | None], edited: Collection[str], setting: str, text: str) -> str:
+async def replace_setting_files(
+    authors: Sequence[BaseModel | None], edited: Collection[str], setting: str, text: str
+) -> str:
     """Replace the file of a setting on every node, as editors do: a new file under the old name.
 
     Args:
@@ -111,3 +120,113 @@ def _replace(path: Path, text: str) -> str:
     new.write_text(text, encoding="utf-8")
     new.replace(path)
     return former
+
+
+BOOT_ID: Final = NodeSettings("").boot_id
+"""That of the machine."""
+_ORPHAN_AFTER: Final = 600.0
+_EFFECTS_INTERVAL: Final = 30.0  # seconds, as on a node
+_LEFTOVERS_INTERVAL: Final = 10.0  # seldom: nothing but a sandbox's own stories kills a driver here
+_DRAIN_SECONDS: Final = 1.0  # nobody comes back for the state of a sandbox that ends
+
+
+def node_settings(
+    node: str,
+    directory: Path,
+    kubeconfig: Path,
+    author: BaseModel | None = None,
+    *,
+    mark: str,
+    time_scale: float,
+    pod_uid: str | None = None,
+    boot_id: Path = BOOT_ID,
+) -> NodeSettings:
+    """Return the settings of the node role.
+
+    Args:
+        node: its name.
+        directory: of the node.
+        kubeconfig: of the API server.
+        author: the author's settings, where they are known already.
+        mark: of the sandbox, for the programs that the driver starts.
+        time_scale: waits are divided by this.
+        pod_uid: distinguishes two processes of the driver on one node; None where there is never a second one.
+        boot_id: the file that tells one boot of the node from another.
+    """
+    return NodeSettings(
+        node_name=node,
+        kubeconfig=kubeconfig,
+        kubelet_dir=directory,
+        cdi_dir=cdi_directory(directory),
+        pod_uid=pod_uid,
+        boot_id=boot_id,
+        drain=_DRAIN_SECONDS,
+        settle=0.0,  # who starts and ends drivers here wants to see the next one at once
+        orphan_after=_ORPHAN_AFTER / time_scale,
+        leftovers_interval=_LEFTOVERS_INTERVAL / time_scale,
+        effects_interval=_EFFECTS_INTERVAL / time_scale,
+        child_environment={MARK_VARIABLE: mark},
+        check_device_nodes=False,  # nothing applies them here, and pretended hardware has none
+        author=author,
+    )
+
+
+def cdi_directory(directory: Path) -> Path:
+    """Return where the CDI files of the node with this directory are."""
+    return directory / "cdi"
+
+
+T = TypeVar("T")
+
+
+def settings_by_driver(drivers: Sequence[Driver[Any, Any]], given: Mapping[str, T]) -> dict[str, dict[str, T]]:
+    """Return the given values of settings, for each driver by the name of the setting.
+
+    Args:
+        drivers: each once.
+        given: by ``NAME`` or ``DRIVER.NAME``.
+
+    Raises:
+        ConfigurationError: no driver has such a setting, or several have it and none is named.
+    """
+    found: dict[str, dict[str, T]] = {driver.name: {} for driver in drivers}
+    for text, value in given.items():
+        driver, name = _owner(drivers, text)
+        found[driver.name][name] = value
+    return found
+
+
+def settings_of(driver: Driver[Any, Any]) -> list[str]:
+    """Return the names of a driver's settings."""
+    return list(driver.settings.model_fields) if driver.settings else []
+
+
+def _owner(drivers: Sequence[Driver[Any, Any]], text: str) -> tuple[Driver[Any, Any], str]:
+    for driver in sorted(drivers, key=lambda item: -len(item.name)):
+        name = text.removeprefix(f"{driver.name}.")
+        if name != text or len(drivers) == 1:
+            return driver, _required(driver, name)
+    having = [driver for driver in drivers if text in settings_of(driver)]
+    if len(having) == 1:
+        return having[0], text
+    if having:
+        names = [driver.name for driver in having]
+        raise ConfigurationError(
+            f"setting {text!r} is one of the drivers {' and '.join(names)}; write "
+            f"{' or '.join(f'{name}.{text}' for name in names)}"
+        )
+    known = [name for driver in drivers for name in settings_of(driver)]
+    theirs = "; ".join(f"{driver.name}: {', '.join(settings_of(driver)) or 'none'}" for driver in drivers)
+    raise ConfigurationError(
+        f"no driver has a setting {text!r}{did_you_mean(text, known) or ';'} their settings: {theirs}"
+    )
+
+
+def _required(driver: Driver[Any, Any], name: str) -> str:
+    known = settings_of(driver)
+    if name not in known:
+        raise ConfigurationError(
+            f"driver {driver.name} has no setting {name!r}{did_you_mean(name, known) or ';'} its settings: "
+            f"{', '.join(known) or 'none'}"
+        )
+    return name

@@ -1,4 +1,4 @@
-"""What a kubelet did, and what became of drivers on its node, as it happens: for a view, not for its work."""
+"""What a kubelet did, and what became of drivers on its node, as it happens."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from dra_kit.kubernetes.resource.objects import ClaimReference, PodReference
-from dra_kit.sandbox.cluster.kubelet.dra.plugin import Device
-from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerConfig, ContainerStatus
+from dra_kit.sandbox.containers.runtime import ContainerConfig, ContainerStatus
+from dra_kit.sandbox.kubelet.plugin_client import DeviceAnswer
 
 
 class PluginConnection(Struct, frozen=True):
@@ -51,7 +51,7 @@ class ClaimsPrepared(Struct, frozen=True):
     driver: str
     claims: tuple[ClaimReference, ...]
     seconds: float
-    devices: tuple[Device, ...] = ()
+    devices: tuple[DeviceAnswer, ...] = ()
     error: str = ""
 
 
@@ -124,6 +124,5 @@ Activity: TypeAlias = (
     | DriverStarting
     | DriverEnded
 )
-
-Observer: TypeAlias = Callable[[Activity], None]
+ActivityObserver: TypeAlias = Callable[[Activity], None]
 """Receives what happens; must return at once, in the kubelet's event loop."""

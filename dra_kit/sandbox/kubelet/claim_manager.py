@@ -1,4 +1,4 @@
-"""The kubelet's DRA manager: which claims of a pod are prepared, by whom, and what its containers get of them.
+"""Claims of pods on a node: prepared before containers start, unprepared after they end, with a checkpoint.
 
 Order, conditions and words are those of ``pkg/kubelet/cm/dra/manager.go`` of Kubernetes 1.37.
 """
@@ -6,32 +6,39 @@ Order, conditions and words are those of ``pkg/kubelet/cm/dra/manager.go`` of Ku
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from dra_kit.client.api import Client
 from dra_kit.client.resources import RESOURCE_CLAIMS
 from dra_kit.errors import KubeletError, NotFound
+from dra_kit.kubelet.checkpoint import (
+    FILE_NAME,
+    CheckpointClaim,
+    CheckpointDevice,
+    decode_checkpoint,
+    encode_checkpoint,
+)
 from dra_kit.kubernetes.resource.objects import ClaimReference, PodClaim, claim_uses, pod_claims, pod_reference
 from dra_kit.kubernetes.resource.v1 import DeviceRequestAllocationResult, ResourceClaim
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.sandbox.cluster.kubelet.activity import ClaimsPrepared, ClaimsReleased, Observer, PluginCalled
-from dra_kit.sandbox.cluster.kubelet.dra.checkpoint import Checkpoint, ClaimInfo
-from dra_kit.sandbox.cluster.kubelet.dra.plugin import Device, PluginClient
+from dra_kit.sandbox.kubelet.activity import ActivityObserver, ClaimsPrepared, ClaimsReleased, PluginCalled
+from dra_kit.sandbox.kubelet.plugin_client import DeviceAnswer, PluginClient
 
 PREPARE: Final = "NodePrepareResources"
 UNPREPARE: Final = "NodeUnprepareResources"
 
 
-class Plugins(Protocol):
-    """The registered drivers, as :class:`dra_kit.sandbox.cluster.kubelet.dra.kubelet.Kubelet` knows them."""
+class PluginCaller(Protocol):
+    """The registered drivers, as :class:`dra_kit.sandbox.kubelet.plugin_manager.PluginManager` knows them."""
 
     def plugin(self, driver: str) -> PluginClient:
         """Return the instance that is called; raise a KubeletError when there is none."""
         ...
 
-    async def prepare(self, driver: str, claims: Sequence[ClaimReference]) -> dict[str, tuple[Device, ...]]:
+    async def prepare(self, driver: str, claims: Sequence[ClaimReference]) -> dict[str, tuple[DeviceAnswer, ...]]:
         """Prepare the claims of a pod and return the devices by claim UID."""
         ...
 
@@ -62,9 +69,9 @@ class ClaimManager:
     def __init__(
         self,
         client: Client,
-        plugins: Plugins,
+        plugins: PluginCaller,
         directory: Path,
-        observer: Observer,
+        observer: ActivityObserver,
         *,
         optional_operations: bool = False,
     ) -> None:
@@ -273,7 +280,7 @@ def skipped_operations(results: Sequence[DeviceRequestAllocationResult]) -> dict
     return found
 
 
-def _devices(info: ClaimInfo, request: str) -> Iterator[tuple[str, Device]]:
+def _devices(info: ClaimInfo, request: str) -> Iterator[tuple[str, DeviceAnswer]]:
     """Yield the devices of a claim that serve a request, or all of them, each with its driver."""
     for driver, devices in info.drivers.items():
         for device in devices:
@@ -287,3 +294,116 @@ def _batches(infos: Sequence[ClaimInfo], operation: str) -> Iterator[tuple[str, 
         batch = [info for info in infos if driver in info.drivers and operation not in info.skipped.get(driver, ())]
         if batch:
             yield driver, batch
+
+
+@dataclass(slots=True)
+class ClaimInfo:
+    """What the kubelet knows of a claim that pods of its node use.
+
+    Attributes:
+        claim: name and identity.
+        pods: UIDs of the pods that use it here.
+        drivers: devices by driver, for every driver that has a result in the claim; empty until it is prepared.
+        skipped: node operations that a driver need not be called for, by driver.
+        prepared: all drivers prepared it since the kubelet started; not in the checkpoint.
+        releasing: an unprepare is on its way; not in the checkpoint.
+    """
+
+    claim: ClaimReference
+    pods: set[str]
+    drivers: dict[str, tuple[DeviceAnswer, ...]]
+    skipped: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    prepared: bool = field(default=False, compare=False)
+    releasing: bool = field(default=False, compare=False)
+
+
+class Checkpoint:
+    """The file; its methods block for the moment of one small write or read.
+
+    Args:
+        directory: the kubelet's root directory.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / FILE_NAME
+
+    def load(self) -> list[ClaimInfo]:
+        """Load what was stored last; nothing without a file.
+
+        Raises:
+            KubeletError: the file is damaged. A kubelet does not start over it: it would forget claims to release.
+        """
+        try:
+            content = self._path.read_bytes()
+        except FileNotFoundError:
+            return []
+        try:
+            return [_claim_info(entry) for entry in decode_checkpoint(content)]
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise KubeletError(
+                f"error loading DRA manager state from {self._path}: {error}; remove the file once no pod of the node "
+                "uses a claim"
+            ) from error
+
+    def store(self, claims: Iterable[ClaimInfo]) -> None:
+        """Replace the file.
+
+        Raises:
+            KubeletError: it cannot be written.
+        """
+        temporary = self._path.with_name(f".{FILE_NAME}.new")
+        try:
+            temporary.write_text(encode_checkpoint(map(_entry, claims)))
+            temporary.replace(self._path)
+        except OSError as error:
+            raise KubeletError(f"checkpoint ResourceClaim state: {self._path}: {error.strerror}") from error
+
+
+def _entry(info: ClaimInfo) -> CheckpointClaim:
+    return {
+        "ClaimUID": info.claim.uid,
+        "ClaimName": info.claim.name,
+        "Namespace": info.claim.namespace,
+        "PodUIDs": {uid: {} for uid in sorted(info.pods)},
+        "DriverState": {
+            driver: {
+                "Devices": [_device_entry(device) for device in devices] or None,
+                **({"skipNodeOperations": list(info.skipped[driver])} if driver in info.skipped else {}),
+            }
+            for driver, devices in info.drivers.items()
+        },
+    }
+
+
+def _device_entry(device: DeviceAnswer) -> CheckpointDevice:
+    return {
+        "PoolName": device.pool_name,
+        "DeviceName": device.device_name,
+        "ShareID": device.share_id,
+        "RequestNames": list(device.request_names),
+        "CDIDeviceIDs": list(device.cdi_device_ids),
+    }
+
+
+def _claim_info(entry: CheckpointClaim) -> ClaimInfo:
+    states = entry["DriverState"] or {}
+    return ClaimInfo(
+        claim=ClaimReference(entry["Namespace"], entry["ClaimName"], entry["ClaimUID"]),
+        pods=set(entry["PodUIDs"] or ()),
+        drivers={driver: tuple(map(_device, state["Devices"] or ())) for driver, state in states.items()},
+        skipped={
+            driver: tuple(state["skipNodeOperations"])
+            for driver, state in states.items()
+            if "skipNodeOperations" in state
+        },
+    )
+
+
+def _device(entry: CheckpointDevice) -> DeviceAnswer:
+    return DeviceAnswer(
+        request_names=tuple(entry["RequestNames"] or ()),
+        pool_name=entry["PoolName"],
+        device_name=entry["DeviceName"],
+        cdi_device_ids=tuple(entry["CDIDeviceIDs"] or ()),
+        share_id=entry["ShareID"],
+    )

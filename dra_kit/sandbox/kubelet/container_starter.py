@@ -1,22 +1,25 @@
-"""Starts the containers of one pod, with the Events, the reasons to wait and the back-off of the real kubelet."""
+"""Starts the containers of a pod again and again: configuration, back-off, Events."""
 
 from __future__ import annotations
 
 import datetime as dt
 import random
-from typing import Final
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, Literal
 
-from dra_kit.client.events import EventRecorder
+from dra_kit.client.api import Client
+from dra_kit.client.events import EventRecorder, ObjectReference
+from dra_kit.client.resources import CONFIG_MAPS, SECRETS
 from dra_kit.errors import KubeletError, UnresolvableDevices
-from dra_kit.kubernetes.resource.objects import pod_reference, should_restart
+from dra_kit.kubelet.cdi.resolution import load_specs
+from dra_kit.kubernetes.resource.objects import init_containers, pod_reference, should_restart
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.sandbox.cluster.kubelet.activity import ContainerStarted, Observer
-from dra_kit.sandbox.cluster.kubelet.dra.claims import ClaimManager
-from dra_kit.sandbox.cluster.kubelet.pods.backoff import CrashBackoff
-from dra_kit.sandbox.cluster.kubelet.pods.container_config import ContainerConfigurator
-from dra_kit.sandbox.cluster.kubelet.pods.pod_events import record
-from dra_kit.sandbox.cluster.kubelet.pods.pod_status import Waiting
-from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerRuntime, ContainerStatus
+from dra_kit.sandbox.containers.runtime import ContainerConfig, ContainerRuntime, ContainerStatus
+from dra_kit.sandbox.kubelet.activity import ActivityObserver, ContainerStarted
+from dra_kit.sandbox.kubelet.claim_manager import ClaimManager
+from dra_kit.sandbox.kubelet.environment import NodeFacts, container_environment, expand_variables
+from dra_kit.sandbox.kubelet.pod_status import Waiting
 
 RETRY_SECONDS: Final = 10.0
 """Seconds until a pod is looked at again after an error, up to half as long again."""
@@ -45,10 +48,10 @@ class ContainerStarter:
     def __init__(
         self,
         manager: ClaimManager,
-        configurator: ContainerConfigurator,
+        configurator: ContainerConfigBuilder,
         runtime: ContainerRuntime,
         recorder: EventRecorder,
-        observer: Observer,
+        observer: ActivityObserver,
         *,
         time_scale: float,
     ) -> None:
@@ -92,7 +95,7 @@ class ContainerStarter:
             refusal = f"CDI device injection failed: {error}"
             return self._fail(pod, name, "CreateContainerError", f"failed to create containerd container: {refusal}")
         self._pulled(pod, container)
-        record(self._recorder, pod, "Normal", "Created", "Container created", container=name)
+        record_pod_event(self._recorder, pod, "Normal", "Created", "Container created", container=name)
         if previous is not None:
             self._backoff.restarted(name)
         status = await self._runtime.run(config)
@@ -100,14 +103,14 @@ class ContainerStarter:
         if status.exit is not None and status.exit.reason == "StartError":
             wait = self._fail(pod, name, "RunContainerError", status.exit.message)
             return wait if should_restart(pod, container, status.exit.code) else 0.0
-        record(self._recorder, pod, "Normal", "Started", "Container started", container=name)
+        record_pod_event(self._recorder, pod, "Normal", "Started", "Container started", container=name)
         self.waiting.pop(name, None)
         return None
 
     def _pulled(self, pod: ObjectView, container: ObjectView) -> None:
         image = container.get("image", "")
         note = f'Container image "{image}" already present on machine and can be accessed by the pod'
-        record(self._recorder, pod, "Normal", "Pulled", note, container=container["name"])
+        record_pod_event(self._recorder, pod, "Normal", "Pulled", note, container=container["name"])
 
     def _wait_for_backoff(self, pod: ObjectView, name: str) -> None:
         who = pod_reference(pod)
@@ -116,11 +119,11 @@ class ContainerStarter:
         message = f"back-off {delay} restarting failed container={name} pod={where}"
         if self.waiting.get(name) != ("CrashLoopBackOff", message):
             note = f"Back-off restarting failed container {name} in pod {where}"
-            record(self._recorder, pod, "Warning", "BackOff", note, container=name)
+            record_pod_event(self._recorder, pod, "Warning", "BackOff", note, container=name)
         self.waiting[name] = ("CrashLoopBackOff", message)
 
     def _fail(self, pod: ObjectView, name: str, reason: str, message: str) -> float:
-        record(self._recorder, pod, "Warning", "Failed", f"Error: {message}", container=name)
+        record_pod_event(self._recorder, pod, "Warning", "Failed", f"Error: {message}", container=name)
         self.waiting[name] = (reason, message)
         return retry_seconds(self._time_scale)
 
@@ -129,3 +132,133 @@ def _go_duration(seconds: float) -> str:
     """Return whole seconds as Go prints them: ``40s``, ``1m20s``."""
     minutes, rest = divmod(int(seconds), 60)
     return f"{minutes}m{rest}s" if minutes else f"{rest}s"
+
+
+_HOSTNAME_LENGTH = 63
+
+
+class ContainerConfigBuilder:
+    """Makes the config of containers.
+
+    Args:
+        client: to fetch ConfigMaps and Secrets with.
+        node: what containers may learn of it.
+        cdi_directories: where spec files are, the one that wins last.
+    """
+
+    def __init__(self, client: Client, node: NodeFacts, cdi_directories: Sequence[Path]) -> None:
+        self._client = client
+        self._node = node
+        self._cdi_directories = tuple(cdi_directories)
+
+    async def config(
+        self, pod: ObjectView, container: ObjectView, *, attempt: int, cdi_devices: tuple[str, ...]
+    ) -> ContainerConfig:
+        """Return the config of a container.
+
+        Raises:
+            KubeletError: its environment refers to something that is not there: ``CreateContainerConfigError``.
+            UnresolvableDevices: no spec file defines a CDI device: ``CreateContainerError``.
+            KubeError: the API server did not give a ConfigMap or Secret.
+        """
+        variables = await container_environment(pod, container, self._node, self._fetch)
+        command, arguments = container.get("command") or (), container.get("args") or ()
+        spec = pod["spec"]
+        return ContainerConfig(
+            pod=pod_reference(pod),
+            name=container["name"],
+            attempt=attempt,
+            image=container.get("image", ""),
+            command=tuple(expand_variables(word, variables) for word in (*command, *arguments)),
+            arguments_only=bool(arguments and not command),
+            working_directory=container.get("workingDir") or "",
+            hostname=(spec.get("hostname") or pod["metadata"]["name"])[:_HOSTNAME_LENGTH],
+            environment=variables,
+            cdi_devices=cdi_devices,
+            # a container that asks for no device is no reason to read all spec files
+            **({"edits": load_specs(self._cdi_directories).resolve(cdi_devices)} if cdi_devices else {}),
+        )
+
+    async def _fetch(self, kind: str, namespace: str, name: str) -> dict[str, Any]:
+        return await self._client.get(CONFIG_MAPS if kind == "ConfigMap" else SECRETS, name, namespace)
+
+
+FIRST_DELAY: Final = 10.0
+LAST_DELAY: Final = 300.0
+_FORGOTTEN_AFTER: Final = 600.0  # seconds a container has to run for its earlier ends to be forgotten
+
+
+class CrashBackoff:
+    """The back-off of each container of one pod (Kubernetes 1.37: 10 s, twice as long each time, at most 5 minutes).
+
+    The first restart is immediate.
+
+    Args:
+        time_scale: all waits are divided by this.
+    """
+
+    def __init__(self, time_scale: float = 1.0) -> None:
+        self._time_scale = time_scale
+        self._delays: dict[str, float] = {}
+
+    def remaining(self, container: str, started: dt.datetime, ended: dt.datetime, now: dt.datetime) -> float:
+        """Return seconds until an ended container may start again, 0 when it may now.
+
+        Args:
+            container: its name.
+            started: when it started last.
+            ended: when it ended.
+            now: the present.
+        """
+        if (ended - started).total_seconds() >= _FORGOTTEN_AFTER / self._time_scale:
+            self._delays.pop(container, None)
+        return max(0.0, self.delay(container) / self._time_scale - (now - ended).total_seconds())
+
+    def delay(self, container: str) -> float:
+        """Return seconds between the container's last end and its next start, as they are without the scale."""
+        return self._delays.get(container, 0.0)
+
+    def restarted(self, container: str) -> None:
+        """Note that the container starts again: the next wait is longer."""
+        before = self._delays.get(container)
+        self._delays[container] = FIRST_DELAY if before is None else min(before * 2, LAST_DELAY)
+
+
+_ACTIONS: Final = {
+    "FailedPrepareDynamicResources": "Prepare",
+    "Pulled": "Pull",
+    "Created": "Create",
+    "Started": "Start",
+    "Failed": "Start",
+    "BackOff": "Restart",
+    "Killing": "Stop",
+    "DeadlineExceeded": "Stop",
+}
+
+
+def record_pod_event(
+    recorder: EventRecorder,
+    pod: ObjectView,
+    type: Literal["Normal", "Warning"],  # noqa: A002 - the API's word
+    reason: str,
+    note: str,
+    *,
+    container: str = "",
+) -> None:
+    """Record an Event about a pod.
+
+    Args:
+        recorder: takes it.
+        pod: the object.
+        type: Warning when something went wrong.
+        reason: one of the kubelet's.
+        note: in the kubelet's words.
+        container: that it is about; empty for the pod as a whole.
+    """
+    who = pod_reference(pod)
+    part = ""
+    if container:
+        init = any(item["name"] == container for item in init_containers(pod))
+        part = f"spec.{'initContainers' if init else 'containers'}{{{container}}}"
+    regarding = ObjectReference("v1", "Pod", who.name, who.uid, who.namespace, part)
+    recorder.record(regarding, type, reason=reason, action=_ACTIONS[reason], note=note)

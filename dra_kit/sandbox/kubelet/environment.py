@@ -1,4 +1,4 @@
-"""A container's environment as its pod describes it: values, references to the pod, to ConfigMaps and to Secrets."""
+"""The environment of a container: variables, references to fields and resources, expansion."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ from dra_kit.errors import KubeletError, NotFound
 from dra_kit.kubernetes.resource.objects import containers, init_containers
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.kubernetes.values.quantity import Quantity
-from dra_kit.sandbox.cluster.kubelet.pods.expansion import expand
 
 Fetch = Callable[[str, str, str], Awaitable[dict[str, Any]]]
 """Gets an object by kind (``ConfigMap``, ``Secret``), namespace and name; NotFound when there is none."""
-
 _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]")
 
 
@@ -36,7 +34,9 @@ class NodeFacts(Struct, frozen=True):
     allocatable: Mapping[str, str]
 
 
-async def environment(pod: ObjectView, container: ObjectView, node: NodeFacts, fetch: Fetch) -> dict[str, str]:
+async def container_environment(
+    pod: ObjectView, container: ObjectView, node: NodeFacts, fetch: Fetch
+) -> dict[str, str]:
     """Return the variables of a container, in the order of the pod, each a text.
 
     Args:
@@ -54,7 +54,7 @@ async def environment(pod: ObjectView, container: ObjectView, node: NodeFacts, f
             found[f"{source.get('prefix') or ''}{name}"] = value
     for entry in container.get("env") or ():
         if "valueFrom" not in entry:
-            found[entry["name"]] = expand(entry.get("value") or "", found)
+            found[entry["name"]] = expand_variables(entry.get("value") or "", found)
             continue
         referenced = await _referenced(pod, container, entry["valueFrom"], node, fetch)
         if referenced is not None:
@@ -143,3 +143,20 @@ async def _data(pod: ObjectView, kind: str, reference: Mapping[str, Any], fetch:
     if kind == "Secret":
         return {key: base64.b64decode(value).decode(errors="replace") for key, value in data.items()}
     return dict(data)
+
+
+_REFERENCE = re.compile(r"\$(?:\$|\(([^()]*)\))")
+
+
+def expand_variables(text: str, variables: Mapping[str, str]) -> str:
+    """Return the text with its references replaced.
+
+    ``$(NAME)`` becomes the variable's value, and stays as it is for an unknown one. ``$$`` becomes ``$``, so that
+    ``$$(NAME)`` stands for ``$(NAME)`` itself. What replaces a reference is not looked at again.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        name = match[1]
+        return "$" if name is None else variables.get(name, match[0])
+
+    return _REFERENCE.sub(value, text)

@@ -1,45 +1,40 @@
-"""One node: its kubelet with everything it does for pods and their claims."""
+"""The kubelet of one node: registers the Node, follows its pods, and runs a worker for each."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import datetime as dt
 import logging
+import os
+import platform
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from dra_kit.client.api import Client
-from dra_kit.client.events import EventRecorder
+from dra_kit.client.api import STRATEGIC_MERGE_PATCH, Client
+from dra_kit.client.events import EventRecorder, micro_time
 from dra_kit.client.informer import Informer, ObjectChange
-from dra_kit.client.resources import PODS
-from dra_kit.errors import KubeError, KubeletError
+from dra_kit.client.resources import LEASES, NODES, PODS
+from dra_kit.errors import Conflict, KubeError, KubeletError, NotFound
 from dra_kit.kubelet.cdi.resolution import DEFAULT_DIRECTORIES
 from dra_kit.kubernetes.resource.objects import PodReference
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.sandbox.cluster.kubelet.activity import Observer
-from dra_kit.sandbox.cluster.kubelet.dra.claims import ClaimManager
-from dra_kit.sandbox.cluster.kubelet.dra.kubelet import Kubelet
-from dra_kit.sandbox.cluster.kubelet.dra.plugin import CALL_TIMEOUT
-from dra_kit.sandbox.cluster.kubelet.dra.wiping import WIPING_DELAY, SliceWiper
-from dra_kit.sandbox.cluster.kubelet.node_object import (
-    RENEW_SECONDS,
-    host_capacity,
-    node_object,
-    register_node,
-    renew_lease,
-)
-from dra_kit.sandbox.cluster.kubelet.pods.container_config import ContainerConfigurator
-from dra_kit.sandbox.cluster.kubelet.pods.environment import NodeFacts
-from dra_kit.sandbox.cluster.kubelet.pods.pod_worker import PodServices, PodWorker
-from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerRuntime
+from dra_kit.sandbox.containers.runtime import ContainerRuntime
+from dra_kit.sandbox.kubelet.activity import ActivityObserver
+from dra_kit.sandbox.kubelet.claim_manager import ClaimManager
+from dra_kit.sandbox.kubelet.container_starter import ContainerConfigBuilder
+from dra_kit.sandbox.kubelet.environment import NodeFacts
+from dra_kit.sandbox.kubelet.plugin_client import CALL_TIMEOUT
+from dra_kit.sandbox.kubelet.plugin_manager import WIPING_DELAY, PluginManager, SliceWiper
+from dra_kit.sandbox.kubelet.pod_status import timestamp
+from dra_kit.sandbox.kubelet.pod_worker import PodWorker, PodWorkerServices
 
 log: logging.Logger = logging.getLogger(__name__)
-
 RECONCILE_SECONDS: Final = 60.0
 """Seconds between two looks for claims of pods that are gone."""
-
 _FLUSH_SECONDS = 2.0
 _LOOK_SECONDS = 5.0
 
@@ -83,7 +78,7 @@ class NodeKubelet:
         call_timeout: float = CALL_TIMEOUT,
         wiping_delay: float = WIPING_DELAY,
         declared_features: Sequence[str] = (),
-        observer: Observer = lambda _: None,
+        observer: ActivityObserver = lambda _: None,
     ) -> None:
         self._client = client
         self._kubelet_dir = kubelet_dir
@@ -94,12 +89,12 @@ class NodeKubelet:
         self._resources = dict(host_capacity() if capacity is None else capacity)
         self._node = NodeFacts(node_name, address, self._resources)
         self._labels = dict(labels or {})
-        self._configurator = ContainerConfigurator(client, self._node, cdi_dirs)
+        self._configurator = ContainerConfigBuilder(client, self._node, cdi_dirs)
         self._recorder = EventRecorder(client, controller="kubelet", instance=node_name)
         self._wiper = SliceWiper(
             client, node_name, self._connected, delay=wiping_delay, time_scale=time_scale, observer=observer
         )
-        self._plugins = Kubelet(
+        self._plugins = PluginManager(
             kubelet_dir,
             call_timeout=call_timeout,
             time_scale=time_scale,
@@ -117,7 +112,7 @@ class NodeKubelet:
         return self._node.name
 
     @property
-    def plugins(self) -> Kubelet:
+    def plugins(self) -> PluginManager:
         """The drivers that are registered with this kubelet."""
         return self._plugins
 
@@ -200,7 +195,7 @@ class NodeKubelet:
             self._observe,
             optional_operations="DRAOptionalNodeOperations" in self._declared_features,
         )
-        services = PodServices(
+        services = PodWorkerServices(
             client=self._client,
             node=self._node,
             manager=manager,
@@ -239,13 +234,13 @@ class NodeKubelet:
             declared_features=self._declared_features,
         )
 
-    async def _follow(self, pods: Informer, services: PodServices, group: asyncio.TaskGroup) -> None:
+    async def _follow(self, pods: Informer, services: PodWorkerServices, group: asyncio.TaskGroup) -> None:
         """Give every pod of the node a worker, and tell it what becomes of the object."""
         async with aclosing(pods.changes()) as changes:
             async for change in changes:
                 self._take(change, services, group)
 
-    def _take(self, change: ObjectChange, services: PodServices, group: asyncio.TaskGroup) -> None:
+    def _take(self, change: ObjectChange, services: PodWorkerServices, group: asyncio.TaskGroup) -> None:
         worker = self._workers.get(change.object["metadata"]["uid"])
         if change.type == "DELETED":
             if worker is not None:
@@ -265,14 +260,14 @@ class NodeKubelet:
 
         group.create_task(work(), name=f"pod {pod['metadata']['name']} on {self.name}")
 
-    async def _see_to_left(self, pods: Informer, services: PodServices, group: asyncio.TaskGroup) -> None:
+    async def _see_to_left(self, pods: Informer, services: PodWorkerServices, group: asyncio.TaskGroup) -> None:
         """End what was left of pods; before all pods are known, each looks as if it were gone."""
         await pods.synced.wait()
         self._adopt(services, group)
         self._known.set()
         await self._reconcile(services.manager)
 
-    def _adopt(self, services: PodServices, group: asyncio.TaskGroup) -> None:
+    def _adopt(self, services: PodWorkerServices, group: asyncio.TaskGroup) -> None:
         """End the pods whose objects were deleted while there was no kubelet."""
         for left in self._runtime.pods():
             if left.uid not in self._workers:
@@ -313,3 +308,135 @@ class NodeKubelet:
 
 def _without_object(pod: PodReference) -> dict[str, Any]:
     return {"metadata": {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid}, "spec": {}}
+
+
+KUBELET_VERSION = "v1.37.1"
+"""The release whose behaviour this kubelet has."""
+LEASE_NAMESPACE = "kube-node-lease"
+LEASE_SECONDS = 120
+"""How long a Lease is good for, as a kubelet's ``nodeLeaseDurationSeconds`` has it, whose default is 40."""
+RENEW_SECONDS = LEASE_SECONDS / 4
+"""Between two renewals, as kubelets do it; within the 40 seconds after which a node that is not heard of is lost."""
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+_CONDITIONS = (
+    ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+    ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
+)
+
+
+def node_object(
+    name: str,
+    *,
+    address: str,
+    labels: Mapping[str, str],
+    capacity: Mapping[str, str],
+    runtime_version: str,
+    declared_features: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Return the Node as a kubelet registers it.
+
+    Args:
+        name: of the node.
+        address: its InternalIP.
+        labels: beside those that every kubelet sets.
+        capacity: resources, all of them allocatable.
+        runtime_version: ``<name>://<version>``.
+        declared_features: feature gates by which a scheduler chooses nodes.
+    """
+    now = timestamp(dt.datetime.now(dt.UTC))
+    architecture = _ARCHITECTURES.get(platform.machine(), platform.machine())
+    common = {"kubernetes.io/hostname": name}
+    for prefix in ("kubernetes.io", "beta.kubernetes.io"):
+        common |= {f"{prefix}/os": "linux", f"{prefix}/arch": architecture}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {**common, **labels}},
+        "status": {
+            "capacity": dict(capacity),
+            "allocatable": dict(capacity),
+            "conditions": [
+                {
+                    "type": kind,
+                    "status": status,
+                    "reason": reason,
+                    "message": message,
+                    "lastHeartbeatTime": now,
+                    "lastTransitionTime": now,
+                }
+                for kind, status, reason, message in _CONDITIONS
+            ],
+            **({"declaredFeatures": list(declared_features)} if declared_features else {}),
+            "addresses": [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": name}],
+            "nodeInfo": {
+                "machineID": "",
+                "systemUUID": "",
+                "bootID": boot_id(),
+                "kernelVersion": platform.release(),
+                "osImage": platform.system(),
+                "containerRuntimeVersion": runtime_version,
+                "kubeletVersion": KUBELET_VERSION,
+                "kubeProxyVersion": "",
+                "operatingSystem": "linux",
+                "architecture": architecture,
+            },
+        },
+    }
+
+
+def host_capacity() -> dict[str, str]:
+    """Return processors and memory of this machine, and the kubelet's usual number of pods."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {"cpu": str(os.cpu_count() or 1), "memory": f"{memory // 1024}Ki", "pods": "110"}
+
+
+def boot_id() -> str:
+    """Tell this boot of the machine from others; empty where the kernel does not say."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+async def register_node(client: Client, node: Mapping[str, Any]) -> dict[str, Any]:
+    """Create the Node, or bring one that exists up to date; return it as stored.
+
+    Raises:
+        KubeError: the API server refused it.
+    """
+    try:
+        return await client.create(NODES, node)
+    except Conflict:
+        name = node["metadata"]["name"]
+        await client.patch(NODES, name, {"metadata": {"labels": node["metadata"]["labels"]}})
+        status = {"status": node["status"]}
+        return await client.patch(NODES, name, status, content_type=STRATEGIC_MERGE_PATCH, subresource="status")
+
+
+async def renew_lease(client: Client, node: Mapping[str, Any]) -> None:
+    """Create or renews the node's Lease; one whose namespace does not exist yet has to wait.
+
+    Raises:
+        KubeError: the API server refused it.
+    """
+    name = node["metadata"]["name"]
+    renewed = micro_time(dt.datetime.now(dt.UTC))
+    try:
+        await client.patch(LEASES, name, {"spec": {"renewTime": renewed}}, LEASE_NAMESPACE)
+    except NotFound:
+        await _create_lease(client, node, renewed)
+
+
+async def _create_lease(client: Client, node: Mapping[str, Any], renewed: str) -> None:
+    name = node["metadata"]["name"]
+    owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node["metadata"]["uid"]}
+    lease = {
+        "apiVersion": LEASES.api_version,
+        "kind": LEASES.kind,
+        "metadata": {"name": name, "namespace": LEASE_NAMESPACE, "ownerReferences": [owner]},
+        "spec": {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": renewed},
+    }
+    with contextlib.suppress(NotFound):
+        await client.create(LEASES, lease)

@@ -1,28 +1,35 @@
-"""Calls a driver's DRA service as the kubelet does (``pkg/kubelet/cm/dra/plugin/dra_plugin.go``, 1.37)."""
+"""The kubelet's connection to a driver: prepare and unprepare calls, and the health of devices.
+
+Source: Kubernetes 1.37 ``pkg/kubelet/cm/dra/plugin/dra_plugin.go`` and ``pkg/kubelet/cm/dra/healthinfo.go``.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Final
+from urllib.parse import quote
 
 import grpc.aio
 from msgspec import Struct
 
 from dra_kit.errors import KubeletError
+from dra_kit.kubelet.proto import dra_health_v1_pb2 as health_v1
+from dra_kit.kubelet.proto import dra_health_v1_pb2_grpc as health_v1_grpc
+from dra_kit.kubelet.proto import dra_health_v1alpha1_pb2 as health_v1alpha1
+from dra_kit.kubelet.proto import dra_health_v1alpha1_pb2_grpc as health_v1alpha1_grpc
 from dra_kit.kubelet.proto import dra_v1_pb2 as v1
 from dra_kit.kubelet.proto import dra_v1_pb2_grpc as v1_grpc
 from dra_kit.kubelet.proto import dra_v1beta1_pb2 as v1beta1
 from dra_kit.kubelet.proto import dra_v1beta1_pb2_grpc as v1beta1_grpc
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.sandbox.cluster.kubelet.dra.connection import open_channel, rpc_error_text
-from dra_kit.sandbox.cluster.kubelet.dra.health import DeviceHealth
 
 CALL_TIMEOUT = 45.0
 """Seconds the kubelet waits for NodePrepareResources and NodeUnprepareResources."""
 
 
-class Device(Struct, frozen=True):
+class DeviceAnswer(Struct, frozen=True):
     """A prepared device as the driver describes it; no request names means that it serves every request."""
 
     request_names: tuple[str, ...]
@@ -32,10 +39,10 @@ class Device(Struct, frozen=True):
     share_id: str | None
 
 
-class PreparedClaim(Struct, frozen=True):
+class ClaimAnswer(Struct, frozen=True):
     """A driver's answer for one claim; ``devices`` mean nothing when there is an ``error``."""
 
-    devices: tuple[Device, ...]
+    devices: tuple[DeviceAnswer, ...]
     error: str = ""
 
 
@@ -73,7 +80,7 @@ class PluginClient:
             yield state is grpc.ChannelConnectivity.READY
             await self._channel.wait_for_state_change(state)
 
-    async def prepare(self, claims: Sequence[ClaimReference]) -> dict[str, PreparedClaim]:
+    async def prepare(self, claims: Sequence[ClaimReference]) -> dict[str, ClaimAnswer]:
         """Call NodePrepareResources for all claims at once; return the driver's answers by UID, as they came.
 
         Raises:
@@ -88,7 +95,7 @@ class PluginClient:
                 older = v1beta1.NodePrepareResourcesRequest.FromString(request.SerializeToString())
                 answer = await self._v1beta1.NodePrepareResources(older, timeout=self._timeout)
         return {
-            uid: PreparedClaim(devices=tuple(map(_device, entry.devices)), error=entry.error)
+            uid: ClaimAnswer(devices=tuple(map(_device_answer, entry.devices)), error=entry.error)
             for uid, entry in answer.claims.items()
         }
 
@@ -108,7 +115,7 @@ class PluginClient:
                 answer = await self._v1beta1.NodeUnprepareResources(older, timeout=self._timeout)
         return {uid: entry.error for uid, entry in answer.claims.items()}
 
-    async def health(self) -> AsyncIterator[list[DeviceHealth]]:
+    async def health(self) -> AsyncIterator[list[ReportedHealth]]:
         """Yield the reports of the plugin's health service, until the stream ends; none without such a service.
 
         Raises:
@@ -116,7 +123,6 @@ class PluginClient:
         """
         if self.health_service is None:
             return
-        from dra_kit.sandbox.cluster.kubelet.dra.health_stream import watch_health
 
         with _failures("NodeWatchResources"):
             async for report in watch_health(self._channel, self.health_service):
@@ -145,8 +151,8 @@ def _failures(call: str) -> Iterator[None]:
 
 
 def check_prepared(
-    claims: Sequence[ClaimReference], answers: Mapping[str, PreparedClaim]
-) -> dict[str, tuple[Device, ...]]:
+    claims: Sequence[ClaimReference], answers: Mapping[str, ClaimAnswer]
+) -> dict[str, tuple[DeviceAnswer, ...]]:
     """Check a driver's answers to one NodePrepareResources, as the kubelet does; return devices by UID.
 
     Raises:
@@ -176,8 +182,8 @@ def _check(call: str, claims: Sequence[ClaimReference], errors: Mapping[str, str
         raise KubeletError(f"{call} skipped {unanswered} ResourceClaims")
 
 
-def _device(device: v1.Device | v1beta1.Device) -> Device:
-    return Device(
+def _device_answer(device: v1.Device | v1beta1.Device) -> DeviceAnswer:
+    return DeviceAnswer(
         request_names=tuple(device.request_names),
         pool_name=device.pool_name,
         device_name=device.device_name,
@@ -188,3 +194,122 @@ def _device(device: v1.Device | v1beta1.Device) -> Device:
 
 def _messages(claims: Sequence[ClaimReference]) -> list[v1.Claim]:
     return [v1.Claim(namespace=claim.namespace, name=claim.name, uid=claim.uid) for claim in claims]
+
+
+def open_channel(path: str) -> grpc.aio.Channel:
+    """Return a channel to the socket at ``path``, connected at the first call and again when it is lost.
+
+    Each channel has a connection of its own: gRPC would share one between channels with the same target.
+    """
+    return grpc.aio.insecure_channel(
+        f"unix:{quote(path)}",
+        options=[
+            ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.max_receive_message_length", 16 * 1024 * 1024),
+        ],
+    )
+
+
+def rpc_error_text(error: grpc.aio.AioRpcError) -> str:
+    """Return the text of grpc-go for the same error: ``rpc error: code = DeadlineExceeded desc = ...``."""
+    code = "".join(word.capitalize() for word in error.code().name.split("_"))
+    return f"rpc error: code = {_GO_SPELLING.get(code, code)} desc = {error.details() or ''}"
+
+
+_GO_SPELLING = {"Ok": "OK", "Cancelled": "Canceled"}
+HEALTH_SERVICES: Final = ("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
+"""Health services that a kubelet of 1.37 calls, the one it prefers first."""
+RECONNECT_SECONDS: Final = 5.0
+"""Seconds until a stream that ended is opened again."""
+PoolDevice = tuple[str, str]
+"""Pool and name."""
+
+
+class ReportedHealth(Struct, frozen=True):
+    """What a driver says of a device, and for how many seconds it may be believed."""
+
+    device: PoolDevice
+    status: str
+    message: str
+    lease: float
+
+
+def select_health_service(supported_versions: Sequence[str]) -> str | None:
+    """Return the kubelet's first choice among the services that a plugin advertises; None when it advertises none."""
+    return next((service for service in HEALTH_SERVICES if service in supported_versions), None)
+
+
+class HealthCache:
+    """What is known; belongs to the event loop.
+
+    Args:
+        changed: called with the driver's name when something may be different.
+    """
+
+    def __init__(self, changed: Callable[[str], None]) -> None:
+        self._changed = changed
+        self._known: dict[str, dict[PoolDevice, tuple[ReportedHealth, asyncio.TimerHandle]]] = {}
+
+    def health(self, driver: str, pool: str, device: str) -> tuple[str, str]:
+        """Return status and message of a device."""
+        known = self._known.get(driver, {}).get((pool, device))
+        return (known[0].status, known[0].message) if known else ("Unknown", "")
+
+    def take(self, driver: str, report: Sequence[ReportedHealth]) -> None:
+        """Take a report of a driver; devices that are not in it stay as they are until their time is over."""
+        known = self._known.setdefault(driver, {})
+        loop = asyncio.get_running_loop()
+        different = False
+        for item in report:
+            before = known.get(item.device)
+            if before is not None:
+                before[1].cancel()
+            known[item.device] = item, loop.call_later(item.lease, self._expire, driver, item.device)
+            different = different or before is None or before[0] != item
+        if different:
+            self._changed(driver)
+
+    def clear(self, driver: str) -> None:
+        """Clear the health of a driver whose stream has ended: it is unknown until the next report."""
+        known = self._known.pop(driver, {})
+        for _, timer in known.values():
+            timer.cancel()
+        if known:
+            self._changed(driver)
+
+    def _expire(self, driver: str, device: PoolDevice) -> None:
+        self._known.get(driver, {}).pop(device, None)
+        self._changed(driver)
+
+
+_LEASE: Final = 30.0  # seconds, where a driver does not say how long it may be believed
+_MESSAGE_MAX: Final = 1024
+_STATUS: Final[Mapping[int, str]] = {
+    health_v1.UNKNOWN: "Unknown",
+    health_v1.HEALTHY: "Healthy",
+    health_v1.UNHEALTHY: "Unhealthy",
+}
+
+
+async def watch_health(channel: grpc.aio.Channel, service: str) -> AsyncIterator[list[ReportedHealth]]:
+    """Yield the reports of a driver, until the stream ends.
+
+    Raises:
+        AioRpcError: the stream is broken.
+    """
+    if service == HEALTH_SERVICES[0]:
+        async for report in health_v1_grpc.DRAResourceHealthStub(channel).NodeWatchResources(
+            health_v1.NodeWatchResourcesRequest()
+        ):
+            yield [_reported_health(item) for item in report.devices]
+    else:
+        older = health_v1alpha1_grpc.DRAResourceHealthStub(channel)
+        async for one in older.NodeWatchResources(health_v1alpha1.NodeWatchResourcesRequest()):
+            yield [_reported_health(item) for item in one.devices]
+
+
+def _reported_health(item: health_v1.DeviceHealth | health_v1alpha1.DeviceHealth) -> ReportedHealth:
+    message = item.message if len(item.message) <= _MESSAGE_MAX else f"{item.message[: _MESSAGE_MAX - 3]}..."
+    lease = float(item.health_check_timeout_seconds)
+    place = item.device.pool_name, item.device.device_name
+    return ReportedHealth(place, _STATUS.get(item.health, "Unknown"), message, lease if lease > 0 else _LEASE)

@@ -1,42 +1,62 @@
-"""The DRA part of a kubelet in one object: finds plugins, registers them, and calls the right one."""
+"""Plugins of a node: found by their sockets, registered, chosen, and their slices wiped when they are gone.
+
+Sources: Kubernetes 1.37 ``pkg/kubelet/pluginmanager/pluginwatcher``;
+``pkg/kubelet/pluginmanager/operationexecutor/operation_generator.go`` and
+``pkg/kubelet/cm/dra/plugin/dra_plugin_manager.go`` of Kubernetes 1.37;
+``pkg/kubelet/cm/dra/plugin/dra_plugin_manager.go`` of Kubernetes 1.37.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ctypes
+import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import aclosing
+import os
+import random
+import stat
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, closing
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Self
+from typing import Final, Self
 
-from dra_kit.errors import KubeletError
+import grpc.aio
+from msgspec import Struct
+
+from dra_kit.client.api import Client
+from dra_kit.client.resources import RESOURCE_SLICES
+from dra_kit.errors import KubeError, KubeletError
+from dra_kit.kubelet.proto import pluginregistration_v1_pb2 as pb
+from dra_kit.kubelet.proto import pluginregistration_v1_pb2_grpc as pb_grpc
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.sandbox.cluster.kubelet.dra.health import RECONNECT_SECONDS, HealthCache, select_health_service
-from dra_kit.sandbox.cluster.kubelet.dra.plugin import (
+from dra_kit.sandbox.kubelet.activity import ActivityObserver, PluginConnection, SlicesWiped
+from dra_kit.sandbox.kubelet.plugin_client import (
     CALL_TIMEOUT,
-    Device,
+    RECONNECT_SECONDS,
+    DeviceAnswer,
+    HealthCache,
     PluginClient,
     check_prepared,
     check_unprepared,
+    open_channel,
+    rpc_error_text,
+    select_health_service,
 )
-from dra_kit.sandbox.cluster.kubelet.dra.registration import (
-    GET_INFO_TIMEOUT,
-    SUPPORTED_SERVICES,
-    PluginInfo,
-    register,
-    select_service,
-)
-from dra_kit.sandbox.cluster.kubelet.dra.registry import POLL_INTERVAL, watch_sockets
 
 log: logging.Logger = logging.getLogger(__name__)
-
 # a registration that failed is repeated after half a second, then after twice as long each time (kubelet 1.37)
 _FIRST_DELAY = 0.5
 _LAST_DELAY = 122.0
+SUPPORTED_SERVICES = ("v1.DRAPlugin", "v1beta1.DRAPlugin")
+"""DRA services that a kubelet of 1.34 to 1.37 calls; 1.32 and 1.33 know only the second."""
+GET_INFO_TIMEOUT = 1.0
+"""Seconds the kubelet waits for GetInfo."""
 
 
-class Kubelet:
+class PluginManager:
     """A kubelet that knows nothing but DRA plugins; an asynchronous context manager that runs it.
 
     Args:
@@ -131,7 +151,7 @@ class Kubelet:
             raise KubeletError(f"DRA driver {driver} is not registered{refused}") from None
         return self.plugin(driver)
 
-    async def prepare(self, driver: str, claims: Sequence[ClaimReference]) -> dict[str, tuple[Device, ...]]:
+    async def prepare(self, driver: str, claims: Sequence[ClaimReference]) -> dict[str, tuple[DeviceAnswer, ...]]:
         """Have the driver prepare the claims of a pod, in one call; the devices by claim UID.
 
         Raises:
@@ -204,7 +224,7 @@ class Kubelet:
             self._plugins[socket] = (info.name, client)
 
         try:
-            await register(socket, accept, get_info_timeout=self._get_info_timeout)
+            await register_plugin(socket, accept, get_info_timeout=self._get_info_timeout)
         except KubeletError as error:
             self._refusals[socket] = str(error)
             await self._forget(socket)
@@ -217,3 +237,315 @@ class Kubelet:
             driver, client = plugin
             await client.close()
             self._connection_changed(driver)
+
+
+POLL_INTERVAL = 0.1
+"""Seconds between two looks where nobody tells of changes; the kubelet's reconciler acts once a second."""
+# device, inode and time of creation: a socket made anew may get the inode of the one before
+Identity = tuple[int, int, int]
+
+
+class SocketChanges(Struct, frozen=True):
+    """What is different from the look before; a socket that was replaced is in both."""
+
+    removed: tuple[Path, ...]
+    added: tuple[Path, ...]
+
+
+def find_sockets(directory: Path) -> dict[Path, Identity]:
+    """Find Unix sockets in a directory and below; skip names that begin with a dot, of directories likewise.
+
+    A directory that does not exist has none.
+    """
+    return dict(sorted(_walk(directory)))
+
+
+async def watch_sockets(directory: Path) -> AsyncGenerator[SocketChanges, None]:
+    """Yield changes, at first everything that is there; end only when its consumer stops."""
+    known: dict[Path, Identity] = {}
+    with closing(DirectoryEvents()) as events:
+        while True:
+            present = dict(sorted(_walk(directory, events.watch)))
+            change = _difference(known, present)
+            known = present
+            if change.removed or change.added:
+                yield change
+            await events.wait(POLL_INTERVAL)
+
+
+def _difference(before: Mapping[Path, Identity], after: Mapping[Path, Identity]) -> SocketChanges:
+    return SocketChanges(
+        removed=tuple(path for path, identity in before.items() if after.get(path) != identity),
+        added=tuple(path for path, identity in after.items() if before.get(path) != identity),
+    )
+
+
+def _walk(directory: Path, enter: Callable[[Path], None] = lambda _: None) -> Iterator[tuple[Path, Identity]]:
+    """Yield the sockets of a directory and below; ``enter`` is called with each directory before it is read."""
+    enter(directory)
+    try:
+        entries = list(directory.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for path in entries:
+        if path.name.startswith("."):
+            continue
+        try:
+            status = path.lstat()
+        except FileNotFoundError:
+            continue  # gone since the directory was read
+        if stat.S_ISDIR(status.st_mode):
+            yield from _walk(path, enter)
+        elif stat.S_ISSOCK(status.st_mode):
+            yield path, (status.st_dev, status.st_ino, status.st_mtime_ns)
+
+
+_COMES_OR_GOES: Final = 0x40 | 0x80 | 0x100 | 0x200 | 0x400 | 0x800
+"""IN_MOVED_FROM, IN_MOVED_TO, IN_CREATE, IN_DELETE, IN_DELETE_SELF and IN_MOVE_SELF of ``linux/inotify.h``."""
+_BLOCK: Final = 1 << 16
+
+
+class DirectoryEvents:
+    """Watches directories in the running event loop, until it is closed.
+
+    Where the kernel cannot watch one, because it is not there or there are too many watches, :meth:`wait` returns
+    after a while instead, so that its caller looks again.
+    """
+
+    def __init__(self) -> None:
+        libc = ctypes.CDLL(None)
+        self._add = libc.inotify_add_watch
+        self._descriptor: int = libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._event = asyncio.Event()
+        self._unwatched = False
+        if self._descriptor >= 0:
+            asyncio.get_running_loop().add_reader(self._descriptor, self._read)
+
+    def watch(self, directory: Path) -> None:
+        """Watch a directory from now on, but none below it; again and again does no harm."""
+        if self._descriptor < 0 or self._add(self._descriptor, os.fsencode(directory), _COMES_OR_GOES) < 0:
+            self._unwatched = True
+
+    async def wait(self, longest: float) -> None:
+        """Wait until something came or went since the last time, for any time if all directories are watched.
+
+        Args:
+            longest: seconds, where one of them is not.
+        """
+        unwatched, self._unwatched = self._unwatched, False
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(longest if unwatched else None):
+                await self._event.wait()
+        self._event.clear()
+
+    def close(self) -> None:
+        """End it."""
+        if self._descriptor >= 0:
+            asyncio.get_running_loop().remove_reader(self._descriptor)
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _read(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while os.read(self._descriptor, _BLOCK):
+                pass  # what it was, a look at the directories tells
+        self._event.set()
+
+
+DRA_PLUGIN_TYPE = "DRAPlugin"
+NOTIFY_TIMEOUT = 5.0
+"""Seconds the kubelet waits for NotifyRegistrationStatus."""
+
+
+class PluginInfo(Struct, frozen=True):
+    """What a plugin says of itself.
+
+    Args:
+        type: ``DRAPlugin`` for DRA drivers.
+        name: the driver's name.
+        endpoint: path of the service socket; never empty, see ``register``.
+        supported_versions: service identifiers in the plugin's order of preference.
+    """
+
+    type: str
+    name: str
+    endpoint: str
+    supported_versions: tuple[str, ...]
+
+
+async def register_plugin(
+    socket: Path,
+    accept: Callable[[PluginInfo], None],
+    *,
+    get_info_timeout: float = GET_INFO_TIMEOUT,
+    notify_timeout: float = NOTIFY_TIMEOUT,
+) -> PluginInfo:
+    """Make one attempt: ask the plugin for its name, let ``accept`` decide, and notify the plugin.
+
+    Args:
+        socket: the plugin's registration socket; it is the endpoint too when the plugin names none.
+        accept: validates and remembers the plugin; a ``KubeletError`` from it refuses the plugin with that text.
+        get_info_timeout: seconds for GetInfo.
+        notify_timeout: seconds for NotifyRegistrationStatus.
+
+    Raises:
+        KubeletError: no answer, or refused. When the plugin was accepted but could not be notified, ``accept`` has been
+            called, and the caller must forget the plugin again, as the kubelet does.
+    """
+    async with open_channel(str(socket)) as channel:
+        stub = pb_grpc.RegistrationStub(channel)
+        info = await _get_info(stub, socket, get_info_timeout)
+        refusal = _refusal(info, socket, accept)
+        verdict = pb.RegistrationStatus(plugin_registered=refusal is None, error=str(refusal or ""))
+        try:
+            await stub.NotifyRegistrationStatus(verdict, timeout=notify_timeout)
+        except grpc.aio.AioRpcError as error:
+            if refusal is None:
+                raise KubeletError(
+                    "RegisterPlugin error -- failed to send registration status at socket "
+                    f"{socket}, err: {rpc_error_text(error)}"
+                ) from error
+        if refusal is not None:
+            raise refusal
+    return info
+
+
+def select_service(info: PluginInfo, supported: Sequence[str] = SUPPORTED_SERVICES) -> str:
+    """Return the first entry of the plugin's list that the kubelet supports.
+
+    Raises:
+        KubeletError: there is none.
+    """
+    for service in info.supported_versions:
+        if service in supported:
+            return service
+    if info.supported_versions:
+        reason = (
+            f"none of services supported by the plugin ({_quoted(info.supported_versions)}) are supported by the "
+            f"kubelet ({_quoted(supported)})"
+        )
+    else:
+        reason = "empty list of supported gRPC services (aka supported versions)"
+    raise KubeletError(
+        "RegisterPlugin error -- plugin validation failed with err: invalid supported gRPC versions of DRA driver "
+        f"plugin {info.name} at endpoint {info.endpoint}: {reason}"
+    )
+
+
+async def _get_info(stub: pb_grpc.RegistrationAsyncStub, socket: Path, timeout: float) -> PluginInfo:
+    try:
+        answer = await stub.GetInfo(pb.InfoRequest(), timeout=timeout)
+    except grpc.aio.AioRpcError as error:
+        raise KubeletError(
+            "RegisterPlugin error -- failed to get plugin info using RPC GetInfo at socket "
+            f"{socket}, err: {rpc_error_text(error)}"
+        ) from error
+    return PluginInfo(
+        type=answer.type,
+        name=answer.name,
+        endpoint=answer.endpoint or str(socket),
+        supported_versions=tuple(answer.supported_versions),
+    )
+
+
+def _refusal(info: PluginInfo, socket: Path, accept: Callable[[PluginInfo], None]) -> KubeletError | None:
+    if info.type != DRA_PLUGIN_TYPE:
+        return KubeletError(
+            f"RegisterPlugin error -- no handler registered for plugin type: {info.type} at socket {socket}"
+        )
+    try:
+        accept(info)
+    except KubeletError as error:
+        return error
+    return None
+
+
+def _quoted(names: Sequence[str]) -> str:
+    """Return a list as Go prints it with %q."""
+    return f"[{' '.join(json.dumps(name, ensure_ascii=False) for name in names)}]"
+
+
+WIPING_DELAY: Final = 30.0
+"""Seconds that a driver may be without a connection."""
+_FIRST_RETRY: Final = 1.0
+_LAST_RETRY: Final = 300.0
+
+
+class SliceWiper:
+    """Watches over the connections to drivers.
+
+    Slices that name no node are nobody's here and stay.
+
+    Args:
+        client: to delete with.
+        node_name: of the slices.
+        connected: tells whether a driver has a connection.
+        delay: seconds that a driver may be without one.
+        time_scale: all waits are divided by this.
+        observer: is notified of connections and deletions.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        node_name: str,
+        connected: Callable[[str], bool],
+        *,
+        delay: float = WIPING_DELAY,
+        time_scale: float,
+        observer: ActivityObserver,
+    ) -> None:
+        self._client = client
+        self._node_name = node_name
+        self._connected = connected
+        self._delay = delay
+        self._time_scale = time_scale
+        self._observe = observer
+        self._known: set[str] = set()
+        self._due: dict[str, float] = {}  # drivers without a connection, and when their slices go
+        self._news = asyncio.Event()
+
+    def changed(self, driver: str) -> None:
+        """Look at a driver's connections: with the last one gone a wait begins, which a new one ends."""
+        connected = self._connected(driver)
+        if connected == (driver in self._known):
+            return
+        self._observe(PluginConnection(driver, connected))
+        if connected:
+            self._known.add(driver)
+            self._due.pop(driver, None)
+        else:
+            self._known.discard(driver)
+            self._due[driver] = time.monotonic() + self._delay / self._time_scale
+        self._news.set()
+
+    async def run(self) -> None:
+        """Delete what is due, until cancelled."""
+        while True:
+            self._news.clear()
+            pause = min(self._due.values()) - time.monotonic() if self._due else None
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._news.wait()
+            for driver, due in [item for item in self._due.items() if item[1] <= time.monotonic()]:
+                await self._wipe(driver, due)
+                if self._due.get(driver) == due:  # else the driver came and went meanwhile: another wait has begun
+                    del self._due[driver]
+
+    async def wipe_all(self) -> None:
+        """Delete the node's slices of all drivers: again and again until the API server has done it."""
+        await self._wipe("", None)
+
+    async def _wipe(self, driver: str, due: float | None) -> None:
+        selector = f"spec.nodeName={self._node_name}" + (f",spec.driver={driver}" if driver else "")
+        delay = _FIRST_RETRY
+        while self._due.get(driver) == due:
+            try:
+                await self._client.delete_collection(RESOURCE_SLICES, field_selector=selector)
+            except KubeError as error:
+                log.warning("ResourceSlices of node %s cannot be deleted now: %s", self._node_name, error)
+                await asyncio.sleep(delay * random.uniform(1.0, 1.2) / self._time_scale)  # noqa: S311 - no secret
+                delay = min(delay * 2, _LAST_RETRY)
+            else:
+                self._observe(SlicesWiped(driver))
+                return

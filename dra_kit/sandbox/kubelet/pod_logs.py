@@ -1,6 +1,6 @@
-"""What the kubelet of a node answers to ``kubectl logs``.
+"""What the kubelet answers to ``kubectl logs``.
 
-Sources: ``pkg/kubelet/kubelet_pods.go`` (validateContainerLogStatus) of Kubernetes 1.37, and
+Source: ``pkg/kubelet/kubelet_pods.go`` (validateContainerLogStatus) of Kubernetes 1.37, and
 ``k8s.io/cri-client/pkg/logs``, which reads the log files of container runtimes.
 """
 
@@ -12,9 +12,8 @@ from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
 from typing import Any, Final
 
-from dra_kit.apiserver.requests.pod_log import LogOptions, NoLog
-from dra_kit.sandbox.cluster.workload.container_log import ContainerLog, Excerpt
-from dra_kit.sandbox.cluster.workload.log_segment import Arrival
+from dra_kit.apiserver.pod_log import PodLogOptions, PodLogUnavailable
+from dra_kit.sandbox.containers.log import ContainerLog, LogChunk, LogExcerpt
 
 _STATUSES: Final = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
 _WAITS_FOR_IMAGE: Final = {
@@ -23,7 +22,7 @@ _WAITS_FOR_IMAGE: Final = {
 }
 
 
-def logged_container(pod: Mapping[str, Any], name: str, *, previous: bool) -> str:
+def find_log(pod: Mapping[str, Any], name: str, *, previous: bool) -> str:
     """Return the ID of the container whose log is requested.
 
     Args:
@@ -37,27 +36,27 @@ def logged_container(pod: Mapping[str, Any], name: str, *, previous: bool) -> st
     who = f"container {json.dumps(name)} in pod {json.dumps(pod['metadata']['name'])}"
     known = [item for field in _STATUSES for item in pod.get("status", {}).get(field) or () if item["name"] == name]
     if not known:
-        raise NoLog(f"{who} is not available")
+        raise PodLogUnavailable(f"{who} is not available")
     state, last = known[0].get("state") or {}, (known[0].get("lastState") or {}).get("terminated")
     last_id = (last or {}).get("containerID", "")
     if previous:
         if not last_id:
-            raise NoLog(f"previous terminated {who} not found")
+            raise PodLogUnavailable(f"previous terminated {who} not found")
         return str(last_id)
     if "running" in state:
         return str(known[0].get("containerID", ""))
     if "terminated" in state or last is not None:
         found = state.get("terminated", {}).get("containerID") or last_id
         if not found:
-            raise NoLog(f"{who} is terminated")
+            raise PodLogUnavailable(f"{who} is terminated")
         return str(found)
     if "waiting" not in state:
-        raise NoLog(f"{who} is waiting to start - no logs yet")
+        raise PodLogUnavailable(f"{who} is waiting to start - no logs yet")
     reason = state["waiting"].get("reason", "")
-    raise NoLog(f"{who} is waiting to start: {_WAITS_FOR_IMAGE.get(reason, reason)}")
+    raise PodLogUnavailable(f"{who} is waiting to start: {_WAITS_FOR_IMAGE.get(reason, reason)}")
 
 
-async def log_stream(log: ContainerLog, options: LogOptions, now: int) -> AsyncGenerator[bytes, None]:
+async def log_stream(log: ContainerLog, options: PodLogOptions, now: int) -> AsyncGenerator[bytes, None]:
     """Yield the requested part of a log, until the container has ended or the limit is reached.
 
     Args:
@@ -93,7 +92,7 @@ class _Lines:
         self._timestamps = timestamps
         self._at_line = True
 
-    def of(self, excerpt: Excerpt) -> Iterator[bytes]:
+    def of(self, excerpt: LogExcerpt) -> Iterator[bytes]:
         """Yield the parts of one, in order."""
         if excerpt.missed.offset:
             yield f"dra-kit: {excerpt.missed.offset:,} bytes went before they were read\n".encode()
@@ -103,7 +102,7 @@ class _Lines:
                 yield self._with_times(arrival) if self._timestamps else arrival.data
             self._at_line = arrival.data.endswith(b"\n")
 
-    def _with_times(self, arrival: Arrival) -> bytes:
+    def _with_times(self, arrival: LogChunk) -> bytes:
         seconds, nanoseconds = divmod(arrival.at, 10**9)
         moment = dt.datetime.fromtimestamp(seconds, dt.UTC)
         prefix = f"{moment:%Y-%m-%dT%H:%M:%S}.{nanoseconds:09}Z ".encode()

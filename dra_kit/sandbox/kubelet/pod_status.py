@@ -1,4 +1,4 @@
-"""The status that a kubelet gives a pod: phase, conditions and container states: pure.
+"""The status of a pod from what its containers did, and the patch that writes it; pure.
 
 The rules and words are those of ``pkg/kubelet/kubelet_pods.go`` and ``pkg/kubelet/status/generate.go`` of Kubernetes
 1.37. There are no probes: a container that runs is started and ready.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct, field
 
@@ -21,16 +21,16 @@ from dra_kit.kubernetes.resource.objects import (
     should_restart,
 )
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.sandbox.cluster.kubelet.pods.conditions import Sandbox, conditions
-from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerExit, ContainerStatus
+from dra_kit.sandbox.containers.runtime import ContainerExit, ContainerStatus
 
 Waiting: TypeAlias = tuple[str, str]
 """Reason and message of a container that waits, such as ``("CrashLoopBackOff", "back-off 10s …")``."""
-
 _NEVER = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+Sandbox: TypeAlias = Literal["none", "ready", "stopped"]
+"""What containers start in: a pod's sandbox."""
 
 
-class Observation(Struct, frozen=True):
+class ObservedPod(Struct, frozen=True):
     """What the kubelet knows of a pod.
 
     Attributes:
@@ -50,7 +50,7 @@ class Observation(Struct, frozen=True):
     failure: tuple[str, str] | None = None
 
 
-def pod_status(pod: ObjectView, seen: Observation, *, now: dt.datetime, address: str) -> dict[str, Any]:
+def pod_status(pod: ObjectView, seen: ObservedPod, *, now: dt.datetime, address: str) -> dict[str, Any]:
     """Return ``status`` of a pod, as far as the kubelet writes it.
 
     Args:
@@ -72,7 +72,7 @@ def pod_status(pod: ObjectView, seen: Observation, *, now: dt.datetime, address:
         "startTime": before.get("startTime") or timestamp(now),
         "hostIP": address,
         "hostIPs": [{"ip": address}],
-        "conditions": conditions(pod, inits, regulars, found, sandbox=seen.sandbox, now=timestamp(now)),
+        "conditions": pod_conditions(pod, inits, regulars, found, sandbox=seen.sandbox, now=timestamp(now)),
         "containerStatuses": regulars,
     }
     if seen.failure and found == "Failed":
@@ -103,7 +103,7 @@ def timestamp(moment: dt.datetime) -> str:
 
 
 def _container_status(
-    pod: ObjectView, container: ObjectView, history: Mapping[str, list[ContainerStatus]], seen: Observation
+    pod: ObjectView, container: ObjectView, history: Mapping[str, list[ContainerStatus]], seen: ObservedPod
 ) -> dict[str, Any]:
     name = container["name"]
     known = history.get(name, [])
@@ -188,3 +188,124 @@ def _has_started(status: Mapping[str, Any]) -> bool:
 def _exit_code(status: Mapping[str, Any]) -> int:
     state = status["state"].get("terminated") or status["lastState"]["terminated"]
     return int(state["exitCode"])
+
+
+def pod_conditions(
+    pod: ObjectView,
+    inits: Sequence[Mapping[str, Any]],
+    regulars: Sequence[Mapping[str, Any]],
+    phase: str,
+    *,
+    sandbox: Sandbox,
+    now: str,
+) -> list[dict[str, Any]]:
+    """Return the conditions of a pod with these container statuses.
+
+    Args:
+        pod: the object; conditions that it already has keep the time of their last transition.
+        inits: ``initContainerStatuses``.
+        regulars: ``containerStatuses``.
+        phase: of the pod.
+        sandbox: of the pod.
+        now: ``metav1.Time`` of those that change.
+    """
+    known = {item["type"]: item for item in (pod.get("status") or {}).get("conditions") or ()}
+    containers_ready = _containers_ready(pod, inits, regulars, phase)
+    found = [
+        {"type": "PodReadyToStartContainers", **_ready_to_start(sandbox)},
+        {"type": "Initialized", **_initialized(pod, inits, regulars, phase)},
+        {"type": "Ready", **_ready(pod, containers_ready, known)},
+        {"type": "ContainersReady", **containers_ready},
+        {"type": "PodScheduled", "status": "True"},
+    ]
+    for condition in found:
+        before = known.get(condition["type"], {})
+        same = before.get("status") == condition["status"]
+        condition["lastProbeTime"] = None
+        condition["lastTransitionTime"] = before.get("lastTransitionTime", now) if same else now
+    return found
+
+
+def _ready_to_start(sandbox: Sandbox) -> dict[str, Any]:
+    if sandbox == "ready":
+        return {"status": "True"}
+    message = "no pod sandbox exists" if sandbox == "none" else "pod sandbox is not ready"
+    return {"status": "False", "reason": "PodSandboxNotReady", "message": message}
+
+
+def _initialized(
+    pod: ObjectView, inits: Sequence[Mapping[str, Any]], regulars: Sequence[Mapping[str, Any]], phase: str
+) -> dict[str, Any]:
+    if phase == "Succeeded":
+        return {"status": "True", "reason": "PodCompleted"}
+    if any("waiting" not in status["state"] or status["lastState"] for status in regulars):
+        return {"status": "True"}
+    incomplete = [
+        status["name"]
+        for container, status in zip(init_containers(pod), inits, strict=True)
+        if not (status["started"] if is_sidecar(container) else status["ready"])
+    ]
+    if incomplete:
+        message = f"containers with incomplete status: {_listed(incomplete)}"
+        return {"status": "False", "reason": "ContainersNotInitialized", "message": message}
+    return {"status": "True"}
+
+
+def _containers_ready(
+    pod: ObjectView, inits: Sequence[Mapping[str, Any]], regulars: Sequence[Mapping[str, Any]], phase: str
+) -> dict[str, Any]:
+    if phase in {"Succeeded", "Failed"}:
+        return {"status": "False", "reason": "PodCompleted" if phase == "Succeeded" else "PodFailed"}
+    sidecars = [status for container, status in zip(init_containers(pod), inits, strict=True) if is_sidecar(container)]
+    unready = [status["name"] for status in (*sidecars, *regulars) if not status["ready"]]
+    if unready:
+        message = f"containers with unready status: {_listed(unready)}"
+        return {"status": "False", "reason": "ContainersNotReady", "message": message}
+    return {"status": "True"}
+
+
+def _ready(
+    pod: ObjectView, containers_ready: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    if containers_ready["status"] != "True":
+        return dict(containers_ready)
+    problems = []
+    for gate in pod["spec"].get("readinessGates") or ():
+        name = gate["conditionType"]
+        if name not in known:
+            problems.append(f'corresponding condition of pod readiness gate "{name}" does not exist.')
+        elif known[name]["status"] != "True":
+            problems.append(f'the status of pod readiness gate "{name}" is not "True", but {known[name]["status"]}')
+    if problems:
+        return {"status": "False", "reason": "ReadinessGatesNotReady", "message": ", ".join(problems)}
+    return {"status": "True"}
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return a list as Go prints it."""
+    return f"[{' '.join(names)}]"
+
+
+# a condition loses these when it becomes true
+_REMOVABLE = ("reason", "message")
+
+
+def status_patch(pod: ObjectView, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``status`` of the patch.
+
+    Conditions are merged by type: those of others stay, and PodScheduled is the scheduler's where it has set it.
+    What a merged condition has no longer is named with a null.
+
+    Args:
+        pod: the object as the API server has it.
+        wanted: the status, complete as far as the kubelet is concerned.
+    """
+    known = {item["type"]: item for item in (pod.get("status") or {}).get("conditions") or ()}
+    merged = []
+    for condition in wanted["conditions"]:
+        before = known.get(condition["type"], {})
+        if condition["type"] == "PodScheduled" and before:
+            continue
+        removed = {name: None for name in _REMOVABLE if name in before and name not in condition}
+        merged.append({**condition, **removed})
+    return {**wanted, "conditions": merged}

@@ -1,4 +1,7 @@
-"""The life of one pod on a node: claims, containers, status, end; each step from what is, not from what was done."""
+"""The life of one pod on a node: claims, init containers, containers, deletion.
+
+The rules are those of ``pkg/kubelet/kuberuntime/kuberuntime_manager.go`` (computePodActions) of Kubernetes 1.37.
+"""
 
 from __future__ import annotations
 
@@ -21,34 +24,34 @@ from dra_kit.kubernetes.resource.objects import (
     grace_seconds,
     init_containers,
     is_deleted,
+    is_sidecar,
     phase,
     pod_reference,
     remaining_seconds,
+    should_restart,
 )
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.sandbox.cluster.kubelet.activity import ContainerEnded, Observer, PodTerminating
-from dra_kit.sandbox.cluster.kubelet.dra.claims import ClaimManager
-from dra_kit.sandbox.cluster.kubelet.pods.conditions import Sandbox
-from dra_kit.sandbox.cluster.kubelet.pods.container_config import ContainerConfigurator
-from dra_kit.sandbox.cluster.kubelet.pods.container_starter import ContainerStarter, retry_seconds
-from dra_kit.sandbox.cluster.kubelet.pods.environment import NodeFacts
-from dra_kit.sandbox.cluster.kubelet.pods.plan import plan
-from dra_kit.sandbox.cluster.kubelet.pods.pod_events import record
-from dra_kit.sandbox.cluster.kubelet.pods.pod_status import Observation, pod_status
-from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerRuntime, ContainerStatus
-from dra_kit.sandbox.cluster.kubelet.pods.status_patch import status_patch
+from dra_kit.sandbox.containers.runtime import ContainerRuntime, ContainerStatus
+from dra_kit.sandbox.kubelet.activity import ActivityObserver, ContainerEnded, PodTerminating
+from dra_kit.sandbox.kubelet.claim_manager import ClaimManager
+from dra_kit.sandbox.kubelet.container_starter import (
+    ContainerConfigBuilder,
+    ContainerStarter,
+    record_pod_event,
+    retry_seconds,
+)
+from dra_kit.sandbox.kubelet.environment import NodeFacts
+from dra_kit.sandbox.kubelet.pod_status import ObservedPod, Sandbox, pod_status, status_patch
 
 log: logging.Logger = logging.getLogger(__name__)
-
 RESYNC_SECONDS: Final = 60.0
 """Seconds until a pod whose claims could not be prepared is tried again, up to half as long again."""
-
 _DEADLINE: Final = ("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
 _LEAST_GRACE: Final = 2.0  # what the kubelet gives a container even when a pod's deletion gives it none
 _FINAL: Final = frozenset({"Succeeded", "Failed"})
 
 
-class PodServices(Struct, frozen=True):
+class PodWorkerServices(Struct, frozen=True):
     """What the workers of one node share.
 
     Attributes:
@@ -65,10 +68,10 @@ class PodServices(Struct, frozen=True):
     client: Client
     node: NodeFacts
     manager: ClaimManager
-    configurator: ContainerConfigurator
+    configurator: ContainerConfigBuilder
     runtime: ContainerRuntime
     recorder: EventRecorder
-    observer: Observer
+    observer: ActivityObserver
     time_scale: float
 
 
@@ -80,7 +83,7 @@ class PodWorker:
         pod: the object as it is known first.
     """
 
-    def __init__(self, services: PodServices, pod: ObjectView) -> None:
+    def __init__(self, services: PodWorkerServices, pod: ObjectView) -> None:
         self._services = services
         self._pod = pod
         self._who = pod_reference(pod)
@@ -153,7 +156,7 @@ class PodWorker:
             return await self._end()
         remaining = remaining_seconds(self._pod, dt.datetime.now(dt.UTC))
         if remaining is not None and remaining <= 0:
-            record(self._services.recorder, self._pod, "Normal", *_DEADLINE)
+            record_pod_event(self._services.recorder, self._pod, "Normal", *_DEADLINE)
             self._ended = self._late = True
             return await self._end()
         pause = await self._work()
@@ -169,12 +172,12 @@ class PodWorker:
                 await self._services.manager.prepare(self._pod)
             except KubeletError as error:
                 note = f"Failed to prepare dynamic resources: prepare dynamic resources: {error}"
-                record(self._services.recorder, self._pod, "Warning", "FailedPrepareDynamicResources", note)
+                record_pod_event(self._services.recorder, self._pod, "Warning", "FailedPrepareDynamicResources", note)
                 await self._report()
                 return RESYNC_SECONDS * random.uniform(1.0, 1.5) / self._services.time_scale  # noqa: S311 - no secret
             self._prepared = True
         latest = self._latest()
-        next_steps = plan(self._pod, latest)
+        next_steps = plan_containers(self._pod, latest)
         if next_steps.ended:
             self._ended = True
             return await self._end()
@@ -190,7 +193,7 @@ class PodWorker:
     def _is_to_begin(self) -> bool:
         """Return whether nothing of the pod is there, or only what a loss of power has left of one that goes on."""
         statuses = self._statuses()
-        return all(item.before_boot for item in statuses) and not plan(self._pod, self._latest()).ended
+        return all(item.before_boot for item in statuses) and not plan_containers(self._pod, self._latest()).ended
 
     async def _end(self) -> float | None:
         """Take one step towards the pod's end: containers, claims, status, object."""
@@ -230,7 +233,7 @@ class PodWorker:
             if status.id not in self._stopping:
                 self._stopping.add(status.id)
                 note = f"Stopping container {name}"
-                record(self._services.recorder, self._pod, "Normal", "Killing", note, container=name)
+                record_pod_event(self._services.recorder, self._pod, "Normal", "Killing", note, container=name)
             self._services.runtime.stop(status.id, grace)
         return bool(running)
 
@@ -259,7 +262,7 @@ class PodWorker:
     async def _report(self) -> None:
         """Write the pod's status, when it says something new."""
         statuses = self._statuses()
-        seen = Observation(
+        seen = ObservedPod(
             containers=statuses,
             waiting=self._starter.waiting,
             sandbox=self._sandbox(),
@@ -306,3 +309,56 @@ def _requested(pod: ObjectView) -> tuple[Any, ...]:
         status.get("resourceClaimStatuses"),
         status.get("extendedResourceClaimStatus"),
     )
+
+
+class ContainerPlan(Struct, frozen=True):
+    """What is to be done now.
+
+    Attributes:
+        start: containers to start, in this order; those that ended before only after their back-off.
+        ended: every container that counts has ended for good: sidecars are to be stopped.
+    """
+
+    start: tuple[str, ...] = ()
+    ended: bool = False
+
+
+def plan_containers(pod: ObjectView, latest: Mapping[str, ContainerStatus]) -> ContainerPlan:
+    """Return what is to be done for a pod that is not being deleted.
+
+    Init containers come one after the other, each once it succeeded; a sidecar need only have started. The regular
+    ones start together after them. Init containers that are no sidecars are not run again once a regular one has
+    started, whatever became of it.
+
+    Args:
+        pod: the object.
+        latest: the newest status of each container that was ever started.
+    """
+    start: list[str] = []
+    begun = any(container["name"] in latest for container in containers(pod))
+    for container in init_containers(pod):
+        status = latest.get(container["name"])
+        if is_sidecar(container):
+            if status is None or not status.running:
+                start.append(container["name"])
+            continue
+        if begun:
+            continue
+        if status is None:
+            return ContainerPlan((*start, container["name"]))
+        if status.exit is None:
+            return ContainerPlan(tuple(start))
+        if status.exit.code == 0:
+            continue
+        if should_restart(pod, container, status.exit.code):
+            return ContainerPlan((*start, container["name"]))
+        return ContainerPlan(ended=True)
+    ended = True
+    for container in containers(pod):
+        status = latest.get(container["name"])
+        if status is None or (status.exit is not None and should_restart(pod, container, status.exit.code)):
+            start.append(container["name"])
+            ended = False
+        elif status.exit is None:
+            ended = False
+    return ContainerPlan(ended=True) if ended else ContainerPlan(tuple(start))

@@ -1,1 +1,1 @@
-"""A run of the sandbox from start to clean-up, in the foreground or detached."""
+"""A sandbox that a user runs: in the foreground, or detached."""

@@ -1,4 +1,4 @@
-"""Sandboxes that run in the background: how they are found again, and ended."""
+"""Sandboxes in the background: started, found again, stopped; their records and logs."""
 
 from __future__ import annotations
 
@@ -8,22 +8,25 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from dra_kit.errors import DraKitError, SandboxError
-from dra_kit.sandbox.cluster import private
-from dra_kit.sandbox.cluster.workload.handle import ProcessHandle
-from dra_kit.sandbox.run.bounded_file import bounded
+from dra_kit.files import create_private, is_own_directory, read_private, replace_private
+from dra_kit.sandbox.cluster import Sandbox
+from dra_kit.sandbox.containers.processes import ProcessHandle
+from dra_kit.sandbox.directory import running_directories
+from dra_kit.sandbox.drivers.node import SandboxNode
 
 STATE_VARIABLE: Final = "DRA_KIT_SANDBOX_STATE"
 """Environment of a sandbox in the background: the file that it writes once it is up."""
-
 _START_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 40.0
 _POLL: Final = 0.05
@@ -80,7 +83,7 @@ def state_directory() -> Path:
         raise SandboxError(
             f"{directory} cannot be made: {error.strerror}; set XDG_RUNTIME_DIR to a directory of your own"
         ) from None
-    if not private.is_own_directory(directory):
+    if not is_own_directory(directory):
         raise SandboxError(
             f"{directory} is not yours alone (mode 0700, no link); remove it, or set XDG_RUNTIME_DIR to a directory of "
             "your own"
@@ -107,7 +110,7 @@ def detach(arguments: Sequence[str]) -> DetachedSandbox:
     state, log = directory / f"{name}.json", directory / f"{name}.log"
     # without -P the working directory would be the first place of imports, which it is not for the command itself
     command = [sys.executable, "-P", "-c", "from dra_kit.cli import main; main()", "sandbox", *arguments]
-    with os.fdopen(private.create(log), "ab") as output:
+    with os.fdopen(create_private(log), "ab") as output:
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -128,13 +131,13 @@ def detach(arguments: Sequence[str]) -> DetachedSandbox:
 def bounded_log() -> AbstractContextManager[None]:
     """Keep the log of this process from growing without bound, if it is a sandbox in the background."""
     path = os.environ.get(STATE_VARIABLE)
-    return bounded(Path(path).with_suffix(".log")) if path else nullcontext()
+    return bounded_file(Path(path).with_suffix(".log")) if path else nullcontext()
 
 
 def _up(state: Path, process: subprocess.Popen[bytes], log: Path) -> DetachedSandbox:
     """Wait until a sandbox has left word that it is up."""
     end = time.monotonic() + _START_SECONDS
-    while (sandbox := _read(state)) is None:
+    while (sandbox := _read_detached(state)) is None:
         if process.poll() is not None or time.monotonic() > end:
             raise _reason(state, log)
         time.sleep(_POLL)
@@ -161,7 +164,7 @@ def _take_down(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def announce(drivers: Sequence[str], kubeconfig: Path) -> None:
+def report_ready(drivers: Sequence[str], kubeconfig: Path) -> None:
     """Tell whoever started this process in the background that it is up; does nothing in the foreground."""
     path = os.environ.get(STATE_VARIABLE)
     if not path:
@@ -173,30 +176,30 @@ def announce(drivers: Sequence[str], kubeconfig: Path) -> None:
         "drivers": list(drivers),
         "kubeconfig": str(kubeconfig.absolute()),
     }
-    private.replace(Path(path), json.dumps(state_fields).encode())
+    replace_private(Path(path), json.dumps(state_fields).encode())
 
 
-def announce_failure(error: DraKitError) -> None:
+def report_failure(error: DraKitError) -> None:
     """Tell whoever started this process in the background why it does not come up; does nothing in the foreground."""
     path = os.environ.get(STATE_VARIABLE)
     if path and not Path(path).exists():  # later ones are in its log
-        private.replace(Path(path), json.dumps({"error": str(error), "code": error.code}).encode())
+        replace_private(Path(path), json.dumps({"error": str(error), "code": error.code}).encode())
 
 
-def running() -> list[DetachedSandbox]:
+def running_in_background() -> list[DetachedSandbox]:
     """Return the sandboxes of this user in the background, oldest first; remove the records of those that ended.
 
     Raises:
         SandboxError: the place where they leave word is not this user's alone.
     """
-    known = [sandbox for path in sorted(state_directory().glob("*.json")) if (sandbox := _read(path))]
+    known = [sandbox for path in sorted(state_directory().glob("*.json")) if (sandbox := _read_detached(path))]
     for sandbox in known:
         if not sandbox.runs:
             _forget(sandbox)
     return [sandbox for sandbox in known if sandbox.runs]
 
 
-def end(sandbox: DetachedSandbox) -> None:
+def stop(sandbox: DetachedSandbox) -> None:
     """End a sandbox in the background and wait until it is gone."""
     with suppress(ProcessLookupError), ProcessHandle(sandbox.pid) as process:
         if sandbox.runs and not process.end(signal.SIGTERM, _STOP_SECONDS):
@@ -209,7 +212,7 @@ def _forget(sandbox: DetachedSandbox) -> None:
         path.unlink(missing_ok=True)
 
 
-def _read(path: Path) -> DetachedSandbox | None:
+def _read_detached(path: Path) -> DetachedSandbox | None:
     """Return the record of a sandbox; None when it is of no sandbox."""
     fields = _fields(path)
     found: list[Any] = [fields.get(name) for name in ("pid", "began", "drivers", "kubeconfig")]
@@ -223,7 +226,7 @@ def _read(path: Path) -> DetachedSandbox | None:
 def _fields(path: Path) -> Mapping[str, Any]:
     """Return the JSON object in a file that a process of this user wrote; empty when there is none."""
     try:
-        found = json.loads(private.read(path) or b"")
+        found = json.loads(read_private(path) or b"")
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
@@ -236,3 +239,131 @@ def _began(pid: int) -> str:
     except OSError:
         return ""
     return "" if fields[0] == "Z" else fields[19]
+
+
+LIMIT: Final = 8 << 20
+"""Bytes of such a file: when there are more, the older half goes."""
+_LOOK_SECONDS: Final = 1.0
+_BLOCK: Final = 1 << 16
+
+
+def trim(path: Path, limit: int) -> None:
+    """Drop the oldest lines of a file that is longer than it may be, until half of the limit is left, and say so in it.
+
+    Writers go on with the same file, which they have opened to append. What they write meanwhile stays, but for that
+    of the moment between two system calls.
+
+    Args:
+        path: of the file.
+        limit: bytes that it may have.
+    """
+    with path.open("r+b", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size <= limit:
+            return
+        begin = size - limit // 2
+        begin += os.pread(file.fileno(), _BLOCK, begin).find(b"\n") + 1
+        notice = f"({begin:,} bytes of older lines went: at most {limit >> 20} MiB are kept)\n".encode()
+        target = os.pwrite(file.fileno(), notice, 0)
+        while True:
+            while block := os.pread(file.fileno(), _BLOCK, begin):
+                begin += len(block)
+                target += os.pwrite(file.fileno(), block, target)
+            if os.fstat(file.fileno()).st_size == begin:
+                os.ftruncate(file.fileno(), target)
+                return
+
+
+@contextmanager
+def bounded_file(path: Path, limit: int = LIMIT) -> Iterator[None]:
+    """Look after a file in a thread, as long as the block lasts.
+
+    Args:
+        path: of the file.
+        limit: bytes that it may have, and what comes in a second.
+    """
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(_LOOK_SECONDS):
+            try:
+                trim(path, limit)
+            except FileNotFoundError:
+                return  # whoever started this process has removed it
+
+    thread = threading.Thread(target=look, name="log of the sandbox", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+_FILE: Final = "environment.json"
+
+
+class RunningSandbox(Struct, frozen=True):
+    """A sandbox that runs, in the foreground or in the background.
+
+    Attributes:
+        drivers: names of its drivers; none where it was started without one.
+        kubeconfig: where it is.
+        nodes: for each node the variables of a driver on it, by name.
+    """
+
+    drivers: tuple[str, ...]
+    kubeconfig: str
+    nodes: Mapping[str, Mapping[str, str]]
+
+    @property
+    def title(self) -> str:
+        """Which one it is, for people."""
+        return " and ".join(self.drivers) or "no driver"
+
+    def has_kubeconfig(self, path: Path) -> bool:
+        """Return whether it wrote the kubeconfig at a path."""
+        return Path(self.kubeconfig).resolve() == path.resolve()
+
+
+def leave_record(sandbox: Sandbox) -> None:
+    """Let :func:`running_sandboxes` find this one."""
+    kubeconfig = str(sandbox.kubeconfig.absolute())
+    nodes = {node.name: _variables(node, kubeconfig) for node in sandbox.nodes}
+    fields = RunningSandbox(tuple(sandbox.drivers), kubeconfig, nodes)
+    replace_private(sandbox.directory / _FILE, json.dumps(asdict(fields)).encode())
+
+
+def running_sandboxes() -> list[RunningSandbox]:
+    """Return the sandboxes of this user that run and have left a record, oldest first."""
+    found = (_read_running(directory / _FILE) for directory in running_directories())
+    return [sandbox for sandbox in found if sandbox is not None]
+
+
+def _variables(node: SandboxNode, kubeconfig: str) -> dict[str, str]:
+    """Return variables by the names of Kubernetes' example driver and of ``dra-kit node``."""
+    directory, cdi = str(node.directory), str(node.cdi_dir)
+    return {
+        "KUBECONFIG": kubeconfig,
+        "NODE_NAME": node.name,
+        "KUBELET_REGISTRAR_DIRECTORY_PATH": f"{directory}/plugins_registry",
+        "KUBELET_PLUGINS_DIRECTORY_PATH": f"{directory}/plugins",
+        "CDI_ROOT": cdi,
+        "DRA_KUBECONFIG": kubeconfig,
+        "DRA_NODE_NAME": node.name,
+        "DRA_KUBELET_DIR": directory,
+        "DRA_CDI_DIR": cdi,
+    }
+
+
+def _read_running(path: Path) -> RunningSandbox | None:
+    """Return the record of a sandbox; None when it is of no sandbox."""
+    try:
+        fields: Any = json.loads(read_private(path) or b"")
+        sandbox = RunningSandbox(**{**fields, "drivers": tuple(fields["drivers"])})
+        texts = [*sandbox.drivers, sandbox.kubeconfig]
+        for node, variables in sandbox.nodes.items():
+            texts += [node, *variables, *variables.values()]
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return None
+    return sandbox if all(isinstance(text, str) for text in texts) else None

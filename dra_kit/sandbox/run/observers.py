@@ -1,4 +1,4 @@
-"""``-f``: a story of one step, which applies files and expects that every pod of them does what it is to do."""
+"""What a run shows while it applies a story or files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import shlex
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from msgspec import Struct, field
 from typing_extensions import override
 
 from dra_kit.client.resources import PODS, REPLICA_SETS
@@ -14,21 +16,53 @@ from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.resource.objects import object_key, object_name, pod_claims, pod_reference
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.sandbox.cluster.controllers.workloads.controller import FOLLOWED as WORKLOADS
-from dra_kit.sandbox.cluster.slow_calls import PATIENCE
-from dra_kit.sandbox.run.observer import RunObserver, Shown
-from dra_kit.sandbox.sandbox import Sandbox
-from dra_kit.sandbox.stories.expectations.outcome import Outcome, judge
-from dra_kit.sandbox.stories.expectations.rollout import pods_of, shortfall
-from dra_kit.sandbox.stories.manifests import Manifest
-from dra_kit.sandbox.stories.objects import in_order
-from dra_kit.sandbox.stories.result import Failure
-from dra_kit.sandbox.stories.stage import Made
-from dra_kit.sandbox.stories.story import Step, Story
-from dra_kit.sandbox.timeline.records import PodExplained
+from dra_kit.sandbox.cluster import Sandbox
+from dra_kit.sandbox.controllers.workloads import WORKLOADS
+from dra_kit.sandbox.drivers.roles import SLOW_CALL_SECONDS
+from dra_kit.sandbox.records import PodExplained
+from dra_kit.sandbox.stories.completion import PodsOutcome, judge_pods, pods_of_workloads, workload_shortfall
+from dra_kit.sandbox.stories.manifests import Manifest, in_order
+from dra_kit.sandbox.stories.namespace import CreatedObject
+from dra_kit.sandbox.stories.runner import StoryFailure, StoryObserver
+from dra_kit.sandbox.stories.story import Story, StoryStep
+from dra_kit.sandbox.timeline.feed import TimelineFeed
+from dra_kit.sandbox.timeline.recording import Timeline
+from dra_kit.sandbox.timeline.report import PodProblems
+from dra_kit.sandbox.views.live import LiveView
+
+if TYPE_CHECKING:
+    from dra_kit.sandbox.stories.facts import StoryFacts
 
 
-class Files(RunObserver):
+class RunObserver(StoryObserver):
+    """Shows the story of files or of a folder.
+
+    Args:
+        shown: the run's view, timeline and failures.
+        keep: waits before anything is deleted; None to delete it at once.
+    """
+
+    def __init__(self, shown: RunDisplay, keep: Callable[[], Awaitable[None]] | None) -> None:
+        self._shown = shown
+        self._view = shown.view
+        self._keep = keep
+
+    @override
+    def waiting(self, found: Sequence[str], seconds: float) -> None:
+        self._view.entry(f"waiting up to {seconds:.0f} s for what is deleted", fg="yellow")
+        self._view.details(found)
+
+    @override
+    async def cleaned(self, leftovers: Sequence[str]) -> None:
+        self._shown.leftovers.extend(leftovers)
+        if leftovers:
+            self._view.entry("left over:", bold=True, fg="red")
+            self._view.details(leftovers)
+        else:
+            self._view.entry("left over: no claim, no CDI file, no record of the driver, no change of hardware")
+
+
+class FilesStory(RunObserver):
     """The story of files: its expectation, and how it is shown.
 
     Args:
@@ -43,7 +77,7 @@ class Files(RunObserver):
     def __init__(
         self,
         sandbox: Sandbox,
-        shown: Shown,
+        shown: RunDisplay,
         keep: Callable[[], Awaitable[None]] | None,
         *,
         ready: Callable[[Sandbox], None],
@@ -55,7 +89,7 @@ class Files(RunObserver):
         self._ready = ready
         self._timeout = timeout
         self._gates = gates
-        self._made: Sequence[Made] = ()
+        self._made: Sequence[CreatedObject] = ()
         self._patient = 0.0
 
     def story(self, paths: Sequence[Path]) -> Story:
@@ -68,43 +102,43 @@ class Files(RunObserver):
         if not manifests:
             names = ", ".join(map(str, paths))
             raise ConfigurationError(f"-f {names}: there is no Kubernetes object; write one, or leave out -f")
-        return Story("-f", {}, (Step(manifests, {}, {}, (), completion=self),), (), own_namespace=False)
+        return Story("-f", {}, (StoryStep(manifests, {}, {}, (), completion=self),), (), own_namespace=False)
 
-    # --- dra_kit.sandbox.stories.completion.Completion
+    # --- dra_kit.sandbox.stories.story.CompletionCheck
 
-    async def look(self, made: Sequence[Made]) -> Outcome:
+    async def look(self, made: Sequence[CreatedObject]) -> PodsOutcome:
         """Return how the pods stand, and show after a while which of them nobody else speaks of."""
         pods = self._pods(made)
         if time.monotonic() > self._patient:
             self._patient += self._timeout
             await self._show_silent(pods)
             self._show_tried_again(pods)
-        outcome = judge(pods, self._shown.problems.by_uid, refused=self._refused(pods))
+        outcome = judge_pods(pods, self._shown.problems.by_uid, refused=self._refused(pods))
         known = {pod["metadata"]["uid"] for pod in pods}
         complete = all(item.uid in known for item in made if item.resource == PODS) and not self._shortfalls(made)
-        return Outcome(outcome.settled and complete, outcome.failures)
+        return PodsOutcome(outcome.settled and complete, outcome.failures)
 
-    async def judge(self, made: Sequence[Made]) -> Outcome:
+    async def judge(self, made: Sequence[CreatedObject]) -> PodsOutcome:
         """Return how the pods stand, with what is behind it."""
         self._shown.feed.poll()
         pods, lacking = self._pods(made), self._shortfalls(made)
         causes = await self._causes([pod for pod in pods if not pod["spec"].get("nodeName")])
-        outcome = judge(pods, self._shown.problems.by_uid, causes, self._refused(pods))
-        return Outcome(outcome.settled and not lacking, (*outcome.failures, *lacking))
+        outcome = judge_pods(pods, self._shown.problems.by_uid, causes, self._refused(pods))
+        return PodsOutcome(outcome.settled and not lacking, (*outcome.failures, *lacking))
 
-    # --- dra_kit.sandbox.stories.observer.StoryObserver
+    # --- dra_kit.sandbox.stories.runner.StoryObserver
 
     @override
-    async def applied(self, step: Step, made: Sequence[Made]) -> None:
+    async def applied(self, step: StoryStep, made: Sequence[CreatedObject]) -> None:
         self._ready(self._sandbox)
         self._made = made
-        self._patient = time.monotonic() + PATIENCE
+        self._patient = time.monotonic() + SLOW_CALL_SECONDS
 
     @override
-    async def ended(self, failure: Failure | None) -> None:
+    async def ended(self, failure: StoryFailure | None) -> None:
         pods = self._pods(self._made)
         if failure is not None:
-            self._show(failure.outcome or Outcome(settled=True, failures=(str(failure),)))
+            self._show(failure.outcome or PodsOutcome(settled=True, failures=(str(failure),)))
         elif pods:
             self._view.entry("every pod did what it was to do", bold=True, fg="green")
         else:
@@ -123,7 +157,7 @@ class Files(RunObserver):
 
     # ---
 
-    def _show(self, outcome: Outcome) -> None:
+    def _show(self, outcome: PodsOutcome) -> None:
         late = "" if outcome.settled else f" within {self._timeout:g} s"
         self._view.entry(f"not every pod did what it was to do{late}", bold=True, fg="red")
         self._view.details(line for text in outcome.failures for line in text.splitlines())
@@ -158,17 +192,17 @@ class Files(RunObserver):
                 self._shown.timeline.append(PodExplained(pod=pod_reference(pod), causes=tuple(lines)))
         return causes
 
-    def _pods(self, made: Sequence[Made]) -> list[ObjectView]:
+    def _pods(self, made: Sequence[CreatedObject]) -> list[ObjectView]:
         """Return the applied pods, and those of applied workloads."""
         objects = self._sandbox.informers.objects
-        return pods_of({item.uid for item in made}, objects(REPLICA_SETS).values(), objects(PODS).values())
+        return pods_of_workloads({item.uid for item in made}, objects(REPLICA_SETS).values(), objects(PODS).values())
 
-    def _shortfalls(self, made: Sequence[Made]) -> list[str]:
+    def _shortfalls(self, made: Sequence[CreatedObject]) -> list[str]:
         """Return what applied workloads lack."""
         workloads = [item for item in made if item.resource in WORKLOADS]
         objects = self._sandbox.informers.objects
         known = (objects(item.resource).get((item.namespace or "", item.name), item.object) for item in workloads)
-        return [text for text in map(shortfall, known) if text]
+        return [text for text in map(workload_shortfall, known) if text]
 
     def _refused(self, pods: Sequence[ObjectView]) -> set[str]:
         """Return UIDs of the pods whose claims the driver has refused for good, once their kubelets know."""
@@ -186,3 +220,48 @@ class Files(RunObserver):
         kubeconfig = str(self._sandbox.kubeconfig.absolute())
         words = ["dra-kit", "explain", "pod", name, "-n", namespace, "--kubeconfig", kubeconfig, *alpha]
         return shlex.join(words)
+
+
+class RunDisplay(Struct, frozen=True, kw_only=True):
+    """What a run shows, and what becomes of it.
+
+    Attributes:
+        view: shows what happens.
+        timeline: records of what happens.
+        feed: writes them; what has happened is in the timeline after its ``poll()``.
+        problems: what stands in the way of pods.
+        failures: what is not as it should be, one text for each.
+        leftovers: what remains after the clean-up.
+    """
+
+    view: LiveView
+    timeline: Timeline
+    feed: TimelineFeed
+    problems: PodProblems
+    failures: list[str] = field(default_factory=list)
+    leftovers: list[str] = field(default_factory=list)
+
+
+class FolderObserver(RunObserver):
+    """Shows the story of a folder."""
+
+    @override
+    async def begun(self, story: Story, namespace: str) -> None:
+        self._view.namespace = namespace
+        self._view.entry(f"The story: {story.name.replace('-', ' ')}, in namespace {namespace}", bold=True)
+
+    @override
+    async def done(self, step: StoryStep, facts: StoryFacts) -> None:
+        self._shown.feed.poll()
+        self._view.entry("everything is as the story tells it", fg="green")
+
+    @override
+    async def ended(self, failure: StoryFailure | None) -> None:
+        if self._keep is None:
+            return
+        if failure is not None:
+            self._shown.failures.append(str(failure))
+            first, *others = failure.lines
+            self._view.entry(first, bold=True, fg="red")
+            self._view.details(others)
+        await self._keep()

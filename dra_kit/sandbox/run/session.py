@@ -1,4 +1,4 @@
-"""A whole run of ``dra-kit sandbox``: cluster up, stories, clean-up, report; files are a story, too."""
+"""One run of ``dra-kit sandbox``, from the first node to the report."""
 
 from __future__ import annotations
 
@@ -7,38 +7,32 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 
 from dra_kit.client.resources import RESOURCE_SLICES
 from dra_kit.errors import ConfigurationError, SandboxError
-from dra_kit.sandbox.cluster import private
-from dra_kit.sandbox.driver.drivers import SandboxDriver
-from dra_kit.sandbox.run.files import Files
-from dra_kit.sandbox.run.observer import FolderObserver, Shown
-from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
-from dra_kit.sandbox.stories.objects import apply
-from dra_kit.sandbox.stories.observer import StoryObserver
-from dra_kit.sandbox.stories.result import StoryResult
+from dra_kit.files import replace_private
+from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
+from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
+from dra_kit.sandbox.records import RunEnded
+from dra_kit.sandbox.run.observers import FilesStory, FolderObserver, RunDisplay
+from dra_kit.sandbox.stories.manifests import apply_files
+from dra_kit.sandbox.stories.runner import StoryObserver, StoryResult, run_story
 from dra_kit.sandbox.stories.story import Story
-from dra_kit.sandbox.stories.story_run import run_story
 from dra_kit.sandbox.timeline.feed import TimelineFeed
-from dra_kit.sandbox.timeline.records import RunEnded
-from dra_kit.sandbox.timeline.report.problems import PodProblems
-from dra_kit.sandbox.timeline.timeline import Timeline
-from dra_kit.sandbox.timeline.view.live import LiveView
+from dra_kit.sandbox.timeline.recording import Timeline
+from dra_kit.sandbox.timeline.report import PodProblems
+from dra_kit.sandbox.views.live import LiveView
 from dra_kit.slices.publisher import NOT_PUBLISHED
-
-if TYPE_CHECKING:
-    from dra_kit.sandbox.timeline.report.report import RunReport
 
 _POLL: Final = 0.05
 _CLEAN_SECONDS: Final = 60.0
 _DEVICE_SECONDS: Final = 3.0
 
 
-class Task(Struct, frozen=True, kw_only=True):
+class RunTask(Struct, frozen=True, kw_only=True):
     """What to do in the cluster.
 
     Attributes:
@@ -58,7 +52,7 @@ class Task(Struct, frozen=True, kw_only=True):
     timeline: Path | None = None
 
 
-class Session:
+class SandboxSession:
     """One run.
 
     Args:
@@ -73,7 +67,7 @@ class Session:
         self,
         drivers: Sequence[SandboxDriver],
         settings: SandboxSettings,
-        task: Task,
+        task: RunTask,
         view: LiveView,
         *,
         ready: Callable[[Sandbox], None] = lambda _: None,
@@ -89,11 +83,11 @@ class Session:
         timeline.subscribe(view.read)
         timeline.subscribe(problems.read)
         if task.report is not None:
-            from dra_kit.sandbox.timeline.report.report import RunReport
+            from dra_kit.sandbox.timeline.report import RunReport
 
             self._report = RunReport()
             timeline.subscribe(self._report.read)
-        self._shown = Shown(view=view, timeline=timeline, feed=feed, problems=problems)
+        self._shown = RunDisplay(view=view, timeline=timeline, feed=feed, problems=problems)
         self.lasting: bool = False
         """Whether everything is done and only an interruption is waited for."""
 
@@ -118,7 +112,7 @@ class Session:
             async with sandbox:
                 await sandbox.or_fail(self._work(sandbox))
         finally:
-            from dra_kit.sandbox.timeline.report.report import writes_by_agent
+            from dra_kit.sandbox.timeline.report import writes_by_agent
 
             seconds = time.monotonic() - begin
             self._shown.timeline.append(
@@ -136,7 +130,7 @@ class Session:
         return self.exit_code
 
     async def _work(self, sandbox: Sandbox) -> None:
-        await apply(sandbox.client, [path for driver in self._drivers for path in driver.classes])
+        await apply_files(sandbox.client, [path for driver in self._drivers for path in driver.classes])
         for driver in sandbox.drivers:
             await self._look_at_devices(sandbox, driver)
         for story in self._task.stories:
@@ -154,7 +148,7 @@ class Session:
         self._show(await self._run(sandbox, story, observer))
 
     async def _files(self, sandbox: Sandbox) -> None:
-        files = Files(
+        files = FilesStory(
             sandbox,
             self._shown,
             self._until_interrupted(sandbox),
@@ -216,6 +210,6 @@ class Session:
         if path is None or self._report is None:
             return
         try:
-            private.replace(path, (json.dumps(self._report.report(), indent=2) + "\n").encode())
+            replace_private(path, (json.dumps(self._report.report(), indent=2) + "\n").encode())
         except OSError as error:
             raise ConfigurationError(f"--report {path} cannot be written: {error.strerror}") from None

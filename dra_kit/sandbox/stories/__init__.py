@@ -1,1 +1,1 @@
-"""Manifests applied, and what is to become of them: stories, their expectations and verdicts."""
+"""Stories: a folder of manifests, steps and expectations."""

@@ -1,4 +1,4 @@
-"""The form of a story's ``expect.yaml``; docs/reference/story-*.md and the JSON schema are made of it."""
+"""The form of a story's file: steps, expectations, values."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ StepName = Annotated[str, AfterValidator(_step), WithJsonSchema({"type": "string
 Scalar = bool | int | str
 
 
-class Part(BaseModel):
+class StoryPart(BaseModel):
     """A mapping in the file; keys that it does not have are refused."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
@@ -87,7 +87,7 @@ class Part(BaseModel):
     )
 
 
-class ValueExpectation(Part):
+class ValueExpectation(StoryPart):
     """What a variable, a device file or a mount of a container must be; exactly one field is set."""
 
     equals: str | None = None
@@ -116,7 +116,7 @@ _VALUE_SCHEMA: Final = {
 Value = Annotated[ValueExpectation, BeforeValidator(_value), WithJsonSchema(_VALUE_SCHEMA)]
 
 
-class ContainerExpectation(Part):
+class ContainerExpectation(StoryPart):
     """What must be true of a container."""
 
     exit_code: int | None = Field(default=None, description="It has ended with this code.")
@@ -140,7 +140,7 @@ class ContainerExpectation(Part):
     )
 
 
-class PodExpectation(Part):
+class PodExpectation(StoryPart):
     """What must be true of a pod."""
 
     phase: Literal["Pending", "Running", "Succeeded", "Failed"] = Field(description="`status.phase`.")
@@ -153,7 +153,7 @@ class PodExpectation(Part):
     )
 
 
-class ClaimExpectation(Part):
+class ClaimExpectation(StoryPart):
     """What must be true of a ResourceClaim."""
 
     devices: tuple[str, ...] | None = Field(default=None, description="Allocated, in any order; `[]`: not allocated.")
@@ -166,14 +166,14 @@ class ClaimExpectation(Part):
     )
 
 
-class DeviceExpectation(Part):
+class DeviceExpectation(StoryPart):
     """What must be true of a published device."""
 
     attributes: Mapping[str, Scalar] = Field(default={}, description="These, among others.")
     capacity: Mapping[str, str] = Field(default={}, description="These, among others, as they are published.")
 
 
-class Expectation(Part):
+class Expectation(StoryPart):
     """What must be true at one moment."""
 
     pods: Mapping[str, PodExpectation] = Field(default={}, description="Pods by name.")
@@ -193,11 +193,11 @@ class Expectation(Part):
     )
 
 
-class Nothing(Part):
+class EmptyMapping(StoryPart):
     """Has no keys: write `{}`."""
 
 
-class Kill(Part):
+class Kill(StoryPart):
     """How the driver is killed."""
 
     after: StepName | None = Field(
@@ -215,7 +215,7 @@ class Kill(Part):
         return self
 
 
-class Upgrade(Part):
+class Upgrade(StoryPart):
     """The release that takes the driver's place."""
 
     target: str = Field(
@@ -223,7 +223,7 @@ class Upgrade(Part):
     )
 
 
-class Reboot(Part):
+class Reboot(StoryPart):
     """How the nodes are rebooted."""
 
     lost: tuple[str, ...] = Field(
@@ -231,19 +231,21 @@ class Reboot(Part):
     )
 
 
-class DriverActions(Part):
+class DriverActions(StoryPart):
     """What is done to the driver, one thing in a step, before all else in it."""
 
-    restart: Nothing | None = Field(default=None, description="End it in order and start it again.")
+    restart: EmptyMapping | None = Field(default=None, description="End it in order and start it again.")
     kill: Kill | None = Field(
         default=None, description="`kill -9`. In a story with this key the driver has a process of its own throughout."
     )
-    start: Nothing | None = Field(default=None, description="Start it after `kill: {restart: false}`.")
+    start: EmptyMapping | None = Field(default=None, description="Start it after `kill: {restart: false}`.")
     upgrade: Upgrade | None = Field(
         default=None,
         description="A rolling update: another release comes up beside it, and takes its place until the story ends.",
     )
-    rollback: Nothing | None = Field(default=None, description="Take the last `upgrade` back, by a rolling update.")
+    rollback: EmptyMapping | None = Field(
+        default=None, description="Take the last `upgrade` back, by a rolling update."
+    )
     reboot: Reboot | None = Field(
         default=None,
         description="Reboot the nodes: containers and the driver end, CDI files are gone, the boot id is another.",
@@ -286,7 +288,7 @@ class StepFile(Expectation, DriverActions):
     )
 
 
-class Namespace(Part):
+class Namespace(StoryPart):
     """The namespace that the story runs in."""
 
     labels: Mapping[str, str] = Field(default={}, description="Its labels.")

@@ -1,12 +1,13 @@
-"""Makes the objects of stories and tests, in a namespace of their own or where they say, and leaves nothing of them."""
+"""The namespace of a story: its objects, waiting for them, and what is left after it."""
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import re
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
@@ -16,19 +17,17 @@ from msgspec.structs import replace
 
 from dra_kit.client.resources import NAMESPACES, PODS, REPLICA_SETS, RESOURCE_CLAIMS, SERVICE_ACCOUNTS, Resource
 from dra_kit.errors import Conflict, Forbidden, KubeError, NotFound, Unavailable
-from dra_kit.kubernetes.resource.objects import finalizer_note
+from dra_kit.kubernetes.resource.objects import finalizer_note, object_key
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.sandbox.cluster.controllers.workloads.controller import FOLLOWED as WORKLOADS
-from dra_kit.sandbox.cluster.served_kinds import ServedKinds
-from dra_kit.sandbox.cluster.slow_calls import PATIENCE
-from dra_kit.sandbox.stories import published
-from dra_kit.sandbox.stories.expectations.rollout import pods_of
-from dra_kit.sandbox.stories.manifests import Manifest
-from dra_kit.sandbox.stories.objects import apply_object, in_namespace
-from dra_kit.sandbox.stories.remains import Remains
+from dra_kit.sandbox.controllers.workloads import WORKLOADS
+from dra_kit.sandbox.drivers.roles import SLOW_CALL_SECONDS
+from dra_kit.sandbox.stories.completion import pods_of_workloads
+from dra_kit.sandbox.stories.facts import PARTIAL, device_texts, published_devices, published_pools
+from dra_kit.sandbox.stories.manifests import KindDiscovery, Manifest, apply_object, in_namespace
 
 if TYPE_CHECKING:
-    from dra_kit.sandbox.stories.expectations.facts import Cluster, DriverControl, Facts, PublishedDevice
+    from dra_kit.sandbox.stories.facts import Cluster, DriverControl, PublishedDevice, StoryFacts
+
 
 POLL_SECONDS = 0.3
 """Seconds between two looks at the cluster; the first ones follow sooner."""
@@ -37,13 +36,13 @@ _PUBLISHES: Final = 3.0  # seconds until a driver changes its slices, if it does
 _COMPLETE: Final = 60.0  # seconds until all slices of a pool are there, where some are
 
 
-def namespace_for(purpose: str, name: str) -> str:
+def namespace_name(purpose: str, name: str) -> str:
     """Return a new namespace's name, a DNS label with its purpose: ``<purpose>-<name>-<six random digits>``."""
     readable = re.sub(r"[^a-z0-9]+", "-", f"{purpose}-{name}".lower()).strip("-")
     return f"{readable[:54]}-{secrets.token_hex(3)}"
 
 
-class Made(Struct, frozen=True):
+class CreatedObject(Struct, frozen=True):
     """An object that was made.
 
     Attributes:
@@ -72,7 +71,7 @@ class Made(Struct, frozen=True):
         return str(self.object["metadata"]["uid"]) if self.object else ""
 
 
-class Stage:
+class StoryNamespace:
     """Makes objects, and deletes them in the end.
 
     Args:
@@ -105,11 +104,11 @@ class Stage:
         waiting: Callable[[Sequence[str], float], None] = lambda _found, _seconds: None,
     ) -> None:
         self.namespace = namespace
-        self.created: list[Made] = []
+        self.created: list[CreatedObject] = []
         self.unreached: str = ""
         self._cluster = cluster
         self._client = cluster.client
-        self._kinds = ServedKinds(cluster.client)
+        self._kinds = KindDiscovery(cluster.client)
         self._own = own
         self._labels = dict(labels or {})
         self._timeout = timeout
@@ -118,7 +117,7 @@ class Stage:
         self._waiting: Callable[[Sequence[str], float], None] | None = waiting
         self._former_files: dict[tuple[str, str], str] = {}  # by driver and setting
         self._ill: set[tuple[str, str, str]] = set()  # drivers, their devices, and reasons
-        self._remains = Remains(cluster, namespace if own else None)
+        self._remains = LeftoverCheck(cluster, namespace if own else None)
 
     async def open(self) -> None:
         """Note how the cluster is once all slices of the driver are there, and make the namespace.
@@ -127,7 +126,7 @@ class Stage:
             KubeError: the API server does not take it.
         """
         async for _ in self.until_deadline(_COMPLETE):
-            if published.PARTIAL not in (await published.pools(self._cluster)).values():
+            if PARTIAL not in (await published_pools(self._cluster)).values():
                 break
         await self._remains.note()
         if not self._own:
@@ -147,7 +146,7 @@ class Stage:
             KubeError: the API server does not take it; unknown fields are refused, too.
         """
         resource = await self._kinds.resource(f"{manifest} of {manifest.file}", manifest.body)
-        made = Made(manifest, resource, self.namespace if resource.namespaced else None)
+        made = CreatedObject(manifest, resource, self.namespace if resource.namespaced else None)
         body = in_namespace(resource, manifest.body, self.namespace)
         problem: KubeError = Unavailable(f"{manifest} was not sent")
         # noted first: whatever interrupts the request, the object may exist then
@@ -186,13 +185,13 @@ class Stage:
             KubeError: the API server does not answer.
         """
         applied = await apply_object(self._client, self._kinds, manifest.file, manifest.body, self.namespace)
-        self.created.append(Made(manifest, applied.resource, applied.namespace or None, applied.object))
+        self.created.append(CreatedObject(manifest, applied.resource, applied.namespace or None, applied.object))
 
-    def find(self, reference: str) -> Made | None:
+    def find(self, reference: str) -> CreatedObject | None:
         """Return what was created as ``<kind>/<name>``; None when nothing was."""
         return next((item for item in self.created if str(item) == reference), None)
 
-    async def delete(self, made: Made) -> bool:
+    async def delete(self, made: CreatedObject) -> bool:
         """Delete an object and wait; True when it is gone."""
         self._cluster.forget_refusals(self.namespace)
         return not await self._remove([made], self._deadline())
@@ -209,14 +208,14 @@ class Stage:
             driver: its name; empty for the only one.
         """
         control = self._cluster.control(driver)
-        before = await published.pools(self._cluster, driver)
+        before = await published_pools(self._cluster, driver)
         former = await control.replace_file(setting, text)
         self._former_files.setdefault((driver, setting), former)
         began = time.monotonic()
         async for _ in self.until_deadline(_COMPLETE):
-            now = await published.pools(self._cluster, driver)
+            now = await published_pools(self._cluster, driver)
             changed = all(before.get(pool) != now.get(pool) for pool in {*before, *now})
-            if published.PARTIAL not in now.values() and (changed or time.monotonic() - began >= _PUBLISHES):
+            if PARTIAL not in now.values() and (changed or time.monotonic() - began >= _PUBLISHES):
                 break
         self._cluster.forget_refusals(self.namespace)
 
@@ -234,10 +233,10 @@ class Stage:
         self._cluster.forget_refusals(self.namespace)
 
     async def devices(self) -> dict[str, PublishedDevice]:
-        """Return the published devices; see :func:`dra_kit.sandbox.stories.published.devices` for their names."""
-        return await published.devices(self._cluster)
+        """Return the published devices; see :func:`dra_kit.sandbox.stories.facts.published_devices` for their names."""
+        return await published_devices(self._cluster)
 
-    async def is_gone(self, made: Made) -> bool:
+    async def is_gone(self, made: CreatedObject) -> bool:
         """Return whether an object that was created is gone."""
         return not await self._objects([made])
 
@@ -251,9 +250,9 @@ class Stage:
         self._cluster.forget_refusals(self.namespace)
         (self._ill.discard if message is None else self._ill.add)((driver, device, reason))
 
-    async def facts(self, pods: Iterable[str], claims: Iterable[str]) -> Facts:
+    async def facts(self, pods: Iterable[str], claims: Iterable[str]) -> StoryFacts:
         """Look at pods and claims."""
-        from dra_kit.sandbox.stories.expectations.facts import gather  # a story asks for them, -f never
+        from dra_kit.sandbox.stories.facts import gather  # a story asks for them, -f never
 
         return await gather(self._cluster, self.namespace, pods, claims)
 
@@ -301,7 +300,7 @@ class Stage:
     def _deadline(self, timeout: float | None = None) -> float:
         return time.monotonic() + (self._timeout if timeout is None else timeout)
 
-    async def _remove(self, objects: Sequence[Made], end: float) -> list[str]:
+    async def _remove(self, objects: Sequence[CreatedObject], end: float) -> list[str]:
         for item in objects:
             await self._delete(item.resource, item.name, item.namespace)
         return await self._settle(lambda: self._objects(objects), end)
@@ -321,7 +320,7 @@ class Stage:
             now = time.monotonic()
             if now > end:
                 break
-            if self._waiting and now > begin + PATIENCE:
+            if self._waiting and now > begin + SLOW_CALL_SECONDS:
                 self._waiting(found, self._clean_up)
                 self._waiting = None  # once is enough
             await asyncio.sleep(min(pause, POLL_SECONDS))
@@ -331,7 +330,7 @@ class Stage:
     def _may_remain(self, text: str) -> bool:
         return any(re.search(pattern, text) for pattern in self._leftovers)
 
-    async def _objects(self, objects: Sequence[Made]) -> list[str]:
+    async def _objects(self, objects: Sequence[CreatedObject]) -> list[str]:
         """Return the objects that are there, each with what holds it."""
         groups: dict[tuple[Resource, str | None], list[str]] = {}
         for item in objects:
@@ -353,14 +352,16 @@ class Stage:
             _kind_gone(error)
         return []
 
-    async def _pods_of(self, objects: Sequence[Made]) -> set[str]:
+    async def _pods_of(self, objects: Sequence[CreatedObject]) -> set[str]:
         """Return UIDs of the pods that workloads among these objects created."""
         workloads = [item for item in objects if item.resource in WORKLOADS]
         uids = {item.uid for item in workloads}
         return {
             pod["metadata"]["uid"]
             for namespace in {item.namespace for item in workloads}
-            for pod in pods_of(uids, await self._list(REPLICA_SETS, namespace), await self._list(PODS, namespace))
+            for pod in pods_of_workloads(
+                uids, await self._list(REPLICA_SETS, namespace), await self._list(PODS, namespace)
+            )
         }
 
     async def _still(self, uids: set[str]) -> list[str]:
@@ -380,3 +381,68 @@ def _kind_gone(error: Unavailable) -> None:
     """Pass over the error of a kind that is gone, and its objects with it; raise every other one."""
     if error.status != HTTPStatus.NOT_FOUND:
         raise error
+
+
+@dataclasses.dataclass(slots=True)
+class LeftoverCheck:
+    """Compares a cluster with how it was.
+
+    Attributes:
+        cluster: to look at.
+        namespace: that everything is made in, and which is deleted in the end; None: other namespaces, which stay.
+    """
+
+    cluster: Cluster
+    namespace: str | None
+    _claims: set[str] = dataclasses.field(default_factory=set, init=False)
+    _node_state: set[str] = dataclasses.field(default_factory=set, init=False)
+    _devices: set[str] = dataclasses.field(default_factory=set, init=False)
+
+    async def note(self) -> None:
+        """Note how the cluster is; without a call it is compared with an empty one."""
+        self._node_state = set(await self.cluster.node_state())
+        if self.namespace is None:
+            self._claims = {claim["metadata"]["uid"] for claim in await self._all_claims()}
+        else:
+            self._devices = await device_texts(self.cluster)
+
+    async def claims(self, own: Collection[tuple[str, str]] = ()) -> list[str]:
+        """Return the claims that were not there before, each with what holds it.
+
+        Args:
+            own: namespaces and names of those that are left out.
+        """
+        new = (item for item in await self._all_claims() if item["metadata"].get("uid") not in self._claims)
+        return [
+            f"{self.title('ResourceClaim', item)}{finalizer_note(item)}" for item in new if object_key(item) not in own
+        ]
+
+    async def namespaces(self) -> list[str]:
+        """Return the namespace while it is there, with what holds it."""
+        if self.namespace is None:
+            return []
+        try:
+            stored = await self.cluster.client.get(NAMESPACES, self.namespace)
+        except NotFound:
+            return []
+        return [f"Namespace/{self.namespace}{finalizer_note(stored)}"]
+
+    async def node(self) -> list[str]:
+        """Return what the nodes keep for claims and did not keep before."""
+        return sorted(set(await self.cluster.node_state()) - self._node_state)
+
+    async def devices(self) -> list[str]:
+        """Return the published devices that differ; in namespaces of others nothing is done that changes devices."""
+        if self.namespace is None:
+            return []
+        before, now = self._devices, await device_texts(self.cluster)
+        return sorted([f"{text} is published" for text in now - before] + [f"{text} is gone" for text in before - now])
+
+    def title(self, kind: str, item: ObjectView) -> str:
+        """Return how an object is named: ``<kind>/<name>`` as a story does, else with its namespace."""
+        if self.namespace is None:
+            return f"{kind} {'/'.join(filter(None, object_key(item)))}"
+        return f"{kind}/{item['metadata']['name']}"
+
+    async def _all_claims(self) -> Iterable[ObjectView]:
+        return (await self.cluster.client.list(RESOURCE_CLAIMS, self.namespace)).items

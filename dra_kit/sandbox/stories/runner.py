@@ -1,25 +1,26 @@
-"""Runs one story against a cluster: in a namespace of its own, and so that nothing is left of it."""
+"""Runs a story: applies its steps, compares, reports."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from dra_kit.errors import ConfigurationError, KubeError, SandboxError
-from dra_kit.sandbox.stories.expectations.verdict import Mismatch, compare, references
+from dra_kit.sandbox.stories.completion import PodsOutcome
 from dra_kit.sandbox.stories.manifests import Manifest
-from dra_kit.sandbox.stories.observer import StoryObserver
-from dra_kit.sandbox.stories.result import Failure, StoryResult
-from dra_kit.sandbox.stories.stage import Made, Stage, namespace_for
-from dra_kit.sandbox.stories.story import Step, Story
+from dra_kit.sandbox.stories.namespace import CreatedObject, StoryNamespace, namespace_name
+from dra_kit.sandbox.stories.story import Story, StoryStep
+from dra_kit.sandbox.stories.verdict import Mismatch, compare, referenced_pods
 
-if TYPE_CHECKING:  # what a story expects and does is loaded when there is one: -f without it is a story, too
-    from dra_kit.sandbox.stories.completion import Completion
-    from dra_kit.sandbox.stories.expectations.facts import ClaimFacts, Cluster, Facts, PodFacts
-    from dra_kit.sandbox.stories.story_model import DriverActions, Expectation
+if TYPE_CHECKING:
+    from dra_kit.sandbox.stories.facts import ClaimFacts, Cluster, PodFacts, StoryFacts
+    from dra_kit.sandbox.stories.model import DriverActions, Expectation
+    from dra_kit.sandbox.stories.story import CompletionCheck
+
 
 _OF_OTHERS: Final = "default"
 """The namespace of objects that name none, where a story has none of its own."""
@@ -47,10 +48,10 @@ async def run_story(
     Raises:
         ConfigurationError: of a story without a namespace of its own: the API server refuses one of its objects.
     """
-    return await _Run(story, cluster, observer or StoryObserver(), timeout, clean_up).run()
+    return await StoryRunner(story, cluster, observer or StoryObserver(), timeout, clean_up).run()
 
 
-class _Refused(Exception):
+class StepRejected(Exception):
     """The cluster did not do what a story wants to have done."""
 
     def __init__(self, subject: object, expected: str, got: str) -> None:
@@ -58,16 +59,16 @@ class _Refused(Exception):
         super().__init__(str(self.mismatch))
 
 
-class _Run:
+class StoryRunner:
     def __init__(
         self, story: Story, cluster: Cluster, observer: StoryObserver, timeout: float, clean_up: float | None
     ) -> None:
         self.story = story
         self.cluster = cluster
         self.observer = observer
-        self.stage = Stage(
+        self.stage = StoryNamespace(
             cluster,
-            namespace_for("story", story.name) if story.own_namespace else _OF_OTHERS,
+            namespace_name("story", story.name) if story.own_namespace else _OF_OTHERS,
             own=story.own_namespace,
             labels=story.namespace_labels,
             timeout=timeout,
@@ -76,7 +77,7 @@ class _Run:
             waiting=observer.waiting,
         )
         self.pods: dict[str, PodFacts] = {}
-        self.failures: list[Failure] = []
+        self.failures: list[StoryFailure] = []
         self.unseen: dict[str, None] = {}
 
     async def run(self) -> StoryResult:
@@ -99,18 +100,18 @@ class _Run:
         if leftovers:
             subject = "what the story leaves behind"
             self.failures.append(
-                Failure("clean-up", (Mismatch(subject, "nothing", "\n              ".join(leftovers)),))
+                StoryFailure("clean-up", (Mismatch(subject, "nothing", "\n              ".join(leftovers)),))
             )
         if self.stage.unreached and not self.failures:
             reached = Mismatch("the driver", f"is killed after {self.stage.unreached}", "it has not come to that step")
-            self.failures.append(Failure("the end", (reached,)))
+            self.failures.append(StoryFailure("the end", (reached,)))
         await self.observer.cleaned(leftovers)
         seconds = time.monotonic() - begin
         return StoryResult(
             self.story.name, namespace, seconds, dict(self.pods), tuple(self.failures), tuple(self.unseen)
         )
 
-    async def _begin(self) -> Failure | None:
+    async def _begin(self) -> StoryFailure | None:
         """Look whether the drivers of the steps are there, and have those in processes that will be killed."""
         where, expected = "the beginning", "is there"
         try:
@@ -122,20 +123,20 @@ class _Run:
             for name in self.cluster.drivers:
                 await self.cluster.control(name).in_process(bool({name, ""} & self.story.killed))
         except (ConfigurationError, SandboxError) as error:
-            return Failure(where, (Mismatch("the driver", expected, str(error), final=True),))
+            return StoryFailure(where, (Mismatch("the driver", expected, str(error), final=True),))
         return None
 
-    async def _step(self, where: str, step: Step) -> bool:
+    async def _step(self, where: str, step: StoryStep) -> bool:
         try:
             await self._act(step)
-        except _Refused as refusal:
-            self.failures.append(Failure(where, (refusal.mismatch,)))
+        except StepRejected as refusal:
+            self.failures.append(StoryFailure(where, (refusal.mismatch,)))
             return False
         await self.observer.applied(step, self.stage.created)
         try:
             facts, failure = await self._judge(where, step)
         except ConfigurationError as error:
-            self.failures.append(Failure(where, (Mismatch("files", "can be looked at", str(error), final=True),)))
+            self.failures.append(StoryFailure(where, (Mismatch("files", "can be looked at", str(error), final=True),)))
             return False
         if failure is not None:
             self.failures.append(failure)
@@ -143,7 +144,7 @@ class _Run:
         await self.observer.done(step, facts)
         return True
 
-    async def _act(self, step: Step) -> None:
+    async def _act(self, step: StoryStep) -> None:
         """Do what a step says, in this order."""
         await self._control(step.actions, step.driver)
         for manifest in step.manifests:
@@ -158,34 +159,34 @@ class _Run:
         for reference in step.expectation.gone if step.expectation else ():
             self._made(reference)
 
-    async def _judge(self, where: str, step: Step) -> tuple[Facts, Failure | None]:
+    async def _judge(self, where: str, step: StoryStep) -> tuple[StoryFacts, StoryFailure | None]:
         """Wait until everything that a step expects is true, or cannot become true any more."""
         if step.expectation is None:
             failure = await self._complete(where, step.completion) if step.completion else None
-            from dra_kit.sandbox.stories.expectations.facts import Facts
+            from dra_kit.sandbox.stories.facts import StoryFacts
 
-            return Facts(), failure
+            return StoryFacts(), failure
         facts, mismatches = await self._become_true(step.expectation, step.driver)
         self.pods.update(facts.pods)
         self.unseen |= {place: None for place, texts in facts.files.items() if texts is None}
         objects: list[tuple[str, PodFacts | ClaimFacts]] = [*facts.pods.items(), *facts.claims.items()]
         messages = tuple(f"{name}: {message}" for name, item in objects for message in item.messages)
-        return facts, Failure(where, mismatches, messages) if mismatches else None
+        return facts, StoryFailure(where, mismatches, messages) if mismatches else None
 
-    async def _complete(self, where: str, completion: Completion) -> Failure | None:
+    async def _complete(self, where: str, completion: CompletionCheck) -> StoryFailure | None:
         async for _ in self.stage.until_deadline():
             if (await completion.look(self.stage.created)).settled:
                 break
         outcome = await completion.judge(self.stage.created)
-        return None if outcome.passed else Failure(where, (), outcome=outcome)
+        return None if outcome.passed else StoryFailure(where, (), outcome=outcome)
 
-    async def _become_true(self, expectation: Expectation, driver: str) -> tuple[Facts, tuple[Mismatch, ...]]:
-        from dra_kit.sandbox.stories.expectations.facts import Facts
+    async def _become_true(self, expectation: Expectation, driver: str) -> tuple[StoryFacts, tuple[Mismatch, ...]]:
+        from dra_kit.sandbox.stories.facts import StoryFacts
 
-        facts = Facts()
+        facts = StoryFacts()
         mismatches: tuple[Mismatch, ...] = ()
         async for _ in self.stage.until_deadline():
-            pods = references(expectation)
+            pods = referenced_pods(expectation)
             facts = await self.stage.facts(sorted(pods), expectation.claims)
             if expectation.devices:
                 facts = replace(facts, devices=await self.stage.devices())
@@ -205,14 +206,14 @@ class _Run:
         if actions is None:
             self.cluster.forget_refusals(self.stage.namespace)
             return
-        from dra_kit.sandbox.stories.story_model import DriverActions, Kill, Nothing, Reboot, Upgrade
+        from dra_kit.sandbox.stories.model import DriverActions, EmptyMapping, Kill, Reboot, Upgrade
 
         if actions.reboot is not None:
             name = name or next(iter(self.cluster.drivers), "")  # all are rebooted
         try:
             async with self.stage.driver(name) as driver:
                 match actions:
-                    case DriverActions(restart=Nothing()):
+                    case DriverActions(restart=EmptyMapping()):
                         await driver.restart()
                     case DriverActions(kill=Kill(after=str(step))):
                         await driver.kill_after(step)
@@ -220,17 +221,17 @@ class _Run:
                         await driver.kill()
                         if restart:
                             await driver.start()
-                    case DriverActions(start=Nothing()):
+                    case DriverActions(start=EmptyMapping()):
                         await driver.start()
                     case DriverActions(upgrade=Upgrade(target=target)):
                         await driver.upgrade(target)
-                    case DriverActions(rollback=Nothing()):
+                    case DriverActions(rollback=EmptyMapping()):
                         await driver.rollback()
                     case DriverActions(reboot=Reboot(lost=lost)):
                         await driver.reboot(lost)
         except (ConfigurationError, SandboxError) as error:
             [what] = [name for name in DriverActions.model_fields if getattr(actions, name) is not None]
-            raise _Refused(f"{what} of the driver", "is done", str(error)) from None
+            raise StepRejected(f"{what} of the driver", "is done", str(error)) from None
 
     async def _create(self, manifest: Manifest) -> None:
         if not self.story.own_namespace:
@@ -239,20 +240,118 @@ class _Run:
         try:
             await self.stage.create(manifest)
         except (ConfigurationError, KubeError) as error:
-            raise _Refused(f"{manifest} of {manifest.file}", "the API server takes it", str(error)) from None
+            raise StepRejected(f"{manifest} of {manifest.file}", "the API server takes it", str(error)) from None
 
     async def _inject_health(self, device: str, reason: str, message: str | None, driver: str) -> None:
         try:
             await self.stage.inject_health(device, reason, message, driver)
         except ConfigurationError as error:
-            raise _Refused(f"health of device {device}", f"{reason} can be told of it", str(error)) from None
+            raise StepRejected(f"health of device {device}", f"{reason} can be told of it", str(error)) from None
 
     async def _delete(self, reference: str) -> None:
         if not await self.stage.delete(self._made(reference)):
-            raise _Refused(reference, "is gone after it was deleted", "it is still there")
+            raise StepRejected(reference, "is gone after it was deleted", "it is still there")
 
-    def _made(self, reference: str) -> Made:
+    def _made(self, reference: str) -> CreatedObject:
         made = self.stage.find(reference)
         if made is None:
-            raise _Refused(reference, "a step before created it", "none did")
+            raise StepRejected(reference, "a step before created it", "none did")
         return made
+
+
+class StoryObserver:
+    """Is notified of what happens, while it happens; does nothing with it."""
+
+    async def begun(self, story: Story, namespace: str) -> None:
+        """Note that the namespace exists, and nothing else yet."""
+
+    async def applied(self, step: StoryStep, made: Sequence[CreatedObject]) -> None:
+        """Note that a step was carried out; what it expects is waited for.
+
+        Args:
+            step: of the story.
+            made: everything that was made so far.
+        """
+
+    async def done(self, step: StoryStep, facts: StoryFacts) -> None:
+        """Note that everything that a step expects is true."""
+
+    async def ended(self, failure: StoryFailure | None) -> None:
+        """Note that no other step follows, and everything is still there.
+
+        Args:
+            failure: of the last step; None when all of it was true.
+        """
+
+    def waiting(self, found: Sequence[str], seconds: float) -> None:
+        """Note that what was deleted is not gone after a while.
+
+        Args:
+            found: what is still there.
+            seconds: that the clean-up may take.
+        """
+
+    async def cleaned(self, leftovers: Sequence[str]) -> None:
+        """Note that everything was deleted, and what remained all the same."""
+
+
+class StoryFailure(Struct, frozen=True):
+    """Why a story failed: where, what was not as expected, and what the cluster says of the objects.
+
+    ``outcome`` is that of a step whose expectation nobody has written.
+    """
+
+    where: str
+    mismatches: tuple[Mismatch, ...]
+    messages: tuple[str, ...] = ()
+    outcome: PodsOutcome | None = None
+
+    @property
+    def lines(self) -> list[str]:
+        """The failure as a person reads it: the first line says where."""
+        lines = [f"{self.where}:", *(f"  {mismatch}" for mismatch in self.mismatches)]
+        if self.outcome:
+            lines += [f"  {line}" for text in self.outcome.failures for line in text.splitlines()]
+        if self.messages:
+            lines += ["  events and conditions:", *(f"    {message}" for message in self.messages)]
+        return lines
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+
+class StoryResult(Struct, frozen=True):
+    """How a story went.
+
+    Attributes:
+        story: its name.
+        namespace: it ran in.
+        seconds: it took, with the clean-up.
+        pods: what was seen of each pod last.
+        failures: none when all of it was true.
+        unseen: files of the nodes that it speaks of, and that cannot be looked at from here.
+    """
+
+    story: str
+    namespace: str
+    seconds: float
+    pods: Mapping[str, PodFacts] = field(default_factory=dict)
+    failures: tuple[StoryFailure, ...] = ()
+    unseen: tuple[str, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Everything the story expects was true, and nothing was left over."""
+        return not self.failures
+
+    @property
+    def lines(self) -> list[str]:
+        """The report as a person reads it: one line when it passed, else expected and got of each failure, too."""
+        head = f"story {self.story} {'passed' if self.passed else 'FAILED'} in {self.seconds:.1f} s"
+        if self.unseen:
+            head += f"; not looked at, for nodes of a real cluster are not seen: file {', '.join(self.unseen)}"
+        return [head, *(line for failure in self.failures for line in failure.lines)]
+
+    def report(self) -> str:
+        """Return the lines as one text."""
+        return "\n".join(self.lines)

@@ -1,4 +1,4 @@
-"""Compares what a story expects with what is: pure, and without judging before the last moment."""
+"""What differs from an expectation."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct
 
-if TYPE_CHECKING:  # only what has both is compared
-    from dra_kit.sandbox.stories.expectations.facts import ClaimFacts, ContainerFacts, Facts, PodFacts, PublishedDevice
-    from dra_kit.sandbox.stories.story_model import (
+if TYPE_CHECKING:
+    from dra_kit.sandbox.stories.facts import ClaimFacts, ContainerFacts, PodFacts, PublishedDevice, StoryFacts
+    from dra_kit.sandbox.stories.model import (
         ClaimExpectation,
         ContainerExpectation,
         DeviceExpectation,
@@ -19,9 +19,9 @@ if TYPE_CHECKING:  # only what has both is compared
         ValueExpectation,
     )
 
+
 Kind: TypeAlias = Literal["environment", "device_nodes", "mounts"]
 """What of a container has values by name."""
-
 _WORDS: dict[Kind, tuple[str, str]] = {
     "environment": ("{}", "set"),
     "device_nodes": ("device file {}", "there"),
@@ -55,7 +55,7 @@ class Mismatch(Struct, frozen=True):
         return f"{self.subject}\n    expected: {self.expected}\n    got:      {self.got}"
 
 
-def compare(expectation: Expectation, facts: Facts, namespace: str) -> tuple[Mismatch, ...]:
+def compare(expectation: Expectation, facts: StoryFacts, namespace: str) -> tuple[Mismatch, ...]:
     """Return every expectation that the facts do not meet, in the order of the story.
 
     Args:
@@ -78,7 +78,7 @@ def compare(expectation: Expectation, facts: Facts, namespace: str) -> tuple[Mis
     return tuple(found)
 
 
-def references(expectation: Expectation) -> set[str]:
+def referenced_pods(expectation: Expectation) -> set[str]:
     """Return names of all pods in the expectation."""
     return set(expectation.pods) | {
         value.same_as.split("/")[0]
@@ -91,7 +91,7 @@ def references(expectation: Expectation) -> set[str]:
 
 
 def _pod(
-    subject: str, expected: PodExpectation, pod: PodFacts | None, facts: Facts, namespace: str
+    subject: str, expected: PodExpectation, pod: PodFacts | None, facts: StoryFacts, namespace: str
 ) -> Iterator[Mismatch]:
     if pod is None:
         yield Mismatch(subject, expected.phase, "there is no such pod")
@@ -105,7 +105,7 @@ def _pod(
 
 
 def _container(
-    subject: str, expected: ContainerExpectation, container: ContainerFacts | None, facts: Facts
+    subject: str, expected: ContainerExpectation, container: ContainerFacts | None, facts: StoryFacts
 ) -> Iterator[Mismatch]:
     if container is None:
         yield Mismatch(subject, "has started", "it has not")
@@ -131,7 +131,7 @@ def _values(
     kind: Kind,
     expected: Mapping[str, ValueExpectation],
     values: Mapping[str, str] | None,
-    facts: Facts,
+    facts: StoryFacts,
 ) -> Iterator[Mismatch]:
     title, there = _WORDS[kind]
     for name, value in expected.items():
@@ -143,7 +143,7 @@ def _values(
             yield Mismatch(f"{subject}, {title.format(name)}", wanted, f"not {there}" if got is None else repr(got))
 
 
-def _judge(kind: Kind, expected: ValueExpectation, value: str | None, facts: Facts) -> tuple[str, bool]:
+def _judge(kind: Kind, expected: ValueExpectation, value: str | None, facts: StoryFacts) -> tuple[str, bool]:
     """Return what is expected in words, and whether it is so."""
     there = _WORDS[kind][1]
     if expected.absent:

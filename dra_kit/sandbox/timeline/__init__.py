@@ -1,1 +1,1 @@
-"""What happens in a sandbox, for people and for tools: live view, recorder, report."""
+"""The timeline of a sandbox: what happened, recorded and reported."""

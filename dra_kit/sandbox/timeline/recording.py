@@ -1,31 +1,31 @@
-"""The timeline on disk: JSON, a record on each line, for this user alone."""
+"""The timeline in memory and in a file."""
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import os
 import threading
+import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 from pydantic import BaseModel, ValidationError
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.sandbox.cluster import private
-from dra_kit.sandbox.timeline.records import Record, RecordsLost
+from dra_kit.files import replace_private
+from dra_kit.sandbox.records import Record, RecordsLost
 
 logger: logging.Logger = logging.getLogger(__name__)
-
 LIMIT: Final = 32 << 20
 """Bytes of a file: when there are more, the older half goes."""
-
 QUEUE: Final = 8_192
 """Records that wait for the disk; what comes when there are so many is lost."""
-
 _PAUSE_SECONDS: Final = 0.05  # what comes meanwhile is written at once
 _CLOSE_SECONDS: Final = 5.0
 
@@ -34,7 +34,7 @@ class TimelineFile:
     """Writes records in a thread of its own; :meth:`write` is a reader of a timeline, and never waits.
 
     A disk that is full or slow loses records, which is logged once. Once it can be written again a
-    :class:`~dra_kit.sandbox.timeline.records.RecordsLost` stands where they are missing.
+    :class:`~dra_kit.sandbox.records.RecordsLost` stands where they are missing.
 
     Args:
         path: of the file; one that exists is replaced, a link is not followed.
@@ -112,7 +112,7 @@ class TimelineFile:
         data = b"".join(lines)
         try:
             if self._descriptor is None:
-                private.replace(self._path, b"")
+                replace_private(self._path, b"")
                 self._open()
             if self._size + len(data) > self._limit:
                 self._drop_older_half()
@@ -146,11 +146,11 @@ class TimelineFile:
         newest = os.pread(self._file, self._size - begin, begin).partition(b"\n")[2]
         first, end, rest = newest.partition(b"\n")
         if not end:
-            private.replace(self._path, b"")
+            replace_private(self._path, b"")
         else:
             record = _decoder().decode(first)
             lost = _line(_lost_before(record, record.number - 1))
-            private.replace(self._path, lost + first + end + rest)
+            replace_private(self._path, lost + first + end + rest)
         self._open()
 
     @property
@@ -165,7 +165,7 @@ class TimelineFile:
             logger.error("timeline %s loses records: %s; %s", self._path, problem, remedy)
 
 
-def read(path: Path) -> Iterator[Record]:
+def read_timeline(path: Path) -> Iterator[Record]:
     """Yield the records of a file, oldest first; skip a last line that is not whole, as after a crash.
 
     Raises:
@@ -230,3 +230,41 @@ def _line(record: Record) -> bytes:
 
 def _lost_before(record: Record, lost: int) -> RecordsLost:
     return RecordsLost(number=record.number - 1, at=record.at, seconds=record.seconds, lost=lost)
+
+
+Reader: TypeAlias = Callable[[Record], None]
+"""Called with each record, in order; returns at once, raises nothing and appends no record."""
+
+
+class Timeline:
+    """Numbers records, and hands each of them to its readers; keeps none. For one event loop.
+
+    Args:
+        wall: gives the time of day, in UTC.
+        clock: gives seconds, and is never set back.
+        begin: by the clock, from which the seconds of records are counted; None for now.
+    """
+
+    def __init__(
+        self,
+        *,
+        wall: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
+        clock: Callable[[], float] = time.monotonic,
+        begin: float | None = None,
+    ) -> None:
+        self._wall = wall
+        self._clock = clock
+        self._begin = clock() if begin is None else begin
+        self._number = 0
+        self._readers: list[Reader] = []
+
+    def subscribe(self, reader: Reader) -> None:
+        """Call a reader with each record from now on, after the readers before it."""
+        self._readers.append(reader)
+
+    def append(self, record: Record) -> None:
+        """Add a record: it happens now, after all others."""
+        self._number += 1
+        stamped = replace(record, number=self._number, at=self._wall(), seconds=self._clock() - self._begin)
+        for reader in self._readers:
+            reader(stamped)

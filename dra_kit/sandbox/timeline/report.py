@@ -1,25 +1,33 @@
-"""What became of every pod: its last state before it was deleted, its containers, and what stood in its way."""
+"""The report of a run: pods, their output and problems, writes to the API."""
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from msgspec import Struct, field
 
 from dra_kit.client.resources import PODS
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.sandbox.stories.expectations.outcome import status_problem
-from dra_kit.sandbox.timeline.records import (
+from dra_kit.sandbox.records import (
+    PREPARE,
+    CallEnded,
+    CallStarted,
     ContainerEnded,
     ContainerOutput,
     ContainerStarted,
-    Exit,
+    ExitStatus,
     ObjectChanged,
+    PodExplained,
+    PodScheduled,
     PodTerminating,
+    PodUnschedulable,
     Record,
+    RunEnded,
 )
-from dra_kit.sandbox.timeline.report.problems import PodProblems
+from dra_kit.sandbox.stories.completion import status_problem
 
 _REMEMBERED: Final = 1_000  # pods that are deleted
 _OUTPUT: Final = 1 << 20  # bytes of one container
@@ -28,7 +36,7 @@ _OUTPUT_OF_DELETED: Final = 64 << 20  # bytes of the containers of all pods that
 
 class _Container(Struct):
     started: ContainerStarted
-    exit: Exit | None
+    exit: ExitStatus | None
     outputs: list[ContainerOutput] = field(default_factory=list)
 
     def add(self, output: ContainerOutput) -> None:
@@ -170,3 +178,102 @@ class PodReports:
             "message": self._problem(uid, item) if pod.problem is None else pod.problem,
             "containers": [container.report() for container in pod.containers.values()],
         }
+
+
+_WRITES: Final = frozenset({"create", "update", "patch", "delete", "deletecollection"})
+
+
+class RunReport:
+    """What became of a run and of its pods; :meth:`read` is a reader of a timeline."""
+
+    def __init__(self) -> None:
+        self._pods = PodReports()
+        self._end = RunEnded(passed=False, duration=0.0)
+
+    def read(self, record: Record) -> None:
+        """Take a record."""
+        self._pods.read(record)
+        if isinstance(record, RunEnded):
+            self._end = record
+
+    def report(self) -> dict[str, Any]:
+        """Return the whole report."""
+        end = self._end
+        return {
+            "drivers": list(end.drivers),
+            "passed": end.passed,
+            "seconds": round(end.duration, 3),
+            "pods": self._pods.reports(),
+            "podsLeftOut": self._pods.left_out,
+            "failures": list(end.failures),
+            "leftovers": list(end.leftovers),
+            "apiWrites": _api_writes(end.api_writes, end.duration),
+        }
+
+
+def writes_by_agent(requests: Mapping[tuple[str, str, str], int]) -> dict[str, int]:
+    """Return how often each client wrote, the busiest first.
+
+    Args:
+        requests: how many came, by user agent, verb and resource.
+    """
+    writes: Counter[str] = Counter()
+    for (agent, verb, _), number in requests.items():
+        if verb in _WRITES:
+            writes[agent] += number
+    return dict(writes.most_common())
+
+
+def _api_writes(writes: Mapping[str, int], seconds: float) -> dict[str, Any]:
+    total = sum(writes.values())
+    return {
+        "total": total,
+        "perMinute": round(total * 60 / seconds, 1) if seconds > 0 else 0.0,
+        "by": dict(writes),
+    }
+
+
+START_ERROR: Final = "StartError"
+"""Reason of a container that never ran; a quick one may have ended when its start is recorded."""
+
+
+class PodProblems:
+    """Knows it of every pod that is there; :meth:`read` is a reader of a timeline."""
+
+    def __init__(self) -> None:
+        self._problems: dict[str, str] = {}
+        self.unprepared: set[str] = set()
+        """UIDs of the pods whose last NodePrepareResources ended with an error."""
+
+    @property
+    def by_uid(self) -> Mapping[str, str]:
+        """The problem of each pod that has one; a live view."""
+        return MappingProxyType(self._problems)
+
+    def read(self, record: Record) -> None:
+        """Take a record."""
+        match record:
+            case PodScheduled(pod=pod):
+                self._problems.pop(pod.uid, None)
+            case PodUnschedulable(pod=pod, message=message):
+                self._problems[pod.uid] = message
+            case PodExplained(pod=pod, causes=(cause, *_)):
+                self._problems.setdefault(pod.uid, cause)  # what scheduler and kubelet say goes before
+            case CallStarted(method=method, pod_uid=uid, driver=driver, claims=claims) if method == PREPARE:
+                names = ", ".join(claim.name for claim in claims)
+                # what an earlier call came to says more
+                self._problems.setdefault(uid, f"driver {driver} has not answered {method} for ResourceClaim {names}")
+            case CallEnded(pod=pod, error=error) if pod is not None:
+                if error:
+                    self._problems[pod.uid] = error
+                    self.unprepared.add(pod.uid)
+                else:
+                    self._problems.pop(pod.uid, None)
+                    self.unprepared.discard(pod.uid)
+            case ContainerStarted(container=container, exit=how) if how is not None and how.reason == START_ERROR:
+                self._problems[container.pod.uid] = f"container {container.name} cannot start: {how.message}"
+            case ObjectChanged(change="DELETED", resource=PODS.full_name, object=pod):
+                self._problems.pop(pod["metadata"]["uid"], None)
+                self.unprepared.discard(pod["metadata"]["uid"])
+            case _:
+                pass

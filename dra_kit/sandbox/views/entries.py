@@ -1,4 +1,4 @@
-"""Entries on a stream: each begins with the seconds since the start; what belongs to it follows indented.
+"""Entries of a view: one line with details, printed in colour.
 
 It imports next to nothing: ``dra-kit sandbox`` prints with it before it imports what a cluster is made of.
 """
@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TextIO
 
 import click
+from msgspec import Struct
 
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.text import escape_unprintable
 
 _INDENT: Final = " " * 9
@@ -76,3 +78,67 @@ class EntryPrinter:
         except BrokenPipeError:
             self.closed = self._cut_off = True
             self._when_cut_off()
+
+
+class ViewDetail(Struct, frozen=True):
+    """What belongs to an entry.
+
+    Attributes:
+        text: a line, or several.
+        colour: of it; empty for that of the terminal.
+    """
+
+    text: str
+    colour: str = ""
+
+
+class ViewEntry(Struct, frozen=True):
+    """What is shown of one record.
+
+    Attributes:
+        text: one line.
+        details: below it.
+        colour: of the line; empty for that of the terminal.
+        bold: the line is.
+    """
+
+    text: str
+    details: tuple[ViewDetail, ...] = ()
+    colour: str = ""
+    bold: bool = False
+
+
+class ShortNames:
+    """How objects are named.
+
+    Attributes:
+        namespace: names of objects in it are shown without it.
+        drivers: those that run in the cluster; none where others start one.
+    """
+
+    def __init__(self) -> None:
+        self.namespace: str = "default"
+        self.drivers: tuple[str, ...] = ()
+
+    def short(self, name: object) -> str:
+        """Return ``namespace/name`` as it is shown."""
+        return str(name).removeprefix(f"{self.namespace}/")
+
+    def claims(self, claims: Iterable[ClaimReference]) -> str:
+        """Return claims by name."""
+        return ", ".join(map(self.short, claims))
+
+
+def lines(texts: Iterable[str], colour: str = "") -> tuple[ViewDetail, ...]:
+    """Return a detail for each line."""
+    return tuple(ViewDetail(text, colour) for text in texts)
+
+
+def count(items: list[Any], noun: str) -> str:
+    """Return a count in words."""
+    return f"{len(items) or 'no'} {noun}{'' if len(items) == 1 else 's'}"
+
+
+def milliseconds(seconds: float) -> str:
+    """Return a duration."""
+    return f"{seconds * 1000:.1f} ms"

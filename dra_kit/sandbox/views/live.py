@@ -1,16 +1,48 @@
-"""What the live view shows of objects that change: slices, classes, claims and pods."""
+"""The live view: each record as lines for the terminal."""
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Iterator, Mapping
-from typing import Any
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, TextIO
 
 from dra_kit.client.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dra_kit.kubelet.cdi.spec import SpecEdits
 from dra_kit.kubernetes.resource.objects import object_name
-from dra_kit.sandbox.timeline.records import ObjectChanged
-from dra_kit.sandbox.timeline.view.entries import Detail, Entry, Names, count, lines
-from dra_kit.sandbox.timeline.view.tables import counter_lines, device_table, wrapped
+from dra_kit.sandbox.containers.processes import MARK_VARIABLE
+from dra_kit.sandbox.drivers.roles import HANGING_SECONDS
+from dra_kit.sandbox.records import (
+    PREPARE,
+    CallEnded,
+    CallOverdue,
+    CdiSpecWritten,
+    ClusterEnding,
+    ClusterStarted,
+    ContainerEnded,
+    ContainerOutput,
+    ContainerReference,
+    ContainerStarted,
+    DriverEnded,
+    DriverNotServing,
+    DriverRefused,
+    DriverServing,
+    ManifestsApplied,
+    ManifestsRefused,
+    ObjectChanged,
+    PluginConnected,
+    PluginDisconnected,
+    PodScheduled,
+    PodUnschedulable,
+    Record,
+)
+from dra_kit.sandbox.timeline.report import START_ERROR
+from dra_kit.sandbox.views.entries import EntryPrinter, ShortNames, ViewDetail, ViewEntry, count, lines, milliseconds
+from dra_kit.sandbox.views.tables import counter_lines, device_table, wrapped
+from dra_kit.text import escape_unprintable
 
 
 class ObjectEntries:
@@ -20,13 +52,13 @@ class ObjectEntries:
         names: how objects are named.
     """
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: ShortNames) -> None:
         self._names = names
         self._slices: dict[str, str] = {}  # what each slice offers, as it was shown
         self._classes: dict[str, Any] = {}  # the spec of each
         self._pods: dict[str, tuple[str | None, bool]] = {}  # phase of each, and whether it is deleted, by UID
 
-    def read(self, record: ObjectChanged) -> Iterator[Entry]:
+    def read(self, record: ObjectChanged) -> Iterator[ViewEntry]:
         """Yield what is shown of a change."""
         if record.resource == PODS.full_name:
             yield from self._pod(record)
@@ -37,7 +69,7 @@ class ObjectEntries:
         elif record.resource == DEVICE_CLASSES.full_name:
             yield from self._class(record)
 
-    def _slice(self, record: ObjectChanged) -> Iterator[Entry]:
+    def _slice(self, record: ObjectChanged) -> Iterator[ViewEntry]:
         name, spec = record.object["metadata"]["name"], record.object["spec"]
         if self._names.drivers and spec["driver"] not in self._names.drivers:
             return
@@ -46,7 +78,9 @@ class ObjectEntries:
             where += f" in pool {spec['pool']['name']}"
         if record.change == "DELETED":
             if self._slices.pop(name, None) is not None:
-                yield Entry(f"ResourceSlice {name} is gone: its devices{where} are offered no more", colour="yellow")
+                yield ViewEntry(
+                    f"ResourceSlice {name} is gone: its devices{where} are offered no more", colour="yellow"
+                )
             return
         devices, counters = spec.get("devices", []), spec.get("sharedCounters", [])
         content = json.dumps([devices, counters], sort_keys=True)
@@ -60,9 +94,9 @@ class ObjectEntries:
         else:
             what = f"{now}offers {count(devices, 'device')}"
         table = [f"the same as in {alike}"] if alike else [*wrapped(counter_lines(counters)), *device_table(devices)]
-        yield Entry(f"ResourceSlice {name}: {spec['driver']} {what}{where}", lines(table), "cyan")
+        yield ViewEntry(f"ResourceSlice {name}: {spec['driver']} {what}{where}", lines(table), "cyan")
 
-    def _class(self, record: ObjectChanged) -> Iterator[Entry]:
+    def _class(self, record: ObjectChanged) -> Iterator[ViewEntry]:
         name, spec = record.object["metadata"]["name"], record.object["spec"]
         if record.change == "DELETED":
             self._classes.pop(name, None)
@@ -71,10 +105,10 @@ class ObjectEntries:
         if spec == before:
             return
         verb = "selects" if before is None else "now selects"
-        selectors = lines(map(_one_line, spec.get("selectors", []))) or (Detail("all devices"),)
-        yield Entry(f"DeviceClass {name} {verb}", (*selectors, *self._configs_of_others(spec)), "cyan")
+        selectors = lines(map(_one_line, spec.get("selectors", []))) or (ViewDetail("all devices"),)
+        yield ViewEntry(f"DeviceClass {name} {verb}", (*selectors, *self._configs_of_others(spec)), "cyan")
 
-    def _claim(self, record: ObjectChanged) -> Iterator[Entry]:
+    def _claim(self, record: ObjectChanged) -> Iterator[ViewEntry]:
         if record.change != "ADDED":
             return
         claim = record.object
@@ -82,33 +116,33 @@ class ObjectEntries:
         asked = claim["spec"].get("devices", {})
         details = lines([*_requests(asked), *map(_constraint, asked.get("constraints", []))])
         title = f"ResourceClaim {self._names.short(object_name(claim))}{made} asks for devices"
-        yield Entry(title, (*details, *self._configs_of_others(asked)), "cyan")
+        yield ViewEntry(title, (*details, *self._configs_of_others(asked)), "cyan")
 
-    def _configs_of_others(self, spec: Mapping[str, Any]) -> Iterator[Detail]:
+    def _configs_of_others(self, spec: Mapping[str, Any]) -> Iterator[ViewDetail]:
         """Yield opaque configs that no driver here ever sees, as they name another one."""
         if not self._names.drivers:
             return  # whichever driver there is was started by others
         own = " and ".join(self._names.drivers)
         named = (item["opaque"]["driver"] for item in spec.get("config", []) if "opaque" in item)
         for other in dict.fromkeys(name for name in named if name not in self._names.drivers):
-            yield Detail(f"config for driver {other}, which does not run here: {own} does not get it", "yellow")
+            yield ViewDetail(f"config for driver {other}, which does not run here: {own} does not get it", "yellow")
 
-    def _pod(self, record: ObjectChanged) -> Iterator[Entry]:
+    def _pod(self, record: ObjectChanged) -> Iterator[ViewEntry]:
         pod, uid = record.object, record.object["metadata"]["uid"]
         name = f"Pod {self._names.short(object_name(pod))}"
         if record.change == "DELETED":
             self._pods.pop(uid, None)
-            yield Entry(f"{name} is gone")
+            yield ViewEntry(f"{name} is gone")
             return
         phase, deleted = pod.get("status", {}).get("phase"), "deletionTimestamp" in pod["metadata"]
         before, self._pods[uid] = self._pods.get(uid), (phase, deleted)
         if record.change == "ADDED":
-            yield Entry(f"{name} is created")
+            yield ViewEntry(f"{name} is created")
         elif before is not None:
             if phase != before[0] and not deleted:
-                yield Entry(f"{name} is {phase}", colour="red" if phase == "Failed" else "green")
+                yield ViewEntry(f"{name} is {phase}", colour="red" if phase == "Failed" else "green")
             if deleted and not before[1]:
-                yield Entry(f"{name} is being deleted")
+                yield ViewEntry(f"{name} is being deleted")
 
     def is_deleted(self, pod_uid: str) -> bool:
         """Return whether a pod is being deleted, or is gone."""
@@ -139,3 +173,287 @@ def _constraint(constraint: Mapping[str, Any]) -> str:
 
 def _wanted(number: int) -> str:
     return "a device" if number == 1 else f"{number} devices"
+
+
+class LiveView:
+    """Prints an entry for each record that people want to see; :meth:`read` is a reader of a timeline.
+
+    Args:
+        output: a stream, or what has printed to it so far.
+    """
+
+    def __init__(self, output: TextIO | EntryPrinter) -> None:
+        self._printer = output if isinstance(output, EntryPrinter) else EntryPrinter(output)
+        self._names = ShortNames()
+        self._objects = ObjectEntries(self._names)
+        self._calls = CallEntries(self._names)
+        self._containers = ContainerEntries(self._names)
+        self.cut_off: Final = asyncio.Event()
+        """Set when nobody reads any more."""
+        self._printer.when_cut_off(self.cut_off.set)
+
+    @property
+    def begin(self) -> float:
+        """From which its seconds are counted, by ``time.monotonic``."""
+        return self._printer.begin
+
+    @property
+    def namespace(self) -> str:
+        """Names of objects in this namespace are shown without it."""
+        return self._names.namespace
+
+    @namespace.setter
+    def namespace(self, namespace: str) -> None:
+        self._names.namespace = namespace
+
+    def name(self, name: str) -> str:
+        """Return ``namespace/name`` as it is shown."""
+        return self._names.short(name)
+
+    # --- records
+
+    def read(self, record: Record) -> None:
+        """Print what is to be seen of a record."""
+        self._printer.begin = time.monotonic() - record.seconds
+        for entry in self._entries(record):
+            self._print(entry, record.seconds)
+        if isinstance(record, ClusterEnding):
+            self._printer.closed = True  # what happens from now on is that the cluster ends
+
+    def _entries(self, record: Record) -> Iterator[ViewEntry]:
+        match record:
+            case ClusterStarted(version=version, kubeconfig=kubeconfig, drivers=drivers):
+                self._names.drivers = drivers
+                title = f"Kubernetes {version} in one process: API server, scheduler, controllers"
+                yield ViewEntry(title, (ViewDetail(f"kubectl --kubeconfig {kubeconfig} get pods"),), bold=True)
+            case ClusterEnding(calls=calls) if calls:
+                title = f"waiting up to {HANGING_SECONDS:.0f} s for the driver's code"
+                yield ViewEntry(title, lines(calls), "yellow", bold=True)
+            case ObjectChanged():
+                yield from self._objects.read(record)
+                if record.resource == PODS.full_name and record.change == "DELETED":
+                    self._calls.forget(record.object["metadata"]["uid"])
+            case _:
+                deleted = isinstance(record, ContainerEnded) and self._objects.is_deleted(record.container.pod.uid)
+                yield from self._calls.read(record)
+                yield from self._containers.read(record, deleted=deleted)
+                yield from driver_entries(record)
+
+    # --- lines
+
+    def entry(self, text: str, **style: Any) -> None:
+        """Print a line that begins an entry."""
+        self._printer.entry(text, **style)
+
+    def detail(self, text: str, **style: Any) -> None:
+        """Print what belongs to the entry before: a line, or several."""
+        self._printer.details([(text, style)])
+
+    def details(self, texts: Iterable[str]) -> None:
+        """Print several of them."""
+        if found := list(texts):
+            self.detail("\n".join(found))
+
+    def _print(self, entry: ViewEntry, seconds: float) -> None:
+        self._printer.entry(entry.text, seconds, fg=entry.colour, bold=entry.bold)
+        if entry.details:
+            self._printer.details((item.text, {"fg": item.colour}) for item in entry.details)
+
+
+_FULL_SPECS: Final = 2  # CDI specs that are shown as a whole; the later ones look alike
+
+
+class CallEntries:
+    """Shows a refusal of the scheduler once, and the first CDI specs as a whole.
+
+    Args:
+        names: how objects are named.
+    """
+
+    def __init__(self, names: ShortNames) -> None:
+        self._names = names
+        self._refusals: dict[str, str] = {}  # what was shown of each pod, by UID
+        self._specs = 0
+
+    def read(self, record: Record) -> Iterator[ViewEntry]:
+        """Yield what is shown of a record."""
+        match record:
+            case PodScheduled(pod=pod, node=node):
+                devices = (
+                    f"ResourceClaim {item.claim or 'of its extended resources'}, request {item.request}: {item.reason}"
+                    for item in record.devices
+                )
+                yield ViewEntry(f"scheduler: Pod {self._names.short(pod)} goes to {node}", lines(devices), "cyan")
+            case PodUnschedulable(pod=pod, message=message):
+                if self._refusals.get(pod.uid) != message:
+                    self._refusals[pod.uid] = message
+                    title = f"scheduler: Pod {self._names.short(pod)} has to wait"
+                    yield ViewEntry(title, (ViewDetail(message),), "yellow")
+            case PluginConnected(node=node, driver=driver):
+                yield ViewEntry(f"kubelet of {node}: driver {driver} is registered")
+            case PluginDisconnected(node=node, driver=driver):
+                yield ViewEntry(f"kubelet of {node}: the connection to driver {driver} is lost", colour="yellow")
+            case CallOverdue():
+                title = (
+                    f"kubelet of {record.node} called {record.driver}: {record.method} for "
+                    f"{self._names.claims(record.claims)} is not answered after {record.waited:g} s"
+                )
+                yield ViewEntry(title, lines(record.running), "yellow")
+            case CallEnded():
+                yield self._ended(record)
+            case CdiSpecWritten(file=file, spec=spec):
+                self._specs += 1
+                text = json.dumps(spec, indent=2).splitlines() if self._specs <= _FULL_SPECS else []
+                yield ViewEntry(f"CDI spec {file}, for the container runtime", lines(text), "cyan")
+            case _:
+                pass
+
+    def forget(self, pod_uid: str) -> None:
+        """Forget a pod that is gone."""
+        self._refusals.pop(pod_uid, None)
+
+    def _ended(self, call: CallEnded) -> ViewEntry:
+        took = milliseconds(call.duration)
+        if call.error and call.method != PREPARE:
+            title = f"kubelet of {call.node}: {call.driver} does not release a claim"
+            return ViewEntry(title, (ViewDetail(call.error),), "red")
+        title = f"kubelet of {call.node} calls {call.driver}: {call.method} for {self._names.claims(call.claims)}"
+        if call.error:
+            return ViewEntry(title, (ViewDetail(call.error, "red"),), "cyan")
+        if call.method != PREPARE:
+            return ViewEntry(title, (ViewDetail(f"done in {took}"),), "cyan")
+        devices = (f"{item.device}: CDI device {', '.join(item.cdi_devices) or 'none'}" for item in call.devices)
+        return ViewEntry(title, lines([f"answered in {took}", *devices]), "cyan")
+
+
+# variables that the shell sets itself, and the one that is the sandbox's own
+_NOT_OF_THE_POD: Final = frozenset({"PWD", "OLDPWD", "SHLVL", "_", MARK_VARIABLE})
+_WIDTH: Final = 2_000  # characters of a line
+
+
+class ContainerEntries:
+    """Follows each container from its start to its end.
+
+    Args:
+        names: how objects are named.
+    """
+
+    def __init__(self, names: ShortNames) -> None:
+        self._names = names
+        self._outputs: dict[str, OutputLines] = {}  # by the container's id
+
+    def read(self, record: Record, *, deleted: bool) -> Iterator[ViewEntry]:
+        """Yield what is shown of a record.
+
+        Args:
+            record: any one.
+            deleted: the container's pod is being deleted, or gone.
+        """
+        match record:
+            case ContainerStarted():
+                self._outputs[record.container.id] = OutputLines(record)
+                yield self._started(record)
+            case ContainerOutput(container=container, late=False) if container.id in self._outputs:
+                if written := self._outputs[container.id].read(record):
+                    yield ViewEntry(f"{self._who(container)} says", lines(written), "cyan")
+            case ContainerEnded(container=container, exit=how):
+                self._outputs.pop(container.id, None)
+                if deleted:
+                    yield ViewEntry(f"{self._who(container)} was stopped")
+                else:
+                    text = f"{self._who(container)} ended with exit code {how.code}"
+                    yield ViewEntry(text, colour="red" if how.code else "")
+            case _:
+                pass
+
+    def _who(self, container: ContainerReference) -> str:
+        return f"Pod {self._names.short(container.pod)}, container {container.name}"
+
+    def _started(self, record: ContainerStarted) -> ViewEntry:
+        who = self._who(record.container)
+        if record.exit is not None and record.exit.reason == START_ERROR:
+            return ViewEntry(f"{who} cannot start", (ViewDetail(record.exit.message),), "red")
+        edits = record.from_claims
+        gets = "gets nothing from claims" if edits == SpecEdits() else "gets from its claims:"
+        return ViewEntry(
+            f"{who} has started and {gets}", (*lines(edits.env, "green"), *lines(reported_edits(edits))), "cyan"
+        )
+
+
+def reported_edits(edits: SpecEdits) -> Iterator[str]:
+    """Yield what a container runtime would do, and the sandbox does not."""
+    for mount in edits.mounts:
+        yield f"mount {mount.host_path} on {mount.container_path} (told here, not done)"
+    for node in edits.device_nodes:
+        yield f"device node {node.path} (told here, not made)"
+    for hook in edits.hooks:
+        yield f"hook {hook.hook_name} {hook.path} (told here, not run)"
+    for interface in edits.net_devices:
+        yield f"interface {interface.host_interface_name} as {interface.name} (told here, not moved)"
+    if edits.additional_gids:
+        yield f"groups {', '.join(map(str, edits.additional_gids))} (told here, not given)"
+
+
+class OutputLines:
+    """The output of one container as lines for people.
+
+    Args:
+        started: the record of its start.
+    """
+
+    def __init__(self, started: ContainerStarted) -> None:
+        self._in_line = False  # the line that was shown last goes on
+        # a container that prints its environment says nothing new by it
+        self._known = {f"{name}={value}" for name, value in started.environment.items()}
+
+    def read(self, output: ContainerOutput) -> list[str]:
+        """Return the lines to show of it."""
+        found = []
+        if output.left_out:
+            found.append(f"({output.left_out:,} lines left out; kubectl logs has the newest)")
+            self._in_line = False
+        *whole, rest = output.text.split("\n")
+        for line in whole:
+            if not self._in_line:
+                found += self._shown(line, cut=len(line) > _WIDTH)
+            self._in_line = False
+        if rest and not self._in_line:
+            found += self._shown(rest, cut=not output.last)
+            self._in_line = True
+        return found
+
+    def _shown(self, line: str, *, cut: bool) -> Iterator[str]:
+        if line not in self._known and line.partition("=")[0] not in _NOT_OF_THE_POD:
+            yield f"| {escape_unprintable(line[:_WIDTH].expandtabs())}{' …' if cut else ''}"
+
+
+def driver_entries(record: Record) -> Iterator[ViewEntry]:
+    """Yield what is shown of a record."""
+    match record:
+        case DriverServing(why=why, duration=duration):
+            yield ViewEntry(f"{why}: the driver serves after {duration * 1000:.0f} ms", colour="green", bold=True)
+        case DriverRefused(why=why, message=message, serving=serving):
+            title = f"{why}: {consequence(serving=serving)}"
+            yield ViewEntry(title, (ViewDetail(shortened(message)),), "red", bold=True)
+        case DriverEnded(how="failed", node="", message=message):  # that of one node ends the run, which says why
+            yield ViewEntry(f"the driver ended: {shortened(message)}", colour="red", bold=True)
+        case DriverNotServing(message="", driver=driver, calls=calls):
+            yield ViewEntry(f"{'the' if driver else 'a'} driver publishes nothing yet", lines(calls), "yellow")
+        case DriverNotServing(message=message):
+            yield ViewEntry("the driver does not serve yet", (ViewDetail(shortened(message)),), "yellow")
+        case ManifestsApplied(message=message) if message:
+            yield ViewEntry(f"manifests: {message}", bold=True)
+        case ManifestsRefused(message=message):
+            yield ViewEntry("manifests: not applied", (ViewDetail(shortened(message)),), "red", bold=True)
+        case _:
+            pass
+
+
+def consequence(*, serving: bool) -> str:
+    """Return what it means that new code cannot be used."""
+    return "the new code cannot be used; the code before serves on" if serving else "the driver cannot be used"
+
+
+def shortened(text: str) -> str:
+    """Return a text on one line, with files below the working directory by their short names."""
+    return " ".join(text.replace(f"{Path.cwd()}{os.sep}", "").split())

@@ -1,4 +1,4 @@
-"""Devices and counters as tables for people."""
+"""Tables of devices and counters."""
 
 from __future__ import annotations
 

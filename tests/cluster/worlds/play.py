@@ -23,7 +23,7 @@ from dra_kit.client.resources import (
     Resource,
 )
 from dra_kit.errors import NotFound
-from dra_kit.sandbox.cluster.control_plane import ControlPlane
+from dra_kit.sandbox.control_plane import ControlPlane
 from tests.cluster.worlds.outcome import BY_OUTCOME, outcome
 from tests.golden.kind import Line
 from tests.golden.scenario_player import Player, eventually, playing

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_kit.apiserver.http.door import Door
+from dra_kit.apiserver.authentication import Authenticator
 from dra_kit.apiserver.server import ApiServer, run_in_thread
 from tests.cluster.find import NotFound, find
 
@@ -74,5 +74,5 @@ class User:
 @contextmanager
 def at_a_terminal(home: Path) -> Iterator[User]:
     """Somebody with a server of their own, as closed as a sandbox's."""
-    with run_in_thread(tls=True, door=Door()) as server:
+    with run_in_thread(tls=True, door=Authenticator()) as server:
         yield User(home, server)

@@ -8,8 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dra_kit.apiserver.managed import ApplyConflict, Manager, after_apply, entries, managers_of
-from dra_kit.apiserver.patches.fieldsets import field_set, from_fields_v1, to_fields_v1
+from dra_kit.apiserver.managed_fields import (
+    ApplyConflict,
+    FieldManager,
+    after_apply,
+    entries,
+    field_set,
+    from_fields_v1,
+    managers_of,
+    to_fields_v1,
+)
 from dra_kit.client.api import APPLY, Client
 from dra_kit.client.resources import CONFIG_MAPS
 from dra_kit.errors import Conflict
@@ -85,9 +93,9 @@ def test_after_any_forced_applies_each_manager_finds_its_last_configuration(
 ) -> None:
     live: dict[str, Any] = {}
     last: dict[str, dict[str, str]] = {}
-    managers: list[Manager] = []
+    managers: list[FieldManager] = []
     for name, data in applies:
-        writer = Manager(name, "Apply", "v1", "", frozenset())
+        writer = FieldManager(name, "Apply", "v1", "", frozenset())
         outcome = after_apply(live, {"metadata": {}, "data": data}, TYPE, writer, managers, force=True)
         live, managers = outcome.obj, outcome.managers
         last = {**last, name: data}
@@ -99,7 +107,7 @@ def test_after_any_forced_applies_each_manager_finds_its_last_configuration(
     assert {manager.name for manager in managers} <= set(last)
     try:
         again = after_apply(
-            live, {"metadata": {}, "data": writer_data}, TYPE, Manager(writer_name, "Apply", "v1", "", frozenset()),
+            live, {"metadata": {}, "data": writer_data}, TYPE, FieldManager(writer_name, "Apply", "v1", "", frozenset()),
             managers, force=False,
         )  # fmt: skip
     except ApplyConflict:
@@ -108,14 +116,14 @@ def test_after_any_forced_applies_each_manager_finds_its_last_configuration(
 
 
 def test_managers_are_read_as_they_are_written() -> None:
-    manager = Manager("one", "Apply", "v1", "status", frozenset({("f:data", "f:a")}), "2026-01-02T03:04:05Z")
+    manager = FieldManager("one", "Apply", "v1", "status", frozenset({("f:data", "f:a")}), "2026-01-02T03:04:05Z")
 
     assert managers_of({"metadata": {"managedFields": [manager.entry()]}}) == [manager]
 
 
 def test_appliers_come_first_then_whoever_wrote_earlier_then_names() -> None:
-    def manager(name: str, operation: Literal["Apply", "Update"], second: int) -> Manager:
-        return Manager(name, operation, "v1", "", frozenset({("f:data", "f:a")}), f"2026-01-02T03:04:{second:02}Z")
+    def manager(name: str, operation: Literal["Apply", "Update"], second: int) -> FieldManager:
+        return FieldManager(name, operation, "v1", "", frozenset({("f:data", "f:a")}), f"2026-01-02T03:04:{second:02}Z")
 
     managers = [manager("c", "Update", 1), manager("a", "Apply", 3), manager("d", "Apply", 2), manager("b", "Apply", 2)]
 

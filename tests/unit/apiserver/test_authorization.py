@@ -12,11 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.apiserver.authorization.attributes import Attributes
-from dra_kit.apiserver.authorization.builtin import builtin
-from dra_kit.apiserver.authorization.rbac import CLUSTER_ROLES
-from dra_kit.apiserver.authorization.rules import allows, missing
-from dra_kit.apiserver.http.door import Door
+from dra_kit.apiserver.authentication import Authenticator
+from dra_kit.apiserver.authorization import CLUSTER_ROLES, AuthorizationAttributes, rule_allows, uncovered_rules
+from dra_kit.apiserver.bootstrap import builtin_roles
 from dra_kit.apiserver.server import ApiServer
 from tests.unit.apiserver.conftest import Http, pod
 
@@ -31,14 +29,14 @@ _rules = st.fixed_dictionaries(
 
 @given(owned=st.lists(_rules, max_size=3), wanted=_rules)
 def test_who_holds_all_of_a_rule_may_do_all_that_it_allows(owned: list[Any], wanted: Any) -> None:
-    if missing(owned, [wanted]):
+    if uncovered_rules(owned, [wanted]):
         return
     for verb in "ab":
         for group in "ab":
             for resource, subresource in (("r", ""), ("r", "s"), ("q", ""), ("q", "s")):
                 for name in ("", "x", "y", "z"):
-                    asked = Attributes(verb, group, resource, subresource, name=name)
-                    assert not allows(wanted, asked) or any(allows(rule, asked) for rule in owned)
+                    asked = AuthorizationAttributes(verb, group, resource, subresource, name=name)
+                    assert not rule_allows(wanted, asked) or any(rule_allows(rule, asked) for rule in owned)
 
 
 async def grant(http: Http, user: str, *rules: dict[str, Any]) -> None:
@@ -50,14 +48,14 @@ async def grant(http: Http, user: str, *rules: dict[str, Any]) -> None:
 
 
 async def test_a_server_has_the_built_in_roles_from_the_start_and_after_a_reset(server: ApiServer) -> None:
-    names = {obj["metadata"]["name"] for resource, obj in builtin() if resource == CLUSTER_ROLES}
+    names = {obj["metadata"]["name"] for resource, obj in builtin_roles() if resource == CLUSTER_ROLES}
     before = server.api.storage.revision
     server.reset()
 
     assert {obj["metadata"]["name"] for obj in server.api.listed(CLUSTER_ROLES)} == names
     assert {"admin", "cluster-admin", "edit", "view"} <= names
     # the aggregated ones are complete: nothing was written twice
-    assert server.api.storage.revision - before == len(builtin()) + 8
+    assert server.api.storage.revision - before == len(builtin_roles()) + 8
 
 
 async def test_an_update_that_creates_needs_the_right_to_create(http: Http) -> None:
@@ -88,7 +86,7 @@ async def test_only_who_may_is_somebody_else(server: ApiServer, headers: dict[st
 
 @pytest.fixture
 async def guarded() -> AsyncIterator[ApiServer]:
-    async with ApiServer(door=Door()) as running:
+    async with ApiServer(door=Authenticator()) as running:
         yield running
 
 
@@ -198,4 +196,4 @@ async def test_metrics_count_requests(http: Http) -> None:
 
 
 def test_the_built_in_roles_are_plain_json() -> None:
-    assert json.loads(json.dumps([obj for _, obj in builtin()]))
+    assert json.loads(json.dumps([obj for _, obj in builtin_roles()]))

@@ -14,7 +14,7 @@ from kubernetes_asyncio import watch as generated_watch
 from kubernetes_asyncio.client.rest import ApiException
 from kubernetes_asyncio.config import load_kube_config_from_dict
 
-from dra_kit.apiserver.http.door import Door
+from dra_kit.apiserver.authentication import Authenticator
 from dra_kit.apiserver.server import ApiServer, run_in_thread
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials
@@ -55,7 +55,7 @@ async def test_handlers_of_kopf_follow_an_object_through_its_life() -> None:
 
         return registry, kopf_settings()
 
-    with run_in_thread(tls=True, door=Door()) as server:
+    with run_in_thread(tls=True, door=Authenticator()) as server:
         operator = KopfThread(Credentials(server.connection()), build)
         operator.start()
         try:
@@ -90,7 +90,7 @@ async def _gone(client: Client) -> bool:
 async def test_kubernetes_asyncio_reads_writes_and_watches() -> None:
     configuration = generated.Configuration()
     async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(ApiServer(tls=True, door=Door()))
+        server = await stack.enter_async_context(ApiServer(tls=True, door=Authenticator()))
         await load_kube_config_from_dict(server.kubeconfig(), client_configuration=configuration)
         connection = await stack.enter_async_context(generated.ApiClient(configuration))
         core = generated.CoreV1Api(connection)

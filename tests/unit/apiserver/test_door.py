@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from dra_kit.apiserver.http.door import Door
+from dra_kit.apiserver.authentication import Authenticator
 from dra_kit.apiserver.server import ApiServer, run_in_thread
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials
@@ -29,7 +29,7 @@ BODY = json.dumps(config_map()).encode()
 class Visitor:
     """Somebody who sends requests to a server with a door."""
 
-    def __init__(self, server: ApiServer, door: Door, session: aiohttp.ClientSession) -> None:
+    def __init__(self, server: ApiServer, door: Authenticator, session: aiohttp.ClientSession) -> None:
         self.server, self.door, self.session = server, door, session
         self.ssl = server.connection().ssl_context() or True
 
@@ -55,7 +55,7 @@ class Visitor:
 
 @pytest.fixture
 async def visitor() -> AsyncIterator[Visitor]:
-    door = Door()
+    door = Authenticator()
     async with ApiServer(tls=True, door=door) as server, aiohttp.ClientSession() as session:
         yield Visitor(server, door, session)
 
@@ -96,7 +96,7 @@ async def test_only_health_is_told_to_everybody_and_not_with_a_wrong_token(visit
 
 
 async def test_each_door_has_a_token_of_its_own() -> None:
-    tokens = {Door().token for _ in range(100)}
+    tokens = {Authenticator().token for _ in range(100)}
     assert len(tokens) == 100
     assert min(map(len, tokens)) >= 43  # 32 bytes
 
@@ -188,7 +188,7 @@ async def test_its_certificate_is_good_for_each_of_its_names(visitor: Visitor) -
 @pytest.fixture
 async def inside(tmp_path: Path) -> AsyncIterator[Visitor]:
     """One who comes over the unix socket."""
-    door = Door()
+    door = Authenticator()
     server = ApiServer(tls=True, door=door)
     server.socket = tmp_path / "api.sock"
     async with server, aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(server.socket))) as session:
@@ -260,7 +260,7 @@ def test_a_watch_that_is_left_leaves_no_connection_behind() -> None:
             await asyncio.wait([reading])
             await watching.aclose()
 
-    with run_in_thread(tls=True, door=Door()) as server:
+    with run_in_thread(tls=True, door=Authenticator()) as server:
         for _ in range(5):
             asyncio.run(look(server))
             server.requests.clear()

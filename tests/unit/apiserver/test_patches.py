@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dra_kit.apiserver.patches import json as json_patch
-from dra_kit.apiserver.patches import merge, strategic
+from dra_kit.apiserver import patches as json_patch
+from dra_kit.apiserver.patches import merge_patch, strategic_merge_patch
 from dra_kit.client.api import JSON_PATCH, Client
 from dra_kit.client.resources import CONFIG_MAPS, PODS
 from tests.unit.apiserver.conftest import Http, config_map, pod
@@ -43,7 +43,7 @@ def difference(old: Any, new: Any) -> Any:
 @given(objects.map(without_nulls), objects.map(without_nulls))
 @settings(deadline=None)
 def test_a_merge_patch_of_the_difference_makes_the_other_object(old: Any, new: Any) -> None:
-    assert merge.apply(old, difference(old, new)) == new
+    assert merge_patch(old, difference(old, new)) == new
 
 
 @given(objects, objects)
@@ -51,9 +51,9 @@ def test_a_merge_patch_of_the_difference_makes_the_other_object(old: Any, new: A
 def test_a_merge_patch_changes_neither_argument_and_is_idempotent(old: Any, patch: Any) -> None:
     before = json.dumps([old, patch])
 
-    once = merge.apply(old, patch)
+    once = merge_patch(old, patch)
 
-    assert merge.apply(once, patch) == once
+    assert merge_patch(once, patch) == once
     assert json.dumps([old, patch]) == before
 
 
@@ -64,8 +64,8 @@ def test_what_a_json_patch_adds_it_can_test_and_remove(document: Any, value: Any
     check = {"op": "test", "path": "/new~1key", "value": value}
     remove = {"op": "remove", "path": "/new~1key"}
 
-    assert json_patch.apply(document, [add, check]) == document | {"new/key": value}
-    assert json_patch.apply(document, [add, check, remove]) == document
+    assert json_patch.json_patch(document, [add, check]) == document | {"new/key": value}
+    assert json_patch.json_patch(document, [add, check, remove]) == document
 
 
 @pytest.mark.parametrize(
@@ -83,11 +83,11 @@ def test_what_a_json_patch_adds_it_can_test_and_remove(document: Any, value: Any
 )
 def test_a_json_patch_that_does_not_fit_is_refused(patch: Any) -> None:
     with pytest.raises(json_patch.PatchFailed):
-        json_patch.apply({"a": 1, "list": []}, patch)
+        json_patch.json_patch({"a": 1, "list": []}, patch)
 
 
 def test_a_json_patch_replaces_what_is_not_there_yet() -> None:
-    assert json_patch.apply({"a": {}}, [{"op": "replace", "path": "/a/b", "value": 1}]) == {"a": {"b": 1}}
+    assert json_patch.json_patch({"a": {}}, [{"op": "replace", "path": "/a/b", "value": 1}]) == {"a": {"b": 1}}
 
 
 async def test_an_unknown_operation_does_not_fit_and_another_type_is_no_patch(client: Client, http: Http) -> None:
@@ -104,7 +104,7 @@ def test_a_strategic_patch_merges_lists_by_their_key(there: list[str], patched: 
     document = {"containers": [{"name": name, "image": "old"} for name in there]}
     patch = {"containers": [{"name": name, "image": "new"} for name in patched]}
 
-    merged = strategic.apply(document, patch, "core/v1.PodSpec")
+    merged = strategic_merge_patch(document, patch, "core/v1.PodSpec")
 
     images = {item["name"]: item["image"] for item in merged["containers"]}
     assert images == {**dict.fromkeys(there, "old"), **dict.fromkeys(patched, "new")}
@@ -122,7 +122,7 @@ def test_an_order_that_a_patch_asks_for_holds_and_the_rest_keeps_its_own(there: 
     document = {"containers": [{"name": name} for name in there]}
     patch = {"$setElementOrder/containers": [{"name": name} for name in wanted]}
 
-    names = [item["name"] for item in strategic.apply(document, patch, "core/v1.PodSpec")["containers"]]
+    names = [item["name"] for item in strategic_merge_patch(document, patch, "core/v1.PodSpec")["containers"]]
 
     assert sorted(names) == sorted(there)
     assert [name for name in names if name in wanted] == [name for name in wanted if name in there]
@@ -132,10 +132,12 @@ def test_an_order_that_a_patch_asks_for_holds_and_the_rest_keeps_its_own(there: 
 def test_a_strategic_patch_can_delete_replace_and_order_items() -> None:
     document = {"containers": [{"name": name, "image": "x"} for name in "abc"]}
 
-    deleted = strategic.apply(document, {"containers": [{"name": "b", "$patch": "delete"}]}, "core/v1.PodSpec")
-    replaced = strategic.apply(document, {"containers": [{"$patch": "replace"}, {"name": "z"}]}, "core/v1.PodSpec")
+    deleted = strategic_merge_patch(document, {"containers": [{"name": "b", "$patch": "delete"}]}, "core/v1.PodSpec")
+    replaced = strategic_merge_patch(
+        document, {"containers": [{"$patch": "replace"}, {"name": "z"}]}, "core/v1.PodSpec"
+    )
     order = {"$setElementOrder/containers": [{"name": "c"}, {"name": "a"}, {"name": "b"}]}
-    ordered = strategic.apply(document, order, "core/v1.PodSpec")
+    ordered = strategic_merge_patch(document, order, "core/v1.PodSpec")
 
     assert [item["name"] for item in deleted["containers"]] == ["a", "c"]
     assert replaced["containers"] == [{"name": "z"}]
@@ -145,8 +147,8 @@ def test_a_strategic_patch_can_delete_replace_and_order_items() -> None:
 def test_lists_without_a_key_are_replaced_or_united() -> None:
     meta = {"finalizers": ["a/x"], "other": [1]}
 
-    merged = strategic.apply(meta, {"finalizers": ["a/y"]}, "meta/v1.ObjectMeta")
-    removed = strategic.apply(merged, {"$deleteFromPrimitiveList/finalizers": ["a/x"]}, "meta/v1.ObjectMeta")
+    merged = strategic_merge_patch(meta, {"finalizers": ["a/y"]}, "meta/v1.ObjectMeta")
+    removed = strategic_merge_patch(merged, {"$deleteFromPrimitiveList/finalizers": ["a/x"]}, "meta/v1.ObjectMeta")
 
     assert merged["finalizers"] == ["a/y", "a/x"]
     assert removed["finalizers"] == ["a/y"]

@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from dra_kit.apiserver.requests.pod_log import LogOptions, NoLog
+from dra_kit.apiserver.pod_log import PodLogOptions, PodLogUnavailable
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.client.api import Client
 from dra_kit.client.resources import NODES, PODS
@@ -19,7 +19,7 @@ PATH = "/api/v1/namespaces/default/pods"
 NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "here"}}
 
 
-async def echo(found: dict[str, Any], options: LogOptions) -> AsyncGenerator[bytes, None]:
+async def echo(found: dict[str, Any], options: PodLogOptions) -> AsyncGenerator[bytes, None]:
     """The pod, the container, and the options that were given."""
     given = [options.follow and "f", options.previous and "p", options.timestamps and "t", options.since(10**12),
              options.tail_lines, options.limit_bytes]  # fmt: skip
@@ -126,7 +126,7 @@ async def test_a_pod_of_a_node_that_is_gone_has_none(client: Client, http: Http)
 @pytest.mark.usefixtures("placed")
 async def test_what_the_kubelet_refuses_is_a_bad_request(server: ApiServer, http: Http) -> None:
     def refuse(*_: object) -> AsyncGenerator[bytes, None]:
-        raise NoLog('container "main" in pod "one" is waiting to start: ContainerCreating')
+        raise PodLogUnavailable('container "main" in pod "one" is waiting to start: ContainerCreating')
 
     server.serve_logs(refuse)
     status, answer, _ = await http("GET", f"{PATH}/one/log")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dra_kit.apiserver.kinds.core import pod_columns
+from dra_kit.apiserver.kinds.pods import ready, restarts, state
 from dra_kit.client.api import APPLY, Client
 from dra_kit.client.resources import PODS
 from dra_kit.errors import Invalid, NotFound
@@ -161,7 +161,7 @@ def told(*, initial: Any = (), own: Any = (), **status: Any) -> list[str]:
     shown = {"initContainerStatuses": initial, "containerStatuses": own, "phase": "Pending", **status}
     spec = {"initContainers": [{"name": "i"}, {"name": "j"}], "containers": [{"name": "main"}]}
     body = {"metadata": {}, "spec": spec, "status": shown}
-    return [cell(body) for cell in (pod_columns.ready, pod_columns.state, pod_columns.restarts)]
+    return [cell(body) for cell in (ready, state, restarts)]
 
 
 def container(name: str, state: dict[str, Any], **more: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dra_kit.apiserver.admission.policies import plugin
+from dra_kit.apiserver.admission import policies as plugin
 from dra_kit.kubernetes.cel.admission import CompiledPolicy, compile_policy
 from tests.golden import api
 from tests.golden.files import cases, read

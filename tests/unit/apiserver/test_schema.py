@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dra_kit.apiserver.kinds.builtin import KINDS
+from dra_kit.apiserver.kinds.registry import KINDS
 from dra_kit.kubernetes.resource.schema import protobuf
 from dra_kit.kubernetes.resource.schema.decode import READERS, StrictDecoding, TypeMismatch, decode, prune, written_zero
 from dra_kit.kubernetes.resource.schema.table import LIST, MAP, item_type, struct, types

@@ -17,11 +17,11 @@ from dra_kit.errors import KubeletError
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.decommission import decommission_agent
 from dra_kit.node.decommissioned import PodName, RemovalConfirmation
-from dra_kit.sandbox.cluster.kubeconfig import written
-from dra_kit.sandbox.driver.accounts import RoleAccounts, install
-from dra_kit.sandbox.driver.drivers import SandboxDriver
-from dra_kit.sandbox.driver.node import SandboxNode
-from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
+from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
+from dra_kit.sandbox.directory import write_kubeconfig
+from dra_kit.sandbox.drivers.accounts import RoleAccounts, create_accounts
+from dra_kit.sandbox.drivers.node import SandboxNode
+from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
 from tests.unit.charts.life import CLASS, INSTALLED, claim_object, pod_object, until, until_event
 from tests.unit.charts.rendering import DRIVER, NAMESPACE, RELEASE, Manifests
 from tests.unit.charts.rights import Audit
@@ -95,13 +95,13 @@ async def _undertake(sandbox: Sandbox, node: SandboxNode, manifests: Manifests, 
     server = sandbox.control_plane.server
     await sandbox.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     objects = [item for item in manifests.objects if item["kind"] in INSTALLED]
-    await install(
+    await create_accounts(
         RoleAccounts(namespace=NAMESPACE, node=ACCOUNT, controller="", webhook="", objects=objects),
         server, sandbox.client,
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "kubeconfig"
-        with written(path, server.kubeconfig(server.token(NAMESPACE, ACCOUNT, node=node.name))):
+        with write_kubeconfig(path, server.kubeconfig(server.token(NAMESPACE, ACCOUNT, node=node.name))):
             settings = replace(node._settings(None), kubeconfig=path)
             client = Client(await load_credentials(path), user_agent="tests/1")
             confirmation = RemovalConfirmation(client, PodName(NAMESPACE, "pizza-node-x"))

@@ -18,10 +18,10 @@ from dra_kit.client.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESO
 from dra_kit.controller.agent import lease_name
 from dra_kit.controller.election import LeaderElector, Leadership
 from dra_kit.controller.orphan_slices import OrphanSliceCollector
-from dra_kit.sandbox.cluster.kubeconfig import written
-from dra_kit.sandbox.driver.accounts import RoleAccounts
-from dra_kit.sandbox.driver.drivers import SandboxDriver
-from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
+from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
+from dra_kit.sandbox.directory import write_kubeconfig
+from dra_kit.sandbox.drivers.accounts import RoleAccounts
+from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
 from tests.unit.charts.rendering import DRIVER, NAMESPACE, RELEASE, Manifests
 from tests.unit.charts.rights import Audit
 
@@ -113,7 +113,7 @@ async def _act_at_length(sandbox: Sandbox) -> None:
     server = sandbox.control_plane.server
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "kubeconfig"
-        with written(path, server.kubeconfig(server.token(NAMESPACE, f"{RELEASE}-controller"))):
+        with write_kubeconfig(path, server.kubeconfig(server.token(NAMESPACE, f"{RELEASE}-controller"))):
             credentials = await load_credentials(path)
     async with Client(credentials, user_agent="controller") as client:
         elector = LeaderElector(client, Leadership(), identity="me", namespace=NAMESPACE, lease=lease_name(DRIVER))

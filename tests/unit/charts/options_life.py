@@ -11,7 +11,7 @@ from typing import Any
 import dra_kit as dra
 from dra_kit.admission.certificate_trust import AuthorityTrust, drop_bindings
 from dra_kit.admission.certificates import SelfManagedCertificate, SelfManagedSettings
-from dra_kit.apiserver.authorization.attributes import Attributes
+from dra_kit.apiserver.authorization import AuthorizationAttributes
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.author.cluster_object import node_rbac_values
 from dra_kit.client.api import Client
@@ -19,11 +19,11 @@ from dra_kit.client.credentials import Connection, Credentials
 from dra_kit.client.events import EventRecorder
 from dra_kit.client.resources import DEVICE_TAINT_RULES, NAMESPACES, NODES, RESOURCE_SLICES, SECRETS
 from dra_kit.controller.binding import DeviceBinding
-from dra_kit.drain.live import Query, wait_drained
+from dra_kit.diagnosis.drain import DrainQuery, wait_drained
 from dra_kit.node.context import ClusterFacts
 from dra_kit.node.device_policy import WatchedObjectFollower
 from dra_kit.node.effects.cluster_objects import ClusterObjects
-from dra_kit.sandbox.driver.accounts import RoleAccounts, install
+from dra_kit.sandbox.drivers.accounts import RoleAccounts, create_accounts
 from tests.unit.charts.rendering import NAMESPACE, Manifests
 from tests.unit.charts.rights import Audit, Right
 from tests.unit.controller.cluster import DRIVER, allocate, conditions_of, following, made_claim, running
@@ -56,7 +56,7 @@ class World:
     client: Client
     credentials: Credentials
     name: str
-    asked: Mapping[Attributes, bool]
+    asked: Mapping[AuthorizationAttributes, bool]
 
     async def until(self, resource: Any, check: Callable[[Sequence[Any]], bool]) -> None:
         """Wait for what the API server has."""
@@ -145,7 +145,7 @@ async def trust(world: World) -> None:
 
 async def guard(world: World) -> None:
     """Ask who holds devices."""
-    query = Query(driver=DRIVER, until_removed=False, may_be_unknown=True)
+    query = DrainQuery(driver=DRIVER, until_removed=False, may_be_unknown=True)
     await wait_drained(world.credentials, query, changed=lambda _: None)
 
 
@@ -275,7 +275,7 @@ async def play_options(manifests: Mapping[str, Manifests]) -> Audit:
             audit.follow(account)
             objects = [item for item in manifests[name].objects if item["kind"] in _INSTALLED]
             accounts = RoleAccounts(namespace=NAMESPACE, node="", controller="", webhook="", objects=objects)
-            await install(accounts, server, admin)
+            await create_accounts(accounts, server, admin)
             token = server.token(NAMESPACE, account, node=_NODE if option.role == "node" else "")
             credentials = Credentials(Connection(server.url, f"Bearer {token}"))
             world = World(admin, await client(credentials), credentials, name, audit.asked[account])

@@ -7,9 +7,16 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, TypeAlias
 
-from dra_kit.apiserver.authorization.attributes import Attributes, Decision
-from dra_kit.apiserver.authorization.rbac import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES, Rbac
-from dra_kit.apiserver.authorization.users import User
+from dra_kit.apiserver.authentication import User
+from dra_kit.apiserver.authorization import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    ROLE_BINDINGS,
+    ROLES,
+    AuthorizationAttributes,
+    AuthorizationDecision,
+    Rbac,
+)
 from tests.unit.charts.rendering import NAMESPACE, Manifests
 
 Right: TypeAlias = tuple[str, str, str]
@@ -27,7 +34,7 @@ class Audit:
     """
 
     accounts: dict[str, str] = field(default_factory=dict)
-    asked: dict[str, dict[Attributes, bool]] = field(default_factory=dict)
+    asked: dict[str, dict[AuthorizationAttributes, bool]] = field(default_factory=dict)
     users: dict[str, User] = field(default_factory=dict)
 
     def follow(self, account: str) -> None:
@@ -35,17 +42,17 @@ class Audit:
         self.accounts[f"system:serviceaccount:{NAMESPACE}:{account}"] = account
         self.asked[account] = {}
 
-    def __call__(self, user: User, attributes: Attributes, decision: Decision) -> None:
+    def __call__(self, user: User, attributes: AuthorizationAttributes, decision: AuthorizationDecision) -> None:
         account = self.accounts.get(user.name)
         if account is not None:
             self.users[account] = user
             self.asked[account][attributes] = decision.allowed
 
-    def refused(self) -> dict[str, list[Attributes]]:
+    def refused(self) -> dict[str, list[AuthorizationAttributes]]:
         """What was not allowed."""
         return {name: [one for one, allowed in asked.items() if not allowed] for name, asked in self.asked.items()}
 
-    def lost(self, manifests: Manifests, account: str, right: Right | None = None) -> list[Attributes]:
+    def lost(self, manifests: Manifests, account: str, right: Right | None = None) -> list[AuthorizationAttributes]:
         """What of all that an account was allowed would not be without a right; discovery is open to everybody."""
         user, decides = self.users[account], rbac(manifests, account, without=right)
         return [

@@ -14,7 +14,7 @@ from dra_kit.client.credentials import Connection, Credentials
 from dra_kit.client.resources import NODES, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
 from dra_kit.errors import Forbidden, KubeError
 from dra_kit.kubernetes.release import FeatureGates
-from dra_kit.sandbox.driver.accounts import install
+from dra_kit.sandbox.drivers.accounts import create_accounts
 from tests.unit.charts.life import accounts
 from tests.unit.charts.rendering import DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm
 
@@ -48,7 +48,7 @@ async def world(helm: Helm) -> AsyncIterator[World]:
         admin = await client(None)
         for name in ("node-1", "node-2"):
             await admin.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
-        await install(accounts(helm.render({**DEPLOYED, "controller": {"enabled": False}})), server, admin)
+        await create_accounts(accounts(helm.render({**DEPLOYED, "controller": {"enabled": False}})), server, admin)
         here, nowhere = (server.token(NAMESPACE, f"{RELEASE}-node", node=node) for node in ("node-1", ""))
         yield World(admin, await client(here), await client(nowhere))
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import dra_kit as dra
-from dra_kit.operation.checks.needed import Account, Driven, needed
+from dra_kit.diagnosis.check import Account, DriverAccount, required_rights
 from tests.unit.charts.rendering import DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm, Manifests
 from tests.unit.operation.parts import whole
 
@@ -43,9 +43,10 @@ def given(manifests: Manifests, account: str) -> set[Asked]:
 def test_the_rights_of_a_role_are_those_of_its_roles(
     helm: Helm, account: Account, values: dict[str, Any], code: dra.Driver[Any, Any] | None, certificate: str
 ) -> None:
-    driven = Driven(name=DRIVER, code=code, namespace=NAMESPACE, certificate=certificate)
+    driven = DriverAccount(name=DRIVER, code=code, namespace=NAMESPACE, certificate=certificate)
     asked = {
-        (right.verb, right.group, right.resource, right.name, right.namespace) for right in needed(account, driven)
+        (right.verb, right.group, right.resource, right.name, right.namespace)
+        for right in required_rights(account, driven)
     }
     # the owner of what is made in the cluster, which only the chart names
     owner = {("get", "rbac.authorization.k8s.io", "clusterroles", f"{RELEASE}-controller", "")} if code else set()

@@ -15,7 +15,7 @@ from dra_kit.client.credentials import Connection, Credentials
 from dra_kit.client.resources import DECOMMISSIONED, NODES, PODS
 from dra_kit.errors import Forbidden
 from dra_kit.node.decommissioned import PodName, RemovalConfirmation
-from dra_kit.sandbox.driver.accounts import install
+from dra_kit.sandbox.drivers.accounts import create_accounts
 from tests.unit.charts.life import accounts
 from tests.unit.charts.rendering import DEPLOYED, NAMESPACE, RELEASE, Helm
 
@@ -83,7 +83,7 @@ async def world(helm: Helm, request: pytest.FixtureRequest) -> AsyncIterator[Wor
         admin = await client(None)
         await admin.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}})
         manifests = helm.render({**DEPLOYED, "controller": {"enabled": False}, "node": NODES_OF_DRIVERS[request.param]})
-        await install(accounts(manifests), server, admin)
+        await create_accounts(accounts(manifests), server, admin)
         own = await admin.create(PODS, pod(OWN))
         await admin.create(PODS, pod(OTHER))
         account = server.api.lookup("serviceaccounts", f"{NAMESPACE}/{RELEASE}-node")

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.chart.editing import with_value
 from dra_kit.cli.app import cli
+from dra_kit.project.chart import with_value
 from tests.unit.charts.options import EXAMPLES
 from tests.unit.charts.rendering import CHART
 

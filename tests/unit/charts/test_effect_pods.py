@@ -15,7 +15,7 @@ from dra_kit.client.credentials import Credentials
 from dra_kit.client.resources import NODES, PODS
 from dra_kit.node.context import ClusterFacts
 from dra_kit.node.effects.cluster_objects import ClusterObjects
-from dra_kit.sandbox.driver.accounts import install
+from dra_kit.sandbox.drivers.accounts import create_accounts
 from tests.unit.charts.life import accounts
 from tests.unit.charts.options import EXAMPLES
 from tests.unit.charts.rendering import DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm, Manifests, Refused
@@ -164,7 +164,9 @@ async def test_the_pod_of_mps_is_one_that_the_chart_of_the_gpu_driver_allows(hel
 
         admin = await client("")
         await admin.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}})
-        await install(accounts(helm.render({**values, "imagePullSecrets": [{"name": "registry"}]})), server, admin)
+        await create_accounts(
+            accounts(helm.render({**values, "imagePullSecrets": [{"name": "registry"}]})), server, admin
+        )
         node = await client(server.token(NAMESPACE, f"{RELEASE}-node", node="node-1"))
         keeper = ClusterObjects(node, driver.name, ClusterFacts(node, "node-1", lambda _: None))
 

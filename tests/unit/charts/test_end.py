@@ -12,8 +12,8 @@ from dra_kit.cli.app import cli
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Connection, Credentials
 from dra_kit.client.resources import DAEMON_SETS
-from dra_kit.drain.live import Query, wait_drained
-from dra_kit.sandbox.driver.accounts import install
+from dra_kit.diagnosis.drain import DrainQuery, wait_drained
+from dra_kit.sandbox.drivers.accounts import create_accounts
 from tests.unit.charts.life import accounts
 from tests.unit.charts.rendering import DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm, Manifests, Refused
 from tests.unit.charts.rights import Audit, Right, granted
@@ -153,10 +153,10 @@ async def test_what_asks_the_nodes_needs_all_of_its_rights_and_no_others(helm: H
     audit.follow(GUARD)
     async with ApiServer() as server, Client(Credentials(Connection(server.url)), user_agent="tests/1") as admin:
         server.api.rbac.audit = audit
-        await install(accounts(manifests), server, admin)
+        await create_accounts(accounts(manifests), server, admin)
         await admin.create(DAEMON_SETS, manifests.named("DaemonSet"))
         credentials = Credentials(Connection(server.url, f"Bearer {server.token(NAMESPACE, GUARD)}"))
-        query = Query(driver=DRIVER, until_removed=True, namespace=NAMESPACE, may_be_unknown=True)
+        query = DrainQuery(driver=DRIVER, until_removed=True, namespace=NAMESPACE, may_be_unknown=True)
         found = await wait_drained(credentials, query, changed=lambda _: None)
     assert found.removal is not None
     assert audit.refused() == {GUARD: []}

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from dra_kit.apiserver.authorization.attributes import Attributes
-from dra_kit.apiserver.authorization.users import User
+from dra_kit.apiserver.authentication import User
+from dra_kit.apiserver.authorization import AuthorizationAttributes
 from tests.unit.charts.end_life import ACCOUNT, play_end
 from tests.unit.charts.life import ROLES, play
 from tests.unit.charts.options_life import ALLOWED, OPTIONS, Option, play_options
@@ -63,7 +63,9 @@ def life(helm: Helm) -> Life:
 
 def test_the_roles_can_do_all_that_they_want_to(life: Life) -> None:
     # the API server itself asks for arbitrary nodes where the right for the node of the token is not enough
-    tried = Attributes("arbitrary-node:patch", "resource.k8s.io", "resourceclaims", "driver", "default", DRIVER)
+    tried = AuthorizationAttributes(
+        "arbitrary-node:patch", "resource.k8s.io", "resourceclaims", "driver", "default", DRIVER
+    )
 
     assert life.audit.refused() == {f"{RELEASE}-node": [tried], f"{RELEASE}-controller": [], f"{RELEASE}-webhook": []}
 
@@ -95,7 +97,7 @@ def test_a_named_right_is_needed_for_that_name_alone(life: Life) -> None:
         not rbac(life.manifests, node)
         .authorize(
             User(life.audit.users[node].name),
-            Attributes(asked.verb, asked.group, asked.resource, "driver", name="other"),
+            AuthorizationAttributes(asked.verb, asked.group, asked.resource, "driver", name="other"),
         )
         .allowed
     )
@@ -117,7 +119,11 @@ def test_a_named_right_is_needed_for_that_name_alone(life: Life) -> None:
 def test_what_the_node_role_never_asks_for_is_refused(life: Life, verb: str, group: str, resource: str) -> None:
     node = f"{RELEASE}-node"
 
-    assert not rbac(life.manifests, node).authorize(life.audit.users[node], Attributes(verb, group, resource)).allowed
+    assert (
+        not rbac(life.manifests, node)
+        .authorize(life.audit.users[node], AuthorizationAttributes(verb, group, resource))
+        .allowed
+    )
 
 
 def test_each_directory_of_the_host_is_one_that_the_node_role_uses(life: Life, helm: Helm) -> None:
@@ -151,7 +157,9 @@ def end(helm: Helm) -> End:
 
 def test_at_the_end_the_node_role_has_the_rights_that_it_needs_and_no_others(end: End) -> None:
     # the API server itself asks for arbitrary nodes where the right for the node of the token is not enough
-    tried = Attributes("arbitrary-node:patch", "resource.k8s.io", "resourceclaims", "driver", "default", DRIVER)
+    tried = AuthorizationAttributes(
+        "arbitrary-node:patch", "resource.k8s.io", "resourceclaims", "driver", "default", DRIVER
+    )
 
     assert end.audit.refused()[ACCOUNT] == [tried]
     assert sorted(granted(end.manifests, ACCOUNT)) == sorted(ENDING)
@@ -232,5 +240,5 @@ def test_what_an_option_gives_for_one_object_is_for_that_alone(name: str, option
 
     assert {one.full_resource for one in asked} == NAMED[name]
     for one in asked:
-        other = Attributes(one.verb, one.group, one.resource, one.subresource, one.namespace, "other")
+        other = AuthorizationAttributes(one.verb, one.group, one.resource, one.subresource, one.namespace, "other")
         assert not decides.authorize(user, other).allowed

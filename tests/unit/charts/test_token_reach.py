@@ -11,7 +11,7 @@ import pytest
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Connection, Credentials
-from dra_kit.sandbox.driver.accounts import install
+from dra_kit.sandbox.drivers.accounts import create_accounts
 from tests.support.token_attempts import ATTEMPTS as ALL
 from tests.support.token_reach import RELEASES, Attempt, Server, make_nodes, prepare, token_of
 from tests.unit.charts.life import accounts
@@ -26,7 +26,7 @@ async def _tried(manifests: Manifests, attempts: list[Attempt]) -> dict[Attempt,
         admin = Server(everything)
         await make_nodes(admin)
         client = await stack.enter_async_context(Client(everything, user_agent="tests/1"))
-        await install(accounts(manifests), server, client)
+        await create_accounts(accounts(manifests), server, client)
         place = await prepare(admin, NAMESPACE, RELEASE)
         tokens = {who: await token_of(admin, place, who) for who in {attempt.who for attempt in attempts}}
         holders = {who: Server(Credentials(Connection(server.url, f"Bearer {token}"))) for who, token in tokens.items()}

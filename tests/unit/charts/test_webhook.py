@@ -16,7 +16,7 @@ from dra_kit.client.api import APPLY, JSON_PATCH, Client
 from dra_kit.client.credentials import Connection, Credentials
 from dra_kit.client.resources import DEVICE_CLASSES, NAMESPACES, SECRETS, VALIDATING_WEBHOOK_CONFIGURATIONS
 from dra_kit.errors import Forbidden, KubeError
-from dra_kit.sandbox.driver.accounts import RoleAccounts, install
+from dra_kit.sandbox.drivers.accounts import RoleAccounts, create_accounts
 from tests.unit.charts.options import ROWS
 from tests.unit.charts.rendering import DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm, Manifests, Refused
 
@@ -258,7 +258,9 @@ async def installed(manifests: Manifests, server: ApiServer, admin: Client) -> N
     kinds |= {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "ValidatingWebhookConfiguration"}
     objects = [item for item in manifests.objects if item["kind"] in kinds]
     await admin.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-    await install(RoleAccounts(namespace=NAMESPACE, node="", controller="", webhook="", objects=objects), server, admin)
+    await create_accounts(
+        RoleAccounts(namespace=NAMESPACE, node="", controller="", webhook="", objects=objects), server, admin
+    )
 
 
 async def test_the_webhook_creates_its_secret_by_apply_under_no_other_name_or_type(helm: Helm) -> None:

@@ -57,7 +57,7 @@ def test_commands_without_a_target_load_no_driver_and_no_server() -> None:
     )
     output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     loaded: list[str] = json.loads(output.stdout)
-    assert "dra_kit.cli.cluster.drain" in loaded
+    assert "dra_kit.cli.drain" in loaded
     assert [name for name in loaded if name.startswith(("dra_kit.author", "grpc", "kopf", "aiohttp", "pydantic"))] == []
 
 

@@ -202,7 +202,7 @@ def test_a_driver_that_a_test_kills_imports_no_module_of_the_working_directory(p
     code = (
         "from functools import partial\n"
         "from pathlib import Path\n"
-        "from dra_kit.sandbox.driver.roles.killable import KillableProcess\n"
+        "from dra_kit.sandbox.drivers.process_role import KillableProcess\n"
         "if __name__ == '__main__':\n"
         f"    process = KillableProcess(Path({str(tmp_path / 'plan')!r}), partial(print, 'works', flush=True))\n"
         "    process.start()\n"

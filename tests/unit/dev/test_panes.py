@@ -7,12 +7,22 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from dra_kit.dev.screen.calls import Calls
-from dra_kit.dev.screen.layout import Focus, Headline, layout
-from dra_kit.dev.screen.panes import Pane, Row, calls_pane, claims_pane, devices_pane, log_pane, pods_pane
 from dra_kit.kubelet.cdi.spec import DeviceNode, Mount, SpecEdits
 from dra_kit.kubernetes.resource.objects import ClaimReference, PodReference
-from dra_kit.sandbox.timeline.records import PREPARE, UNPREPARE, CallEnded, CallStarted, PreparedDevice
+from dra_kit.sandbox.dev.panes import (
+    CallHistory,
+    Focus,
+    Headline,
+    Pane,
+    PaneRow,
+    calls_pane,
+    claims_pane,
+    devices_pane,
+    lay_out,
+    log_pane,
+    pods_pane,
+)
+from dra_kit.sandbox.records import PREPARE, UNPREPARE, AnsweredDevice, CallEnded, CallStarted
 
 LUNCH = ClaimReference(namespace="default", name="lunch", uid="u-1")
 GUEST = PodReference("default", "guest", "p-1")
@@ -36,7 +46,7 @@ def pod(phase: str = "Running", **metadata: str) -> dict[str, Any]:
     return {"metadata": about, "spec": {"nodeName": "node-1"}, "status": {"phase": phase}}
 
 
-def prepared(duration: float, *devices: PreparedDevice, error: str = "") -> CallEnded:
+def prepared(duration: float, *devices: AnsweredDevice, error: str = "") -> CallEnded:
     return CallEnded(
         node="node-1",
         driver="dra.pizza",
@@ -99,7 +109,7 @@ def test_pools_counters_and_no_slice_at_all() -> None:
 
 
 def test_claims_tell_where_they_stand() -> None:
-    calls = Calls()
+    calls = CallHistory()
     reasons = {("default", "lunch"): "request pizza: 2 devices do not fit"}
 
     def shown(item: dict[str, Any]) -> tuple[str, ...]:
@@ -134,12 +144,12 @@ def test_pods_tell_what_they_got_or_what_they_wait_for() -> None:
 
 
 def test_calls_newest_first_with_what_came_of_them() -> None:
-    calls = Calls()
+    calls = CallHistory()
     calls.read(CallStarted(node="node-1", driver="dra.pizza", method=PREPARE, pod_uid="p-1", claims=(LUNCH,)))
     [row] = cells(calls_pane(calls.newest_first))
     assert row[1:] == ("NodePrepareResources", "…", "lunch: not answered yet")
 
-    calls.read(prepared(0.0123, PreparedDevice("node-1", "pizza-0")))
+    calls.read(prepared(0.0123, AnsweredDevice("node-1", "pizza-0")))
     calls.read(released(0.5, error="no\nway"))
 
     assert [row[1:] for row in cells(calls_pane(calls.newest_first))] == [
@@ -152,7 +162,7 @@ def drawn(
     panes: list[Pane], width: int, height: int, *, focus: Focus | None = None, news: str = "it serves"
 ) -> list[str]:
     """The lines of a terminal of that size."""
-    lines = layout(
+    lines = lay_out(
         Headline("dra-kit dev", [(news, "green")]), panes, "q quit", width=width, height=height, focus=focus or Focus()
     )
     console = Console(width=width, height=height, color_system=None)
@@ -162,8 +172,12 @@ def drawn(
 
 
 def panes(devices: int = 40) -> list[Pane]:
-    rows = tuple(Row((f"device-{number}", "free", "attribute=" + "x" * 100)) for number in range(devices))
-    return [Pane("Devices", rows), Pane("Pods", (Row(("guest", "Running")),)), log_pane(f"line {i}" for i in range(99))]
+    rows = tuple(PaneRow((f"device-{number}", "free", "attribute=" + "x" * 100)) for number in range(devices))
+    return [
+        Pane("Devices", rows),
+        Pane("Pods", (PaneRow(("guest", "Running")),)),
+        log_pane(f"line {i}" for i in range(99)),
+    ]
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (200, 60), (40, 12), (20, 6), (10, 3), (1, 1)])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_kit.dev.watch import Watch
+from dra_kit.sandbox.dev.watch import FileWatcher
 
 
 class Clock:
@@ -41,7 +41,7 @@ def clock() -> Clock:
 
 
 def watch(clock: Clock, *folders: Path, files: Sequence[Path] = ()) -> AsyncIterator[Sequence[Path]]:
-    return Watch(folders, files, sleep=clock.sleep, clock=clock).changes()
+    return FileWatcher(folders, files, sleep=clock.sleep, clock=clock).changes()
 
 
 def names(paths: Sequence[Path]) -> list[str]:

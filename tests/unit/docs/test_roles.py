@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import click
 import pytest
 import yaml
 
-from dra_kit.cli.app import module_of
+from dra_kit.cli.app import load_command
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = {"node": "roles.md", "controller": "role-controller.md", "webhook": "role-webhook.md"}
@@ -37,7 +36,7 @@ def test_the_rights_are_those_of_the_chart(role: str) -> None:
 
 @pytest.mark.parametrize("role", PAGES)
 def test_the_flags_are_those_of_the_command(role: str) -> None:
-    command: click.Command = importlib.import_module(module_of(role)).command
+    command: click.Command = load_command(role)
     taken = {flag: param.envvar or "" for param in command.params for flag in param.opts if flag.startswith("--")}
     told = dict(re.findall(r"^\| `(--[a-z-]+)` \| `?([A-Z_]*)`? ?\|", page(role), re.MULTILINE))
     assert told

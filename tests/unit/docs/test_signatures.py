@@ -7,7 +7,7 @@ import runpy
 import pytest
 
 import dra_kit
-from dra_kit import testing
+from dra_kit.sandbox.stories.facts import ClaimFacts
 from tests.unit.docs.pages import ROOT
 
 of = runpy.run_path(str(ROOT / "docs" / "site_parts" / "signatures.py"))["of"]
@@ -18,7 +18,7 @@ of = runpy.run_path(str(ROOT / "docs" / "site_parts" / "signatures.py"))["of"]
     [
         (dra_kit.ClaimReference, "(namespace: str, name: str, uid: str)"),
         (
-            testing.ClaimFacts,
+            ClaimFacts,
             (
                 "(devices: tuple[str, ...] = (), reserved_for: tuple[str, ...] = (), messages: tuple[str, ...] = (), "
                 "conditions: Mapping[str, tuple[str, ...]] = {})"

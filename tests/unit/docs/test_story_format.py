@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 from dra_kit.cli.app import cli
 from dra_kit.node.failpoints import Failpoint
-from dra_kit.sandbox.stories.story_file import load_story
-from dra_kit.sandbox.stories.story_model import StoryFile
+from dra_kit.sandbox.stories.model import StoryFile
+from dra_kit.sandbox.stories.story import load_story
 
 PAGES = sorted((Path(__file__).resolve().parents[3] / "docs" / "reference").glob("story-*.md"))
 TEXTS = {page.name: page.read_text(encoding="utf-8") for page in PAGES}

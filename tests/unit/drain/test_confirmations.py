@@ -13,7 +13,7 @@ import pytest
 from click.testing import Result
 
 from dra_kit.client.resources import DECOMMISSIONED
-from dra_kit.drain.confirmations import Removal, Unconfirmed, confirmations
+from dra_kit.diagnosis.removal import DriverRemoval, UnconfirmedNode, removal_confirmations
 from tests.support.api import Api
 from tests.unit.drain.test_drain import DRIVER, claim, drain, node_slice
 
@@ -336,6 +336,6 @@ def test_a_node_whose_pod_is_deleted_before_it_confirmed_is_waited_for(cluster: 
 
 
 def test_a_node_that_lost_its_pod_says_so() -> None:
-    found = confirmations(Removal(), remembered=["node-2"])
+    found = removal_confirmations(DriverRemoval(), remembered=["node-2"])
     reason = "the pod of the driver was deleted before it had confirmed"
-    assert found.unconfirmed == (Unconfirmed("node-2", reason),)
+    assert found.unconfirmed == (UnconfirmedNode("node-2", reason),)

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dra_kit.cli.app import cli
-from dra_kit.drain.holders import holders
+from dra_kit.diagnosis.drain import drain_status
 from dra_kit.errors import ConfigurationError
 from tests.support.api import Api
 
@@ -136,7 +136,7 @@ def test_it_goes_on_waiting_while_the_api_server_does_not_answer(kubeconfig: tup
 
 def test_users_that_are_no_pods_are_named_with_their_kind() -> None:
     job = {"apiGroup": "batch.example", "resource": "jobs", "name": "bake", "uid": "1"}
-    [holder] = holders([claim("lunch", users=(job,))], DRIVER).held
+    [holder] = drain_status([claim("lunch", users=(job,))], DRIVER).held
     assert holder.users == ("jobs.batch.example/bake",)
 
 
@@ -144,4 +144,4 @@ def test_a_claim_that_is_not_understood_is_not_passed_over() -> None:
     strange = claim("lunch")
     strange["status"]["allocation"]["devices"]["results"] = "all"
     with pytest.raises(ConfigurationError, match=r"claim default/lunch is not understood: .*; use a newer release"):
-        holders([strange], DRIVER)
+        drain_status([strange], DRIVER)

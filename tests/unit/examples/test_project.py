@@ -10,10 +10,8 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from dra_kit.scaffold.answers import FILE, read_answers
-from dra_kit.scaffold.rendering import installed_version, render
-from dra_kit.scaffold.share import template
-from dra_kit.scaffold.writing import BASE, read_base
+from dra_kit.project.answers import FILE, read_answers
+from dra_kit.project.rendering import BASE, installed_version, project_template, read_base, render
 from tests.unit.examples.kitchen import PROJECT
 
 
@@ -76,7 +74,7 @@ EXAMPLES = pytest.mark.parametrize("example", [PIZZA, GPU], ids=lambda example: 
 @EXAMPLES
 def test_the_template_makes_the_rest_of_it(example: Example) -> None:
     answers, version = read_answers(example.folder)
-    made = render(template(), answers, installed_version())
+    made = render(project_template(), answers, installed_version())
     assert version == installed_version()
     assert read_base(example.folder) == made, "`make golden-projects`, and look at `git diff`"
 
@@ -89,7 +87,7 @@ def test_the_template_makes_the_rest_of_it(example: Example) -> None:
 @EXAMPLES
 def test_what_the_template_does_not_make_is_where_an_author_puts_it(example: Example) -> None:
     answers, _ = read_answers(example.folder)
-    made = {str(path) for path in render(template(), answers, installed_version())}
+    made = {str(path) for path in render(project_template(), answers, installed_version())}
     found = {PurePosixPath(path.relative_to(example.folder)) for path in example.folder.rglob("*") if path.is_file()}
     # caches, and what property tests remember
     others = {path for path in found if str(path) not in made and not {"cache", "hypothesis"} & _words(path)}

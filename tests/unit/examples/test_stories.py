@@ -9,8 +9,7 @@ import pytest
 
 import dra_kit as dra
 from dra_kit.sandbox.stories.manifests import load_manifests
-from dra_kit.sandbox.stories.story import Story
-from dra_kit.sandbox.stories.story_file import find_stories, load_story
+from dra_kit.sandbox.stories.story import Story, find_stories, load_story
 from tests.unit.examples.kitchen import PROJECT, STORIES, PizzaConfig, bake, driver, read_menu
 
 NAMES = {

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.explain.devices.conditions import compared, reason_of, shorten
-from dra_kit.explain.reasons import Check, Reason
+from dra_kit.diagnosis.explain.conditions import compared, reason_of, shorten
+from dra_kit.diagnosis.explain.verdicts import Reason, ReasonKind
 from dra_kit.kubernetes.cel.device import Device
 from dra_kit.kubernetes.cel.explanation import SelectorExplainer, explain
 from dra_kit.kubernetes.cel.program import compile_selector
@@ -20,9 +20,9 @@ DEVICE = Device(
 )
 
 
-def why(condition: str, check: Check = Check.SELECTOR) -> Reason:
+def why(condition: str, check: ReasonKind = ReasonKind.SELECTOR) -> Reason:
     [unmet] = SelectorExplainer(compile_selector(condition)).unmet(DEVICE)
-    return reason_of(unmet, check, "class any" if check is Check.CLASS else "request r")
+    return reason_of(unmet, check, "class any" if check is ReasonKind.CLASS else "request r")
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_the_value_that_a_device_has_is_told(condition: str, text: str, summary:
 
 
 def test_the_class_is_told_from_the_request() -> None:
-    reason = why(f'{A}.cheese == "mozzarella"', Check.CLASS)
+    reason = why(f'{A}.cheese == "mozzarella"', ReasonKind.CLASS)
 
     assert reason.text == 'cheese is "cheddar", the class wants "mozzarella"'
     assert reason.remedy == 'without `cheese == "mozzarella"` (class any)'
@@ -104,7 +104,7 @@ def test_the_sign_between_what_is_found_and_wanted_is_true(
     explainer = SelectorExplainer(compile_selector(text))
 
     for unmet in explainer.unmet(Device(driver="d", attributes={"index": found})):
-        reason = reason_of(unmet, Check.SELECTOR, "request r")
+        reason = reason_of(unmet, ReasonKind.SELECTOR, "request r")
         said, _, wanted = reason.wanted.partition(" ")
         assert SIGNS[said](int(reason.found), int(wanted))
 

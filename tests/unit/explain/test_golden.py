@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from dra_kit.diagnosis.explain.claims import ClaimExplainer
+from dra_kit.diagnosis.explain.cluster import ClusterView, model_of_claim
+from dra_kit.diagnosis.explain.verdicts import JudgedChoice
 from dra_kit.errors import AllocationError
-from dra_kit.explain.claims.explainer import Explainer
-from dra_kit.explain.cluster.cluster import Cluster, model_of_claim
-from dra_kit.explain.verdicts import JudgedChoice
 from dra_kit.kubernetes.allocator.allocation import Allocator
 from dra_kit.kubernetes.allocator.state import AllocatorState
 from tests.golden.allocator import gates_of, node_of
@@ -30,7 +30,7 @@ def lines() -> list[Line]:
     return read(GOLDEN)[::SAMPLE]
 
 
-def cluster_of(line: Line) -> Cluster:
+def cluster_of(line: Line) -> ClusterView:
     scenario = line["scenario"]
     node = {
         "metadata": {"name": scenario["node"]["name"], "labels": scenario["node"].get("labels") or {}},
@@ -43,7 +43,7 @@ def cluster_of(line: Line) -> Cluster:
         "DeviceClass": scenario["deviceClasses"],
         "ResourceClaim": [others],
     }
-    return Cluster(documents, gates=gates_of(line["features"]))
+    return ClusterView(documents, gates=gates_of(line["features"]))
 
 
 def allocation(results: list[Any]) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def allocation(results: list[Any]) -> dict[str, Any]:
 def test_a_claim_fits_where_the_allocator_allocates_it(line: Line) -> None:
     scenario = line["scenario"]
     cluster = cluster_of(line)
-    explainer = Explainer(cluster)
+    explainer = ClaimExplainer(cluster)
     for claim in scenario["claims"]:
         try:
             allocated = Allocator(cluster.snapshot, cluster.gates).allocate(node_of(scenario["node"]), [claim])
@@ -71,7 +71,7 @@ def test_a_claim_fits_where_the_allocator_allocates_it(line: Line) -> None:
 
 @pytest.mark.parametrize("line", [pytest.param(line, id=line["id"]) for line in lines()])
 def test_a_device_fits_exactly_if_the_allocator_can_choose_it(line: Line) -> None:
-    explainer = Explainer(cluster_of(line))
+    explainer = ClaimExplainer(cluster_of(line))
     for claim in line["scenario"]["claims"]:
         for request in explainer.explain(model_of_claim(claim)).requests:
             for judged in request.choices:

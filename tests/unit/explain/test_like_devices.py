@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dra_kit.diagnosis.explain.claims import ClaimExplainer
+from dra_kit.diagnosis.explain.cluster import ClusterView, model_of_claim
+from dra_kit.diagnosis.explain.verdicts import NodeOutcome
 from dra_kit.errors import AllocationError
-from dra_kit.explain.claims.explainer import Explainer
-from dra_kit.explain.cluster.cluster import Cluster, model_of_claim
-from dra_kit.explain.verdicts import NodeOutcome
 from dra_kit.kubernetes.allocator.allocation import Allocator
 from tests.unit.explain.world import PIZZA, claim, cluster, device, held, node, request, slice_of, verdicts
 
@@ -64,7 +64,7 @@ REQUESTS = st.builds(
 WORLDS = st.lists(st.tuples(devices(), st.sampled_from(["", "", "a", "b"])), min_size=1, max_size=9)
 
 
-def world(found: list[tuple[Document, str]], only: int | None = None) -> Cluster:
+def world(found: list[tuple[Document, str]], only: int | None = None) -> ClusterView:
     """Devices on two nodes, some of which a claim holds; or a single one of them."""
     nodes: dict[str, list[Document]] = {"node-1": [], "node-2": []}
     holders: dict[str, list[str]] = {}
@@ -105,7 +105,7 @@ def test_each_node_has_the_outcome_that_the_allocator_has(
     where = world(found)
     wanted = model_of_claim(claim(first, {**second, "name": "s"}))
 
-    for outcome in Explainer(where).explain(wanted).nodes:
+    for outcome in ClaimExplainer(where).explain(wanted).nodes:
         expected: NodeOutcome
         try:
             allocations = Allocator(where.snapshot, where.gates).allocate(outcome.node, [wanted])

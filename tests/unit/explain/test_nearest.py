@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.explain.cluster.cluster import Cluster
-from dra_kit.explain.devices.conditions import shorten
+from dra_kit.diagnosis.explain.cluster import ClusterView
+from dra_kit.diagnosis.explain.conditions import shorten
 from tests.unit.explain.world import (
     PIZZA,
     Document,
@@ -80,7 +80,7 @@ def test_waiting_for_devices_comes_before_taking_others() -> None:
     ]
 
 
-def changes(where: Cluster, wanted: Document) -> list[str]:
+def changes(where: ClusterView, wanted: Document) -> list[str]:
     return [miss.change for miss in explain(where, wanted).nearest]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dra_kit.explain.claims.document import claim_document
+from dra_kit.diagnosis.explain.documents import claim_document
 from tests.unit.explain.world import PIZZA, Document, claim, cluster, device, device_class, explain, request, slice_of
 
 DRIVER = "gpu.example.com"

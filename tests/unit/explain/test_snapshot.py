@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from dra_kit.diagnosis.explain.cluster import ClusterDocuments, reduced
 from dra_kit.errors import ConfigurationError
-from dra_kit.explain.cluster.objects import Objects, reduced
 
 WAITING = {"waiting": {"reason": "CreateContainerConfigError", "message": "no such key"}}
 CONTAINER = {"name": "main", "image": "hunter2", "imageID": "hunter2", "state": WAITING}
@@ -72,7 +72,7 @@ def test_objects_of_a_manifest_replace_those_of_the_same_name() -> None:
     def claim(name: str, note: str) -> dict[str, object]:
         return {"metadata": {"name": name, "namespace": "default"}, "note": note}
 
-    objects = Objects({"ResourceClaim": [claim("a", "old"), claim("b", "old")]}, "1.37")
+    objects = ClusterDocuments({"ResourceClaim": [claim("a", "old"), claim("b", "old")]}, "1.37")
 
     found = objects.with_({"ResourceClaim": [claim("b", "new")]}).documents["ResourceClaim"]
 
@@ -82,16 +82,16 @@ def test_objects_of_a_manifest_replace_those_of_the_same_name() -> None:
 @pytest.mark.parametrize("version", ["1.33", "v2.0", "nonsense"])
 def test_a_release_that_is_not_supported_is_refused(version: str) -> None:
     with pytest.raises(ConfigurationError, match=r"1\.34|no Kubernetes release"):
-        Objects({}, version).cluster()
+        ClusterDocuments({}, version).cluster()
 
 
 @pytest.mark.parametrize("version", ["1.34", "v1.36.2", "1.37+", "1.40"])
 def test_releases_are_told_by_their_minor_version(version: str) -> None:
-    assert Objects({}, version).cluster().gates.admin_access
+    assert ClusterDocuments({}, version).cluster().gates.admin_access
 
 
 def test_an_object_that_no_api_server_stores_is_named() -> None:
     broken = {"metadata": {"name": "s"}, "spec": {"devices": "none"}}
 
     with pytest.raises(ConfigurationError, match=r"ResourceSlice s: spec\.devices: "):
-        Objects({"ResourceSlice": [broken]}, "1.37").cluster()
+        ClusterDocuments({"ResourceSlice": [broken]}, "1.37").cluster()

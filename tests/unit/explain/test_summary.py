@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dra_kit.explain.text.summary import summarize
+from dra_kit.diagnosis.explain.verdicts import summarize
 from tests.unit.explain.world import PIZZA, claim, cluster, held, node, pizza, request, slice_of, verdicts
 
 BRIE = claim(request("r", 1, f'{PIZZA}.cheese == "brie"'))

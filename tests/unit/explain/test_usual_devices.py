@@ -8,10 +8,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.explain.claims.document import claim_document
-from dra_kit.explain.cluster.cluster import Cluster
-from dra_kit.explain.text.claims import tell_claim
-from dra_kit.explain.text.page import Page
+from dra_kit.diagnosis.explain.cluster import ClusterView
+from dra_kit.diagnosis.explain.documents import claim_document
+from dra_kit.diagnosis.explain.text import ReportWriter, render_claim
 from tests.unit.explain.world import PIZZA, claim, cluster, device, explain, held, node, request, slice_of
 
 Document = dict[str, Any]
@@ -95,15 +94,15 @@ def documents(found: list[Any], rules: list[Document], holds: frozenset[str]) ->
     }
 
 
-def world(slices: list[Document], **others: Any) -> Cluster:
+def world(slices: list[Document], **others: Any) -> ClusterView:
     return cluster(*slices, nodes=[node(name) for name in NODES], **others)
 
 
-def told(where: Cluster, wanted: Document) -> tuple[Any, str]:
+def told(where: ClusterView, wanted: Document) -> tuple[Any, str]:
     """An explanation, for programs and for people."""
     explanation = explain(where, wanted)
-    page = Page(100, colour=False, everything=True)
-    tell_claim(page, explanation)
+    page = ReportWriter(100, colour=False, everything=True)
+    render_claim(page, explanation)
     return claim_document(explanation), str(page)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
-from dra_kit.explain.claims.explainer import Explainer
-from dra_kit.explain.cluster.cluster import Cluster, Gap, model_of_claim
-from dra_kit.explain.verdicts import ClaimExplanation, DeviceVerdict
+from dra_kit.diagnosis.explain.claims import ClaimExplainer
+from dra_kit.diagnosis.explain.cluster import ClusterView, MissingRight, model_of_claim
+from dra_kit.diagnosis.explain.verdicts import ClaimExplanation, DeviceVerdict
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from tests.unit.allocator.cluster import claim, device, device_class, request, result, slice_of
 
@@ -59,9 +59,9 @@ def cluster(
     nodes: Iterable[Document] | None = None,
     rules: Iterable[Document] = (),
     gates: AllocatorRules | None = None,
-    gaps: Iterable[Gap] = (),
+    gaps: Iterable[MissingRight] = (),
     **more: Iterable[Document],
-) -> Cluster:
+) -> ClusterView:
     documents: Mapping[str, list[Document]] = {
         "ResourceSlice": list(slices),
         "DeviceClass": [device_class()] if classes is None else list(classes),
@@ -70,26 +70,26 @@ def cluster(
         "Node": [node()] if nodes is None else list(nodes),
         **{kind: list(found) for kind, found in more.items()},
     }
-    return Cluster(documents, gates=gates or AllocatorRules.of("1.37", minimum_compatibility="1.37"), gaps=gaps)
+    return ClusterView(documents, gates=gates or AllocatorRules.of("1.37", minimum_compatibility="1.37"), gaps=gaps)
 
 
-def explain(where: Cluster, wanted: Document) -> ClaimExplanation:
-    return Explainer(where).explain(model_of_claim(wanted))
+def explain(where: ClusterView, wanted: Document) -> ClaimExplanation:
+    return ClaimExplainer(where).explain(model_of_claim(wanted))
 
 
-def verdicts(where: Cluster, wanted: Document) -> dict[str, DeviceVerdict]:
+def verdicts(where: ClusterView, wanted: Document) -> dict[str, DeviceVerdict]:
     """The verdict on each device for the first request of a claim, by the device's name."""
     [first, *_] = explain(where, wanted).requests
     return {verdict.id.device: verdict for verdict in first.choices[0].devices}
 
 
-def texts(where: Cluster, wanted: Document | None = None) -> dict[str, list[str]]:
+def texts(where: ClusterView, wanted: Document | None = None) -> dict[str, list[str]]:
     """What stands against each device for the first request of a claim."""
     asked = claim(request()) if wanted is None else wanted
     return {name: [reason.text for reason in verdict.reasons] for name, verdict in verdicts(where, asked).items()}
 
 
-def reasons(where: Cluster, wanted: Document | None = None) -> dict[str, list[str]]:
+def reasons(where: ClusterView, wanted: Document | None = None) -> dict[str, list[str]]:
     """The checks that each device fails."""
     asked = claim(request()) if wanted is None else wanted
     return {name: [str(reason.check) for reason in verdict.reasons] for name, verdict in verdicts(where, asked).items()}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from dra_kit.diagnosis.lint.check import check
+from dra_kit.diagnosis.lint.devices import LintContext
 from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised
 from dra_kit.kubernetes.manifests.documents import SourceFile
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.slice_reader import LazySlice
-from dra_kit.lint.check import check
-from dra_kit.lint.surroundings import Surroundings
 from tests.unit.lint.texts import DRIVER, GPUS, GUARD, advertised, claim, device_class, found, rules, underlined
 
 A = f'device.attributes["{DRIVER}"]'
@@ -238,5 +238,5 @@ def test_devices_of_several_drivers_are_disjoint() -> None:
     assert [number for _, number in known.distinct] == [1, 2]
     assert set(known.names("attributes", DRIVER)) == {"model", "cores", "driverVersion", "x"}
     text = device_class(f"{GUARD} && {A}.cores > 1", 'device.driver == "nic.acme.org"')
-    (finding,) = check([SourceFile("f.yaml", text)], Surroundings(advertised=known)).findings
+    (finding,) = check([SourceFile("f.yaml", text)], LintContext(advertised=known)).findings
     assert finding.rule == "matches-nothing"

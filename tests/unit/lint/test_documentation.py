@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from dra_kit.cli.project.lint import command
+from dra_kit.cli.lint import lint
+from dra_kit.diagnosis.lint.findings import GROUPS, RULES, fixed_as_text, format_text
+from dra_kit.diagnosis.lint.fix_files import fix_files
+from dra_kit.diagnosis.lint.objects import WITHDRAWN
 from dra_kit.kubernetes.manifests.documents import SourceFile
 from dra_kit.kubernetes.resource.new_object import RESOURCE_KINDS
-from dra_kit.lint.findings.report import as_text, fixed_as_text
-from dra_kit.lint.findings.rules import GROUPS, RULES
-from dra_kit.lint.fixes.mending import mend
-from dra_kit.lint.structure.old_versions import WITHDRAWN
 from tests.unit.lint.texts import claim, device_class, found, pod
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
@@ -49,7 +48,7 @@ ASKING = f"{claim()}---\n{pod('[{name: gpu, resourceClaimName: lunch}]', '[{name
 def test_the_examples_of_the_page_are_what_is_printed() -> None:
     texts = {"gpu.yaml": device_class(EXPRESSION), "claim.yaml": FLAT, "pod.yaml": ASKING}
     findings = [finding for name, text in texts.items() for finding in found(text, name=name)]
-    shown = as_text(findings, files=3, objects=4)
+    shown = format_text(findings, files=3, objects=4)
     assert f"```\n{shown}\n```" in PAGE
 
 
@@ -57,9 +56,9 @@ def test_the_example_of_mending_is_what_is_written_and_told() -> None:
     section = PAGE.partition("## Mending")[2]
     before, after = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)[:2]
     (told,) = re.findall(r"```\n\$ dra-kit lint --fix train.yaml\n(.*?)\n```", section, re.DOTALL)
-    made = mend([SourceFile("train.yaml", before)])
+    made = fix_files([SourceFile("train.yaml", before)])
     assert made.files[0].text == after
-    assert "\n".join([*fixed_as_text(made.fixed), "", as_text(made.outcome.findings, files=1, objects=1)]) == told
+    assert "\n".join([*fixed_as_text(made.fixed), "", format_text(made.outcome.findings, files=1, objects=1)]) == told
 
 
 OLD = PAGE.partition("## Manifests of old talks")[2].partition("\n## ")[0]
@@ -77,6 +76,6 @@ def test_the_page_tells_what_became_of_each_version() -> None:
     assert [version for version in versions if version not in OLD] == []
 
 
-@pytest.mark.parametrize("option", [option for param in command.params for option in param.opts if option[:2] == "--"])
+@pytest.mark.parametrize("option", [option for param in lint.params for option in param.opts if option[:2] == "--"])
 def test_the_page_names_each_option(option: str) -> None:
     assert f"`{option}" in PAGE

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dra_kit.diagnosis.lint.check import LintResult, check
 from dra_kit.kubernetes.manifests.documents import SourceFile, read_documents
-from dra_kit.lint.check import Outcome, check
 from tests.unit.lint.texts import found, rules, underlined
 
 
@@ -110,14 +110,14 @@ def test_opaque_parameters_of_json_may_repeat_keys() -> None:
 
 def test_a_template_of_helms_in_a_folder_is_no_manifest_yet() -> None:
     text = "name: {{ .Values.name }}-x\n"
-    assert check([SourceFile("f.yaml", text, explicit=False)]) == Outcome([], files=1, objects=0)
+    assert check([SourceFile("f.yaml", text, explicit=False)]) == LintResult([], files=1, objects=0)
     assert rules(text) == ["syntax"]
 
 
 def test_only_a_file_that_was_named_must_hold_objects() -> None:
     assert rules("pods: {guest: {phase: Running}}\n") == ["not-an-object"]
     for text in ("pods: {}\n", "apiVersion: v2\nname: a-chart\n"):
-        assert check([SourceFile("expect.yaml", text, explicit=False)]) == Outcome([], files=1, objects=0)
+        assert check([SourceFile("expect.yaml", text, explicit=False)]) == LintResult([], files=1, objects=0)
 
 
 @given(st.text())

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from dra_kit.diagnosis.lint.check import check
+from dra_kit.diagnosis.lint.findings import format_text
 from dra_kit.kubernetes.manifests.documents import SourceFile
-from dra_kit.lint.check import check
-from dra_kit.lint.findings.report import as_text
 
 
 def file(mistakes: int, separator: str) -> SourceFile:
@@ -50,5 +50,5 @@ def test_of_a_long_line_a_finding_keeps_only_what_is_around_its_place() -> None:
     for finding in findings:
         whole = given.text[finding.source_column - 1 : finding.source_column - 1 + len(finding.source)]
         assert finding.source == whole
-    lines = as_text(findings[-1:], files=1, objects=1).splitlines()
+    lines = format_text(findings[-1:], files=1, objects=1).splitlines()
     assert lines[1][lines[2].index("^") :].startswith('"-bad')

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
+from dra_kit.diagnosis.lint.check import check
+from dra_kit.diagnosis.lint.devices import LintContext
+from dra_kit.diagnosis.lint.findings import GROUPS, LintFinding
 from dra_kit.kubernetes.manifests.documents import SourceFile
 from dra_kit.kubernetes.release import FeatureGates
-from dra_kit.lint.check import check
-from dra_kit.lint.findings.finding import Finding
-from dra_kit.lint.findings.rules import GROUPS
-from dra_kit.lint.surroundings import Surroundings
 from tests.golden.api_client import expand
 from tests.golden.files import read
 
@@ -39,9 +38,9 @@ def creations(name: str) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
             yield whole, step
 
 
-def errors(line: dict[str, Any], step: dict[str, Any]) -> list[Finding]:
+def errors(line: dict[str, Any], step: dict[str, Any]) -> list[LintFinding]:
     text = step["rawBody"] if "rawBody" in step else json.dumps(step["body"])
-    findings = check([SourceFile("f.json", text)], Surroundings(gates=GATES[line["gates"]])).findings
+    findings = check([SourceFile("f.json", text)], LintContext(gates=GATES[line["gates"]])).findings
     return [finding for finding in findings if finding.level == "error"]
 
 

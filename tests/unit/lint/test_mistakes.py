@@ -7,13 +7,13 @@ import textwrap
 
 import pytest
 
+from dra_kit.diagnosis.lint.findings import GROUPS
 from dra_kit.diagnosis.selector_mistakes.catalogue import mistakes
 from dra_kit.diagnosis.selector_mistakes.expression import compiled
 from dra_kit.kubernetes.cel.environment import new
 from dra_kit.kubernetes.cel.program import compile_selector
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.resource.validation.claims import environment
-from dra_kit.lint.findings.rules import GROUPS
 from tests.unit.lint.texts import GUARD, claim, device_class, found, underlined
 
 A = 'device.attributes["gpu.example.com"]'

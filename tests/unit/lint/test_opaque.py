@@ -6,10 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from dra_kit.author.config import ConfigDecoder, OpaqueConfig
+from dra_kit.diagnosis.lint.devices import LintContext
 from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.slice_reader import LazySlice
-from dra_kit.lint.surroundings import Surroundings
 from tests.unit.lint.texts import DRIVER, GPUS, GUARD, advertised, claim, device_class, found, rules, underlined
 
 
@@ -18,7 +18,7 @@ class GpuConfig(OpaqueConfig, api_version="gpu.example.com/v1"):
     exclusive: bool = False
 
 
-CONFIGS = Surroundings(configs={DRIVER: ConfigDecoder([GpuConfig])})
+CONFIGS = LintContext(configs={DRIVER: ConfigDecoder([GpuConfig])})
 
 
 def config(parameters: str, *, driver: str = DRIVER, kind: str = "ResourceClaim") -> str:
@@ -95,7 +95,7 @@ PART: dict[str, object] = {"attributes": {f"{DRIVER}/kind": {"string": "part"}}}
 BOTH = [WHOLE, PART]
 
 
-def known(*devices: dict[str, object]) -> Surroundings:
+def known(*devices: dict[str, object]) -> LintContext:
     return replace(advertised(devices or BOTH), configs={DRIVER: ConfigDecoder([WholeConfig, PartConfig])})
 
 

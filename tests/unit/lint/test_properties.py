@@ -8,11 +8,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dra_kit.diagnosis.lint.check import check
+from dra_kit.diagnosis.lint.devices import LintContext
+from dra_kit.diagnosis.lint.findings import RULES, format_text
 from dra_kit.kubernetes.manifests.documents import SourceFile
-from dra_kit.lint.check import check
-from dra_kit.lint.findings.report import as_text
-from dra_kit.lint.findings.rules import RULES
-from dra_kit.lint.surroundings import Surroundings
 from tests.unit.lint.texts import GPUS, advertised, claim
 
 SCALARS = (
@@ -46,10 +45,10 @@ EXPRESSIONS = st.lists(
     ]),
     max_size=14,
 ).map(" ".join)  # fmt: skip
-KNOWN: list[Surroundings] = [Surroundings(), advertised(GPUS), advertised(GPUS, complete=True)]
+KNOWN: list[LintContext] = [LintContext(), advertised(GPUS), advertised(GPUS, complete=True)]
 
 
-def checked(text: str, surroundings: Surroundings) -> None:
+def checked(text: str, surroundings: LintContext) -> None:
     findings = check([SourceFile("f.yaml", text)], surroundings).findings
     lines = text.split("\n")
     for finding in findings:
@@ -58,7 +57,7 @@ def checked(text: str, surroundings: Surroundings) -> None:
         assert 1 <= finding.column < finding.end_column
         assert finding.column <= len(finding.source) + 1
         assert finding.message
-    assert as_text(findings, files=1, objects=1).count("\n") >= len(findings)
+    assert format_text(findings, files=1, objects=1).count("\n") >= len(findings)
 
 
 @given(
@@ -69,7 +68,7 @@ def checked(text: str, surroundings: Surroundings) -> None:
     known=st.sampled_from(KNOWN),
 )
 def test_no_document_is_too_strange(
-    kind: str, version: str, spec: Any, more: dict[str, Any], known: Surroundings
+    kind: str, version: str, spec: Any, more: dict[str, Any], known: LintContext
 ) -> None:
     checked(json.dumps({"spec": spec, **more, "apiVersion": version, "kind": kind}, indent=1), known)
 
@@ -80,7 +79,7 @@ def test_no_text_is_too_strange(text: str) -> None:
 
 
 @given(expression=EXPRESSIONS, known=st.sampled_from(KNOWN))
-def test_no_expression_is_too_strange(expression: str, known: Surroundings) -> None:
+def test_no_expression_is_too_strange(expression: str, known: LintContext) -> None:
     quoted = json.dumps(expression)
     checked(claim(f"deviceClassName: gpu\nselectors: [{{cel: {{expression: {quoted}}}}}]"), known)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from dra_kit.diagnosis.lint.check import check
+from dra_kit.diagnosis.lint.devices import LintContext
 from dra_kit.kubernetes.manifests.documents import SourceFile
 from dra_kit.kubernetes.resource import v1
-from dra_kit.lint.check import check
-from dra_kit.lint.surroundings import Surroundings
 from tests.unit.lint.texts import claim, device_class, found, pod, rules, underlined
 
 TWO_REQUESTS = claim() + "    - name: nic\n      exactly: {deviceClassName: nic}\n"
@@ -123,7 +123,7 @@ def test_a_class_that_looks_misspelt_is_told() -> None:
 
 def test_a_class_that_the_cluster_does_not_have_is_told() -> None:
     known = v1.DeviceClass.model_validate({"metadata": {"name": "nic"}})
-    cluster = Surroundings(classes={"nic": known}, complete=True)
+    cluster = LintContext(classes={"nic": known}, complete=True)
     (finding,) = found(claim("deviceClassName: anything-else"), cluster)
     assert (finding.rule, finding.help) == ("unknown-class", "there are nic")
     assert rules(claim("deviceClassName: nic"), cluster) == []

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from dra_kit.diagnosis.lint.devices import LintContext
 from dra_kit.kubernetes.release import FeatureGates
-from dra_kit.lint.surroundings import Surroundings
 from tests.unit.lint.texts import GUARD, claim, device_class, found, rules, underlined
 
-ALPHA = Surroundings(gates=FeatureGates.alpha())
+ALPHA = LintContext(gates=FeatureGates.alpha())
 
 
 @pytest.mark.parametrize(

@@ -5,29 +5,29 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
+from dra_kit.diagnosis.lint.check import check
+from dra_kit.diagnosis.lint.devices import LintContext
+from dra_kit.diagnosis.lint.findings import LintFinding
 from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised
 from dra_kit.kubernetes.manifests.documents import SourceFile
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.slice_reader import LazySlice
-from dra_kit.lint.check import check
-from dra_kit.lint.findings.finding import Finding
-from dra_kit.lint.surroundings import Surroundings
 
 DRIVER = "gpu.example.com"
 GUARD = f'device.driver == "{DRIVER}"'
 
 
-def found(text: str, surroundings: Surroundings | None = None, *, name: str = "order.yaml") -> list[Finding]:
+def found(text: str, surroundings: LintContext | None = None, *, name: str = "order.yaml") -> list[LintFinding]:
     """The findings in one file."""
     return check([SourceFile(name, textwrap.dedent(text))], surroundings).findings
 
 
-def rules(text: str, surroundings: Surroundings | None = None) -> list[str]:
+def rules(text: str, surroundings: LintContext | None = None) -> list[str]:
     """The ids of the rules of the findings in one file."""
     return [finding.rule for finding in found(text, surroundings)]
 
 
-def underlined(finding: Finding) -> str:
+def underlined(finding: LintFinding) -> str:
     """What the marks are under."""
     return finding.source[finding.column - 1 : finding.end_column - 1]
 
@@ -78,10 +78,10 @@ def pod(entries: str, uses: str, *, kind: str = "Pod") -> str:
     )
 
 
-def advertised(devices: Sequence[dict[str, object]], *, complete: bool = False) -> Surroundings:
+def advertised(devices: Sequence[dict[str, object]], *, complete: bool = False) -> LintContext:
     """Devices of DRIVER, in the form of the API, to check against."""
     models = [v1.Device.model_validate({"name": f"gpu-{i}", **one}) for i, one in enumerate(devices)]
-    return Surroundings(advertised=Advertised([LazySlice.of_pool(DRIVER, "node", models)], complete=complete))
+    return LintContext(advertised=Advertised([LazySlice.of_pool(DRIVER, "node", models)], complete=complete))
 
 
 GPUS = [

@@ -19,8 +19,8 @@ from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.agent import NodeAgent
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.state.store import dump_state
-from dra_kit.sandbox.cluster.kubelet.dra.kubelet import Kubelet
-from dra_kit.sandbox.cluster.kubelet.dra.plugin import Device
+from dra_kit.sandbox.kubelet.plugin_client import DeviceAnswer
+from dra_kit.sandbox.kubelet.plugin_manager import PluginManager
 from tests.support.api import Api, eventually
 
 DRIVER = "dra.pizza"
@@ -53,7 +53,7 @@ class Node:
         self.given: dict[str, Any] = {}
         self.directory = directory
         self.api = Api()
-        self.kubelet = Kubelet(self.root, supported_services=services, get_info_timeout=60, call_timeout=60)
+        self.kubelet = PluginManager(self.root, supported_services=services, get_info_timeout=60, call_timeout=60)
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -160,7 +160,7 @@ class Node:
 
     # -- the kubelet's side
 
-    async def prepare(self, *claims: ClaimReference) -> list[Device]:
+    async def prepare(self, *claims: ClaimReference) -> list[DeviceAnswer]:
         """The devices of one prepare of a pod's claims; a refusal is raised."""
         answers = await self.kubelet.prepare(DRIVER, claims)
         return [device for claim in claims for device in answers[claim.uid]]

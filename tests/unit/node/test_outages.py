@@ -12,7 +12,7 @@ import pytest
 
 import dra_kit as dra
 from dra_kit.client.operator import kopf_settings
-from dra_kit.sandbox.cluster.kubelet.dra.kubelet import Kubelet
+from dra_kit.sandbox.kubelet.plugin_manager import PluginManager
 from tests.support.api import eventually
 from tests.unit.node.drivers import Oven, Waiter, driver
 from tests.unit.node.role import NODE, Node
@@ -131,7 +131,7 @@ async def test_a_kubelet_that_restarts_finds_the_driver_and_the_same_answers(nod
     async with node.running(driver(waiter)):
         answer = await node.prepare(lunch)
         await node.kubelet.__aexit__(None, None, None)
-        async with Kubelet(node.root, get_info_timeout=60, call_timeout=60) as restarted:
+        async with PluginManager(node.root, get_info_timeout=60, call_timeout=60) as restarted:
             node.kubelet = restarted
             await restarted.wait_for_plugin("dra.pizza")
             assert await node.prepare(lunch) == answer
@@ -156,7 +156,7 @@ async def test_a_kubelet_that_restarts_in_the_middle_of_a_call(node: Node) -> No
         await eventually(entered.is_set)
         cut_off.cancel()
         await node.kubelet.__aexit__(None, None, None)
-        async with Kubelet(node.root, get_info_timeout=60, call_timeout=60) as restarted:
+        async with PluginManager(node.root, get_info_timeout=60, call_timeout=60) as restarted:
             node.kubelet = restarted
             await restarted.wait_for_plugin("dra.pizza")
             asking = asyncio.create_task(node.prepare(lunch))

@@ -22,13 +22,13 @@ from hypothesis import strategies as st
 
 import dra_kit as dra
 from dra_kit.cli.app import cli
+from dra_kit.diagnosis.status import statuses
 from dra_kit.errors import Unavailable
 from dra_kit.kubelet.sockets import operation_link, operation_socket
 from dra_kit.node.agent import NodeAgent
 from dra_kit.node.decommission import decommission_agent
 from dra_kit.node.operation_socket import METRICS, ask_text
 from dra_kit.node.processes import DriverProcesses, Takeover
-from dra_kit.operation.status.on_node import statuses
 from dra_kit.process.supervisor import PartState
 from tests.support.api import eventually
 from tests.support.probes import ask

@@ -21,9 +21,8 @@ from dra_kit.cli.app import cli
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import load_credentials
 from dra_kit.client.resources import CONFIG_MAPS, DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, SECRETS
+from dra_kit.diagnosis.support_bundle import REMOVED, HiddenWords, gather, is_secret, redact_object, secrets_in_objects
 from dra_kit.errors import Unavailable
-from dra_kit.operation.bundle.contents import gather
-from dra_kit.operation.bundle.redaction import REMOVED, HiddenWords, hidden_words, is_secret, safe_object
 from dra_kit.text import shorten
 
 DRIVER = "dra.pizza"
@@ -299,7 +298,7 @@ def test_keys_that_are_not_names_of_fields_are_hidden_and_the_schema_is_not() ->
         "extra_toppings": {"customer.acme.example/key": 1234567, "x" * 50: True},
         "nested": {"kind": "not-the-schema"},
     }
-    words = hidden_words([{"spec": {"config": [{"opaque": {"parameters": parameters}}]}}])
+    words = secrets_in_objects([{"spec": {"config": [{"opaque": {"parameters": parameters}}]}}])
     assert words == {"customer.acme.example/key", "x" * 50, "1234567", "1,234,567", "1.23457e+06", "not-the-schema"}
 
 
@@ -311,7 +310,7 @@ def test_variables_that_may_be_secrets() -> None:
 
 
 def test_an_object_keeps_its_shape() -> None:
-    cleaned = safe_object("ResourceClaim", {**claim(), "apiVersion": "resource.k8s.io/v1", "status": claim_status()})
+    cleaned = redact_object("ResourceClaim", {**claim(), "apiVersion": "resource.k8s.io/v1", "status": claim_status()})
     assert cleaned["spec"]["devices"]["requests"][0]["name"] == "pizza"
     assert cleaned["status"]["devices"][0]["data"] == REMOVED
     assert "annotations" not in cleaned["metadata"]

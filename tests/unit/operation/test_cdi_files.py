@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from dra_kit.diagnosis.who import uses_in_cdi_files
 from dra_kit.kubelet.cdi.store import claim_device_name, claim_kind
-from dra_kit.operation.who.cdi_files import devices_in_files
 
 UID = "5d4ba5a2-7b5c-4a54-9c0e-3b4f1f0d9a11"
 
@@ -21,7 +21,7 @@ def test_a_file_of_dra_kit_tells_request_pool_device_and_share(tmp_path: Path) -
     plain = claim_device_name(UID, request="big/first", pool="rack.example/node-1", device="pizza-0")
     shared = claim_device_name(UID, request="gpu", pool="node-1", device="pizza-1", share_id="5d4ba5a2")
     write(tmp_path, "a.json", kind, plain, shared)
-    found = devices_in_files([tmp_path])
+    found = uses_in_cdi_files([tmp_path])
     assert {
         (use.driver, use.request, use.pool, use.device, use.share, use.claim_uid) for use in found.values()
     } == {
@@ -35,7 +35,7 @@ def test_files_of_other_drivers_tell_the_claim_and_static_ones_tell_nothing(tmp_
     write(tmp_path, "helper.json", "k8s.gpu.example.com/gpu", "common", f"{UID}-gpu-3")
     write(tmp_path, "static.json", "nvidia.com/gpu", "all", f"GPU-{UID}", f"MIG-{UID}")
     (tmp_path / "cpu.yaml").write_text(f"cdiVersion: 0.6.0\nkind: dra.cpu/cpu\ndevices:\n- name: claim-{UID}\n")
-    assert {(use.driver, use.device, use.claim_uid) for use in devices_in_files([tmp_path]).values()} == {
+    assert {(use.driver, use.device, use.claim_uid) for use in uses_in_cdi_files([tmp_path]).values()} == {
         ("gpu.example.com", f"{UID}-gpu-3", UID),
         ("dra.cpu", f"claim-{UID}", UID),
     }
@@ -49,4 +49,4 @@ def test_what_is_damaged_or_not_there_hides_nothing_else(tmp_path: Path) -> None
     (tmp_path / "bad.yaml").write_text("a: [")
     (tmp_path / "deep.json").write_text("[" * 100_000)
     (tmp_path / ".hidden.json").write_text("{}")
-    assert len(devices_in_files([tmp_path / "none", tmp_path])) == 1
+    assert len(uses_in_cdi_files([tmp_path / "none", tmp_path])) == 1

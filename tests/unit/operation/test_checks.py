@@ -20,22 +20,21 @@ from dra_kit.cli.app import cli
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import load_credentials
 from dra_kit.client.resources import RESOURCE_SLICES
+from dra_kit.diagnosis.check import Account, DriverAccount, RoleProcess, check_rights, required_rights, role_process
+from dra_kit.diagnosis.cluster_checks import (
+    CheckResult,
+    check_gates,
+    check_server,
+    driver_findings,
+    kubelet_configuration_findings,
+)
+from dra_kit.diagnosis.cluster_checks import kubelet_version_findings as kubelet_versions
+from dra_kit.diagnosis.node_checks import containerd_findings, kubelet_root_findings, node_findings, runtime_findings
 from dra_kit.kubernetes.release import FeatureGates
-from dra_kit.operation.checks.driver import driver_findings
-from dra_kit.operation.checks.finding import Finding
-from dra_kit.operation.checks.gates import check_gates
-from dra_kit.operation.checks.kubelet import kubelet_findings
-from dra_kit.operation.checks.needed import Account, Driven, needed
-from dra_kit.operation.checks.node import kubelet_root_findings, node_findings
-from dra_kit.operation.checks.rights import check_rights
-from dra_kit.operation.checks.role_process import RoleProcess, role_process
-from dra_kit.operation.checks.runtime import containerd_findings, runtime_findings
-from dra_kit.operation.checks.versions import check_server
-from dra_kit.operation.checks.versions import kubelet_findings as kubelet_versions
 from tests.unit.operation.parts import whole
 
 
-def told(findings: Sequence[Finding] | Iterator[Finding]) -> list[str]:
+def told(findings: Sequence[CheckResult] | Iterator[CheckResult]) -> list[str]:
     lines = [str(item) for item in findings]
     for line, item in zip(lines, findings if isinstance(findings, list) else [], strict=False):
         assert item.verdict == "ok" or item.remedy, line
@@ -137,11 +136,11 @@ async def test_an_api_server_that_does_not_answer(tmp_path: Path) -> None:
 
 
 async def test_each_right_that_is_missing_is_told_with_what_needs_it(tmp_path: Path) -> None:
-    allowed = [(right.verb, right.resource) for right in needed("node", Driven())]
+    allowed = [(right.verb, right.resource) for right in required_rights("node", DriverAccount())]
     with server(allowed=[item for item in allowed if item[1] != "resourceclaims/status"]) as address:
         async with await client_of(address, tmp_path) as client:
-            [missing] = await check_rights(client, "node", Driven())
-            several = await check_rights(client, "controller", Driven(name="dra.pizza", namespace="pizza"))
+            [missing] = await check_rights(client, "node", DriverAccount())
+            several = await check_rights(client, "controller", DriverAccount(name="dra.pizza", namespace="pizza"))
     assert str(missing) == (
         "FAIL rights: system:serviceaccount:a:b may not patch resourceclaims/status.resource.k8s.io, which the status "
         "of devices needs; install the chart's roles, or that rule"
@@ -156,12 +155,12 @@ async def test_each_right_that_is_missing_is_told_with_what_needs_it(tmp_path: P
 
 
 async def test_each_part_of_the_code_needs_rights_of_its_own(tmp_path: Path) -> None:
-    basic = {account: needed(account, Driven(name="dra.pizza")) for account in ("node", "controller")}
+    basic = {account: required_rights(account, DriverAccount(name="dra.pizza")) for account in ("node", "controller")}
     allowed = [(right.verb, right.resource) for rights in basic.values() for right in rights]
     allowed = [
         item for item in allowed if item[1] in {"nodes", "resourceclaims/driver"} or item[0] in {"list", "watch"}
     ]
-    driven = Driven(name="dra.pizza", code=whole("dra.pizza"))
+    driven = DriverAccount(name="dra.pizza", code=whole("dra.pizza"))
     with server(allowed=allowed) as address:
         async with await client_of(address, tmp_path) as client:
             lines = [str(item) for item in await check_rights(client, "controller", driven)]
@@ -189,26 +188,30 @@ async def test_each_part_of_the_code_needs_rights_of_its_own(tmp_path: Path) -> 
 
 
 async def test_who_ends_a_driver_needs_no_right_to_publish(tmp_path: Path) -> None:
-    driven = Driven(name="dra.pizza", code=whole("dra.pizza"))
-    rights = dict.fromkeys(map(str, needed("undertaker", driven)))
+    driven = DriverAccount(name="dra.pizza", code=whole("dra.pizza"))
+    rights = dict.fromkeys(map(str, required_rights("undertaker", driven)))
     assert [right for right in rights if "resourceslices" in right] == [
         "list resourceslices.resource.k8s.io", "delete resourceslices.resource.k8s.io",
     ]  # fmt: skip
     assert "get bells.kitchen.example in kitchen" in rights
     assert not any("nodemenus" in right for right in rights), "nothing is advertised"
-    assert {*rights} - {*map(str, needed("node", driven))} == {"patch pods/status in default"}
-    with server(allowed=[(right.verb, right.resource) for right in needed("undertaker", Driven())]) as address:
+    assert {*rights} - {*map(str, required_rights("node", driven))} == {"patch pods/status in default"}
+    with server(
+        allowed=[(right.verb, right.resource) for right in required_rights("undertaker", DriverAccount())]
+    ) as address:
         async with await client_of(address, tmp_path) as client:
-            [finding] = await check_rights(client, "undertaker", Driven())
+            [finding] = await check_rights(client, "undertaker", DriverAccount())
     assert finding.text.startswith("system:serviceaccount:a:b may do all that the undertaker needs")
 
 
 async def test_the_webhook_needs_rights_for_a_certificate_of_its_own_alone(tmp_path: Path) -> None:
     with server(allowed=[]) as address:
         async with await client_of(address, tmp_path) as client:
-            [given] = await check_rights(client, "webhook", Driven(name="dra.pizza"))
+            [given] = await check_rights(client, "webhook", DriverAccount(name="dra.pizza"))
             own = await check_rights(
-                client, "webhook", Driven(name="dra.pizza", namespace="pizza", certificate="pizza-webhook-self-made")
+                client,
+                "webhook",
+                DriverAccount(name="dra.pizza", namespace="pizza", certificate="pizza-webhook-self-made"),
             )
     assert given.verdict == "ok"
     assert [item.text.split(" may not ")[1].split(", which")[0] for item in own] == [
@@ -279,7 +282,7 @@ def test_in_the_pod_of_a_role_nothing_is_asked_that_the_role_may_not(
     tmp_path: Path, account: Account, nodes: str
 ) -> None:
     asked: list[str] = []
-    rights = [(right.verb, right.resource) for right in needed(account, Driven(name="dra.pizza"))]
+    rights = [(right.verb, right.resource) for right in required_rights(account, DriverAccount(name="dra.pizza"))]
     environment = {"DRA_NODE_NAME": "node-a"} if account in {"node", "undertaker"} else {}
     with ThreadingHTTPServer(("127.0.0.1", 0), type("Of", (RoleServer,), {"asked": asked, "allowed": rights})) as made:
         threading.Thread(target=made.serve_forever, daemon=True).start()
@@ -299,9 +302,9 @@ def test_in_the_pod_of_a_role_nothing_is_asked_that_the_role_may_not(
 async def test_a_user_who_may_not_look_is_warned(tmp_path: Path) -> None:
     with server(allowed=[("list", "resourceslices")]) as address:
         async with await client_of(address, tmp_path) as client:
-            findings = await check_rights(client, "user", Driven())
+            findings = await check_rights(client, "user", DriverAccount())
     assert {item.verdict for item in findings} == {"warn"}
-    assert len(findings) == len(needed("user", Driven())) - 1
+    assert len(findings) == len(required_rights("user", DriverAccount())) - 1
 
 
 @pytest.mark.parametrize("gate", ["DRADeviceTaints", "DRAConsumableCapacity", "DRAPartitionableDevices"])
@@ -367,7 +370,7 @@ def test_kubelets_that_are_too_old() -> None:
     ],
 )
 def test_what_kubelets_are_told(config: dict[str, Any], verdicts: list[str]) -> None:
-    assert [item.verdict for item in kubelet_findings("a", config)] == verdicts
+    assert [item.verdict for item in kubelet_configuration_findings("a", config)] == verdicts
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ import grpc.aio
 import pytest
 from typing_extensions import override
 
+from dra_kit.diagnosis.node_checks import check_runtime, info_findings
 from dra_kit.kubelet.cri import RuntimeInfo
 from dra_kit.kubelet.proto import cri_v1_pb2 as pb
 from dra_kit.kubelet.proto import cri_v1_pb2_grpc as pb_grpc
-from dra_kit.operation.checks.cri import check_runtime, info_findings
 
 CDI = Path("/var/run/cdi")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dra_kit.operation.who.in_cluster import device_uses
+from dra_kit.diagnosis.who import device_uses
 
 Object = dict[str, Any]
 

@@ -51,7 +51,7 @@ def test_where_it_is_not_installed_the_remedy_is_told(monkeypatch: pytest.Monkey
 
 def test_nothing_of_it_is_loaded_by_a_node_without_a_collector() -> None:
     program = (
-        "import sys; import dra_kit.cli.roles.node, dra_kit.node.agent; from dra_kit.process import tracing;"
+        "import sys; import dra_kit.cli.roles, dra_kit.node.agent; from dra_kit.process import tracing;"
         "tracing.configure('d', 'node', {}); tracing.span('x').__enter__();"
         "sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
     )

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from dra_kit.apiserver.documents import discovery
+from dra_kit.apiserver import discovery
 from dra_kit.client.server_version import ServerFeatures, choose_version
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.release import NEWEST, OLDEST
-from dra_kit.sandbox.cluster.control_plane import VERSION
-from dra_kit.sandbox.cluster.kubelet.node_object import KUBELET_VERSION
+from dra_kit.sandbox.control_plane import VERSION
+from dra_kit.sandbox.kubelet.node import KUBELET_VERSION
 
 ROOT = Path(__file__).parents[3]
 

@@ -18,8 +18,8 @@ from dra_kit.client.request import ApiRequest
 from dra_kit.client.resources import PODS
 from dra_kit.client.transport import Transport
 from dra_kit.errors import KubeError
-from dra_kit.sandbox.driver.drivers import SandboxDriver
-from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
+from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
+from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
 from tests.unit.apiserver.programs import program
 from tests.unit.sandbox.cluster.kubelet.polling import until
 from tests.unit.sandbox.test_sandbox import Settings, new_driver

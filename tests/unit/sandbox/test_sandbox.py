@@ -17,17 +17,15 @@ from pydantic import BaseModel
 from typing_extensions import override
 
 import dra_kit as dra
-from dra_kit.apiserver.authentication.tokens import Tokens
-from dra_kit.apiserver.authorization.users import User
-from dra_kit.apiserver.http.door import Door
+from dra_kit.apiserver.authentication import Authenticator, TokenIssuer, User
 from dra_kit.client.credentials import load_credentials
 from dra_kit.client.resources import DEVICE_CLASSES, EVENTS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.errors import ConfigurationError, KubeError, SandboxError
 from dra_kit.kubernetes.release import FeatureGates
-from dra_kit.sandbox.cluster.directory import mark_of
-from dra_kit.sandbox.cluster.workload.orphans import MARK_VARIABLE
-from dra_kit.sandbox.driver.drivers import SandboxDriver
-from dra_kit.sandbox.sandbox import Sandbox, SandboxObserver, SandboxSettings
+from dra_kit.sandbox.cluster import Sandbox, SandboxObserver, SandboxSettings
+from dra_kit.sandbox.containers.processes import MARK_VARIABLE
+from dra_kit.sandbox.directory import mark_of
+from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
 from tests.unit.sandbox.cluster.kubelet.polling import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -70,14 +68,14 @@ def new_driver() -> dra.Driver[PizzaConfig, dra.Device]:
     return dra.Driver("dra.pizza", provider=Oven(), preparer=Waiter(), settings=Settings)
 
 
-class WatchedDoor(Door):
+class WatchedDoor(Authenticator):
     """Remembers who came over TCP, by user agent, and who over the unix socket."""
 
     tcp: ClassVar[set[str]] = set()
     unix: ClassVar[set[str]] = set()
 
     @override
-    def check(self, request: BaseRequest, tokens: Tokens) -> User:
+    def check(self, request: BaseRequest, tokens: TokenIssuer) -> User:
         assert request.transport is not None
         came = self.unix if isinstance(request.transport.get_extra_info("sockname"), str) else self.tcp
         came.add(request.headers["User-Agent"].partition("/")[0])
@@ -87,7 +85,7 @@ class WatchedDoor(Door):
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def sandbox() -> AsyncIterator[Sandbox]:
     driver = SandboxDriver((new_driver(), new_driver()), Settings.model_validate, values={"oven": "oven of {node}"})
-    with patch("dra_kit.sandbox.cluster.control_plane.Door", WatchedDoor):
+    with patch("dra_kit.apiserver.authentication.Authenticator", WatchedDoor):
         cluster = Sandbox(driver, SandboxSettings(nodes=2, time_scale=10))
     async with cluster as running:
         await running.client.create(DEVICE_CLASSES, CLASS)

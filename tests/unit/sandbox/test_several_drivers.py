@@ -20,8 +20,8 @@ from dra_kit.client.resources import (
     VALIDATING_WEBHOOK_CONFIGURATIONS,
 )
 from dra_kit.errors import ConfigurationError, Invalid
-from dra_kit.sandbox.driver.drivers import SandboxDriver
-from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
+from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
+from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
 from tests.unit.sandbox.cluster.kubelet.polling import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

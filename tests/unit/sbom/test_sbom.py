@@ -11,10 +11,15 @@ import pytest
 from click.testing import CliRunner
 
 from dra_kit.cli.app import cli
-from dra_kit.sbom.component import Component
-from dra_kit.sbom.cyclonedx import document, text
-from dra_kit.sbom.generate import FILE, generated
-from dra_kit.sbom.sources import installed, pinned
+from dra_kit.project.sbom import (
+    FILE,
+    Component,
+    cyclonedx_document,
+    cyclonedx_text,
+    generated,
+    installed_components,
+    pinned_components,
+)
 
 PINS = Path(__file__).parents[3] / "requirements" / "runtime.txt"
 
@@ -27,7 +32,7 @@ def distribution(folder: Path, name: str, metadata: str) -> PathDistribution:
 
 
 def test_that_of_the_wheel_is_of_the_pins() -> None:
-    assert FILE.read_text(encoding="utf-8") == generated(), "make lock, or python -m dra_kit.sbom.generate"
+    assert FILE.read_text(encoding="utf-8") == generated(), "make lock, or python -m dra_kit.project.sbom"
 
 
 def test_every_pin_is_in_it_with_its_hashes() -> None:
@@ -56,7 +61,7 @@ def test_a_pin_may_have_a_condition(tmp_path: Path) -> None:
         f"Some_Thing==1.0 ; sys_platform == 'linux' \\\n    --hash=sha256:{'a' * 64} \\\n    --hash=sha256:{'b' * 64}\n"
         f"other==2.0 \\\n    --hash=sha256:{'c' * 64}\n"
     )
-    assert list(pinned(file)) == [
+    assert list(pinned_components(file)) == [
         Component("some-thing", "1.0", ("a" * 64, "b" * 64)),
         Component("other", "2.0", ("c" * 64,)),
     ]
@@ -73,13 +78,13 @@ def test_a_pin_may_have_a_condition(tmp_path: Path) -> None:
     ids=["expression", "words", "text", "nothing"],
 )
 def test_the_licence_is_what_the_distribution_says(metadata: str, licence: str, tmp_path: Path) -> None:
-    [component] = installed([distribution(tmp_path, "thing", metadata)])
+    [component] = installed_components([distribution(tmp_path, "thing", metadata)])
     assert component.licence == licence
 
 
 def test_what_is_not_installed_is_required_by_nobody(tmp_path: Path) -> None:
     metadata = "Requires-Dist: other>=1\nRequires-Dist: absent\nRequires-Dist: extra; extra == 'all'\n"
-    found = installed(
+    found = installed_components(
         [distribution(tmp_path, name, metadata if name == "thing" else "") for name in ("thing", "other", "extra")]
     )
     assert {item.name: item.requires for item in found} == {"extra": (), "other": (), "thing": ("other",)}
@@ -87,7 +92,7 @@ def test_what_is_not_installed_is_required_by_nobody(tmp_path: Path) -> None:
 
 def test_one_component_is_one_line() -> None:
     parts = [Component("b", "1", licence="MIT", requires=("c",)), Component("c", "2")]
-    whole = text(document(Component("a", "0", requires=("b",)), parts))
+    whole = cyclonedx_text(cyclonedx_document(Component("a", "0", requires=("b",)), parts))
     made: Any = json.loads(whole)
     assert [item["purl"] for item in made["components"]] == ["pkg:pypi/b@1", "pkg:pypi/c@2"]
     assert made["dependencies"] == [

@@ -7,11 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from dra_kit.scaffold.answers import Answers
-from dra_kit.scaffold.names import default_driver, default_package
-from dra_kit.scaffold.rendering import installed_version, render
-from dra_kit.scaffold.share import template
-from dra_kit.scaffold.writing import write
+from dra_kit.project.answers import Answers, default_driver, default_package
+from dra_kit.project.rendering import installed_version, project_template, render, write
 
 PROJECTS: Final = Path(__file__).parents[2] / "data" / "projects"
 
@@ -32,7 +29,7 @@ ANSWERS: Final = (
 
 def rendered(answers: Answers) -> dict[PurePosixPath, str]:
     """What the template makes now."""
-    return render(template(), answers, installed_version())
+    return render(project_template(), answers, installed_version())
 
 
 def committed(folder: Path) -> Mapping[PurePosixPath, str]:

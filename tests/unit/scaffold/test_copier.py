@@ -15,18 +15,18 @@ from jinja2 import StrictUndefined
 from jinja2.sandbox import SandboxedEnvironment
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.scaffold.names import (
+from dra_kit.project.answers import (
     TAKEN_MODULES,
     TAKEN_PROJECTS,
-    check_driver,
-    check_package,
-    check_project,
+    check_driver_name,
+    check_package_name,
+    check_project_name,
     default_driver,
     default_package,
 )
-from dra_kit.scaffold.share import template
+from dra_kit.project.rendering import project_template
 
-QUESTIONS: Final[dict[str, Any]] = yaml.safe_load((template() / "copier.yml").read_text(encoding="utf-8"))
+QUESTIONS: Final[dict[str, Any]] = yaml.safe_load((project_template() / "copier.yml").read_text(encoding="utf-8"))
 # what copier renders by: its answers are strings here
 JINJA: Final = SandboxedEnvironment(
     extensions=["jinja2_ansible_filters.AnsibleCoreFiltersExtension"],
@@ -38,9 +38,9 @@ HIDDEN: Final = {
 VALIDATORS: Final = {name: JINJA.from_string(QUESTIONS[name]["validator"]) for name in ("project", "driver", "package")}
 DEFAULTS: Final = [JINJA.from_string(QUESTIONS[name]["default"]) for name in ("driver", "package")]
 CHECKS: Final[dict[str, Callable[[str], str]]] = {
-    "project": check_project,
-    "driver": check_driver,
-    "package": check_package,
+    "project": check_project_name,
+    "driver": check_driver_name,
+    "package": check_package_name,
 }
 
 

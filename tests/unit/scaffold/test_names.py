@@ -15,11 +15,11 @@ from packaging.utils import canonicalize_name
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.resource.names import driver_name
-from dra_kit.scaffold.names import (
+from dra_kit.project.answers import (
     TAKEN_PROJECTS,
-    check_driver,
-    check_package,
-    check_project,
+    check_driver_name,
+    check_package_name,
+    check_project_name,
     default_driver,
     default_package,
 )
@@ -27,7 +27,7 @@ from dra_kit.scaffold.names import (
 
 @pytest.mark.parametrize("name", ["led", "led-driver", "a1", "x" * 40])
 def test_a_project_may_be_called(name: str) -> None:
-    assert check_project(name) == name
+    assert check_project_name(name) == name
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_a_project_may_be_called(name: str) -> None:
 )
 def test_a_project_may_not_be_called(name: str, remedy: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
-        check_project(name)
+        check_project_name(name)
     assert str(raised.value).startswith(f"project name {name!r}: ")
     assert str(raised.value).endswith(remedy)
     assert raised.value.code == "invalid-name"
@@ -66,7 +66,7 @@ def test_a_project_may_not_be_called(name: str, remedy: str) -> None:
 )
 def test_a_driver_may_not_be_called(name: str, text: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
-        check_driver(name)
+        check_driver_name(name)
     assert text in str(raised.value)
 
 
@@ -85,7 +85,7 @@ def test_a_driver_may_not_be_called(name: str, text: str) -> None:
 )
 def test_a_package_may_not_be_called(name: str, text: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(text)):
-        check_package(name)
+        check_package_name(name)
 
 
 def needed() -> set[str]:
@@ -118,16 +118,16 @@ def test_no_package_takes_the_place_of_a_module_that_it_needs() -> None:
 
 @given(st.from_regex(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?", fullmatch=True))
 def test_the_defaults_of_every_project_may_be_used(project: str) -> None:
-    assert check_driver(default_driver(check_project(project)))
+    assert check_driver_name(default_driver(check_project_name(project)))
     package = default_package(project)
-    assert check_package(package).isidentifier()
+    assert check_package_name(package).isidentifier()
     assert not keyword.iskeyword(package)
     assert package not in sys.stdlib_module_names
 
 
 @given(st.text(max_size=60))
 def test_what_is_offered_may_be_used(name: str) -> None:
-    for check in (check_project, check_driver, check_package):
+    for check in (check_project_name, check_driver_name, check_package_name):
         try:
             check(name)
         except ConfigurationError as error:
@@ -138,7 +138,7 @@ def test_what_is_offered_may_be_used(name: str) -> None:
 @given(st.text(max_size=60))
 def test_a_driver_that_is_accepted_is_one_for_the_api(name: str) -> None:
     try:
-        check_driver(name)
+        check_driver_name(name)
     except ConfigurationError:
         return
     assert not driver_name(name, "name")

@@ -15,10 +15,8 @@ import pytest
 import yaml
 
 from dra_kit.cli.app import COMMANDS
-from dra_kit.scaffold.answers import Answers, Kind
-from dra_kit.scaffold.rendering import installed_version, version_range
-from dra_kit.scaffold.share import template
-from dra_kit.scaffold.writing import write
+from dra_kit.project.answers import Answers, Kind
+from dra_kit.project.rendering import installed_version, project_template, version_range, write
 from tests.unit.scaffold.projects import ANSWERS, PROJECTS, committed, rendered
 
 FROM_1_34_TO_1_37 = {
@@ -46,7 +44,7 @@ def test_each_kind_is_committed_and_nothing_else() -> None:
 
 
 def test_copier_is_told_of_the_version_that_the_template_is_for() -> None:
-    questions = yaml.safe_load((template() / "copier.yml").read_text())
+    questions = yaml.safe_load((project_template() / "copier.yml").read_text())
     assert questions["dra_kit_range"]["default"] == version_range(installed_version())
 
 

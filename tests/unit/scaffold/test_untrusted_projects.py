@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.scaffold.answers import FILE
-from dra_kit.scaffold.updating import update
-from dra_kit.scaffold.writing import BASE, create
+from dra_kit.project.answers import FILE
+from dra_kit.project.rendering import BASE, create
+from dra_kit.project.update import update_project
 from tests.unit.scaffold.test_new import run
 from tests.unit.scaffold.test_update import files, git, older
 
@@ -70,7 +70,7 @@ def test_update_refuses_a_base_that_names_what_is_not_the_projects(
     based(project, {"kept": "old\n", name.format(outside=outside): KNOWN})
     before = everything(tmp_path)
     with pytest.raises(ConfigurationError, match=problem):
-        update(project, files({"kept": "new\n"}), project="dra-kit 0.0.1")
+        update_project(project, files({"kept": "new\n"}), project="dra-kit 0.0.1")
     assert everything(tmp_path) == before
 
 
@@ -78,13 +78,13 @@ def test_update_refuses_a_base_that_names_what_is_not_the_projects(
 def test_update_refuses_a_base_that_is_not_paths_with_texts(base: object, project: Path) -> None:
     based(project, base)
     with pytest.raises(ConfigurationError, match="nobody knows what is yours"):
-        update(project, files({"kept": "new\n"}), project="dra-kit 0.0.1")
+        update_project(project, files({"kept": "new\n"}), project="dra-kit 0.0.1")
 
 
 def test_update_refuses_a_base_that_is_nested_too_deeply(project: Path) -> None:
     (project / BASE).write_text("[" * 100_000)
     with pytest.raises(ConfigurationError, match="nobody knows what is yours"):
-        update(project, files({"kept": "new\n"}), project="dra-kit 0.0.1")
+        update_project(project, files({"kept": "new\n"}), project="dra-kit 0.0.1")
 
 
 @pytest.mark.parametrize("name", [BASE, FILE])
@@ -109,7 +109,7 @@ def test_update_keeps_links(link: str, dangling: bool, new: dict[str, str], proj
     target = outside if link == "sub" else outside / "file"
     (project / link).symlink_to(outside / "missing" if dangling else target)
     before = everything(outside)
-    changes = update(project, files({"kept": "old\n", **new}), project="dra-kit 0.0.1")
+    changes = update_project(project, files({"kept": "old\n", **new}), project="dra-kit 0.0.1")
     assert [(str(change.path), change.outcome) for change in changes] == [("sub/file", "kept")]
     assert changes[0].why == ("a link" if link == "sub/file" else "sub is a link")
     assert (project / link).is_symlink()
@@ -118,7 +118,7 @@ def test_update_keeps_links(link: str, dangling: bool, new: dict[str, str], proj
 
 def test_update_creates_no_file_below_a_link(project: Path, outside: Path) -> None:
     (project / "more").symlink_to(outside)
-    changes = update(project, files({"kept": "old\n", "sub/file": "old\n", "more/a/b": "new\n"}), project="0")
+    changes = update_project(project, files({"kept": "old\n", "sub/file": "old\n", "more/a/b": "new\n"}), project="0")
     assert [(str(change.path), change.outcome, change.why) for change in changes] == [
         ("more/a/b", "kept", "more is a link")
     ]
@@ -129,7 +129,7 @@ def test_update_does_not_write_through_a_hard_link(project: Path, outside: Path)
     (project / "kept").unlink()
     (outside / "notes").write_text("old\n")
     os.link(outside / "notes", project / "kept")
-    update(project, files({"kept": "new\n", "sub/file": "old\n"}), project="dra-kit 0.0.1")
+    update_project(project, files({"kept": "new\n", "sub/file": "old\n"}), project="dra-kit 0.0.1")
     assert (project / "kept").read_text() == "new\n"
     assert (outside / "notes").read_text() == "old\n"
 
@@ -139,7 +139,7 @@ def test_update_keeps_what_is_not_a_regular_file_and_does_not_wait_for_it(base: 
     (project / "kept").unlink()
     os.mkfifo(project / "kept")
     based(project, {"sub/file": "old\n"} | ({"kept": base} if base else {}))
-    changes = update(project, files({"kept": "new\n", "sub/file": "old\n"}), project="dra-kit 0.0.1")
+    changes = update_project(project, files({"kept": "new\n", "sub/file": "old\n"}), project="dra-kit 0.0.1")
     assert [(change.outcome, change.why) for change in changes] == [("kept", "not a regular file")]
     assert (project / "kept").is_fifo()
 

@@ -12,9 +12,9 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.scaffold.answers import FILE, read_answers
-from dra_kit.scaffold.updating import Change, update
-from dra_kit.scaffold.writing import BASE, create
+from dra_kit.project.answers import FILE, read_answers
+from dra_kit.project.rendering import BASE, create
+from dra_kit.project.update import FileChange, update_project
 from tests.unit.scaffold.test_new import run
 
 LINES = "".join(f"line {number}\n" for number in range(10))
@@ -62,16 +62,16 @@ def project(tmp_path: Path) -> Path:
 
 
 def test_edits_stay_and_what_is_new_comes(project: Path) -> None:
-    changes = update(project, files(NEW), project="dra-kit 0.0.1")
+    changes = update_project(project, files(NEW), project="dra-kit 0.0.1")
     assert changes == [
-        Change(PurePosixPath("added"), "added"),
-        Change(PurePosixPath("added-clash"), "conflict"),
-        Change(PurePosixPath("both"), "merged"),
-        Change(PurePosixPath("changed"), "changed"),
-        Change(PurePosixPath("clash"), "conflict"),
-        Change(PurePosixPath("deleted"), "kept"),
-        Change(PurePosixPath("removed"), "removed"),
-        Change(PurePosixPath("removed-edited"), "kept"),
+        FileChange(PurePosixPath("added"), "added"),
+        FileChange(PurePosixPath("added-clash"), "conflict"),
+        FileChange(PurePosixPath("both"), "merged"),
+        FileChange(PurePosixPath("changed"), "changed"),
+        FileChange(PurePosixPath("clash"), "conflict"),
+        FileChange(PurePosixPath("deleted"), "kept"),
+        FileChange(PurePosixPath("removed"), "removed"),
+        FileChange(PurePosixPath("removed-edited"), "kept"),
     ]
     there = {path.name: path.read_text() for path in project.iterdir() if path.name != BASE}
     clash = "<<<<<<< yours\nmine\n=======\nnew\n>>>>>>> template\n"
@@ -88,14 +88,14 @@ def test_edits_stay_and_what_is_new_comes(project: Path) -> None:
 
 
 def test_a_second_update_has_nothing_to_do(project: Path) -> None:
-    update(project, files(NEW), project="dra-kit 0.0.1")
-    assert update(project, files(NEW), project="dra-kit 0.0.1") == []
+    update_project(project, files(NEW), project="dra-kit 0.0.1")
+    assert update_project(project, files(NEW), project="dra-kit 0.0.1") == []
 
 
 def test_a_project_without_its_base_is_refused(project: Path) -> None:
     (project / BASE).unlink()
     with pytest.raises(ConfigurationError, match="nobody knows what is yours"):
-        update(project, files(NEW), project="dra-kit 0.0.1")
+        update_project(project, files(NEW), project="dra-kit 0.0.1")
 
 
 def tree(project: Path) -> dict[str, bytes]:
@@ -106,20 +106,20 @@ def test_a_file_that_cannot_be_merged_is_named_and_nothing_has_been_written(proj
     (project / "clash").write_bytes(b"caf\xe9\n")
     before = tree(project)
     with pytest.raises(ConfigurationError, match=r"clash is no text in UTF-8.*: save it as such"):
-        update(project, files(NEW), project="dra-kit 0.0.1")
+        update_project(project, files(NEW), project="dra-kit 0.0.1")
     assert tree(project) == before
 
 
 def test_a_file_that_the_template_leaves_alone_may_hold_anything(project: Path) -> None:
     (project / "edited").write_bytes(b"caf\xe9\n")
-    update(project, files(NEW), project="dra-kit 0.0.1")
+    update_project(project, files(NEW), project="dra-kit 0.0.1")
     assert (project / "edited").read_bytes() == b"caf\xe9\n"
 
 
 def test_a_folder_where_the_template_has_a_file_is_named(project: Path) -> None:
     (project / "added").mkdir()
     with pytest.raises(ConfigurationError, match="added cannot be written: Is a directory"):
-        update(project, files(NEW), project="dra-kit 0.0.1")
+        update_project(project, files(NEW), project="dra-kit 0.0.1")
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "kind: big", "project: led\ndriver: 5\npackage: led", "a: *b"])
@@ -188,15 +188,15 @@ def test_a_file_that_cannot_be_written_is_as_it_was_and_the_next_update_goes_on(
     new = {**NEW, "changed": "new\n" * (400 if large == "changed" else 1)}
     before = (project / large).read_text()
     with files_of_at_most(150), pytest.raises(ConfigurationError, match=f"{large} cannot be written: File too large"):
-        update(project, files(new), project="dra-kit 0.0.1")
+        update_project(project, files(new), project="dra-kit 0.0.1")
     assert (project / large).read_text() == before
     assert not [path for path in project.iterdir() if path.name.startswith(".dra-kit-")]
-    update(project, files(new), project="dra-kit 0.0.1")
+    update_project(project, files(new), project="dra-kit 0.0.1")
     assert (project / "changed").read_text() == new["changed"]
     assert (project / "both").read_text() == LINES.replace("line 1", "mine 1").replace("line 8", "new 8")
 
 
 def test_a_script_can_be_run_after_an_update(project: Path) -> None:
     (project / "changed").chmod(0o755)
-    update(project, files(NEW), project="dra-kit 0.0.1")
+    update_project(project, files(NEW), project="dra-kit 0.0.1")
     assert (project / "changed").stat().st_mode & 0o777 == 0o755

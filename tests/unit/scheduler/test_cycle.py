@@ -11,7 +11,7 @@ from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.scheduler.claims import NotReady
 from dra_kit.kubernetes.scheduler.cycle import Placement, Unschedulable, schedule_pod
 from dra_kit.kubernetes.scheduler.nodes import node_loads
-from dra_kit.sandbox.cluster.scheduler.devices import Devices
+from dra_kit.sandbox.scheduler import DeviceTracker
 
 Object = dict[str, Any]
 CLASSES: dict[tuple[str, str], Object] = {
@@ -31,7 +31,7 @@ class Cluster:
         self.nodes: list[Object] = [
             {"metadata": {"name": name}, "spec": {}, "status": {"allocatable": resources}} for name in devices
         ]
-        self.devices = Devices(AllocatorRules.of("1.37"))
+        self.devices = DeviceTracker(AllocatorRules.of("1.37"))
         self.placed: list[tuple[str, Object]] = []
         self.claims: dict[tuple[str, str], Object] = {}
         for item in CLASSES.values():

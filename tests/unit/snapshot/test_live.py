@@ -12,8 +12,8 @@ from dra_kit.apiserver.server import run_in_thread
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials, load_credentials
 from dra_kit.client.resources import EVENTS, PODS
-from dra_kit.explain.cluster.objects import Objects
-from dra_kit.snapshot.live import Scope, read_live
+from dra_kit.diagnosis.explain.cluster import ClusterDocuments
+from dra_kit.diagnosis.live_cluster import ReadScope, read_live
 
 Document = dict[str, Any]
 
@@ -39,7 +39,7 @@ async def cluster(client: Client) -> None:
         await client.create(EVENTS, event, "default")
 
 
-def names(objects: Objects, kind: str) -> set[str]:
+def names(objects: ClusterDocuments, kind: str) -> set[str]:
     return {document["metadata"]["name"] for document in objects.documents[kind]}
 
 
@@ -61,7 +61,7 @@ async def test_pods_that_have_ended_are_read_only_where_they_are_named(
         async with Client(credentials, user_agent="dra-kit/test", timeout=30) as client:
             await cluster(client)
 
-        objects = await read_live(credentials, Scope("default", ended=ended))
+        objects = await read_live(credentials, ReadScope("default", ended=ended))
 
     assert names(objects, "Pod") == pods
     assert names(objects, "Event") == events

@@ -15,8 +15,8 @@ import dra_kit as dra
 from dra_kit.author.context import NodeInfo
 from dra_kit.cli.app import cli
 from dra_kit.client.server_version import ServerFeatures
+from dra_kit.diagnosis.node_templates import template_slices
 from dra_kit.node.first_inventory import discover_once
-from dra_kit.template.slices import template_slices
 from tests.support.api import eventually
 from tests.unit.node.drivers import Waiter
 from tests.unit.node.role import DRIVER, NODE

@@ -10,11 +10,10 @@ import pytest
 
 from dra_kit.author.target import load_driver
 from dra_kit.errors import ConfigurationError, Invalid, SandboxError
-from dra_kit.sandbox.cluster.workload.report import ContainerReport
-from dra_kit.sandbox.driver import node_driver
-from dra_kit.sandbox.stories.result import StoryResult
-from dra_kit.sandbox.stories.story_file import load_story
-from dra_kit.sandbox.stories.story_run import run_story
+from dra_kit.sandbox.containers.process_runtime import ContainerReport
+from dra_kit.sandbox.drivers import node_driver
+from dra_kit.sandbox.stories.runner import StoryResult, run_story
+from dra_kit.sandbox.stories.story import load_story
 from dra_kit.testing import Harness, TestBed, sandbox
 from tests.unit.testing.bakery import DRIVER, ORDER, SEEDS, write_project
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dra_kit.testing import printed
+from dra_kit.testing.real import printed_device_nodes, printed_mounts, printed_variables
 
 OUTPUT = """
 DOUGH=pan
@@ -19,18 +19,18 @@ crw-rw-rw-    1 root     root        1,   5 Nov 23 22:07 zero
 
 
 def test_device_files_are_those_that_it_lists_by_their_absolute_path() -> None:
-    assert printed.device_nodes(OUTPUT) == {"/dev/null": "c 1:3", "/dev/oven": "c 195:254", "/dev/sda": "b 8:0"}
+    assert printed_device_nodes(OUTPUT) == {"/dev/null": "c 1:3", "/dev/oven": "c 195:254", "/dev/sda": "b 8:0"}
 
 
 def test_mounts_are_those_of_its_mountinfo() -> None:
-    assert printed.mounts(OUTPUT) == {"/run/gpu/pipe": "/gpu/pipe", "/": "/"}
+    assert printed_mounts(OUTPUT) == {"/run/gpu/pipe": "/gpu/pipe", "/": "/"}
 
 
 def test_variables_are_those_that_it_prints() -> None:
-    assert printed.variables(OUTPUT) == {"DOUGH": "pan"}
+    assert printed_variables(OUTPUT) == {"DOUGH": "pan"}
 
 
-@pytest.mark.parametrize("look", [printed.device_nodes, printed.mounts])
+@pytest.mark.parametrize("look", [printed_device_nodes, printed_mounts])
 def test_of_a_container_that_prints_none_nothing_is_known(look: object) -> None:
     assert callable(look)
     assert look("DOUGH=pan") is None

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.sandbox.stories.story_file import load_story
-from dra_kit.sandbox.stories.story_run import run_story
+from dra_kit.sandbox.stories.runner import run_story
+from dra_kit.sandbox.stories.story import load_story
 from dra_kit.testing import Harness, TestBed, sandbox
 from tests.unit.testing.bakery import DRIVER, write_project
 from tests.unit.testing.test_plugin import report

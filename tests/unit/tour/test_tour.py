@@ -16,7 +16,7 @@ from dra_kit.apiserver.server import run_in_thread
 from dra_kit.cli.app import cli
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import load_credentials
-from dra_kit.sandbox.stories.objects import apply
+from dra_kit.sandbox.stories.manifests import apply_files
 from tests.unit.cli.cluster.saved import CHEESE, CLASS, claim, node, pod, slice_of
 from tests.unit.tour.recorder import recorded, unwalked
 
@@ -79,7 +79,7 @@ def test_the_start_of_a_sandbox_and_a_pod_that_becomes_running(tmp_path: Path) -
 
 async def create(kubeconfig: Path, manifests: Path) -> None:
     async with Client(await load_credentials(kubeconfig), user_agent="dra-kit/test") as client:
-        await apply(client, [manifests])
+        await apply_files(client, [manifests])
 
 
 def test_an_explanation_of_a_pod_in_a_cluster(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from dra_kit.apiserver.server import run_in_thread
-from dra_kit.sandbox.run.detached import STATE_VARIABLE, announce, state_directory
+from dra_kit.sandbox.run.detached import STATE_VARIABLE, report_ready, state_directory
 from tests.support.api import Api
 from tests.unit.cli.cluster.saved import (
     CHEESE,
@@ -404,7 +404,7 @@ def test_without_credentials_the_sandbox_in_the_background_is_named(
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nowhere"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setenv(STATE_VARIABLE, str(state_directory() / "this.json"))
-    announce(["dra.pizza"], tmp_path / "kitchen")
+    report_ready(["dra.pizza"], tmp_path / "kitchen")
 
     output = run("snapshot", tmp_path / "saved").output
 

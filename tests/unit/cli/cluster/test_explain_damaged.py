@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dra_kit.diagnosis.snapshot import load
 from dra_kit.errors import ConfigurationError
-from dra_kit.snapshot.given import load
 from tests.unit.cli.cluster.saved import KITCHEN, Document, claim, event, node, pod, run, save, template
 
 GUEST = pod("guest", claim="lunch")

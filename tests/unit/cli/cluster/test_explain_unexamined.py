@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dra_kit.explain.cluster.objects import reduced
+from dra_kit.diagnosis.explain.cluster import reduced
 from tests.unit.cli.cluster.saved import (
     CLASS,
     DRIVER,

@@ -14,8 +14,8 @@ from dra_kit.apiserver.server import run_in_thread
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import load_credentials
 from dra_kit.client.resources import EVENTS, NAMESPACES
-from dra_kit.explain.cluster.objects import KINDS, reduced
-from dra_kit.snapshot.given import load
+from dra_kit.diagnosis.explain.cluster import KINDS, reduced
+from dra_kit.diagnosis.snapshot import load
 from tests.support.api import Api
 from tests.unit.cli.cluster.saved import CLASS, KITCHEN, Document, claim, event, pod, run, save, slice_of, words
 

@@ -14,8 +14,8 @@ from pydantic import BaseModel, Field, SecretStr, create_model, field_validator,
 
 import dra_kit as dra
 from dra_kit.author.settings import author_settings
-from dra_kit.cli.options.driver_settings import settings_options
-from dra_kit.cli.options.role_command import RoleCommand
+from dra_kit.cli.driver_settings import settings_options
+from dra_kit.cli.options import TargetCommand
 from dra_kit.errors import ConfigurationError
 
 
@@ -231,7 +231,7 @@ def role(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> click.Command:
     (tmp_path / "kitchen.py").write_text(TARGET)
     monkeypatch.chdir(tmp_path)
 
-    @click.command(cls=RoleCommand)
+    @click.command(cls=TargetCommand)
     @click.argument("target")
     @click.option("--node-name")
     @click.option("--once", is_flag=True)

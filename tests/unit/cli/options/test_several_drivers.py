@@ -14,8 +14,7 @@ from click.testing import CliRunner
 from pydantic import BaseModel, create_model
 
 import dra_kit as dra
-from dra_kit.cli.options.several_drivers import given_settings, options_of_drivers
-from dra_kit.cli.sandbox.targets import load_targets
+from dra_kit.cli.sandbox_drivers import given_settings, load_targets, options_of_drivers
 from dra_kit.errors import ConfigurationError
 from tests.unit.cli.kitchen import Kitchen, pod
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dra_kit.sandbox.timeline.file import read
-from dra_kit.sandbox.timeline.report.report import RunReport
+from dra_kit.sandbox.timeline.recording import read_timeline
+from dra_kit.sandbox.timeline.report import RunReport
 from tests.unit.cli.kitchen import TEMPLATE, Kitchen, pod
 
 pytestmark = pytest.mark.processes
@@ -151,7 +151,7 @@ def test_the_timeline_is_kept_in_order_and_gives_the_same_report(kitchen: Kitche
 
     file = kitchen.directory / "t.jsonl"
     assert file.stat().st_mode & 0o777 == 0o600
-    records = list(read(file))
+    records = list(read_timeline(file))
     assert [record.number for record in records] == list(range(1, len(records) + 1))
     assert sorted(record.seconds for record in records) == [record.seconds for record in records]
     way = iter(type(record).__name__ for record in records)

@@ -41,7 +41,13 @@ COMMAND = """
     main()
 """
 CLUSTER = ("dra_kit.sandbox.run.session", "dra_kit.apiserver", "dra_kit.explain", "kopf")
-DRIVERS = ("pydantic", "dra_kit.author", "dra_kit.kubernetes.resource.v1", "dra_kit.sandbox.driver.drivers", "asyncio")
+DRIVERS = (
+    "pydantic",
+    "dra_kit.author",
+    "dra_kit.kubernetes.resource.v1",
+    "dra_kit.sandbox.drivers.sandbox_driver",
+    "asyncio",
+)
 
 
 def sandbox(folder: Path, without: Sequence[str], *arguments: str) -> subprocess.CompletedProcess[str]:

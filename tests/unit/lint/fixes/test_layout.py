@@ -7,14 +7,14 @@ import textwrap
 
 import pytest
 
+from dra_kit.diagnosis.lint.fix_files import fix_files
 from dra_kit.kubernetes.manifests.documents import SourceFile
-from dra_kit.lint.fixes.mending import mend
 
 HEAD = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: a}\nspec:\n  devices:\n    requests:\n"
 
 
 def mended(text: str) -> str:
-    return mend([SourceFile("order.yaml", text)]).files[0].text
+    return fix_files([SourceFile("order.yaml", text)]).files[0].text
 
 
 def requests(text: str) -> str:

@@ -6,10 +6,10 @@ import textwrap
 
 import pytest
 
+from dra_kit.diagnosis.lint.devices import LintContext
+from dra_kit.diagnosis.lint.findings import RULES
+from dra_kit.diagnosis.lint.fix_files import fix_files
 from dra_kit.kubernetes.manifests.documents import SourceFile
-from dra_kit.lint.findings.rules import RULES
-from dra_kit.lint.fixes.mending import mend
-from dra_kit.lint.surroundings import Surroundings
 from tests.unit.lint.texts import GPUS, GUARD, advertised, claim, device_class, pod
 
 A = 'device.attributes["gpu.example.com"]'
@@ -17,8 +17,8 @@ C = 'device.capacity["gpu.example.com"]'
 KNOWN = advertised(GPUS)
 
 
-def mended(text: str, surroundings: Surroundings | None = None) -> str:
-    return mend([SourceFile("order.yaml", text)], surroundings).files[0].text
+def mended(text: str, surroundings: LintContext | None = None) -> str:
+    return fix_files([SourceFile("order.yaml", text)], surroundings).files[0].text
 
 
 EXPRESSIONS = [
@@ -181,7 +181,7 @@ def test_classic_claims_stay_with_the_text_to_write() -> None:
         metadata: {name: a}
         spec: {resourceClassName: gpu.example.com}
     """)
-    made = mend([SourceFile("talk.yaml", text)])
+    made = fix_files([SourceFile("talk.yaml", text)])
     assert made.files[0].text == text
     (finding,) = made.outcome.findings
     assert 'exactly": {"deviceClassName": "gpu.example.com"}' in finding.help
@@ -189,7 +189,7 @@ def test_classic_claims_stay_with_the_text_to_write() -> None:
 
 def test_a_template_of_helm_is_left_as_it_is_and_named() -> None:
     text = claim("deviceClasName: '{{ .Values.class }}'")
-    made = mend([SourceFile("claim.yaml", text, explicit=False)])
+    made = fix_files([SourceFile("claim.yaml", text, explicit=False)])
     assert made.files[0].text == text
     assert made.templates == ["claim.yaml"]
     assert [finding.rule for finding in made.outcome.findings] == ["unknown-field"]
@@ -201,31 +201,33 @@ def test_a_file_that_cannot_be_read_to_its_end_is_left_as_it_is() -> None:
 
 
 def test_what_is_mended_is_told_with_its_place_and_what_is_left_remains() -> None:
-    made = mend([SourceFile("a.yaml", claim("deviceClasName: gpu\ncount: 0"))])
+    made = fix_files([SourceFile("a.yaml", claim("deviceClasName: gpu\ncount: 0"))])
     assert [(finding.rule, finding.line) for finding in made.fixed] == [("unknown-field", 9)]
     assert [finding.rule for finding in made.outcome.findings] == ["zero-count"]
 
 
 MORE = [
-    (claim().replace("ResourceClaim", "Resourceclaim"), Surroundings()),
-    (claim().replace("io/v1", "io/v1beta2"), Surroundings()),
+    (claim().replace("ResourceClaim", "Resourceclaim"), LintContext()),
+    (claim().replace("io/v1", "io/v1beta2"), LintContext()),
     (device_class('device.attributes["gpu.exmaple.com"].model == "H200"'), KNOWN),
     (device_class('device.attributes["gpu.exmaple.com"].model == "H200"'), advertised(GPUS, complete=True)),
     (device_class(f'{GUARD} && {C}.memroy.compareTo(quantity("1Gi")) >= 0'), KNOWN),
     (
         f"{device_class(GUARD, name='large')}---\n{claim('deviceClassName: lrage')}",
-        Surroundings(complete=True),
+        LintContext(complete=True),
     ),
 ]
 
 
 def test_each_rule_mends_if_it_is_said_to_and_no_other_does() -> None:
-    texts = [(device_class(text), Surroundings()) for text, _ in EXPRESSIONS]
+    texts = [(device_class(text), LintContext()) for text, _ in EXPRESSIONS]
     texts += [(device_class(text), KNOWN) for text, _ in OF_DEVICES]
-    texts += [(claim(text), Surroundings()) for text, _ in FIELDS]
+    texts += [(claim(text), LintContext()) for text, _ in FIELDS]
     entries = "[{name: gpu, resourceClaimTemplateName: lunch}]"
     texts += [(f"{claim()}---\n{pod(entries, '[{name: gpus, request: gpu}, {name: gpu, request: gpus}]')}", KNOWN)]
     fixed = {
-        finding.rule for text, known in [*texts, *MORE] for finding in mend([SourceFile("a.yaml", text)], known).fixed
+        finding.rule
+        for text, known in [*texts, *MORE]
+        for finding in fix_files([SourceFile("a.yaml", text)], known).fixed
     }
     assert fixed == {rule.id for rule in RULES.values() if rule.mends}

@@ -10,16 +10,16 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dra_kit.diagnosis.lint.check import check
+from dra_kit.diagnosis.lint.devices import LintContext
+from dra_kit.diagnosis.lint.findings import LintFinding
+from dra_kit.diagnosis.lint.fix_files import FixedFiles, fix_files
 from dra_kit.kubernetes.manifests.documents import SourceFile
 from dra_kit.kubernetes.manifests.text import parse_documents
 from dra_kit.kubernetes.resource.conversion import to_v1
-from dra_kit.lint.check import check
-from dra_kit.lint.findings.finding import Finding
-from dra_kit.lint.fixes.mending import Mended, mend
-from dra_kit.lint.surroundings import Surroundings
 from tests.unit.lint.texts import GPUS, advertised
 
-KNOWN: list[Surroundings] = [Surroundings(), advertised(GPUS), advertised(GPUS, complete=True)]
+KNOWN: list[LintContext] = [LintContext(), advertised(GPUS), advertised(GPUS, complete=True)]
 EXPRESSIONS = st.sampled_from([
     "true", 'device.driver == "gpu.example.com"', 'device.driver = "gpu.example.com" and True',
     'device.capacity["memory"] >= "80Gi"', 'device.attributes["gpu.example.com/model"].startswith("H") == True',
@@ -126,8 +126,8 @@ def slipped(value: Any, keys: list[str], rnd: random.Random) -> Any:
     return made
 
 
-def written(texts: list[str], known: Surroundings) -> Mended:
-    return mend([SourceFile("a.yaml", "\n---\n".join(texts))], known)
+def written(texts: list[str], known: LintContext) -> FixedFiles:
+    return fix_files([SourceFile("a.yaml", "\n---\n".join(texts))], known)
 
 
 def values(file: SourceFile) -> list[Any]:
@@ -138,7 +138,7 @@ def comments(file: SourceFile) -> list[str]:
     return sorted(re.findall(r"# \d+: \{a\}", file.text))
 
 
-def places(finding: Finding) -> tuple[str, str]:
+def places(finding: LintFinding) -> tuple[str, str]:
     return finding.rule, finding.path
 
 
@@ -168,14 +168,14 @@ def differ(one: Any, other: Any, path: str = "") -> list[str]:
     rnd=st.randoms(use_true_random=False),
 )
 def test_fixes_are_whole_and_once_and_about_their_findings(
-    body: dict[str, Any], slips: list[str], known: Surroundings, rnd: random.Random
+    body: dict[str, Any], slips: list[str], known: LintContext, rnd: random.Random
 ) -> None:
     before = SourceFile("a.yaml", text(shuffled(slipped(body, slips, rnd), rnd), rnd))
-    made = mend([before], known)
+    made = fix_files([before], known)
     (after,) = made.files
 
-    assert mend([after], known).files == [after]
-    assert mend([after], known).fixed == []
+    assert fix_files([after], known).files == [after]
+    assert fix_files([after], known).fixed == []
     assert comments(after) == comments(before)
     if not made.fixed:
         assert after == before
@@ -207,7 +207,7 @@ def test_an_object_of_v1beta1_becomes_that_of_v1(requests: list[dict[str, Any]],
     ]
     body = claim(plain, "v1beta1", flat=True)
     before = SourceFile("a.yaml", text(shuffled(body, rnd), rnd))
-    (after,) = mend([before]).files
+    (after,) = fix_files([before]).files
     expected = {**to_v1(body, "ResourceClaim", body["apiVersion"]), "apiVersion": "resource.k8s.io/v1"}
     assert differ(values(after)[0], expected) == []
     assert comments(after) == comments(before)
@@ -217,10 +217,10 @@ def test_an_object_of_v1beta1_becomes_that_of_v1(requests: list[dict[str, Any]],
     start=st.text(st.sampled_from("abk: -\n[]{}&*!|>'\"%@`#,?\t\x00\x85\u2028é"), max_size=40),
     known=st.sampled_from(KNOWN),
 )
-def test_no_text_is_too_strange(start: str, known: Surroundings) -> None:
+def test_no_text_is_too_strange(start: str, known: LintContext) -> None:
     body = f"apiVersion: v1beta1\nkind: ResourceClaim\nspec: {{deviceClassName: 1}}\ncount: {start}\n"
     made = written([body], known)
-    assert mend(made.files, known).files == made.files
+    assert fix_files(made.files, known).files == made.files
 
 
 CLAIMS = st.builds(
@@ -233,5 +233,5 @@ def test_documents_of_one_file_are_mended_as_if_each_were_alone(
     bodies: list[dict[str, Any]], rnd: random.Random
 ) -> None:
     texts = ["\n".join([*lines(shuffled(body, rnd), rnd, 2), ""]) for body in bodies]
-    alone = [mend([SourceFile("a.yaml", text)]).files[0].text for text in texts]
-    assert mend([SourceFile("a.yaml", "---\n".join(texts))]).files[0].text == "---\n".join(alone)
+    alone = [fix_files([SourceFile("a.yaml", text)]).files[0].text for text in texts]
+    assert fix_files([SourceFile("a.yaml", "---\n".join(texts))]).files[0].text == "---\n".join(alone)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationInfo, field_validator
 
 import dra_kit as dra
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.sandbox.cluster.kubelet.dra.plugin import Device
+from dra_kit.sandbox.kubelet.plugin_client import DeviceAnswer
 from tests.support.api import eventually
 from tests.unit.node import role
 from tests.unit.node.drivers import Doing, Oven, Waiter, driver
@@ -38,7 +38,7 @@ async def test_a_claim_is_prepared_and_released(node: Node) -> None:
     lunch = node.claim()
     async with node.running(driver()):
         assert await node.prepare(lunch) == [
-            Device(("pizza",), "node-1", "pizza-0", ("k8s.dra.pizza/claim=uid-lunch:pizza:node-1:pizza-0",), None)
+            DeviceAnswer(("pizza",), "node-1", "pizza-0", ("k8s.dra.pizza/claim=uid-lunch:pizza:node-1:pizza-0",), None)
         ]
         assert node.env(lunch) == ["PIZZA_0=served"]
         assert node.records() == ["lunch"]

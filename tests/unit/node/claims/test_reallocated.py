@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import dra_kit as dra
-from dra_kit.sandbox.cluster.kubelet.dra.checkpoint import Checkpoint, ClaimInfo
+from dra_kit.sandbox.kubelet.claim_manager import Checkpoint, ClaimInfo
 from tests.unit.node.hardware import Baker, Heat, kitchen
 from tests.unit.node.role import DRIVER, Clock, Node
 

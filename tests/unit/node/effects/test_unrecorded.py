@@ -14,7 +14,7 @@ from dra_kit.node.agent import NodeAgent
 from dra_kit.node.effects.cluster_objects import DRIVER_LABEL, MARK, NODE_LABEL
 from dra_kit.node.effects.program import find_marked, is_running
 from dra_kit.node.effects.unrecorded import EffectMark
-from dra_kit.sandbox.cluster.kubelet.dra.checkpoint import Checkpoint, ClaimInfo
+from dra_kit.sandbox.kubelet.claim_manager import Checkpoint, ClaimInfo
 from tests.support.api import eventually
 from tests.unit.node.drivers import Doing, driver
 from tests.unit.node.role import DRIVER, NODE, Clock, Node

@@ -11,10 +11,9 @@ from click.testing import CliRunner
 
 import dra_kit as dra
 from dra_kit.cli.app import cli
+from dra_kit.diagnosis.status import status_problems, status_text
 from dra_kit.kubelet.sockets import operation_link
 from dra_kit.node.operation_socket import STATUS, ask
-from dra_kit.operation.status.problems import problems
-from dra_kit.operation.status.text import status_text
 from tests.support.api import eventually
 from tests.unit.node.drivers import Doing, Oven, driver
 from tests.unit.node.hardware import Heat, kitchen
@@ -40,7 +39,7 @@ async def eventually_told(node: Node, what: Callable[[dict[str, Any]], bool]) ->
 
 
 def well(document: dict[str, Any]) -> bool:
-    return not problems(document)
+    return not status_problems(document)
 
 
 async def test_a_driver_that_is_well(node: Node) -> None:
@@ -94,7 +93,7 @@ async def test_slices_that_cannot_be_published_say_why(node: Node) -> None:
     async with node.running(driver()):
         document = await eventually_told(node, lambda told: bool(told["slices"]["lastError"]))
         assert document["slices"]["published"] is None
-        found = problems(document)
+        found = status_problems(document)
         assert any(line.startswith("slices are not published: ") for line in found)
         assert any(line.startswith("published slices cannot be read: ") for line in found)
         node.api.listen()
@@ -114,7 +113,7 @@ async def test_a_kubelet_that_refuses_is_quoted() -> None:
             await eventually(link.is_symlink)
             document = await eventually_told(made, lambda told: told["registration"]["state"] == "refused")
             assert "v9.DRAPlugin" in document["registration"]["text"]
-            [line] = [line for line in problems(document) if line.startswith("the kubelet refuses the driver: ")]
+            [line] = [line for line in status_problems(document) if line.startswith("the kubelet refuses the driver: ")]
             assert document["registration"]["text"] in line
         finally:
             agent.stop()
@@ -128,17 +127,17 @@ def test_a_pool_that_is_not_as_wanted() -> None:
             "published": [{"pool": "a", "devices": ["x", "z"], "generation": 2, "slices": 1}],
         }
     }
-    assert problems(document) == ["pool a is not published as wanted; missing: y; too many: z"]
+    assert status_problems(document) == ["pool a is not published as wanted; missing: y; too many: z"]
     assert "pool a: generation 2, 2 devices in 1 slice, not as wanted" in status_text(document)
 
 
 def test_damage_and_losses_are_problems() -> None:
     document = {"state": {"damaged": ["row 1 is damaged"], "incomplete": ["claims", "transactions"]}}
-    assert problems(document) == [
+    assert status_problems(document) == [
         "row 1 is damaged",
         "the state has lost transactions; look at the disk below --state-dir",
     ]
-    assert problems({"effects": {"notRead": "the disk is gone"}}) == ["effects: the disk is gone"]
+    assert status_problems({"effects": {"notRead": "the disk is gone"}}) == ["effects: the disk is gone"]
 
 
 def test_where_there_is_no_driver_one_line_says_where_to_run_it(tmp_path: Any) -> None:

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import dra_kit as dra
+from dra_kit.diagnosis.who import is_node, on_node
 from dra_kit.errors import Unavailable
 from dra_kit.kubelet.sockets import operation_link, operation_socket
 from dra_kit.node.operation_socket import WHO, ask, ask_text
-from dra_kit.operation.who.on_node import is_node, on_node
 from tests.support.api import eventually
 from tests.support.pod_resources import held, kubelet
 from tests.unit.node.drivers import Doing, driver

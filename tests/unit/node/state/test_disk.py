@@ -14,7 +14,7 @@ import pytest
 import dra_kit as dra
 from dra_kit.errors import ConfigurationError, StoreError
 from dra_kit.node.agent import NodeAgent
-from dra_kit.sandbox.cluster.kubelet.dra.kubelet import Kubelet
+from dra_kit.sandbox.kubelet.plugin_manager import PluginManager
 from tests.support.api import eventually
 from tests.support.mounts import fill, read_only, small
 from tests.unit.node.drivers import Doing, Waiter, driver
@@ -140,7 +140,7 @@ async def test_a_disk_that_takes_seconds_holds_up_only_what_must_be_durable(node
             set_deadline(agent, PLENTY)
             assert entered == ["before", "slow", "other"], "the driver's code is called all the same"
             assert await node.prepare(before) == answer
-            async with Kubelet(node.root, get_info_timeout=60, call_timeout=60) as another:
+            async with PluginManager(node.root, get_info_timeout=60, call_timeout=60) as another:
                 await another.wait_for_plugin("dra.pizza")
             assert node.records() == ["before"]
             go_on()

@@ -14,7 +14,7 @@ import pytest
 
 import dra_kit as dra
 from dra_kit.kubelet.checkpoint import FILE_NAME
-from dra_kit.sandbox.cluster.kubelet.dra.checkpoint import Checkpoint, ClaimInfo
+from dra_kit.sandbox.kubelet.claim_manager import Checkpoint, ClaimInfo
 from tests.support.api import eventually
 from tests.unit.node.drivers import driver
 from tests.unit.node.role import DRIVER, PLENTY, Clock, Node, not_understood, set_deadline

@@ -8,8 +8,8 @@ import pytest
 from dra_kit.client.resources import DEPLOYMENTS, NODES, PODS, RESOURCE_CLAIM_TEMPLATES
 from dra_kit.errors import ConfigurationError, InternalError, SandboxError
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
-from dra_kit.sandbox.cluster.control_plane import ControlPlane
-from dra_kit.sandbox.stories.objects import apply
+from dra_kit.sandbox.control_plane import ControlPlane
+from dra_kit.sandbox.stories.manifests import apply_files
 from tests.unit.sandbox.cluster.kubelet.polling import until
 
 POD = """\
@@ -49,7 +49,7 @@ async def test_it_knows_nothing_before_it_is_started() -> None:
 async def test_clients_in_the_process_come_over_a_unix_socket_where_enough_of_them_may_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: str, over_tls: bool
 ) -> None:
-    monkeypatch.setattr("dra_kit.sandbox.cluster.control_plane.SOMAXCONN", tmp_path / "somaxconn")
+    monkeypatch.setattr("dra_kit.sandbox.control_plane.SOMAXCONN", tmp_path / "somaxconn")
     if room:
         (tmp_path / "somaxconn").write_text(room)
     control_plane = ControlPlane()
@@ -104,9 +104,9 @@ async def test_files_are_applied_in_an_order_that_works_and_again(tmp_path: Path
     async with ControlPlane() as control_plane:
         client = await control_plane.connect("test")
 
-        applied = await apply(client, [tmp_path])
+        applied = await apply_files(client, [tmp_path])
         (tmp_path / "1-pod.yaml").write_text(TEMPLATE.replace("name: lunch,", "name: lunch, labels: {a: b},"))
-        await apply(client, [tmp_path])
+        await apply_files(client, [tmp_path])
 
         assert [str(item.object["kind"]) for item in applied] == ["Namespace", "ResourceClaimTemplate", "Pod"]
         assert applied[-1].namespace == "default"
@@ -128,7 +128,7 @@ async def test_a_file_that_is_wrong_is_named(tmp_path: Path, text: str, expected
     file.write_text(text)
     async with ControlPlane() as control_plane:
         with pytest.raises(ConfigurationError, match=expected) as error:
-            await apply(await control_plane.connect("test"), [file])
+            await apply_files(await control_plane.connect("test"), [file])
 
     assert str(file) in str(error.value)
 
@@ -136,4 +136,4 @@ async def test_a_file_that_is_wrong_is_named(tmp_path: Path, text: str, expected
 async def test_a_folder_without_manifests(tmp_path: Path) -> None:
     async with ControlPlane() as control_plane:
         with pytest.raises(ConfigurationError, match="no YAML or JSON file"):
-            await apply(await control_plane.connect("test"), [tmp_path])
+            await apply_files(await control_plane.connect("test"), [tmp_path])

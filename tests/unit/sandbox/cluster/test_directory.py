@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from dra_kit.sandbox.cluster.directory import mark_of, remove_abandoned, sandbox_directory
-from dra_kit.sandbox.cluster.workload.orphans import MARK_VARIABLE
+from dra_kit.sandbox.containers.processes import MARK_VARIABLE
+from dra_kit.sandbox.directory import mark_of, remove_abandoned, sandbox_directory
 
 HOLD = """
-from dra_kit.sandbox.cluster.directory import sandbox_directory
+from dra_kit.sandbox.directory import sandbox_directory
 with sandbox_directory() as directory:
     print(directory, flush=True)
     input()
@@ -27,7 +27,7 @@ with sandbox_directory() as directory:
 
 LOCK_UP = """
 import os, sys, tempfile
-from dra_kit.sandbox.cluster.directory import sandbox_directory
+from dra_kit.sandbox.directory import sandbox_directory
 tempfile.tempdir = sys.argv[1]
 if os.geteuid() == 0:  # to whom nothing is forbidden
     os.chown(tempfile.tempdir, 65534, 65534)

@@ -9,7 +9,7 @@ import pytest
 
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.errors import ConfigurationError
-from dra_kit.sandbox.cluster import kubeconfig
+from dra_kit.sandbox.directory import write_kubeconfig
 
 DOCUMENT = ApiServer().kubeconfig()
 
@@ -17,7 +17,7 @@ DOCUMENT = ApiServer().kubeconfig()
 def test_it_is_for_its_owner_alone_and_goes_in_the_end(tmp_path: Path) -> None:
     path = tmp_path / "kubeconfig"
 
-    with kubeconfig.written(path, DOCUMENT):
+    with write_kubeconfig(path, DOCUMENT):
         assert json.loads(path.read_text()) == DOCUMENT
         assert path.stat().st_mode & 0o777 == 0o600
 
@@ -28,12 +28,12 @@ def test_it_takes_the_place_of_an_empty_file_and_of_what_a_killed_sandbox_left(t
     path = tmp_path / "kubeconfig"
     path.touch()
 
-    with kubeconfig.written(path, DOCUMENT):
+    with write_kubeconfig(path, DOCUMENT):
         left = path.read_bytes()
     path.write_bytes(left)
     path.chmod(0o644)
 
-    with kubeconfig.written(path, DOCUMENT):
+    with write_kubeconfig(path, DOCUMENT):
         assert json.loads(path.read_text()) == DOCUMENT
 
 
@@ -53,7 +53,7 @@ def test_what_somebody_else_wrote_stays(tmp_path: Path, text: str) -> None:
     path.write_text(text)
     path.chmod(0o600)
 
-    with pytest.raises(ConfigurationError, match="not written by a sandbox"), kubeconfig.written(path, DOCUMENT):
+    with pytest.raises(ConfigurationError, match="not written by a sandbox"), write_kubeconfig(path, DOCUMENT):
         pass
 
     assert path.read_text() == text
@@ -65,7 +65,7 @@ def test_a_planted_link_is_not_followed(tmp_path: Path, target: str) -> None:
     (tmp_path / "victim").touch()
     path.symlink_to(target)
 
-    with pytest.raises(ConfigurationError, match="name another"), kubeconfig.written(path, DOCUMENT):
+    with pytest.raises(ConfigurationError, match="name another"), write_kubeconfig(path, DOCUMENT):
         pass
 
     assert (tmp_path / "victim").read_text() == ""
@@ -76,13 +76,13 @@ def test_what_took_its_place_meanwhile_stays(tmp_path: Path) -> None:
     path = tmp_path / "kubeconfig"
     (tmp_path / "mine").write_text("mine")
 
-    with kubeconfig.written(path, DOCUMENT):
+    with write_kubeconfig(path, DOCUMENT):
         path.unlink()
         path.symlink_to("mine")
     assert path.read_text() == "mine"
     path.unlink()
 
-    with kubeconfig.written(path, DOCUMENT):
+    with write_kubeconfig(path, DOCUMENT):
         (tmp_path / "mine").replace(path)
     assert path.read_text() == "mine"
 
@@ -90,7 +90,7 @@ def test_what_took_its_place_meanwhile_stays(tmp_path: Path) -> None:
 def test_what_somebody_added_to_it_stays(tmp_path: Path) -> None:
     path = tmp_path / "kubeconfig"
 
-    with kubeconfig.written(path, DOCUMENT):
+    with write_kubeconfig(path, DOCUMENT):
         path.write_text(json.dumps(DOCUMENT | {"clusters": [*DOCUMENT["clusters"], {"name": "production"}]}))
 
     assert "production" in path.read_text()
@@ -99,5 +99,5 @@ def test_what_somebody_added_to_it_stays(tmp_path: Path) -> None:
 def test_a_place_where_nothing_can_be_written_is_told(tmp_path: Path) -> None:
     path = tmp_path / "nowhere" / "kubeconfig"
 
-    with pytest.raises(ConfigurationError, match="cannot be written"), kubeconfig.written(path, DOCUMENT):
+    with pytest.raises(ConfigurationError, match="cannot be written"), write_kubeconfig(path, DOCUMENT):
         pass

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from dra_kit.apiserver.requests.pod_log import LogOptions, NoLog
-from dra_kit.sandbox.cluster.pod_log import log_stream, logged_container
-from dra_kit.sandbox.cluster.workload.container_log import LINE_MAX, ContainerLog
+from dra_kit.apiserver.pod_log import PodLogOptions, PodLogUnavailable
+from dra_kit.sandbox.containers.log import LINE_MAX, ContainerLog
+from dra_kit.sandbox.kubelet.pod_logs import find_log, log_stream
 
 SECOND = 10**9
 NOW = 1_700_000_000 * SECOND
@@ -40,7 +40,7 @@ def ended(identity: str) -> dict[str, Any]:
     ],
 )
 def test_which_container_is_meant(found: dict[str, Any], previous: bool, expected: str) -> None:
-    assert logged_container(found, "c", previous=previous) == expected
+    assert find_log(found, "c", previous=previous) == expected
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ def test_which_container_is_meant(found: dict[str, Any], previous: bool, expecte
     ],
 )  # fmt: skip
 def test_what_has_no_log(found: dict[str, Any], previous: bool, expected: str) -> None:
-    with pytest.raises(NoLog) as told:
-        logged_container(found, "c", previous=previous)
+    with pytest.raises(PodLogUnavailable) as told:
+        find_log(found, "c", previous=previous)
 
     assert str(told.value) == expected
 
@@ -76,7 +76,7 @@ def log_of(*lines: bytes, ended: bool = True) -> ContainerLog:
 
 
 async def read(log: ContainerLog, **options: Any) -> bytes:
-    return b"".join([data async for data in log_stream(log, LogOptions(**options), NOW)])
+    return b"".join([data async for data in log_stream(log, PodLogOptions(**options), NOW)])
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ async def test_without_following_it_ends_where_the_log_ended_when_it_was_asked_f
     log = log_of(*[b"x" * 60_000 + b"\n"] * 3, ended=False)
 
     parts: list[bytes] = []
-    async for data in log_stream(log, LogOptions(tail_lines=8), NOW):
+    async for data in log_stream(log, PodLogOptions(tail_lines=8), NOW):
         parts.append(data)
         log.append(b"more\n", NOW)
 
@@ -147,7 +147,7 @@ async def test_a_reader_that_is_too_slow_is_told_what_it_missed() -> None:
     log.append(b"first\n", NOW)
 
     parts: list[bytes] = []
-    async for data in log_stream(log, LogOptions(follow=True), NOW):
+    async for data in log_stream(log, PodLogOptions(follow=True), NOW):
         if not parts:
             for number in range(1_000):
                 log.append(b"%03d\n" % number, NOW)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_kit.sandbox.cluster import private
+from dra_kit.files import create_private, is_own_directory, read_private, replace_private
 
 
 def mode(path: Path) -> int:
@@ -18,12 +18,12 @@ def mode(path: Path) -> int:
 def test_what_is_written_is_for_its_owner_alone(tmp_path: Path, umask: int) -> None:
     former = os.umask(umask)
     try:
-        private.replace(tmp_path / "a", b"secret")
+        replace_private(tmp_path / "a", b"secret")
     finally:
         os.umask(former)
 
     assert mode(tmp_path / "a") == 0o600
-    assert private.read(tmp_path / "a") == b"secret"
+    assert read_private(tmp_path / "a") == b"secret"
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
@@ -31,7 +31,7 @@ def test_what_others_could_read_is_replaced_by_a_new_file(tmp_path: Path) -> Non
     (tmp_path / "a").write_text("old")
     (tmp_path / "a").chmod(0o644)
     with (tmp_path / "a").open() as held:
-        private.replace(tmp_path / "a", b"secret")
+        replace_private(tmp_path / "a", b"secret")
         assert held.read() == "old"
 
     assert mode(tmp_path / "a") == 0o600
@@ -41,7 +41,7 @@ def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
     (tmp_path / "victim").write_text("mine")
     (tmp_path / "a").symlink_to("victim")
 
-    private.replace(tmp_path / "a", b"secret")
+    replace_private(tmp_path / "a", b"secret")
 
     assert (tmp_path / "victim").read_text() == "mine"
     assert not (tmp_path / "a").is_symlink()
@@ -51,7 +51,7 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
 
     with pytest.raises(OSError, match="a"):
-        private.replace(tmp_path / "a", b"secret")
+        replace_private(tmp_path / "a", b"secret")
 
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
@@ -60,35 +60,35 @@ def test_a_new_file_is_no_link_to_nothing(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("nowhere")
 
     with pytest.raises(FileExistsError):
-        private.create(tmp_path / "a")
+        create_private(tmp_path / "a")
 
 
 def test_only_a_small_file_of_its_own_is_read(tmp_path: Path) -> None:
     own = tmp_path / "own"
-    private.replace(own, b"mine")
+    replace_private(own, b"mine")
     (tmp_path / "link").symlink_to("own")
     os.mkfifo(tmp_path / "fifo", 0o600)
-    private.replace(tmp_path / "large", b"x" * (1 << 20))
-    private.replace(tmp_path / "open", b"mine")
+    replace_private(tmp_path / "large", b"x" * (1 << 20))
+    replace_private(tmp_path / "open", b"mine")
     (tmp_path / "open").chmod(0o640)
     (tmp_path / "directory").mkdir(0o700)
-    private.replace(tmp_path / "twice", b"mine")
+    replace_private(tmp_path / "twice", b"mine")
     (tmp_path / "second-name").hardlink_to(tmp_path / "twice")
 
-    assert private.read(own) == b"mine"
+    assert read_private(own) == b"mine"
     for name in ("link", "fifo", "large", "open", "directory", "twice", "nowhere"):
-        assert private.read(tmp_path / name) is None, name
+        assert read_private(tmp_path / name) is None, name
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_what_belongs_to_somebody_else_is_not_its_own(tmp_path: Path) -> None:
-    private.replace(tmp_path / "file", b"planted")
+    replace_private(tmp_path / "file", b"planted")
     (tmp_path / "directory").mkdir(0o700)
     for name in ("file", "directory"):
         os.chown(tmp_path / name, 65534, 65534)
 
-    assert private.read(tmp_path / "file") is None
-    assert not private.is_own_directory(tmp_path / "directory")
+    assert read_private(tmp_path / "file") is None
+    assert not is_own_directory(tmp_path / "directory")
 
 
 def test_an_own_directory_is_no_link_and_closed_to_others(tmp_path: Path) -> None:
@@ -98,6 +98,6 @@ def test_an_own_directory_is_no_link_and_closed_to_others(tmp_path: Path) -> Non
     (tmp_path / "link").symlink_to("own")
     (tmp_path / "file").touch(0o600)
 
-    assert private.is_own_directory(tmp_path / "own")
+    assert is_own_directory(tmp_path / "own")
     for name in ("open", "link", "file", "nowhere"):
-        assert not private.is_own_directory(tmp_path / name), name
+        assert not is_own_directory(tmp_path / name), name

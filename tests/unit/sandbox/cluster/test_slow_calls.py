@@ -10,10 +10,10 @@ from typing_extensions import override
 
 import dra_kit as dra
 from dra_kit.client.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS
-from dra_kit.sandbox.driver.drivers import SandboxDriver
-from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
-from dra_kit.sandbox.timeline.report.problems import PodProblems
-from dra_kit.sandbox.timeline.view.live import LiveView
+from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
+from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
+from dra_kit.sandbox.timeline.report import PodProblems
+from dra_kit.sandbox.views.live import LiveView
 from tests.unit.sandbox.cluster.kubelet.polling import until
 from tests.unit.sandbox.test_sandbox import CLASS, claim, phase, pod
 from tests.unit.sandbox.timeline.feeding import feeding

@@ -14,7 +14,7 @@ from dra_kit.client.api import Client
 from dra_kit.client.informer import ObjectChange
 from dra_kit.client.resources import NODES, PODS
 from dra_kit.errors import Conflict, NotFound
-from dra_kit.sandbox.cluster.control_plane import ControlPlane
+from dra_kit.sandbox.control_plane import ControlPlane
 from tests.unit.apiserver.programs import User
 
 DRIVER_CHART = Path(__file__).parents[4] / "charts" / "dra-driver"

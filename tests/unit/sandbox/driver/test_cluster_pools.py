@@ -8,9 +8,9 @@ from unittest.mock import patch
 
 import dra_kit as dra
 from dra_kit.client.resources import RESOURCE_SLICES
-from dra_kit.sandbox.driver.drivers import SandboxDriver
-from dra_kit.sandbox.driver.roles import operators
-from dra_kit.sandbox.sandbox import Sandbox
+from dra_kit.sandbox.cluster import Sandbox
+from dra_kit.sandbox.drivers import controller_and_webhook as operators
+from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
 
 
 class Lamps(dra.DeviceProvider):

@@ -9,8 +9,8 @@ from pydantic import BaseModel
 
 import dra_kit as dra
 from dra_kit.errors import ConfigurationError
-from dra_kit.sandbox.driver.drivers import SandboxDriver, device_classes, project_settings
-from dra_kit.sandbox.driver.settings.project import other_project
+from dra_kit.sandbox.drivers.project import enclosing_project
+from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver, device_classes, project_settings
 
 
 class Settings(BaseModel):
@@ -69,11 +69,11 @@ def test_the_file_of_a_projects_driver_stands_for_the_project(tmp_path: Path, mo
     for target in (str(file), f"{file}:driver", "src/kitchen/pizza.py", "kitchen.pizza", "kitchen.pizza:driver"):
         assert project_settings(target, DRIVER) == {"heat": 250}
         assert [path.resolve() for path in device_classes(target)] == [classes]
-        assert other_project(target) is None
+        assert enclosing_project(target) is None
     for target in (f"{file}:other", str(tmp_path / "bakery.py"), "kitchen.pizza:other", "bakery"):
         assert project_settings(target, DRIVER) == {}
         assert device_classes(target) == ()
-        found = other_project(target)
+        found = enclosing_project(target)
         assert found is not None
         assert found.driver == ("kitchen.pizza", "driver")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.sandbox.driver.roles.journal import DriverLog
+from dra_kit.sandbox.drivers.log import DriverLog
 
 
 def problems(raised: Exception, **fields: object) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 import dra_kit as dra
 from dra_kit.errors import ConfigurationError
-from dra_kit.sandbox.driver.settings.named_settings import by_driver
+from dra_kit.sandbox.drivers.settings import settings_by_driver
 
 
 class Nothing(dra.DeviceProvider):
@@ -36,21 +36,24 @@ PIZZA, WINE, WATER = driver("dra.pizza", "oven", "shelf"), driver("dra.wine", "c
 
 
 def test_a_name_that_one_driver_has_is_its_own() -> None:
-    assert by_driver([PIZZA, WINE], {"oven": 1, "cellar": 2}) == {"dra.pizza": {"oven": 1}, "dra.wine": {"cellar": 2}}
+    assert settings_by_driver([PIZZA, WINE], {"oven": 1, "cellar": 2}) == {
+        "dra.pizza": {"oven": 1},
+        "dra.wine": {"cellar": 2},
+    }
 
 
 def test_a_name_that_several_have_is_given_with_the_driver() -> None:
     given = {"dra.pizza.shelf": 1, "dra.wine.shelf": 2}
 
-    assert by_driver([PIZZA, WINE], given) == {"dra.pizza": {"shelf": 1}, "dra.wine": {"shelf": 2}}
+    assert settings_by_driver([PIZZA, WINE], given) == {"dra.pizza": {"shelf": 1}, "dra.wine": {"shelf": 2}}
 
 
 def test_a_driver_alone_may_be_named_too() -> None:
-    assert by_driver([PIZZA], {"dra.pizza.oven": 1, "shelf": 2}) == {"dra.pizza": {"oven": 1, "shelf": 2}}
+    assert settings_by_driver([PIZZA], {"dra.pizza.oven": 1, "shelf": 2}) == {"dra.pizza": {"oven": 1, "shelf": 2}}
 
 
 def test_the_name_of_a_driver_may_begin_with_that_of_another() -> None:
-    assert by_driver([driver("dra", "x"), PIZZA], {"dra.pizza.oven": 1})["dra.pizza"] == {"oven": 1}
+    assert settings_by_driver([driver("dra", "x"), PIZZA], {"dra.pizza.oven": 1})["dra.pizza"] == {"oven": 1}
 
 
 @pytest.mark.parametrize(
@@ -66,4 +69,4 @@ def test_the_name_of_a_driver_may_begin_with_that_of_another() -> None:
 )
 def test_a_name_that_means_none_or_several(drivers: Sequence[dra.Driver[Any, Any]], name: str, expected: str) -> None:
     with pytest.raises(ConfigurationError, match=expected):
-        by_driver(drivers, {name: ""})
+        settings_by_driver(drivers, {name: ""})

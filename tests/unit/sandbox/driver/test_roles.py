@@ -8,7 +8,7 @@ import pytest
 
 from dra_kit.author.calls import call
 from dra_kit.errors import ConfigurationError
-from dra_kit.sandbox.driver.roles.role_thread import HANGING_SECONDS, RoleThread
+from dra_kit.sandbox.drivers.roles import HANGING_SECONDS, RoleThread
 from tests.unit.sandbox.cluster.kubelet.polling import until
 
 

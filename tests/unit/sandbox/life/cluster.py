@@ -26,9 +26,9 @@ from dra_kit.client.resources import (
 )
 from dra_kit.errors import NotFound
 from dra_kit.kubernetes.release import FeatureGates
-from dra_kit.sandbox.cluster.control_plane import ControlPlane
-from dra_kit.sandbox.cluster.kubelet.node import NodeKubelet
-from dra_kit.sandbox.cluster.workload.runtime import ProcessRuntime
+from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
+from dra_kit.sandbox.control_plane import ControlPlane
+from dra_kit.sandbox.kubelet.node import NodeKubelet
 from tests.crash.launch import NodeProcess
 from tests.life.cluster import Pace, Process
 

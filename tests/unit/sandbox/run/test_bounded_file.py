@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from dra_kit.sandbox.run.bounded_file import bounded, trim
+from dra_kit.sandbox.run.detached import bounded_file, trim
 from tests.unit.sandbox.cluster.workload.test_runtime import wait_for
 
 MIB = 1 << 20
@@ -49,7 +49,7 @@ def test_one_line_that_is_too_long_goes_too(tmp_path: Path) -> None:
 
 def test_a_file_is_looked_after_while_it_is_written(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    with log.open("ab", buffering=0) as writer, bounded(log, MIB):
+    with log.open("ab", buffering=0) as writer, bounded_file(log, MIB):
         for number in range(2):
             writer.write(lines(number * 20_000, (number + 1) * 20_000))
             wait_for(lambda: log.stat().st_size < MIB)
@@ -59,5 +59,5 @@ def test_a_file_is_looked_after_while_it_is_written(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_removed_is_nobody_s(tmp_path: Path) -> None:
-    with bounded(tmp_path / "none"):
+    with bounded_file(tmp_path / "none"):
         wait_for(lambda: not any(thread.name == "log of the sandbox" for thread in threading.enumerate()))

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from dra_kit.errors import SandboxError
-from dra_kit.sandbox.run.detached import STATE_VARIABLE, announce, running, state_directory
+from dra_kit.sandbox.run.detached import STATE_VARIABLE, report_ready, running_in_background, state_directory
 
 DRIVER = """
     import threading
@@ -75,7 +75,7 @@ def announced(place: Path, monkeypatch: pytest.MonkeyPatch, name: str = "1") -> 
     state = place / f"{name}.json"
     with monkeypatch.context() as patch:
         patch.setenv(STATE_VARIABLE, str(state))
-        announce(["dra.pizza"], Path("kubeconfig"))
+        report_ready(["dra.pizza"], Path("kubeconfig"))
     return state
 
 
@@ -84,7 +84,7 @@ def test_what_a_sandbox_leaves_is_for_its_owner_alone(place: Path, monkeypatch: 
 
     assert place.stat().st_mode & 0o777 == 0o700
     assert state.stat().st_mode & 0o777 == 0o600
-    [sandbox] = running()
+    [sandbox] = running_in_background()
     assert (sandbox.pid, sandbox.drivers, sandbox.log) == (os.getpid(), ("dra.pizza",), state.with_suffix(".log"))
 
 
@@ -93,7 +93,7 @@ def test_word_of_one_that_has_ended_is_removed_with_its_log(place: Path, monkeyp
     state.write_text(state.read_text().replace('"began": "', '"began": "1'))
     state.with_suffix(".log").touch()
 
-    assert running() == []
+    assert running_in_background() == []
     assert list(place.iterdir()) == []
 
 
@@ -118,7 +118,7 @@ def test_what_no_sandbox_wrote_stays(place: Path, text: str) -> None:
     (place / "notes.json").chmod(0o600)
     (place / "notes.log").touch()
 
-    assert running() == []
+    assert running_in_background() == []
     assert (place / "notes.json").read_text() == text
     assert (place / "notes.log").exists()
 
@@ -130,7 +130,7 @@ def test_nothing_is_removed_that_a_file_names(place: Path, tmp_path: Path, monke
     told = json.loads(state.read_text()) | {"began": "1", "log": str(victim), "state": str(victim)}
     state.write_text(json.dumps(told))
 
-    assert running() == []
+    assert running_in_background() == []
     assert victim.exists()
 
 
@@ -141,7 +141,7 @@ def test_word_that_others_could_have_left_is_not_believed(
     state = announced(place, monkeypatch)
     state.chmod(mode)
 
-    assert running() == []
+    assert running_in_background() == []
     assert state.exists()
 
 
@@ -151,7 +151,7 @@ def test_word_behind_a_link_is_not_believed(place: Path, tmp_path: Path, monkeyp
     state.rename(moved)
     state.symlink_to(moved)
 
-    assert running() == []
+    assert running_in_background() == []
     assert moved.exists()
     assert state.is_symlink()
 
@@ -173,7 +173,7 @@ def test_a_place_that_somebody_else_has_made_is_refused(
         directory.touch()
 
     with pytest.raises(SandboxError, match="set XDG_RUNTIME_DIR to a directory of your own"):
-        running()
+        running_in_background()
 
     assert (tmp_path / "mine" / "notes.json").exists()
 
@@ -182,7 +182,7 @@ def test_a_place_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "nowhere"))
 
     with pytest.raises(SandboxError, match="cannot be made: No such file or directory"):
-        running()
+        running_in_background()
 
 
 def wait_for(place: Path, pattern: str) -> None:

@@ -33,7 +33,7 @@ _DISCOVERY = {
 
 
 class Control:
-    """See :class:`dra_kit.sandbox.stories.expectations.facts.DriverControl`; it notes what was done, in ``done``."""
+    """See :class:`dra_kit.sandbox.stories.facts.DriverControl`; it notes what was done, in ``done``."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
@@ -125,7 +125,7 @@ class Cluster:
         self.controls = {DRIVER: self.controlled}
         self._client: Client | None = None
 
-    # --- what dra_kit.sandbox.stories.expectations.facts.Cluster asks for
+    # --- what dra_kit.sandbox.stories.facts.Cluster asks for
 
     @property
     def client(self) -> Client:

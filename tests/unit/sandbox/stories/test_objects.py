@@ -9,8 +9,8 @@ import pytest
 
 from dra_kit.client.api import Client
 from dra_kit.errors import ConfigurationError
-from dra_kit.sandbox.cluster.control_plane import ControlPlane
-from dra_kit.sandbox.stories.objects import apply
+from dra_kit.sandbox.control_plane import ControlPlane
+from dra_kit.sandbox.stories.manifests import apply_files
 
 MENU = "{apiVersion: v1, kind: ConfigMap, metadata: {name: menu}, data: {dish: pizza}}"
 POD = "containers: [{name: eater, image: x, resorces: {claims: []}}]"
@@ -24,7 +24,7 @@ async def client() -> AsyncIterator[Client]:
 
 async def apply_text(client: Client, directory: Path, text: str) -> list[str]:
     (directory / "order.yaml").write_text(text)
-    return [item.name for item in await apply(client, [directory / "order.yaml"])]
+    return [item.name for item in await apply_files(client, [directory / "order.yaml"])]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dra_kit.sandbox.stories.expectations.outcome import judge, status_problem
+from dra_kit.sandbox.stories.story import judge_pods, status_problem
 
 Object = dict[str, Any]
 
@@ -24,7 +24,7 @@ def pod(phase: str, *, ready: bool = False, restart: str = "Never", command: boo
 
 
 def test_a_pod_whose_claim_the_driver_refuses_for_good_is_not_waited_for() -> None:
-    outcome = judge([pod("Pending")], {"1": "the oven is broken"}, refused={"1"})
+    outcome = judge_pods([pod("Pending")], {"1": "the oven is broken"}, refused={"1"})
 
     assert (outcome.settled, outcome.passed) == (True, False)
     assert outcome.failures == ("Pod default/guest is Pending: the oven is broken",)
@@ -43,7 +43,7 @@ def test_a_pod_whose_claim_the_driver_refuses_for_good_is_not_waited_for() -> No
     ],
 )
 def test_what_is_expected_of_a_pod(item: Object, settled: bool, passed: bool) -> None:
-    outcome = judge([item], {})
+    outcome = judge_pods([item], {})
 
     assert (outcome.settled, outcome.passed) == (settled, passed)
 
@@ -51,8 +51,8 @@ def test_what_is_expected_of_a_pod(item: Object, settled: bool, passed: bool) ->
 def test_the_reason_is_told() -> None:
     failed, waiting = pod("Failed", code=3), pod("Pending")
 
-    assert judge([failed], {}).failures == ("Pod default/guest is Failed: container eater ended with exit code 3",)
-    assert judge([waiting], {"1": "no oven"}).failures == ("Pod default/guest is Pending: no oven",)
+    assert judge_pods([failed], {}).failures == ("Pod default/guest is Failed: container eater ended with exit code 3",)
+    assert judge_pods([waiting], {"1": "no oven"}).failures == ("Pod default/guest is Pending: no oven",)
 
 
 def test_a_running_pod_is_called_not_ready_only_if_that_is_what_it_lacks() -> None:
@@ -60,7 +60,7 @@ def test_a_running_pod_is_called_not_ready_only_if_that_is_what_it_lacks() -> No
     leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     pods = (pod("Running", restart="Always"), pod("Running", ready=True), pod("Running"), leaving)
 
-    assert [judge([item], {}).failures[0].partition("Running and ")[2] for item in pods] == [
+    assert [judge_pods([item], {}).failures[0].partition("Running and ")[2] for item in pods] == [
         "not ready", "has not ended", "has not ended", "is being deleted",
     ]  # fmt: skip
 
@@ -68,17 +68,17 @@ def test_a_running_pod_is_called_not_ready_only_if_that_is_what_it_lacks() -> No
 def test_causes_follow_the_reason_without_saying_it_again() -> None:
     waiting = pod("Pending")
 
-    assert judge([waiting], {"1": "no oven"}, {"1": ["no oven", "no gas", "no match"]}).failures == (
+    assert judge_pods([waiting], {"1": "no oven"}, {"1": ["no oven", "no gas", "no match"]}).failures == (
         "Pod default/guest is Pending: no oven\n  no gas\n  no match",
     )
-    assert judge([waiting], {}, {"1": ["no gas"]}).failures == ("Pod default/guest is Pending: no gas",)
+    assert judge_pods([waiting], {}, {"1": ["no gas"]}).failures == ("Pod default/guest is Pending: no gas",)
 
 
 def test_a_container_that_could_not_start_is_told_with_the_words_of_the_runtime() -> None:
     failed = pod("Failed", code=128)
     failed["status"]["containerStatuses"][0]["state"]["terminated"]["message"] = "no such file or directory"
 
-    assert judge([failed], {}).failures == (
+    assert judge_pods([failed], {}).failures == (
         "Pod default/guest is Failed: container eater ended with exit code 128: no such file or directory",
     )
 
@@ -88,7 +88,9 @@ def test_an_init_container_that_fails_is_told() -> None:
     failed["status"]["containerStatuses"][0]["state"] = {"waiting": {"reason": "PodInitializing"}}
     failed["status"]["initContainerStatuses"] = [{"name": "oven", "state": {"terminated": {"exitCode": 3}}}]
 
-    assert judge([failed], {}).failures == ("Pod default/guest is Failed: init container oven ended with exit code 3",)
+    assert judge_pods([failed], {}).failures == (
+        "Pod default/guest is Failed: init container oven ended with exit code 3",
+    )
 
 
 def test_why_a_container_does_not_start_is_told() -> None:
@@ -96,7 +98,7 @@ def test_why_a_container_does_not_start_is_told() -> None:
     reason = {"reason": "CreateContainerConfigError", "message": 'configmap "menu" not found'}
     waiting["status"]["containerStatuses"][0]["state"] = {"waiting": reason}
 
-    assert judge([waiting], {}).failures == (
+    assert judge_pods([waiting], {}).failures == (
         'Pod default/guest is Pending: container eater waits: CreateContainerConfigError: configmap "menu" not found',
     )
 
@@ -107,7 +109,7 @@ def test_a_container_that_is_started_again_and_again_tells_its_last_end(state: O
     status = {"state": state, "lastState": {"terminated": {"exitCode": 1}}, "restartCount": 3, "ready": False}
     crashing["status"]["containerStatuses"][0] |= status
 
-    assert judge([crashing], {}).failures == (
+    assert judge_pods([crashing], {}).failures == (
         "Pod default/guest is Running: container eater ended with exit code 1, after 3 restarts",
     )
 
@@ -116,7 +118,7 @@ def test_a_pod_that_the_kubelet_ended_is_told_with_the_reason() -> None:
     late = pod("Failed", code=137)
     late["status"] |= {"reason": "DeadlineExceeded", "message": "too long"}
 
-    assert judge([late], {}).failures == (
+    assert judge_pods([late], {}).failures == (
         "Pod default/guest is Failed: DeadlineExceeded: too long; container eater ended with exit code 137",
     )
 

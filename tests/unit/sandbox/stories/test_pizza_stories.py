@@ -9,11 +9,11 @@ import pytest
 import pytest_asyncio
 
 from dra_kit.author.target import load_drivers
-from dra_kit.sandbox.driver.drivers import SandboxDriver, device_classes, project_settings
-from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
-from dra_kit.sandbox.stories.objects import apply
-from dra_kit.sandbox.stories.story_file import find_stories, load_story
-from dra_kit.sandbox.stories.story_run import run_story
+from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
+from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver, device_classes, project_settings
+from dra_kit.sandbox.stories.manifests import apply_files
+from dra_kit.sandbox.stories.runner import run_story
+from dra_kit.sandbox.stories.story import find_stories, load_story
 
 PROJECT = Path(__file__).parents[4] / "examples" / "pizza-driver"
 STORIES = PROJECT / "stories"
@@ -30,7 +30,7 @@ async def kitchen() -> AsyncIterator[Sandbox]:
         (driver,), settings.model_validate, device_classes(str(PROJECT)), project_settings(str(PROJECT), driver)
     )
     async with Sandbox(sandbox_driver, SandboxSettings(edited=("menu",), time_scale=10)) as sandbox:
-        await apply(sandbox.client, sandbox_driver.classes)
+        await apply_files(sandbox.client, sandbox_driver.classes)
         yield sandbox
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dra_kit.sandbox.stories.expectations.rollout import pods_of, shortfall
+from dra_kit.sandbox.stories.story import pods_of_workloads, workload_shortfall
 
 Object = dict[str, Any]
 
@@ -22,7 +22,7 @@ def workload(kind: str, **status: int) -> Object:
 def test_the_pods_of_a_deployment_are_those_of_its_sets() -> None:
     pods = [obj("own"), obj("of-set", "set"), obj("of-daemons", "daemons"), obj("other"), obj("others", "other-set")]
 
-    found = pods_of({"own", "deployment", "daemons"}, [obj("set", "deployment"), obj("other-set", "x")], pods)
+    found = pods_of_workloads({"own", "deployment", "daemons"}, [obj("set", "deployment"), obj("other-set", "x")], pods)
 
     assert [pod["metadata"]["name"] for pod in found] == ["own", "of-set", "of-daemons"]
 
@@ -39,7 +39,7 @@ def test_the_pods_of_a_deployment_are_those_of_its_sets() -> None:
     ],
 )
 def test_a_workload_lacks_something_until_its_newest_pods_are_available(item: Object, text: str) -> None:
-    told = shortfall(item)
+    told = workload_shortfall(item)
 
     assert text in told
     assert bool(text) is bool(told)

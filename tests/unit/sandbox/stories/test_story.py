@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.sandbox.stories.story import Story
-from dra_kit.sandbox.stories.story_file import find_stories, load_story
+from dra_kit.sandbox.stories.story import Story, find_stories, load_story
 
 POD = """\
 apiVersion: v1

@@ -10,16 +10,12 @@ import pytest
 import yaml
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.sandbox.stories import stage
-from dra_kit.sandbox.stories.expectations.facts import Facts
-from dra_kit.sandbox.stories.expectations.outcome import Outcome
+from dra_kit.sandbox.stories import namespace as stage
+from dra_kit.sandbox.stories.facts import StoryFacts
 from dra_kit.sandbox.stories.manifests import Manifest
-from dra_kit.sandbox.stories.observer import StoryObserver
-from dra_kit.sandbox.stories.result import Failure, StoryResult
-from dra_kit.sandbox.stories.stage import Made, namespace_for
-from dra_kit.sandbox.stories.story import Step, Story
-from dra_kit.sandbox.stories.story_file import load_story
-from dra_kit.sandbox.stories.story_run import run_story
+from dra_kit.sandbox.stories.namespace import CreatedObject, namespace_name
+from dra_kit.sandbox.stories.runner import StoryFailure, StoryObserver, StoryResult, run_story
+from dra_kit.sandbox.stories.story import PodsOutcome, Story, StoryStep, load_story
 from tests.unit.sandbox.stories.story_cluster import DRIVER, Cluster, Control, Object, allocated, runs
 
 CLAIM = """\
@@ -200,7 +196,7 @@ async def test_a_step_that_fails_ends_the_story_before_anything_is_deleted(clust
     seen: list[str] = []
 
     class Ending(StoryObserver):
-        async def ended(self, failure: Failure | None) -> None:
+        async def ended(self, failure: StoryFailure | None) -> None:
             assert failure is not None
             seen.append(f"{failure.where}: {len(cluster.of('pods'))} pod")
 
@@ -216,21 +212,21 @@ class Done:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    async def look(self, made: Sequence[Made]) -> Outcome:
+    async def look(self, made: Sequence[CreatedObject]) -> PodsOutcome:
         phases = [pod["status"]["phase"] for pod in self._cluster.of("pods") if pod["metadata"]["uid"] in uids(made)]
-        return Outcome(settled=len(phases) == len(made), failures=tuple(set(phases) - {"Running"}))
+        return PodsOutcome(settled=len(phases) == len(made), failures=tuple(set(phases) - {"Running"}))
 
-    async def judge(self, made: Sequence[Made]) -> Outcome:
+    async def judge(self, made: Sequence[CreatedObject]) -> PodsOutcome:
         return await self.look(made)
 
 
-def uids(made: Sequence[Made]) -> set[str]:
+def uids(made: Sequence[CreatedObject]) -> set[str]:
     return {item.uid for item in made}
 
 
 def of_files(cluster: Cluster, *texts: str) -> Story:
     manifests = tuple(Manifest("order.yaml", yaml.safe_load(text)) for text in texts)
-    return Story("files", {}, (Step(manifests, {}, {}, (), completion=Done(cluster)),), (), own_namespace=False)
+    return Story("files", {}, (StoryStep(manifests, {}, {}, (), completion=Done(cluster)),), (), own_namespace=False)
 
 
 async def test_objects_without_an_expectation_are_applied_where_they_say_and_deleted(cluster: Cluster) -> None:
@@ -604,12 +600,12 @@ async def test_a_cancelled_story_cleans_up_too(cluster: Cluster, tmp_path: Path)
 
 @pytest.mark.parametrize("name", ["order-by-claim", "Two_pizzas!", "x" * 200, "--a--"])
 def test_a_namespace_is_a_dns_label(name: str) -> None:
-    namespace = namespace_for("story", name)
+    namespace = namespace_name("story", name)
 
     assert len(namespace) <= 63
     assert namespace.replace("-", "").isalnum()
     assert namespace == namespace.lower()
-    assert namespace_for("story", name) != namespace
+    assert namespace_name("story", name) != namespace
 
 
 class Recorder(StoryObserver):
@@ -621,7 +617,7 @@ class Recorder(StoryObserver):
         assert [item["metadata"]["name"] for item in self._cluster.of("namespaces")] == [namespace]
         self.seen.append("begun")
 
-    async def done(self, step: Step, facts: Facts) -> None:
+    async def done(self, step: StoryStep, facts: StoryFacts) -> None:
         self.seen.append(sorted(facts.pods))
 
     async def cleaned(self, leftovers: Sequence[str]) -> None:
@@ -634,6 +630,6 @@ class _Watching(StoryObserver):
     def __init__(self, done: Callable[[], None]) -> None:
         self._done = done
 
-    async def done(self, step: Step, facts: Facts) -> None:
+    async def done(self, step: StoryStep, facts: StoryFacts) -> None:
         del step, facts
         self._done()

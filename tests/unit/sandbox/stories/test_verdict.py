@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.sandbox.stories.expectations.facts import ClaimFacts, ContainerFacts, Facts, PodFacts
-from dra_kit.sandbox.stories.expectations.verdict import Mismatch, compare, references
-from dra_kit.sandbox.stories.story_model import Expectation
+from dra_kit.sandbox.stories.facts import ClaimFacts, ContainerFacts, PodFacts, StoryFacts
+from dra_kit.sandbox.stories.model import Expectation
+from dra_kit.sandbox.stories.verdict import Mismatch, compare, referenced_pods
 
 
 def expect(**data: Any) -> Expectation:
@@ -18,7 +18,7 @@ def expect(**data: Any) -> Expectation:
 def judge(environment: dict[str, Any], actual: dict[str, str], **others: dict[str, str]) -> tuple[Mismatch, ...]:
     pod = {"phase": "Running", "containers": {"eater": {"environment": environment}}}
     pods = {"guest": actual, **others}
-    facts = Facts({name: PodFacts("Running", {"eater": ContainerFacts(None, env)}) for name, env in pods.items()})
+    facts = StoryFacts({name: PodFacts("Running", {"eater": ContainerFacts(None, env)}) for name, env in pods.items()})
     return compare(expect(pods={"guest": pod}), facts, "ns")
 
 
@@ -58,7 +58,9 @@ def judge_container(kind: str, wanted: dict[str, Any], actual: dict[str, str] | 
     pod = {"phase": "Running", "containers": {"eater": {kind: wanted}}}
     container = ContainerFacts(**{kind: actual})  # type: ignore[arg-type]
     other = ContainerFacts(device_nodes={"/dev/oven": "c 9:1"}, mounts={"/menu": "/host/menu"})
-    facts = Facts({"guest": PodFacts("Running", {"eater": container}), "cook": PodFacts("Running", {"cook": other})})
+    facts = StoryFacts(
+        {"guest": PodFacts("Running", {"eater": container}), "cook": PodFacts("Running", {"cook": other})}
+    )
     return compare(expect(pods={"guest": pod}), facts, "ns")
 
 
@@ -128,7 +130,7 @@ def test_device_files_and_mounts_that_differ_are_told(
     [("lit", ["cold", "lit, hot"]), (["lit", "hot"], ["lit, hot"]), ([], ["cold"]), (None, []), ("lit", None)],
 )
 def test_files_as_expected_are_no_mismatch(wanted: object, texts: list[str] | None) -> None:
-    assert compare(expect(files={"oven/*": wanted}), Facts(files={"oven/*": texts}), "ns") == ()
+    assert compare(expect(files={"oven/*": wanted}), StoryFacts(files={"oven/*": texts}), "ns") == ()
 
 
 @pytest.mark.parametrize(
@@ -141,7 +143,7 @@ def test_files_as_expected_are_no_mismatch(wanted: object, texts: list[str] | No
     ],
 )
 def test_files_that_differ_are_told(wanted: object, texts: list[str], expected: str, got: str) -> None:
-    (mismatch,) = compare(expect(files={"oven/*": wanted}), Facts(files={"oven/*": texts}), "ns")
+    (mismatch,) = compare(expect(files={"oven/*": wanted}), StoryFacts(files={"oven/*": texts}), "ns")
 
     assert (mismatch.subject, mismatch.expected, mismatch.got) == ("file oven/*", expected, got)
 
@@ -163,14 +165,14 @@ def test_exactly_the_variables_that_differ_are_told(wanted: dict[str, str], actu
 
 def test_a_pod_whose_claim_the_driver_refuses_for_good_is_not_waited_for() -> None:
     pod = PodFacts("Pending", refusal="the oven is broken")
-    (mismatch,) = compare(expect(pods={"guest": {"phase": "Running"}}), Facts({"guest": pod}), "ns")
+    (mismatch,) = compare(expect(pods={"guest": {"phase": "Running"}}), StoryFacts({"guest": pod}), "ns")
 
     assert (mismatch.got, mismatch.final) == ("Pending, refused by the driver for good: the oven is broken", True)
 
 
 @pytest.mark.parametrize(("phase", "final"), [("Pending", False), ("Succeeded", True), ("Failed", True)])
 def test_a_pod_that_ended_cannot_become_what_was_expected(phase: str, final: bool) -> None:
-    (mismatch,) = compare(expect(pods={"guest": {"phase": "Running"}}), Facts({"guest": PodFacts(phase)}), "ns")
+    (mismatch,) = compare(expect(pods={"guest": {"phase": "Running"}}), StoryFacts({"guest": PodFacts(phase)}), "ns")
 
     assert (mismatch.expected, mismatch.got, mismatch.final) == ("Running", phase, final)
 
@@ -178,8 +180,8 @@ def test_a_pod_that_ended_cannot_become_what_was_expected(phase: str, final: boo
 def test_all_texts_must_be_in_one_message() -> None:
     expectation = expect(pods={"guest": {"phase": "Pending", "message": ["{namespace}/lunch", "refused"]}})
 
-    together = Facts({"guest": PodFacts("Pending", {}, ("ok", "event: home/lunch refused"))})
-    apart = Facts({"guest": PodFacts("Pending", {}, ("event: home/lunch", "refused"))})
+    together = StoryFacts({"guest": PodFacts("Pending", {}, ("ok", "event: home/lunch refused"))})
+    apart = StoryFacts({"guest": PodFacts("Pending", {}, ("event: home/lunch", "refused"))})
 
     assert compare(expectation, together, "home") == ()
     (mismatch,) = compare(expectation, apart, "home")
@@ -189,7 +191,7 @@ def test_all_texts_must_be_in_one_message() -> None:
 
 def test_the_exit_code_counts() -> None:
     pod = {"phase": "Succeeded", "containers": {"eater": {"exit_code": 0, "output": ["enjoy"]}}}
-    facts = Facts({"guest": PodFacts("Succeeded", {"eater": ContainerFacts(3, {}, "cold")})})
+    facts = StoryFacts({"guest": PodFacts("Succeeded", {"eater": ContainerFacts(3, {}, "cold")})})
 
     code, output = compare(expect(pods={"guest": pod}), facts, "ns")
 
@@ -201,7 +203,7 @@ def test_what_does_not_exist_is_told() -> None:
     pod = {"phase": "Running", "containers": {"eater": {}}}
     expectation = expect(pods={"guest": pod, "waiter": pod}, claims={"lunch": {}})
 
-    mismatches = compare(expectation, Facts({"waiter": PodFacts("Running")}), "ns")
+    mismatches = compare(expectation, StoryFacts({"waiter": PodFacts("Running")}), "ns")
 
     assert [(item.subject, item.got) for item in mismatches] == [
         ("pod guest", "there is no such pod"),
@@ -213,8 +215,8 @@ def test_what_does_not_exist_is_told() -> None:
 def test_devices_and_consumers_of_a_claim_are_compared_as_sets() -> None:
     expectation = expect(claims={"lunch": {"devices": ["b", "a"], "reserved_for": ["guest"]}})
 
-    same = Facts(claims={"lunch": ClaimFacts(("a", "b"), ("guest",))})
-    other = Facts(claims={"lunch": ClaimFacts((), ("guest", "waiter"))})
+    same = StoryFacts(claims={"lunch": ClaimFacts(("a", "b"), ("guest",))})
+    other = StoryFacts(claims={"lunch": ClaimFacts((), ("guest", "waiter"))})
 
     assert compare(expectation, same, "ns") == ()
     assert [str(item) for item in compare(expectation, other, "ns")] == [
@@ -227,7 +229,7 @@ def test_references_name_every_pod_spoken_of() -> None:
     environment = {"FLAME": {"same_as": "cook/oven/FLAME"}}
     pod = {"phase": "Running", "containers": {"eater": {"environment": environment}}}
 
-    assert references(expect(pods={"guest": pod})) == {"guest", "cook"}
+    assert referenced_pods(expect(pods={"guest": pod})) == {"guest", "cook"}
 
 
 @pytest.mark.parametrize(
@@ -240,6 +242,6 @@ def test_references_name_every_pod_spoken_of() -> None:
 )
 def test_the_devices_of_a_claim_must_all_be_as_expected(health: dict[str, tuple[str, ...]], got: list[str]) -> None:
     pod = {"phase": "Running", "containers": {"eater": {"health": {"lunch": "Healthy"}}}}
-    facts = Facts({"guest": PodFacts("Running", {"eater": ContainerFacts(health=health)})})
+    facts = StoryFacts({"guest": PodFacts("Running", {"eater": ContainerFacts(health=health)})})
 
     assert [mismatch.got for mismatch in compare(expect(pods={"guest": pod}), facts, "ns")] == got

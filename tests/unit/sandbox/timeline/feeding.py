@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dra_kit.sandbox.timeline.feed import TimelineFeed
-from dra_kit.sandbox.timeline.timeline import Reader, Timeline
+from dra_kit.sandbox.timeline.recording import Reader, Timeline
 
 
 def feeding(*readers: Reader) -> TimelineFeed:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dra_kit.kubelet.cdi.spec import SpecEdits
 from dra_kit.kubernetes.resource.objects import ClaimReference, PodReference
-from dra_kit.sandbox.timeline.records import (
+from dra_kit.sandbox.records import (
     PREPARE,
     CallEnded,
     CallStarted,
@@ -18,7 +18,7 @@ from dra_kit.sandbox.timeline.records import (
     ContainerOutput,
     ContainerReference,
     ContainerStarted,
-    Exit,
+    ExitStatus,
     ObjectChanged,
     PodExplained,
     PodScheduled,
@@ -48,7 +48,7 @@ def eater(number: int = 0, attempt: int = 0) -> ContainerReference:
     return ContainerReference(who(number), "eater", f"r://{number}-{attempt}")
 
 
-def started(number: int = 0, attempt: int = 0, end: Exit | None = None) -> ContainerStarted:
+def started(number: int = 0, attempt: int = 0, end: ExitStatus | None = None) -> ContainerStarted:
     edits = SpecEdits(env=("CHEESE=brie",))
     variables = {"CHEESE": "brie", "HOME": "/"}
     return ContainerStarted(
@@ -68,7 +68,7 @@ def output(text: str, offset: int, number: int = 0, attempt: int = 0, *, late: b
 
 
 def ended(number: int = 0, attempt: int = 0, code: int = 0) -> ContainerEnded:
-    end = Exit(code, "Error" if code else "Completed")
+    end = ExitStatus(code, "Error" if code else "Completed")
     return ContainerEnded(node="node-1", container=eater(number, attempt), exit=end)
 
 
@@ -99,7 +99,7 @@ def records() -> st.SearchStrategy[Sequence[Record]]:
             ),
             number, message,
         ),
-        st.builds(started, number, attempt, st.none() | st.just(Exit(128, "StartError", "no such file"))),
+        st.builds(started, number, attempt, st.none() | st.just(ExitStatus(128, "StartError", "no such file"))),
         st.builds(output, st.text(st.characters(exclude_categories=["Cs"])), st.integers(0, 9), number, attempt,
                   late=st.booleans()),
         st.builds(ended, number, attempt, st.integers(0, 1)),

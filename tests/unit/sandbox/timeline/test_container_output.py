@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.kubernetes.resource.objects import PodReference
-from dra_kit.sandbox.cluster.workload.container_log import ContainerLog
-from dra_kit.sandbox.timeline.container_output import ContainerOutputs
-from dra_kit.sandbox.timeline.records import ContainerOutput, ContainerReference, ContainerStarted
-from dra_kit.sandbox.timeline.view.container_entries import OutputLines
+from dra_kit.sandbox.containers.log import ContainerLog
+from dra_kit.sandbox.records import ContainerOutput, ContainerReference, ContainerStarted
+from dra_kit.sandbox.timeline.feed import ContainerOutputs
+from dra_kit.sandbox.views.live import OutputLines
 
 POD = PodReference("kitchen", "guest", "uid-1")
 

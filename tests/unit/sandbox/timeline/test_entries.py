@@ -7,9 +7,10 @@ from typing import Any
 
 from dra_kit.kubelet.cdi.spec import Mount, SpecEdits
 from dra_kit.kubernetes.resource.objects import ClaimReference, PodReference
-from dra_kit.sandbox.timeline.records import (
+from dra_kit.sandbox.records import (
     PREPARE,
     UNPREPARE,
+    AnsweredDevice,
     CallEnded,
     CallOverdue,
     CdiSpecWritten,
@@ -23,7 +24,7 @@ from dra_kit.sandbox.timeline.records import (
     DriverNotServing,
     DriverRefused,
     DriverServing,
-    Exit,
+    ExitStatus,
     ManifestsApplied,
     ManifestsRefused,
     ObjectChanged,
@@ -31,10 +32,9 @@ from dra_kit.sandbox.timeline.records import (
     PluginDisconnected,
     PodScheduled,
     PodUnschedulable,
-    PreparedDevice,
     Record,
 )
-from dra_kit.sandbox.timeline.view.live import LiveView
+from dra_kit.sandbox.views.live import LiveView
 from tests.unit.sandbox.timeline.runs import changed, pod
 
 LUNCH = ClaimReference("default", "lunch", "claim-1")
@@ -148,7 +148,7 @@ def test_a_refusal_once_and_a_decision_with_its_devices() -> None:
 
 
 def call(method: str, error: str = "") -> CallEnded:
-    devices = () if error or method != PREPARE else (PreparedDevice("node-1", "pizza-0", ("dra.pizza/claim=1",)),)
+    devices = () if error or method != PREPARE else (AnsweredDevice("node-1", "pizza-0", ("dra.pizza/claim=1",)),)
     return CallEnded(
         node="node-1", driver="dra.pizza", method=method, claims=(LUNCH,), duration=0.0123, devices=devices, error=error
     )
@@ -193,8 +193,8 @@ def test_the_first_cdi_specs_as_a_whole() -> None:
 def test_containers_with_what_they_get_and_how_they_end() -> None:
     edits = SpecEdits(env=("CHEESE=brie",), mounts=(Mount(host_path="/a", container_path="/b"),))
     begun = ContainerStarted(node="node-1", container=EATER, from_claims=edits)
-    broken = ContainerStarted(node="node-1", container=EATER, exit=Exit(128, "StartError", "no such file"))
-    ended = ContainerEnded(node="node-1", container=EATER, exit=Exit(3, "Error"))
+    broken = ContainerStarted(node="node-1", container=EATER, exit=ExitStatus(128, "StartError", "no such file"))
+    ended = ContainerEnded(node="node-1", container=EATER, exit=ExitStatus(3, "Error"))
     deleted = changed(pod(deletionTimestamp="now"))
 
     assert shown(changed(pod(), "ADDED"), begun, ended, broken, deleted, ended)[1:] == [

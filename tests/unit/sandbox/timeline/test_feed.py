@@ -13,13 +13,11 @@ from typing_extensions import override
 import dra_kit as dra
 from dra_kit.client.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS
 from dra_kit.errors import SandboxError
-from dra_kit.sandbox.driver.drivers import SandboxDriver
-from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
-from dra_kit.sandbox.timeline.driver_lines import DriverLines
-from dra_kit.sandbox.timeline.feed import FILE
-from dra_kit.sandbox.timeline.file import read
-from dra_kit.sandbox.timeline.records import (
+from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
+from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
+from dra_kit.sandbox.records import (
     PREPARE,
+    AnsweredDevice,
     CallEnded,
     CallStarted,
     CdiSpecWritten,
@@ -30,13 +28,14 @@ from dra_kit.sandbox.timeline.records import (
     DriverEnded,
     DriverLogged,
     DriverStarting,
-    Exit,
+    ExitStatus,
     ObjectChanged,
     PodScheduled,
     PodUnschedulable,
-    PreparedDevice,
     Record,
 )
+from dra_kit.sandbox.timeline.feed import FILE, DriverLogRecorder
+from dra_kit.sandbox.timeline.recording import read_timeline
 from tests.unit.sandbox.cluster.kubelet.polling import until
 from tests.unit.sandbox.test_sandbox import CLASS, Oven, PizzaConfig, Settings, Waiter, claim, new_driver, phase, pod
 from tests.unit.sandbox.timeline.feeding import feeding
@@ -63,7 +62,7 @@ async def test_the_way_of_a_pod() -> None:
         file = sandbox.directory / FILE
         await until(lambda: b'"ContainerEnded"' in file.read_bytes())
         assert file.stat().st_mode & 0o777 == 0o600
-        written = list(read(file))
+        written = list(read_timeline(file))
 
     assert records[: len(written)] == written
     [refusal] = {(item.pod.name, item.reason) for item in of(PodUnschedulable, records)}
@@ -77,13 +76,13 @@ async def test_the_way_of_a_pod() -> None:
     assert begun.claims == ended.claims
     assert (ended.node, ended.driver, ended.error) == ("node-1", "dra.pizza", "")
     [prepared] = ended.devices
-    assert prepared == PreparedDevice("node-1", "pizza", prepared.cdi_devices)
+    assert prepared == AnsweredDevice("node-1", "pizza", prepared.cdi_devices)
     [spec] = of(CdiSpecWritten, records)
     assert ended.claims[0].uid in spec.file
     [started], [end] = of(ContainerStarted, records), of(ContainerEnded, records)
     assert started.environment["CHEESE"] == "false"
     assert started.from_claims.env == ("CHEESE=false",)
-    assert end.exit == Exit(3, "Error")
+    assert end.exit == ExitStatus(3, "Error")
     outputs = of(ContainerOutput, records)
     assert "".join(item.text for item in outputs) == "one\ntwo"
     assert outputs[-1].last
@@ -124,7 +123,7 @@ async def test_a_driver_that_is_started_anew_and_what_it_logs() -> None:
 async def test_of_a_driver_that_logs_without_end_some_lines_are_left_out() -> None:
     records: list[DriverLogged] = []
     now = [0.0]
-    lines = DriverLines("dra.pizza", records.append, lambda: now[0])
+    lines = DriverLogRecorder("dra.pizza", records.append, lambda: now[0])
     one = logging.makeLogRecord({"levelname": "INFO"})
 
     def log(number: int) -> None:

@@ -20,9 +20,8 @@ from hypothesis import strategies as st
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubelet.cdi.spec import SpecEdits
-from dra_kit.sandbox.timeline.file import QUEUE, TimelineFile, read, timeline_schema
-from dra_kit.sandbox.timeline.records import DriverLogged, ObjectChanged, Record, RecordsLost
-from dra_kit.sandbox.timeline.timeline import Timeline
+from dra_kit.sandbox.records import DriverLogged, ObjectChanged, Record, RecordsLost
+from dra_kit.sandbox.timeline.recording import QUEUE, Timeline, TimelineFile, read_timeline, timeline_schema
 from tests.unit.sandbox.cluster.kubelet.polling import until
 
 KIB = 1 << 10
@@ -73,7 +72,7 @@ def test_what_is_read_is_what_was_written(written: list[Record]) -> None:
             file.write(record)
         file.close()
 
-        assert (list(read(path)) if written else []) == written
+        assert (list(read_timeline(path)) if written else []) == written
 
 
 def test_the_file_is_for_its_user_alone_and_replaces_what_was_there(tmp_path: Path) -> None:
@@ -87,7 +86,7 @@ def test_the_file_is_for_its_user_alone_and_replaces_what_was_there(tmp_path: Pa
 
     assert stat.S_IMODE(path.lstat().st_mode) == 0o600
     assert other.read_text() == "of somebody"
-    assert list(read(path)) == [logged(1)]
+    assert list(read_timeline(path)) == [logged(1)]
 
 
 def test_a_torn_last_line_is_left_out_and_another_is_refused(tmp_path: Path) -> None:
@@ -99,11 +98,11 @@ def test_a_torn_last_line_is_left_out_and_another_is_refused(tmp_path: Path) -> 
     whole = path.read_bytes()
 
     path.write_bytes(whole[:-10])
-    assert list(read(path)) == [logged(1)]
+    assert list(read_timeline(path)) == [logged(1)]
 
     path.write_bytes(b'{"kind": "Lunch"}\n' + whole)
     with pytest.raises(ConfigurationError, match=r"timeline: line 1 is no record of a timeline: .*; give a file"):
-        list(read(path))
+        list(read_timeline(path))
 
 
 @pytest.mark.parametrize(
@@ -116,7 +115,7 @@ def test_a_line_that_cannot_even_be_read_is_refused_in_one_line(tmp_path: Path, 
     path.write_bytes(b'{"kind":"ManifestsApplied",' + text + b"}\n")
 
     with pytest.raises(ConfigurationError, match=r"\A[^\n]*timeline: line 1 is no record of a timeline: [^\n]*\Z"):
-        list(read(path))
+        list(read_timeline(path))
 
 
 async def test_of_a_long_timeline_the_newer_half_stays_and_how_many_went(tmp_path: Path) -> None:
@@ -128,7 +127,7 @@ async def test_of_a_long_timeline_the_newer_half_stays_and_how_many_went(tmp_pat
             await until(partial(has, path, f"line {number} "))
     file.close()
 
-    first, *kept = read(path)
+    first, *kept = read_timeline(path)
 
     assert path.stat().st_size <= 64 * KIB
     assert len(kept) > 30
@@ -149,7 +148,7 @@ async def test_a_disk_that_cannot_be_written_loses_records_and_it_is_logged_once
     file.write(logged(3))
     file.close()
 
-    assert list(read(path)) == [RecordsLost(number=2, lost=2), logged(3)]
+    assert list(read_timeline(path)) == [RecordsLost(number=2, lost=2), logged(3)]
     [message] = caplog.messages
     assert message == f"timeline {path} loses records: No such file or directory; free some space, or name another file"
 
@@ -174,7 +173,7 @@ async def test_a_disk_that_is_full_tears_no_line(tmp_path: Path, monkeypatch: py
     file.write(logged(3))
     file.close()
 
-    assert list(read(path)) == [logged(1), RecordsLost(number=2, lost=1), logged(3)]
+    assert list(read_timeline(path)) == [logged(1), RecordsLost(number=2, lost=1), logged(3)]
 
 
 async def test_a_slow_disk_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +196,7 @@ async def test_a_slow_disk_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.M
     file.write(logged(QUEUE + 12))
     file.close()
 
-    found = list(read(path))
+    found = list(read_timeline(path))
     assert found[-3:] == [logged(QUEUE + 1), RecordsLost(number=QUEUE + 11, lost=10), logged(QUEUE + 12)]
     assert len(found) == QUEUE + 3
 
@@ -210,7 +209,7 @@ def test_nothing_is_written_after_the_end(tmp_path: Path) -> None:
     file.write(logged(2))
     file.close()
 
-    assert list(read(path)) == [logged(1)]
+    assert list(read_timeline(path)) == [logged(1)]
     assert file.lost == 0
 
 
@@ -221,7 +220,7 @@ def test_what_is_no_unicode_is_lost_and_nothing_else(tmp_path: Path, caplog: pyt
         file.write(DriverLogged(text=text))
     file.close()
 
-    assert [getattr(record, "text", "") for record in read(path)] == ["one", "two"]
+    assert [getattr(record, "text", "") for record in read_timeline(path)] == ["one", "two"]
     assert len(caplog.messages) == 1
 
 
@@ -235,7 +234,7 @@ def test_an_object_that_is_too_deep_is_lost_and_nothing_else(tmp_path: Path, cap
         file.write(ObjectChanged(change="ADDED", resource="pods", object=obj))
     file.close()
 
-    assert len(list(read(path))) == 2
+    assert len(list(read_timeline(path))) == 2
     assert len(caplog.messages) == 1
 
 

@@ -12,10 +12,10 @@ from dra_kit.author.target import load_driver
 from dra_kit.client.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from dra_kit.kubelet.cdi.store import spec_file_name, temporary_file_name
 from dra_kit.kubernetes.release import FeatureGates
-from dra_kit.sandbox.cluster.workload.container_log import LIMIT
-from dra_kit.sandbox.driver.drivers import SandboxDriver
-from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
-from dra_kit.sandbox.timeline.view.live import LiveView
+from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
+from dra_kit.sandbox.containers.log import LIMIT
+from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
+from dra_kit.sandbox.views.live import LiveView
 from tests.unit.sandbox.cluster.kubelet.polling import until
 from tests.unit.sandbox.test_sandbox import CLASS, Settings, claim, new_driver, phase, pod
 from tests.unit.sandbox.timeline.feeding import feeding

@@ -13,12 +13,11 @@ from typing import Any
 from hypothesis import given
 from msgspec.structs import replace
 
-from dra_kit.sandbox.timeline.file import TimelineFile, read
-from dra_kit.sandbox.timeline.records import (
+from dra_kit.sandbox.records import (
     PREPARE,
     CallEnded,
     CallStarted,
-    Exit,
+    ExitStatus,
     PodExplained,
     PodScheduled,
     PodTerminating,
@@ -26,10 +25,9 @@ from dra_kit.sandbox.timeline.records import (
     Record,
     RunEnded,
 )
-from dra_kit.sandbox.timeline.report.problems import PodProblems
-from dra_kit.sandbox.timeline.report.report import RunReport, writes_by_agent
-from dra_kit.sandbox.timeline.timeline import Timeline
-from dra_kit.sandbox.timeline.view.live import LiveView
+from dra_kit.sandbox.timeline.recording import Timeline, TimelineFile, read_timeline
+from dra_kit.sandbox.timeline.report import PodProblems, RunReport, writes_by_agent
+from dra_kit.sandbox.views.live import LiveView
 from tests.unit.sandbox.timeline.runs import (
     LUNCH,
     changed,
@@ -78,10 +76,10 @@ def test_a_file_gives_the_same_report_and_view_as_watching_live(found: Sequence[
         file.close()
         again = io.StringIO()
         view = LiveView(again)
-        for record in read(path):
+        for record in read_timeline(path):
             view.read(record)
 
-        assert report_of(read(path)) == live.report()
+        assert report_of(read_timeline(path)) == live.report()
         assert again.getvalue() == shown.getvalue()
 
 
@@ -198,7 +196,10 @@ def test_what_stands_in_the_way_of_a_pod() -> None:
     assert after(call) == "no oven"
     assert after(answer) == ""
     assert problems.unprepared == set()
-    assert after(started(end=Exit(128, "StartError", "no such file"))) == "container eater cannot start: no such file"
+    assert (
+        after(started(end=ExitStatus(128, "StartError", "no such file")))
+        == "container eater cannot start: no such file"
+    )
     assert after(changed(pod(), "DELETED")) == ""
 
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 
 from dra_kit.errors import Conflict
-from dra_kit.sandbox.cluster.controllers.workqueue import WorkQueue
+from dra_kit.sandbox.controllers.workqueue import WorkQueue
 
 
 async def test_a_key_is_reconciled_once_however_often_it_was_added() -> None:

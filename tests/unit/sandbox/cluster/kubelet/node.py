@@ -16,9 +16,9 @@ from dra_kit.client.resources import EVENTS, NAMESPACES, PODS, RESOURCE_CLAIMS
 from dra_kit.errors import NotFound, PermanentError
 from dra_kit.kubelet.plugin_server import KubeletDevice
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.sandbox.cluster.kubelet.activity import Activity
-from dra_kit.sandbox.cluster.kubelet.node import NodeKubelet
-from dra_kit.sandbox.cluster.workload.runtime import ProcessRuntime
+from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
+from dra_kit.sandbox.kubelet.activity import Activity
+from dra_kit.sandbox.kubelet.node import NodeKubelet
 from tests.unit.sandbox.cluster.kubelet.driver import DRIVER, Driver
 from tests.unit.sandbox.cluster.kubelet.pods import Object
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.sandbox.cluster.kubelet.pods.backoff import CrashBackoff
+from dra_kit.sandbox.kubelet.container_starter import CrashBackoff
 
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 

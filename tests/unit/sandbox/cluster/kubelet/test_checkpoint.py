@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from dra_kit.errors import KubeletError
 from dra_kit.kubelet.checkpoint import FILE_NAME
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.sandbox.cluster.kubelet.dra.checkpoint import Checkpoint, ClaimInfo
-from dra_kit.sandbox.cluster.kubelet.dra.plugin import Device
+from dra_kit.sandbox.kubelet.claim_manager import Checkpoint, ClaimInfo
+from dra_kit.sandbox.kubelet.plugin_client import DeviceAnswer
 
 TEXTS = st.text(min_size=1, max_size=5)
 DEVICES = st.builds(
-    Device,
+    DeviceAnswer,
     request_names=st.lists(TEXTS, max_size=2).map(tuple),
     pool_name=TEXTS,
     device_name=TEXTS,
@@ -53,7 +53,7 @@ def test_without_a_file_nothing_is_known(tmp_path: Path) -> None:
 
 def test_the_format_is_the_kubelets(tmp_path: Path) -> None:
     claim = ClaimReference("kitchen", "lunch", "uid-1")
-    device = Device(("pizza",), "node-a", "pizza-0", ("dra.pizza/claim=c-1",), None)
+    device = DeviceAnswer(("pizza",), "node-a", "pizza-0", ("dra.pizza/claim=c-1",), None)
     Checkpoint(tmp_path).store([ClaimInfo(claim, {"pod-2", "pod-1"}, {"dra.pizza": (device,)})])
     outer = json.loads((tmp_path / FILE_NAME).read_text())
     assert outer["Checksum"] == zlib.crc32(outer["Data"].encode())

@@ -13,19 +13,18 @@ from hypothesis import strategies as st
 from dra_kit.errors import KubeletError
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.kubernetes.resource.v1 import DeviceRequestAllocationResult
-from dra_kit.sandbox.cluster.kubelet.dra.checkpoint import Checkpoint, ClaimInfo
-from dra_kit.sandbox.cluster.kubelet.dra.claims import ClaimManager, skipped_operations
-from dra_kit.sandbox.cluster.kubelet.dra.kubelet import Kubelet
-from dra_kit.sandbox.cluster.kubelet.dra.plugin import Device
+from dra_kit.sandbox.kubelet.claim_manager import Checkpoint, ClaimInfo, ClaimManager, skipped_operations
+from dra_kit.sandbox.kubelet.plugin_client import DeviceAnswer
+from dra_kit.sandbox.kubelet.plugin_manager import PluginManager
 from tests.unit.kube.wire import answer, served
 from tests.unit.sandbox.cluster.kubelet.pods import Object, container, pod
 
 
-def device(name: str, *requests: str, ids: Sequence[str] | None = None) -> Device:
-    return Device(requests, "pool", name, tuple(ids if ids is not None else [f"dra.pizza/pizza={name}"]), None)
+def device(name: str, *requests: str, ids: Sequence[str] | None = None) -> DeviceAnswer:
+    return DeviceAnswer(requests, "pool", name, tuple(ids if ids is not None else [f"dra.pizza/pizza={name}"]), None)
 
 
-async def devices_of(directory: Path, of: Object, **claims: dict[str, list[Device]]) -> tuple[str, ...]:
+async def devices_of(directory: Path, of: Object, **claims: dict[str, list[DeviceAnswer]]) -> tuple[str, ...]:
     """The devices of the first container, when the drivers had answered so for the claims, by claim and driver."""
     Checkpoint(directory).store(
         [
@@ -38,7 +37,7 @@ async def devices_of(directory: Path, of: Object, **claims: dict[str, list[Devic
         ]
     )
     async with served(answer({})) as wire:
-        manager = ClaimManager(wire.client(), Kubelet(directory), directory, lambda _: None)
+        manager = ClaimManager(wire.client(), PluginManager(directory), directory, lambda _: None)
         return manager.cdi_devices(of, of["spec"]["containers"][0])
 
 
@@ -124,7 +123,7 @@ def skipping(*operations: str) -> Object:
 
 async def test_a_driver_that_need_not_be_called(tmp_path: Path) -> None:
     async with served(answer(skipping("*"))) as wire:
-        plugins = Kubelet(tmp_path)
+        plugins = PluginManager(tmp_path)
         manager = ClaimManager(wire.client(), plugins, tmp_path, lambda _: None, optional_operations=True)
         await manager.prepare(using())
         assert manager.pods == {"uid-guest"}
@@ -136,7 +135,7 @@ async def test_a_driver_that_need_not_be_called(tmp_path: Path) -> None:
 
 async def test_a_kubelet_without_the_feature_refuses(tmp_path: Path) -> None:
     async with served(answer(skipping("*"))) as wire:
-        manager = ClaimManager(wire.client(), Kubelet(tmp_path), tmp_path, lambda _: None)
+        manager = ClaimManager(wire.client(), PluginManager(tmp_path), tmp_path, lambda _: None)
         with pytest.raises(KubeletError) as caught:
             await manager.prepare(using())
     assert str(caught.value) == ("ResourceClaim lunch: DRAOptionalNodeOperations feature gate is disabled on kubelet")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dra_kit.errors import KubeletError, NotFound
-from dra_kit.sandbox.cluster.kubelet.pods.environment import NodeFacts, environment
+from dra_kit.sandbox.kubelet.environment import NodeFacts, container_environment
 from tests.unit.sandbox.cluster.kubelet.pods import container, pod
 
 NODE = NodeFacts("node-a", "127.0.0.1", {"cpu": "4", "memory": "8Gi"})
@@ -27,7 +27,7 @@ async def variables(*env: dict[str, Any], **more: Any) -> dict[str, str]:
     eater = container("eater", env=list(env), **more)
     of = pod(eater, serviceAccountName="cook")
     of["metadata"] |= {"labels": {"app.example/role": "guest"}, "annotations": {"seat": "4"}}
-    return await environment(of, eater, NODE, fetch)
+    return await container_environment(of, eater, NODE, fetch)
 
 
 def field(path: str) -> dict[str, Any]:

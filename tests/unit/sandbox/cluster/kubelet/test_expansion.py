@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.sandbox.cluster.kubelet.pods.expansion import expand
+from dra_kit.sandbox.kubelet.environment import expand_variables
 
 
 @pytest.mark.parametrize(
@@ -23,9 +23,9 @@ from dra_kit.sandbox.cluster.kubelet.pods.expansion import expand
     ],
 )
 def test_references(text: str, expanded: str) -> None:
-    assert expand(text, {"PIZZA": "funghi", "NESTED": "$(PIZZA)"}) == expanded
+    assert expand_variables(text, {"PIZZA": "funghi", "NESTED": "$(PIZZA)"}) == expanded
 
 
 @given(st.text(), st.dictionaries(st.text(), st.text()))
 def test_doubled_dollars_protect_any_text(text: str, variables: dict[str, str]) -> None:
-    assert expand(text.replace("$", "$$"), variables) == text
+    assert expand_variables(text.replace("$", "$$"), variables) == text

@@ -11,7 +11,7 @@ from dra_kit.errors import KubeletError
 from dra_kit.kubelet.registration import RegistrationServer, RegistrationStatus
 from dra_kit.kubelet.sockets import plugin_socket
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.sandbox.cluster.kubelet.dra.kubelet import Kubelet
+from dra_kit.sandbox.kubelet.plugin_manager import PluginManager
 from tests.unit.sandbox.cluster.kubelet.driver import DRIVER, Driver
 from tests.unit.sandbox.cluster.kubelet.polling import until
 
@@ -21,26 +21,26 @@ GENEROUS = 60.0
 
 
 @pytest.fixture
-async def kubelet(kubelet_dir: Path) -> AsyncIterator[Kubelet]:
-    async with Kubelet(kubelet_dir, get_info_timeout=GENEROUS) as kubelet:
+async def kubelet(kubelet_dir: Path) -> AsyncIterator[PluginManager]:
+    async with PluginManager(kubelet_dir, get_info_timeout=GENEROUS) as kubelet:
         yield kubelet
 
 
-async def pool_of_prepare(kubelet: Kubelet) -> str:
+async def pool_of_prepare(kubelet: PluginManager) -> str:
     """Which instance the kubelet called."""
     (device,) = (await kubelet.prepare(DRIVER, [OVEN]))["uid-1"]
     return device.pool_name
 
 
 async def test_a_driver_that_was_there_before_the_kubelet(kubelet_dir: Path) -> None:
-    async with Driver(kubelet_dir) as driver, Kubelet(kubelet_dir, get_info_timeout=GENEROUS) as kubelet:
+    async with Driver(kubelet_dir) as driver, PluginManager(kubelet_dir, get_info_timeout=GENEROUS) as kubelet:
         await kubelet.wait_for_plugin(DRIVER)
         await until(lambda: driver.registration.status is not None)
 
         assert driver.registration.status == RegistrationStatus(registered=True)
 
 
-async def test_a_driver_that_comes_later(kubelet: Kubelet, kubelet_dir: Path) -> None:
+async def test_a_driver_that_comes_later(kubelet: PluginManager, kubelet_dir: Path) -> None:
     async with Driver(kubelet_dir):
         client = await kubelet.wait_for_plugin(DRIVER)
 
@@ -53,17 +53,20 @@ async def test_an_older_kubelet_and_an_older_driver(kubelet_dir: Path) -> None:
     older = ("v1beta1.DRAPlugin",)
     async with (
         Driver(kubelet_dir),
-        Kubelet(kubelet_dir, supported_services=older, get_info_timeout=GENEROUS) as kubelet,
+        PluginManager(kubelet_dir, supported_services=older, get_info_timeout=GENEROUS) as kubelet,
     ):
         assert (await kubelet.wait_for_plugin(DRIVER)).service == "v1beta1.DRAPlugin"
         assert (await kubelet.prepare(DRIVER, [OVEN]))["uid-1"][0].share_id is None
 
-    async with Driver(kubelet_dir, versions=["v1beta1"]), Kubelet(kubelet_dir, get_info_timeout=GENEROUS) as kubelet:
+    async with (
+        Driver(kubelet_dir, versions=["v1beta1"]),
+        PluginManager(kubelet_dir, get_info_timeout=GENEROUS) as kubelet,
+    ):
         assert (await kubelet.wait_for_plugin(DRIVER)).service == "v1beta1.DRAPlugin"
         assert (await kubelet.prepare(DRIVER, [OVEN])).keys() == {"uid-1"}
 
 
-async def test_errors_are_the_kubelets_words(kubelet: Kubelet, kubelet_dir: Path) -> None:
+async def test_errors_are_the_kubelets_words(kubelet: PluginManager, kubelet_dir: Path) -> None:
     async with Driver(kubelet_dir):
         await kubelet.wait_for_plugin(DRIVER)
 
@@ -73,20 +76,20 @@ async def test_errors_are_the_kubelets_words(kubelet: Kubelet, kubelet_dir: Path
             await kubelet.unprepare(DRIVER, [OVEN, BURNT])
 
 
-async def test_a_driver_that_is_not_there(kubelet: Kubelet) -> None:
+async def test_a_driver_that_is_not_there(kubelet: PluginManager) -> None:
     with pytest.raises(KubeletError, match=r"^DRA driver dra\.pizza is not registered$"):
         await kubelet.prepare(DRIVER, [OVEN])
     with pytest.raises(KubeletError, match=r"^DRA driver dra\.pizza is not registered$"):
         await kubelet.wait_for_plugin(DRIVER, timeout=0)
 
 
-async def test_a_driver_that_stops_is_deregistered(kubelet: Kubelet, kubelet_dir: Path) -> None:
+async def test_a_driver_that_stops_is_deregistered(kubelet: PluginManager, kubelet_dir: Path) -> None:
     async with Driver(kubelet_dir):
         await kubelet.wait_for_plugin(DRIVER)
     await until(lambda: not kubelet.plugins(DRIVER))
 
 
-async def test_a_refused_driver_hears_why(kubelet: Kubelet, kubelet_dir: Path) -> None:
+async def test_a_refused_driver_hears_why(kubelet: PluginManager, kubelet_dir: Path) -> None:
     async with Driver(kubelet_dir, advertised=["v9.DRAPlugin"]) as driver:
         await until(lambda: driver.registration.status is not None)
         status = driver.registration.status
@@ -99,7 +102,7 @@ async def test_a_refused_driver_hears_why(kubelet: Kubelet, kubelet_dir: Path) -
             await kubelet.wait_for_plugin(DRIVER, timeout=0)
 
 
-async def test_an_endpoint_registers_once(kubelet: Kubelet, kubelet_dir: Path) -> None:
+async def test_an_endpoint_registers_once(kubelet: PluginManager, kubelet_dir: Path) -> None:
     async with Driver(kubelet_dir) as driver:
         await kubelet.wait_for_plugin(DRIVER)
         again = RegistrationServer(
@@ -120,7 +123,7 @@ async def test_an_endpoint_registers_once(kubelet: Kubelet, kubelet_dir: Path) -
         )
 
 
-async def test_a_failed_registration_is_repeated(kubelet: Kubelet, kubelet_dir: Path) -> None:
+async def test_a_failed_registration_is_repeated(kubelet: PluginManager, kubelet_dir: Path) -> None:
     first, second = Driver(kubelet_dir), Driver(kubelet_dir)
     second.registration = RegistrationServer(
         DRIVER,
@@ -140,7 +143,7 @@ async def test_a_failed_registration_is_repeated(kubelet: Kubelet, kubelet_dir: 
         second.registration.stop(0)
 
 
-async def test_a_kubelet_that_restarts_registers_the_driver_again(kubelet: Kubelet, kubelet_dir: Path) -> None:
+async def test_a_kubelet_that_restarts_registers_the_driver_again(kubelet: PluginManager, kubelet_dir: Path) -> None:
     async with Driver(kubelet_dir):
         before = await kubelet.wait_for_plugin(DRIVER)
         await kubelet.restart()
@@ -151,7 +154,7 @@ async def test_a_kubelet_that_restarts_registers_the_driver_again(kubelet: Kubel
         assert await pool_of_prepare(kubelet) == "pool"
 
 
-async def test_a_driver_that_restarts_is_called_again(kubelet: Kubelet, kubelet_dir: Path) -> None:
+async def test_a_driver_that_restarts_is_called_again(kubelet: PluginManager, kubelet_dir: Path) -> None:
     async with Driver(kubelet_dir):
         before = await kubelet.wait_for_plugin(DRIVER)
     async with Driver(kubelet_dir):
@@ -160,7 +163,7 @@ async def test_a_driver_that_restarts_is_called_again(kubelet: Kubelet, kubelet_
         assert await pool_of_prepare(kubelet) == "pool"
 
 
-async def test_a_rolling_update(kubelet: Kubelet, kubelet_dir: Path) -> None:
+async def test_a_rolling_update(kubelet: PluginManager, kubelet_dir: Path) -> None:
     async with Driver(kubelet_dir, "old"):
         await kubelet.wait_for_plugin(DRIVER)
         async with Driver(kubelet_dir, "new"):
@@ -172,7 +175,7 @@ async def test_a_rolling_update(kubelet: Kubelet, kubelet_dir: Path) -> None:
         assert await pool_of_prepare(kubelet) == "old"
 
 
-async def test_the_older_instance_stops_and_the_newer_stays(kubelet: Kubelet, kubelet_dir: Path) -> None:
+async def test_the_older_instance_stops_and_the_newer_stays(kubelet: PluginManager, kubelet_dir: Path) -> None:
     old = Driver(kubelet_dir, "old")
     await old.__aenter__()
     await kubelet.wait_for_plugin(DRIVER)
@@ -184,7 +187,9 @@ async def test_the_older_instance_stops_and_the_newer_stays(kubelet: Kubelet, ku
         assert await pool_of_prepare(kubelet) == "new"
 
 
-async def test_a_connected_instance_goes_before_a_newer_one_that_is_not(kubelet: Kubelet, kubelet_dir: Path) -> None:
+async def test_a_connected_instance_goes_before_a_newer_one_that_is_not(
+    kubelet: PluginManager, kubelet_dir: Path
+) -> None:
     async with Driver(kubelet_dir, "old"):
         await kubelet.wait_for_plugin(DRIVER)
         async with Driver(kubelet_dir, "new") as new:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dra_kit.client.resources import RESOURCE_CLAIMS
 from dra_kit.errors import NotFound
-from dra_kit.sandbox.cluster.kubelet.activity import ClaimsPrepared, ClaimsReleased
+from dra_kit.sandbox.kubelet.activity import ClaimsPrepared, ClaimsReleased
 from tests.unit.sandbox.cluster.kubelet.driver import DRIVER
 from tests.unit.sandbox.cluster.kubelet.node import NAMESPACE, Node, Oven
 from tests.unit.sandbox.cluster.kubelet.pods import container, pod

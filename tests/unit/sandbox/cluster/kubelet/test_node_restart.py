@@ -10,8 +10,8 @@ import pytest
 
 from dra_kit.client.api import Client, ObjectList
 from dra_kit.client.resources import LEASES, NODES, PODS, RESOURCE_SLICES, Resource
-from dra_kit.sandbox.cluster.kubelet.activity import PluginConnection, SlicesWiped
-from dra_kit.sandbox.cluster.kubelet.dra.wiping import WIPING_DELAY
+from dra_kit.sandbox.kubelet.activity import PluginConnection, SlicesWiped
+from dra_kit.sandbox.kubelet.plugin_manager import WIPING_DELAY
 from tests.unit.sandbox.cluster.kubelet.driver import DRIVER
 from tests.unit.sandbox.cluster.kubelet.node import NAMESPACE, NODE, Node, Oven, node
 from tests.unit.sandbox.cluster.kubelet.pods import container, pod
@@ -41,7 +41,7 @@ async def test_pods_that_are_not_known_yet_after_a_restart_keep_their_claims(
     await kitchen.order("lunch")
     await kitchen.start(pod(SLEEPER), "lunch")
     await kitchen.phase("Running")
-    monkeypatch.setattr("dra_kit.sandbox.cluster.kubelet.node.RECONCILE_SECONDS", 0.0)
+    monkeypatch.setattr("dra_kit.sandbox.kubelet.node.RECONCILE_SECONDS", 0.0)
     answering, original = asyncio.Event(), Client.list
 
     async def late(client: Client, resource: Resource, *place: str, **options: Any) -> ObjectList:

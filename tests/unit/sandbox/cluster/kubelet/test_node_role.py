@@ -13,7 +13,7 @@ from dra_kit.client.credentials import load_credentials
 from dra_kit.client.resources import RESOURCE_SLICES
 from dra_kit.node.agent import NodeAgent
 from dra_kit.node.settings import NodeSettings
-from dra_kit.sandbox.cluster.kubelet.activity import SlicesWiped
+from dra_kit.sandbox.kubelet.activity import SlicesWiped
 from tests.unit.sandbox.cluster.kubelet.node import NODE, Node, node
 from tests.unit.sandbox.cluster.kubelet.pods import container, pod
 

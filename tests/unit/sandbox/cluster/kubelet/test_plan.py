@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.sandbox.cluster.kubelet.pods.plan import Plan, plan
-from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerExit, ContainerStatus
+from dra_kit.sandbox.containers.runtime import ContainerExit, ContainerStatus
+from dra_kit.sandbox.kubelet.pod_worker import ContainerPlan, plan_containers
 from tests.unit.sandbox.cluster.kubelet.pods import Object, container, pod
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -18,61 +18,61 @@ def status(name: str, code: int | None = None) -> ContainerStatus:
     return ContainerStatus(f"test://{name}", name, 0, "busybox", NOW, how)
 
 
-def planned(of: Object, **codes: int | None) -> Plan:
+def planned(of: Object, **codes: int | None) -> ContainerPlan:
     """The plan for containers that run (None) or ended with a code; those that are not named never started."""
-    return plan(of, {name: status(name, code) for name, code in codes.items()})
+    return plan_containers(of, {name: status(name, code) for name, code in codes.items()})
 
 
 def test_regular_containers_start_together() -> None:
-    assert planned(pod(container("a"), container("b"))) == Plan(("a", "b"))
+    assert planned(pod(container("a"), container("b"))) == ContainerPlan(("a", "b"))
 
 
 def test_a_pod_that_never_restarts_has_ended_with_its_containers() -> None:
-    assert planned(pod(container("a"), container("b")), a=1, b=None) == Plan()
-    assert planned(pod(container("a"), container("b")), a=1, b=0) == Plan(ended=True)
+    assert planned(pod(container("a"), container("b")), a=1, b=None) == ContainerPlan()
+    assert planned(pod(container("a"), container("b")), a=1, b=0) == ContainerPlan(ended=True)
 
 
 def test_restart_policies() -> None:
-    assert planned(pod(container("a"), restartPolicy="OnFailure"), a=1) == Plan(("a",))
-    assert planned(pod(container("a"), restartPolicy="OnFailure"), a=0) == Plan(ended=True)
-    assert planned(pod(container("a"), restartPolicy="Always"), a=0) == Plan(("a",))
+    assert planned(pod(container("a"), restartPolicy="OnFailure"), a=1) == ContainerPlan(("a",))
+    assert planned(pod(container("a"), restartPolicy="OnFailure"), a=0) == ContainerPlan(ended=True)
+    assert planned(pod(container("a"), restartPolicy="Always"), a=0) == ContainerPlan(("a",))
 
 
 def test_a_containers_own_restart_policy_and_rules() -> None:
-    assert planned(pod(container("a", restartPolicy="OnFailure")), a=1) == Plan(("a",))
-    assert planned(pod(container("a", restartPolicy="Never"), restartPolicy="Always"), a=1) == Plan(ended=True)
+    assert planned(pod(container("a", restartPolicy="OnFailure")), a=1) == ContainerPlan(("a",))
+    assert planned(pod(container("a", restartPolicy="Never"), restartPolicy="Always"), a=1) == ContainerPlan(ended=True)
     rule = {"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}
     careful = container("a", restartPolicy="Never", restartPolicyRules=[rule])
-    assert planned(pod(careful), a=42) == Plan(("a",))
-    assert planned(pod(careful), a=41) == Plan(ended=True)
+    assert planned(pod(careful), a=42) == ContainerPlan(("a",))
+    assert planned(pod(careful), a=41) == ContainerPlan(ended=True)
 
 
 def test_init_containers_come_one_after_the_other() -> None:
     prepared = pod(container("a"), initContainers=[container("i"), container("j")])
-    assert planned(prepared) == Plan(("i",))
-    assert planned(prepared, i=None) == Plan()
-    assert planned(prepared, i=0) == Plan(("j",))
-    assert planned(prepared, i=0, j=0) == Plan(("a",))
+    assert planned(prepared) == ContainerPlan(("i",))
+    assert planned(prepared, i=None) == ContainerPlan()
+    assert planned(prepared, i=0) == ContainerPlan(("j",))
+    assert planned(prepared, i=0, j=0) == ContainerPlan(("a",))
 
 
 def test_a_failed_init_container_ends_the_pod_or_is_repeated() -> None:
     inits = [container("i")]
-    assert planned(pod(container("a"), initContainers=inits), i=1) == Plan(ended=True)
-    assert planned(pod(container("a"), initContainers=inits, restartPolicy="Always"), i=1) == Plan(("i",))
+    assert planned(pod(container("a"), initContainers=inits), i=1) == ContainerPlan(ended=True)
+    assert planned(pod(container("a"), initContainers=inits, restartPolicy="Always"), i=1) == ContainerPlan(("i",))
 
 
 def test_init_containers_are_not_repeated_for_a_pod_that_runs() -> None:
-    assert planned(pod(container("a"), initContainers=[container("i")]), a=None) == Plan()
+    assert planned(pod(container("a"), initContainers=[container("i")]), a=None) == ContainerPlan()
 
 
 def test_a_sidecar_runs_before_and_beside() -> None:
     inits = [container("s", restartPolicy="Always"), container("i")]
     served = pod(container("a"), initContainers=inits)
-    assert planned(served) == Plan(("s", "i"))
-    assert planned(served, s=1, i=None) == Plan(("s",))
-    assert planned(served, s=None, i=0) == Plan(("a",))
-    assert planned(served, s=0, i=0, a=None) == Plan(("s",))
-    assert planned(served, s=None, i=0, a=0) == Plan(ended=True)
+    assert planned(served) == ContainerPlan(("s", "i"))
+    assert planned(served, s=1, i=None) == ContainerPlan(("s",))
+    assert planned(served, s=None, i=0) == ContainerPlan(("a",))
+    assert planned(served, s=0, i=0, a=None) == ContainerPlan(("s",))
+    assert planned(served, s=None, i=0, a=0) == ContainerPlan(ended=True)
 
 
 CONTAINERS = st.fixed_dictionaries(
@@ -102,7 +102,7 @@ def test_following_the_plan_always_leads_to_the_end(
     sidecars = {name for name, item in zip(names, inits, strict=True) if item["sidecar"]}
     latest: dict[str, ContainerStatus] = {}
     for _ in range(100):
-        now = plan(whole, latest)
+        now = plan_containers(whole, latest)
         if now.ended:
             break
         regular_inits = [name for name in now.start if name in names and name not in sidecars]

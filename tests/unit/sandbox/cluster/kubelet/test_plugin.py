@@ -14,10 +14,10 @@ from typing_extensions import override
 
 from dra_kit.errors import KubeletError
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.sandbox.cluster.kubelet.dra.plugin import (
-    Device,
+from dra_kit.sandbox.kubelet.plugin_client import (
+    ClaimAnswer,
+    DeviceAnswer,
     PluginClient,
-    PreparedClaim,
     check_prepared,
     check_unprepared,
 )
@@ -26,7 +26,7 @@ from tests.unit.sandbox.cluster.kubelet.driver import Driver
 OVEN = ClaimReference("default", "oven", "uid-1")
 STOVE = ClaimReference("default", "stove", "uid-2")
 BURNT = ClaimReference("default", "burnt", "uid-3")
-DEVICE = Device(("pizza",), "node-a", "pizza-0", ("dra.pizza/claim=uid-1",), None)
+DEVICE = DeviceAnswer(("pizza",), "node-a", "pizza-0", ("dra.pizza/claim=uid-1",), None)
 
 uids = st.sampled_from(["uid-1", "uid-2", "uid-3"])
 
@@ -47,29 +47,29 @@ def test_only_a_clean_answer_for_every_claim_passes(asked: set[str], answers: di
 
 
 def test_prepared_devices_by_uid() -> None:
-    assert check_prepared([OVEN], {"uid-1": PreparedClaim((DEVICE,))}) == {"uid-1": (DEVICE,)}
+    assert check_prepared([OVEN], {"uid-1": ClaimAnswer((DEVICE,))}) == {"uid-1": (DEVICE,)}
 
 
 def test_a_claim_without_devices_is_prepared() -> None:
-    assert check_prepared([OVEN], {"uid-1": PreparedClaim(())}) == {"uid-1": ()}
+    assert check_prepared([OVEN], {"uid-1": ClaimAnswer(())}) == {"uid-1": ()}
 
 
 @pytest.mark.parametrize(
     ("answers", "text"),
     [
         (
-            {"uid-1": PreparedClaim((), "no basil")},
+            {"uid-1": ClaimAnswer((), "no basil")},
             "NodePrepareResources failed for ResourceClaim oven: no basil",
         ),
         (
-            {"uid-9": PreparedClaim((DEVICE,))},
+            {"uid-9": ClaimAnswer((DEVICE,))},
             "NodePrepareResources returned result for unknown claim UID uid-9",
         ),
-        ({"uid-1": PreparedClaim((DEVICE,))}, "NodePrepareResources skipped 1 ResourceClaims"),
+        ({"uid-1": ClaimAnswer((DEVICE,))}, "NodePrepareResources skipped 1 ResourceClaims"),
         ({}, "NodePrepareResources skipped 2 ResourceClaims"),
     ],
 )
-def test_texts_of_a_failed_prepare(answers: dict[str, PreparedClaim], text: str) -> None:
+def test_texts_of_a_failed_prepare(answers: dict[str, ClaimAnswer], text: str) -> None:
     with pytest.raises(KubeletError) as error:
         check_prepared([OVEN, STOVE], answers)
 
@@ -99,8 +99,8 @@ async def test_answers_come_as_they_are(kubelet_dir: Path, service: str, share: 
         unprepared = await client.unprepare([OVEN, BURNT])
         await client.close()
 
-    device = Device(("pizza",), "pool", "oven", ("dra.pizza/claim=uid-1",), share)
-    assert prepared == {"uid-1": PreparedClaim((device,)), "uid-3": PreparedClaim((), "burnt")}
+    device = DeviceAnswer(("pizza",), "pool", "oven", ("dra.pizza/claim=uid-1",), share)
+    assert prepared == {"uid-1": ClaimAnswer((device,)), "uid-3": ClaimAnswer((), "burnt")}
     assert unprepared == {"uid-1": "", "uid-3": "stuck"}
 
 

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.sandbox.cluster.kubelet.pods.pod_status import Observation, pod_status
-from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerExit, ContainerStatus
-from dra_kit.sandbox.cluster.kubelet.pods.status_patch import status_patch
+from dra_kit.sandbox.containers.runtime import ContainerExit, ContainerStatus
+from dra_kit.sandbox.kubelet.pod_status import ObservedPod, pod_status, status_patch
 from tests.unit.sandbox.cluster.kubelet.pods import Object, container, pod
 
 NOW = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
@@ -22,7 +21,7 @@ def status(name: str, code: int | None = None, attempt: int = 0) -> ContainerSta
 
 
 def seen(of: Object, *statuses: ContainerStatus, terminated: bool = False, **waiting: tuple[str, str]) -> Object:
-    observation = Observation(statuses, waiting, "stopped" if terminated else "ready", terminated=terminated)
+    observation = ObservedPod(statuses, waiting, "stopped" if terminated else "ready", terminated=terminated)
     return pod_status(of, observation, now=NOW, address="127.0.0.1")
 
 

@@ -12,7 +12,7 @@ import pytest
 from dra_kit.errors import KubeletError
 from dra_kit.kubelet.proto import pluginregistration_v1_pb2 as pb
 from dra_kit.kubelet.proto import pluginregistration_v1_pb2_grpc as pb_grpc
-from dra_kit.sandbox.cluster.kubelet.dra.registration import PluginInfo, register, select_service
+from dra_kit.sandbox.kubelet.plugin_manager import PluginInfo, register_plugin, select_service
 
 GENEROUS = 60.0
 
@@ -56,7 +56,7 @@ async def attempt(plugin: Plugin) -> PluginInfo:
     def accept(info: PluginInfo) -> None:
         select_service(info)
 
-    return await register(plugin.socket, accept, get_info_timeout=GENEROUS, notify_timeout=GENEROUS)
+    return await register_plugin(plugin.socket, accept, get_info_timeout=GENEROUS, notify_timeout=GENEROUS)
 
 
 async def test_a_plugin_that_is_accepted_is_told(plugin: Plugin) -> None:

@@ -8,7 +8,7 @@ import socket
 from contextlib import aclosing
 from pathlib import Path
 
-from dra_kit.sandbox.cluster.kubelet.dra.registry import RegistryChange, find_sockets, watch_sockets
+from dra_kit.sandbox.kubelet.plugin_manager import SocketChanges, find_sockets, watch_sockets
 
 
 def bind(path: Path) -> Path:
@@ -51,7 +51,7 @@ async def test_the_first_change_is_everything_there_is(kubelet_dir: Path) -> Non
     path = bind(kubelet_dir / "a-reg.sock")
 
     async with aclosing(watch_sockets(kubelet_dir)) as changes:
-        assert await anext(changes) == RegistryChange(removed=(), added=(path,))
+        assert await anext(changes) == SocketChanges(removed=(), added=(path,))
 
 
 async def test_sockets_come_and_go(kubelet_dir: Path) -> None:
@@ -59,10 +59,10 @@ async def test_sockets_come_and_go(kubelet_dir: Path) -> None:
         first = asyncio.ensure_future(anext(changes))
         await asyncio.sleep(0)
         path = bind(kubelet_dir / "sub" / "a-reg.sock")
-        assert await first == RegistryChange(removed=(), added=(path,))
+        assert await first == SocketChanges(removed=(), added=(path,))
 
         unlink(path)
-        assert await anext(changes) == RegistryChange(removed=(path,), added=())
+        assert await anext(changes) == SocketChanges(removed=(path,), added=())
 
 
 async def test_a_socket_made_anew_is_removed_and_added(kubelet_dir: Path) -> None:
@@ -74,7 +74,7 @@ async def test_a_socket_made_anew_is_removed_and_added(kubelet_dir: Path) -> Non
         # it may have the inode of the one before, and the same time where the clock of the file system is coarse
         os.utime(path, (1, 1))
 
-        assert await anext(changes) == RegistryChange(removed=(path,), added=(path,))
+        assert await anext(changes) == SocketChanges(removed=(path,), added=(path,))
 
 
 async def test_sockets_of_a_directory_that_comes_later_are_found(kubelet_dir: Path) -> None:
@@ -83,4 +83,4 @@ async def test_sockets_of_a_directory_that_comes_later_are_found(kubelet_dir: Pa
         await asyncio.sleep(0)
         path = bind(kubelet_dir / "plugins_registry" / "a-reg.sock")
 
-        assert await first == RegistryChange(removed=(), added=(path,))
+        assert await first == SocketChanges(removed=(), added=(path,))

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from dra_kit.sandbox.cluster.kubelet.activity import Activity, PluginConnection, SlicesWiped
-from dra_kit.sandbox.cluster.kubelet.dra.wiping import SliceWiper
+from dra_kit.sandbox.kubelet.activity import Activity, PluginConnection, SlicesWiped
+from dra_kit.sandbox.kubelet.plugin_manager import SliceWiper
 from tests.unit.kube.wire import Handler, Wire, answer, served, status
 
 DONE = answer({"kind": "Status", "status": "Success"})

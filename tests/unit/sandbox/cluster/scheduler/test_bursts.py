@@ -11,7 +11,7 @@ import os
 import pytest
 
 from dra_kit.client.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS
-from dra_kit.sandbox.cluster.control_plane import ControlPlane
+from dra_kit.sandbox.control_plane import ControlPlane
 from tests.unit.sandbox.cluster.kubelet.polling import until
 from tests.unit.sandbox.cluster.scheduler.test_scheduler import add_node, add_pod, known, pizzas
 

@@ -13,7 +13,7 @@ from dra_kit.client.request import ApiRequest
 from dra_kit.client.resources import DEVICE_CLASSES, EVENTS, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.kubernetes.scheduler.claim_controller import DELETE_PROTECTION
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
-from dra_kit.sandbox.cluster.control_plane import ControlPlane
+from dra_kit.sandbox.control_plane import ControlPlane
 from tests.unit.sandbox.cluster.kubelet.polling import until
 
 Object = dict[str, Any]

@@ -8,8 +8,7 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dra_kit.sandbox.cluster.workload.container_log import EXCERPT, LINE_MAX, ContainerLog
-from dra_kit.sandbox.cluster.workload.log_segment import Arrival, Cursor
+from dra_kit.sandbox.containers.log import EXCERPT, LINE_MAX, ContainerLog, LogChunk, LogPosition
 
 CHUNKS = st.lists(st.binary(max_size=20).map(lambda data: re.sub(rb"[x-\xff]", b"\n", data)), max_size=30)
 SPLIT = b"x" * LINE_MAX
@@ -36,16 +35,16 @@ def filled(*chunks: bytes, limit: int = 1 << 20, ended: bool = True) -> Containe
     return log
 
 
-def behind(log: ContainerLog, cursor: Cursor) -> list[Arrival]:
+def behind(log: ContainerLog, cursor: LogPosition) -> list[LogChunk]:
     """All that is behind a cursor."""
-    found: list[Arrival] = []
+    found: list[LogChunk] = []
     while excerpt := log.read(cursor).arrivals:
         found += excerpt
         cursor = log.read(cursor).end
     return found
 
 
-def data(log: ContainerLog, cursor: Cursor) -> bytes:
+def data(log: ContainerLog, cursor: LogPosition) -> bytes:
     return b"".join(arrival.data for arrival in behind(log, cursor))
 
 
@@ -55,7 +54,7 @@ def test_the_tail_is_the_last_lines(chunks: list[bytes], count: int) -> None:
 
     found = entries(b"".join(chunks))
     assert data(log, log.tail(count)) == b"".join(found[-count:] if count else [])
-    assert log.end == Cursor(len(b"".join(chunks)), len(found))
+    assert log.end == LogPosition(len(b"".join(chunks)), len(found))
 
 
 @given(CHUNKS, st.integers(0, 400))
@@ -68,7 +67,7 @@ def test_what_goes_is_whole_lines_and_counted(chunks: list[bytes], limit: int) -
     assert log.text == whole[gone:].decode(errors="replace")
     assert log.begin.line == len(entries(whole[:gone]))
     assert not gone or whole[gone - 1 : gone] == b"\n"
-    assert log.read(Cursor()).missed == log.begin
+    assert log.read(LogPosition()).missed == log.begin
 
 
 @given(CHUNKS, st.integers(-1, 31))
@@ -106,12 +105,12 @@ def test_what_has_not_ended_is_no_line_yet() -> None:
     log.append(b"o\nthree", 7)
     log.finish(9)
 
-    assert [(item.at, item.data) for item in behind(log, Cursor(4, 1))] == [(7, b"two\n"), (9, b"three")]
+    assert [(item.at, item.data) for item in behind(log, LogPosition(4, 1))] == [(7, b"two\n"), (9, b"three")]
 
 
 def test_a_reader_that_comes_late_is_told_what_it_missed() -> None:
     log = filled(b"one\n", ended=False, limit=1000)
-    reader = log.read(Cursor()).end
+    reader = log.read(LogPosition()).end
     for number in range(100):
         log.append(b"%02d\n" % number, number)
 
@@ -120,7 +119,7 @@ def test_a_reader_that_comes_late_is_told_what_it_missed() -> None:
     assert excerpt.missed.line > 0
     assert excerpt.missed.offset == 3 * excerpt.missed.line
     assert excerpt.arrivals[0].data == b"%02d\n" % excerpt.missed.line
-    assert log.read(excerpt.end).missed == Cursor()
+    assert log.read(excerpt.end).missed == LogPosition()
 
 
 def test_what_is_kept_is_bounded_also_when_it_comes_in_drops() -> None:
@@ -155,7 +154,7 @@ def test_a_log_that_is_discarded_is_empty_and_says_how_much_it_was() -> None:
 
     log.discard()
 
-    assert (log.text, log.begin, log.read(Cursor()).missed) == ("", Cursor(8, 2), Cursor(8, 2))
+    assert (log.text, log.begin, log.read(LogPosition()).missed) == ("", LogPosition(8, 2), LogPosition(8, 2))
 
 
 async def test_who_follows_gets_what_comes_until_the_end() -> None:
@@ -164,7 +163,7 @@ async def test_who_follows_gets_what_comes_until_the_end() -> None:
     got: list[bytes] = []
 
     async def follow() -> None:
-        async for excerpt in log.follow(Cursor()):
+        async for excerpt in log.follow(LogPosition()):
             got.extend(arrival.data for arrival in excerpt.arrivals)
 
     readers = [asyncio.create_task(follow()) for _ in range(2)]
@@ -180,11 +179,11 @@ async def test_who_follows_gets_what_comes_until_the_end() -> None:
 
 async def test_a_reader_that_goes_leaves_nothing() -> None:
     log = ContainerLog()
-    waiting = asyncio.create_task(log.more(Cursor()))
+    waiting = asyncio.create_task(log.more(LogPosition()))
     await asyncio.sleep(0)
 
     waiting.cancel()
     await asyncio.wait([waiting])
     log.append(b"one\n", 0)
 
-    assert await log.more(Cursor())
+    assert await log.more(LogPosition())

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from dra_kit.kubelet.cdi.spec import Mount, SpecEdits
 from dra_kit.kubernetes.resource.objects import PodReference
-from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerConfig, ContainerStatus
-from dra_kit.sandbox.cluster.workload.runtime import ProcessRuntime
+from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
+from dra_kit.sandbox.containers.runtime import ContainerConfig, ContainerStatus
 
 POD = PodReference("kitchen", "guest", "uid-1")
 
@@ -298,9 +298,9 @@ def test_nothing_is_left_when_its_process_is_killed(tmp_path: Path) -> None:
     command = f"setsid sleep 3601 & echo $$ $! $PWD > {told}.new; mv {told}.new {told}; wait"
     script = f"""
         import asyncio
-        from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerConfig
+        from dra_kit.sandbox.containers.runtime import ContainerConfig
         from dra_kit.kubernetes.resource.objects import PodReference
-        from dra_kit.sandbox.cluster.workload.runtime import ProcessRuntime
+        from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
 
         async def main():
             async with ProcessRuntime() as runtime:

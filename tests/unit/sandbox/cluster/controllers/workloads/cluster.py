@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from dra_kit.sandbox.cluster.controllers.workloads import replica_sets
-from dra_kit.sandbox.cluster.controllers.workloads.plan import Plan
+from dra_kit.sandbox.controllers.workload_plans import WorkloadPlan, plan_replica_set
 
 Object = dict[str, Any]
 _numbers = itertools.count()
@@ -48,7 +47,7 @@ class Pods:
     def __init__(self) -> None:
         self.all: list[Object] = []
 
-    def carry_out(self, plan: Plan) -> bool:
+    def carry_out(self, plan: WorkloadPlan) -> bool:
         """Do what a plan says; whether it said anything."""
         assert {pod["metadata"]["name"] for pod in plan.create}.isdisjoint(pod["metadata"]["name"] for pod in self.all)
         self.all = [pod for pod in self.all if pod not in plan.delete] + [stored(dict(pod)) for pod in plan.create]
@@ -66,7 +65,7 @@ class Sets:
         self.all: list[Object] = []
         self.pods: dict[str, Pods] = {}
 
-    def carry_out(self, plan: Plan) -> bool:
+    def carry_out(self, plan: WorkloadPlan) -> bool:
         changed = bool(plan.create or plan.delete or plan.replicas)
         for replica_set, size in plan.replicas:
             next(item for item in self.all if item is replica_set)["spec"]["replicas"] = size
@@ -78,8 +77,8 @@ class Sets:
         done = False
         for item in self.all:
             pods = self.pods.setdefault(item["metadata"]["uid"], Pods())
-            done |= pods.carry_out(replica_sets.plan(item, pods.all))
-            item["status"] = dict(replica_sets.plan(item, pods.all).status)
+            done |= pods.carry_out(plan_replica_set(item, pods.all))
+            item["status"] = dict(plan_replica_set(item, pods.all).status)
         return done
 
     @property

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.sandbox.cluster.controllers.workloads import deployments
+from dra_kit.sandbox.controllers.workload_plans import _limits, plan_deployment
 from tests.unit.sandbox.cluster.controllers.workloads.cluster import (
     Object,
     Sets,
@@ -20,11 +20,11 @@ from tests.unit.sandbox.cluster.controllers.workloads.cluster import (
 def roll_out(deployment: Object, sets: Sets) -> Object:
     """Until nothing more is to be done, every pod being ready at once; the status."""
     for _ in range(50):
-        changed = sets.carry_out(deployments.plan(deployment, sets.all))
+        changed = sets.carry_out(plan_deployment(deployment, sets.all))
         for pod in sets.every:
             make_ready(pod)
         if not sets.settle() and not changed:
-            return dict(deployments.plan(deployment, sets.all).status)
+            return dict(plan_deployment(deployment, sets.all).status)
     raise AssertionError("it never ends")
 
 
@@ -57,10 +57,10 @@ def test_a_rolling_update_ends_and_keeps_within_its_limits(
     sets = Sets()
     roll_out(deployment, sets)
     deployment = with_image({**deployment, "spec": {**deployment["spec"], "replicas": total}}, "a:2")
-    more, fewer = deployments._limits(deployment)
+    more, fewer = _limits(deployment)
 
     for _ in range(300):
-        changed = sets.carry_out(deployments.plan(deployment, sets.all))
+        changed = sets.carry_out(plan_deployment(deployment, sets.all))
         assert len(sets.every) <= max(total + more, before)
         assert sets.ready >= min(total - fewer, before)
         waiting = [pod for pod in sets.every if "status" not in pod]
@@ -79,7 +79,7 @@ def test_a_deployment_that_recreates_has_never_pods_of_two_templates() -> None:
     deployment = with_image(deployment, "a:2")
     seen = []
 
-    while sets.carry_out(deployments.plan(deployment, sets.all)):
+    while sets.carry_out(plan_deployment(deployment, sets.all)):
         seen.append(set(images(sets.every)))
 
     assert seen == [set(), {"a:2"}]
@@ -91,7 +91,7 @@ def test_a_former_template_takes_over_its_set_and_gets_a_new_revision() -> None:
     roll_out(first, sets)
     roll_out(with_image(first, "a:2"), sets)
 
-    again = deployments.plan(first, sets.all)
+    again = plan_deployment(first, sets.all)
     roll_out(first, sets)
 
     assert again.annotations == {"deployment.kubernetes.io/revision": "3"}
@@ -110,14 +110,14 @@ def test_of_old_sets_only_the_history_stays() -> None:
 
 
 def test_a_paused_deployment_changes_nothing() -> None:
-    plan = deployments.plan(workload("Deployment", replicas=1, paused=True), [])
+    plan = plan_deployment(workload("Deployment", replicas=1, paused=True), [])
 
     assert (plan.create, plan.replicas, plan.delete) == ((), (), ())
 
 
 @pytest.mark.parametrize(("late", "told"), [(False, "ReplicaSetUpdated"), (True, "ProgressDeadlineExceeded")])
 def test_a_deployment_that_does_not_move_is_late(late: bool, told: str) -> None:
-    status = deployments.plan(workload("Deployment", replicas=1), [], late=late).status
+    status = plan_deployment(workload("Deployment", replicas=1), [], late=late).status
 
     assert reason(dict(status)) == told
     assert status["unavailableReplicas"] == 1

@@ -7,8 +7,13 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.sandbox.cluster.controllers.workloads import daemon_sets, replica_sets, stateful_sets
-from dra_kit.sandbox.cluster.controllers.workloads.plan import Plan
+from dra_kit.sandbox.controllers.workload_plans import (
+    WorkloadPlan,
+    _node_of,
+    plan_daemon_set,
+    plan_replica_set,
+    plan_stateful_set,
+)
 from tests.unit.sandbox.cluster.controllers.workloads.cluster import (
     Object,
     Pods,
@@ -23,7 +28,7 @@ def names(pods: list[Object]) -> list[str]:
     return [pod["metadata"]["name"] for pod in pods]
 
 
-def settle(pods: Pods, plan: Callable[[], Plan]) -> list[int]:
+def settle(pods: Pods, plan: Callable[[], WorkloadPlan]) -> list[int]:
     """Until nothing is to be done, pods being ready at once; how many were ready after each step."""
     seen = []
     while pods.carry_out(plan()):
@@ -39,18 +44,18 @@ def test_a_replica_set_has_as_many_pods_as_it_wants(sizes: list[int]) -> None:
     pods = Pods()
     for size in sizes:
         replica_set = workload("ReplicaSet", replicas=size)
-        settle(pods, lambda replica_set=replica_set: replica_sets.plan(replica_set, pods.all))  # type: ignore[misc]
+        settle(pods, lambda replica_set=replica_set: plan_replica_set(replica_set, pods.all))  # type: ignore[misc]
 
         assert len(set(names(pods.all))) == size
-        assert replica_sets.plan(replica_set, pods.all).status["readyReplicas"] == size
+        assert plan_replica_set(replica_set, pods.all).status["readyReplicas"] == size
 
 
 def test_of_too_many_pods_those_go_that_are_not_ready() -> None:
     pods = Pods()
-    pods.carry_out(replica_sets.plan(workload("ReplicaSet", replicas=3), pods.all))
+    pods.carry_out(plan_replica_set(workload("ReplicaSet", replicas=3), pods.all))
     make_ready(pods.all[1])
 
-    pods.carry_out(replica_sets.plan(workload("ReplicaSet", replicas=1), pods.all))
+    pods.carry_out(plan_replica_set(workload("ReplicaSet", replicas=1), pods.all))
 
     assert pods.ready == 1
 
@@ -58,10 +63,10 @@ def test_of_too_many_pods_those_go_that_are_not_ready() -> None:
 def test_a_pod_that_ended_is_replaced() -> None:
     pods = Pods()
     replica_set = workload("ReplicaSet", replicas=1)
-    pods.carry_out(replica_sets.plan(replica_set, pods.all))
+    pods.carry_out(plan_replica_set(replica_set, pods.all))
     pods.all[0]["status"] = {"phase": "Failed"}
 
-    assert len(replica_sets.plan(replica_set, pods.all).create) == 1
+    assert len(plan_replica_set(replica_set, pods.all).create) == 1
 
 
 def node(name: str, *taints: str, **labels: str) -> Object:
@@ -73,30 +78,30 @@ def test_a_daemon_set_has_a_pod_on_every_node_that_is_for_it() -> None:
     pods, nodes = Pods(), [node("a"), node("b", "example.com/gpu"), node("c", "node.kubernetes.io/unschedulable")]
     daemon_set = workload("DaemonSet")
 
-    settle(pods, lambda: daemon_sets.plan(daemon_set, pods.all, nodes))
+    settle(pods, lambda: plan_daemon_set(daemon_set, pods.all, nodes))
 
-    status = daemon_sets.plan(daemon_set, pods.all, nodes).status
-    assert [daemon_sets._node_of(pod) for pod in pods.all] == ["a", "c"]
+    status = plan_daemon_set(daemon_set, pods.all, nodes).status
+    assert [_node_of(pod) for pod in pods.all] == ["a", "c"]
     assert (status["desiredNumberScheduled"], status["numberAvailable"], status["updatedNumberScheduled"]) == (2, 2, 2)
 
 
 def test_a_daemon_set_leaves_a_node_that_is_no_longer_for_it() -> None:
     pods = Pods()
     daemon_set = workload("DaemonSet")
-    settle(pods, lambda: daemon_sets.plan(daemon_set, pods.all, [node("a"), node("b")]))
+    settle(pods, lambda: plan_daemon_set(daemon_set, pods.all, [node("a"), node("b")]))
 
-    settle(pods, lambda: daemon_sets.plan(daemon_set, pods.all, [node("a"), node("b", "example.com/gpu")]))
+    settle(pods, lambda: plan_daemon_set(daemon_set, pods.all, [node("a"), node("b", "example.com/gpu")]))
 
-    assert [daemon_sets._node_of(pod) for pod in pods.all] == ["a"]
+    assert [_node_of(pod) for pod in pods.all] == ["a"]
 
 
 def test_a_daemon_set_is_updated_node_by_node() -> None:
     pods, nodes = Pods(), [node(name) for name in "abc"]
     daemon_set = workload("DaemonSet")
-    settle(pods, lambda: daemon_sets.plan(daemon_set, pods.all, nodes))
+    settle(pods, lambda: plan_daemon_set(daemon_set, pods.all, nodes))
     changed = with_image(daemon_set, "a:2")
 
-    ready = settle(pods, lambda: daemon_sets.plan(changed, pods.all, nodes))
+    ready = settle(pods, lambda: plan_daemon_set(changed, pods.all, nodes))
 
     assert images(pods.all) == ["a:2"] * 3
     assert min(ready) == 2
@@ -105,9 +110,9 @@ def test_a_daemon_set_is_updated_node_by_node() -> None:
 def test_a_daemon_set_that_waits_for_deletions_is_not_updated_by_itself() -> None:
     pods, nodes = Pods(), [node("a")]
     daemon_set = workload("DaemonSet", updateStrategy={"type": "OnDelete"})
-    settle(pods, lambda: daemon_sets.plan(daemon_set, pods.all, nodes))
+    settle(pods, lambda: plan_daemon_set(daemon_set, pods.all, nodes))
 
-    plan = daemon_sets.plan(with_image(daemon_set, "a:2"), pods.all, nodes)
+    plan = plan_daemon_set(with_image(daemon_set, "a:2"), pods.all, nodes)
 
     assert (list(plan.delete), plan.status["updatedNumberScheduled"]) == ([], 0)
 
@@ -116,9 +121,9 @@ def test_pods_of_a_stateful_set_come_one_after_another_and_go_backwards() -> Non
     pods = Pods()
     stateful_set = workload("StatefulSet", replicas=3)
 
-    first = names(list(stateful_sets.plan(stateful_set, []).create))
-    settle(pods, lambda: stateful_sets.plan(stateful_set, pods.all))
-    fewer = stateful_sets.plan(workload("StatefulSet", replicas=1), pods.all)
+    first = names(list(plan_stateful_set(stateful_set, []).create))
+    settle(pods, lambda: plan_stateful_set(stateful_set, pods.all))
+    fewer = plan_stateful_set(workload("StatefulSet", replicas=1), pods.all)
 
     assert first == ["web-0"]
     assert names(pods.all) == ["web-0", "web-1", "web-2"]
@@ -128,10 +133,10 @@ def test_pods_of_a_stateful_set_come_one_after_another_and_go_backwards() -> Non
 def test_a_stateful_set_waits_for_a_pod_that_is_not_ready() -> None:
     pods = Pods()
     stateful_set = workload("StatefulSet", replicas=2)
-    pods.carry_out(stateful_sets.plan(stateful_set, pods.all))
+    pods.carry_out(plan_stateful_set(stateful_set, pods.all))
 
-    waiting = stateful_sets.plan(stateful_set, pods.all)
-    parallel = stateful_sets.plan(workload("StatefulSet", replicas=2, podManagementPolicy="Parallel"), pods.all)
+    waiting = plan_stateful_set(stateful_set, pods.all)
+    parallel = plan_stateful_set(workload("StatefulSet", replicas=2, podManagementPolicy="Parallel"), pods.all)
 
     assert list(waiting.create) == []
     assert names(list(parallel.create)) == ["web-1"]
@@ -140,12 +145,12 @@ def test_a_stateful_set_waits_for_a_pod_that_is_not_ready() -> None:
 def test_a_stateful_set_is_updated_from_its_end_down_to_the_partition() -> None:
     pods = Pods()
     stateful_set = workload("StatefulSet", replicas=3)
-    settle(pods, lambda: stateful_sets.plan(stateful_set, pods.all))
+    settle(pods, lambda: plan_stateful_set(stateful_set, pods.all))
     strategy = {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}
     changed = with_image(workload("StatefulSet", replicas=3, updateStrategy=strategy), "a:2")
 
-    settle(pods, lambda: stateful_sets.plan(changed, pods.all))
+    settle(pods, lambda: plan_stateful_set(changed, pods.all))
 
     by_name = dict(zip(names(pods.all), images(pods.all), strict=True))
     assert by_name == {"web-0": "a:1", "web-1": "a:2", "web-2": "a:2"}
-    assert stateful_sets.plan(changed, pods.all).status["updatedReplicas"] == 2
+    assert plan_stateful_set(changed, pods.all).status["updatedReplicas"] == 2

@@ -1,1 +1,0 @@
-"""ValidatingAdmissionPolicies with their bindings and parameters."""

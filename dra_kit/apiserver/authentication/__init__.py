@@ -1,1 +1,0 @@
-"""Who somebody is: tokens of service accounts, and impersonation."""

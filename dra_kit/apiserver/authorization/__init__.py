@@ -1,1 +1,0 @@
-"""Who may do what: RBAC, and the groups that need none."""

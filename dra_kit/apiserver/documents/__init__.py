@@ -1,1 +1,0 @@
-"""What is served and is no resource: discovery, schemas, versions, health."""

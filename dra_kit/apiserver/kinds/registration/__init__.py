@@ -1,1 +1,0 @@
-"""Kinds that change what the API does: webhooks, admission policies, CustomResourceDefinitions."""

@@ -1,1 +1,0 @@
-"""The kinds of resource.k8s.io."""

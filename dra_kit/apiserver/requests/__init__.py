@@ -1,1 +1,0 @@
-"""What a request asks for: path, query, media types, options of subresources."""

@@ -1,1 +1,0 @@
-"""Label and field selectors: strings of a query that choose objects."""

@@ -1,1 +1,0 @@
-"""Subresources other than the status: of pods, namespaces, service accounts and workloads."""

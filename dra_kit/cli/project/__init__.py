@@ -1,1 +1,0 @@
-"""Commands that write or check a driver's files."""

@@ -1,1 +1,0 @@
-"""Commands that run a driver's roles in a cluster."""

@@ -1,1 +1,0 @@
-"""Commands that run a driver in a cluster of one process."""

@@ -1,1 +1,0 @@
-"""The driver in a process of its own: started, updated, stopped."""

@@ -1,1 +1,0 @@
-"""The screen of ``dra-kit dev``."""

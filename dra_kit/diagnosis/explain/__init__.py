@@ -1,0 +1,1 @@
+"""Why a claim or pod gets devices, or why not. Pure."""

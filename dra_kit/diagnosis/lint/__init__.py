@@ -1,0 +1,1 @@
+"""Checks of manifests, and fixes of what they find."""

@@ -1,1 +1,0 @@
-"""What would have to change, tried with the allocator."""

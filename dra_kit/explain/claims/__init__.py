@@ -1,1 +1,0 @@
-"""Why a claim has its devices, gets them, or does not."""

@@ -1,1 +1,0 @@
-"""The objects of a cluster that explanations look at."""

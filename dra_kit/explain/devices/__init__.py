@@ -1,1 +1,0 @@
-"""Why a device is for a request, or is not."""

@@ -1,1 +1,0 @@
-"""Why a pod has no node, no devices, or does not run."""

@@ -1,1 +1,0 @@
-"""Requests, selectors, constraints and configuration, against the devices, classes and drivers that are known."""

@@ -1,1 +1,0 @@
-"""Names that lead from one object to another."""

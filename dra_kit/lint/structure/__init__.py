@@ -1,1 +1,0 @@
-"""Objects by the rules of the API: kinds and versions, fields and types, and what the API server refuses."""

@@ -1,1 +1,0 @@
-"""``dra-kit support-bundle``: what somebody elsewhere needs to help, and nothing secret."""

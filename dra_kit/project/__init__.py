@@ -1,0 +1,1 @@
+"""A driver's project: created, updated, its helm chart and its SBOM."""

@@ -1,1 +1,0 @@
-"""Deployments, ReplicaSets, DaemonSets and StatefulSets: pure plans, and one controller that carries them out."""

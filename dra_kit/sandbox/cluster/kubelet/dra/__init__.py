@@ -1,1 +1,0 @@
-"""The kubelet's DRA manager: finds drivers, registers and calls them, remembers their claims."""

@@ -1,1 +1,0 @@
-"""The kubelet's life of a pod: its plan, containers, status and Events."""

@@ -1,1 +1,0 @@
-"""The scheduler: a pure decision for one pod at a time, and around it a loop that watches and writes."""

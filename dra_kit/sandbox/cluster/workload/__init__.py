@@ -1,1 +1,0 @@
-"""Containers as local processes: the sandbox's container runtime."""

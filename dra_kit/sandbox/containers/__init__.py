@@ -1,0 +1,1 @@
+"""The container runtime of a node: containers are processes of the sandbox."""

@@ -1,0 +1,1 @@
+"""Controllers of kube-controller-manager that the sandbox needs."""

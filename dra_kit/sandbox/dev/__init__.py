@@ -1,0 +1,1 @@
+"""``dra-kit dev``: a driver that is replaced whenever its files change."""

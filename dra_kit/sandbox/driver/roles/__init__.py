@@ -1,1 +1,0 @@
-"""The driver's roles as they run in a sandbox: in threads, or in processes that can be killed."""

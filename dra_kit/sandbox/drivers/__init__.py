@@ -1,0 +1,1 @@
+"""Drivers in the sandbox: their roles, settings, accounts and logs."""

@@ -1,1 +1,0 @@
-"""What a story expects, what is known of its objects, and whether the two agree. Mostly pure."""

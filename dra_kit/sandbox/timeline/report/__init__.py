@@ -1,1 +1,0 @@
-"""The report: what became of every pod, as JSON."""

@@ -1,1 +1,0 @@
-"""The live view: the timeline in lines, for people."""

@@ -1,1 +1,0 @@
-"""``dra-kit new`` and ``dra-kit update``: a driver's project from the template."""

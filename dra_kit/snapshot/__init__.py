@@ -1,1 +1,0 @@
-"""A cluster's objects, for whoever explains: read from its API server, from manifests, or saved in files."""
