@@ -160,7 +160,7 @@ proto: install ## generate dra_kit/kubelet/proto/*_pb2* from the .proto files
 
 .PHONY: golden-projects
 golden-projects: install ## after a change of templates/: the projects below tests/data anew, and the examples' update
-	$(BIN)/python -m tests.unit.scaffold.projects
+	$(BIN)/python -m tests.unit.project.projects
 	$(BIN)/dra-kit update --force examples/pizza-driver
 	$(BIN)/dra-kit update --force examples/gpu-driver
 

@@ -14,7 +14,7 @@ from tests.hostile.ledger import PROPERTY, summary
 
 # The roles of a sandbox run in threads, which would import them at once; and pytest, which rewrites dra_kit as it is
 # imported since there is a plugin in it, cannot do that in two threads at a time (dra_kit/testing/bed.py tells more).
-for role in ("node", "controller", "webhook"):
+for role in ("node", "controller", "admission"):
     import_module(f"dra_kit.{role}.agent")
 
 # a Makefile under test is read as its author would, not as a part of the `make` that started the tests

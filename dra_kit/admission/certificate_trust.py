@@ -125,7 +125,7 @@ class AuthorityTrust:
         return webhooks
 
 
-async def drop_bindings(client: Client, name: str, namespace: str) -> None:
+async def delete_bindings(client: Client, name: str, namespace: str) -> None:
     """Delete the RoleBinding and the ClusterRoleBinding of that name, those of the caller: it may do no more then."""
     for resource, where in ((ROLE_BINDINGS, namespace), (CLUSTER_ROLE_BINDINGS, None)):
         try:

@@ -21,7 +21,6 @@ from typing import Any, Final, ParamSpec, TypeVar
 from msgspec import Struct
 from pydantic import ValidationError
 
-import dra_kit
 from dra_kit.errors import ConfigurationError, DraKitError
 from dra_kit.text import without_paths
 
@@ -355,7 +354,7 @@ _FOREIGN: Final = (
     "<",
     *(
         f"{path}{os.sep}"
-        for path in (Path(dra_kit.__file__).parent, *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
+        for path in (Path(__file__).parents[1], *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
     ),
 )
 """Where code lies that the author did not write: dra-kit, the standard library, what is installed."""

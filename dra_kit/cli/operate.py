@@ -364,7 +364,7 @@ def webhook_certificate(  # noqa: PLR0917 - click passes them by name
     successor, and both are trusted. The chart runs this in a Job after each install, upgrade and rollback. It may be
     repeated at any time.
     """
-    from dra_kit.admission.certificate_trust import AuthorityTrust, drop_bindings
+    from dra_kit.admission.certificate_trust import AuthorityTrust, delete_bindings
     from dra_kit.admission.certificates import SelfManagedSettings
     from dra_kit.admission.webhook_configuration import configuration_name
     from dra_kit.client.api import Client
@@ -377,7 +377,7 @@ def webhook_certificate(  # noqa: PLR0917 - click passes them by name
         async with Client(credentials, user_agent=f"dra-kit/{__version__} webhook-certificate") as client:
             done = await AuthorityTrust(client, place, trusting).establish()
             if drop_bindings:
-                await drop_bindings(client, drop_bindings, place.namespace)
+                await delete_bindings(client, drop_bindings, place.namespace)
             return done
 
     done = asyncio.run(run())

@@ -17,7 +17,7 @@ from dra_kit.client.server_version import ServerFeatures, discover_release
 from dra_kit.controller.context import ControllerContext, ControllerOwner
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.resource.api_model import OwnerReference
-from dra_kit.process.metrics import Reading
+from dra_kit.process.metrics import Reading, publication_metrics
 from dra_kit.slices.discovery import Discovery
 from dra_kit.slices.inventory import CurrentInventory, ProviderSource
 from dra_kit.slices.planning import DesiredPool
@@ -168,7 +168,7 @@ class ClusterPools:
     def readings(self) -> Iterator[Reading]:
         """Yield what was published so far; from any thread. A replica that stands by publishes no pools."""
         if self._publishing:
-            yield from self._record.readings()
+            yield from publication_metrics(self._record)
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; each life finds and looks anew."""

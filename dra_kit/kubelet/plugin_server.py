@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import grpc.aio
 from msgspec import Struct
@@ -19,14 +19,27 @@ from dra_kit.kubelet.sockets import SocketFile
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.text import shorten, without_paths
 
-if TYPE_CHECKING:
-    from dra_kit.kubelet.health import HealthService
-
-
 DRA_VERSIONS = ("v1", "v1beta1")
 """Versions of the DRA service, newest first: v1 for kubelet 1.34 and newer, v1beta1 for 1.32 and newer."""
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 """Upper bound of a request and of an answer; grpc-go's default for what the kubelet receives is 4 MiB."""
+
+
+class GrpcService(Protocol):
+    """Another service on the same socket, such as that of the devices' health."""
+
+    @property
+    def supported_versions(self) -> tuple[str, ...]:
+        """What to advertise, after the versions of the DRA service."""
+        ...
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Add it to a server that has not started."""
+        ...
+
+    def close(self) -> None:
+        """End its streams."""
+        ...
 
 
 class PluginServer:
@@ -48,7 +61,7 @@ class PluginServer:
         socket: Path,
         *,
         versions: Sequence[str] = DRA_VERSIONS,
-        health: HealthService | None = None,
+        health: GrpcService | None = None,
     ) -> None:
         if not versions or not set(versions) <= set(DRA_VERSIONS):
             raise ConfigurationError(

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,7 +32,7 @@ from dra_kit.slices.planning import DesiredPool
 from dra_kit.slices.publisher import Publisher, SliceScope, SliceWrite
 
 if TYPE_CHECKING:
-    from dra_kit.client.operator import KopfThread
+    from dra_kit.client.operator import EventType, KopfThread, kopf
 
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -260,26 +260,41 @@ class SliceWatch:
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; kopf may die and come back, the node keeps its promises."""
         loop = asyncio.get_running_loop()
-        build, thread_class = await asyncio.to_thread(_import_kopf)
+        await asyncio.to_thread(_import_kopf)
+        from dra_kit.client.operator import KopfThread
 
         def look_again() -> None:
             with suppress(RuntimeError):  # the process has ended, kopf's thread has not
                 loop.call_soon_threadsafe(self._publisher.look_again)
 
-        self._thread = thread = thread_class(
+        self._thread = thread = KopfThread(
             self._credentials,
-            lambda: build(self._driver, self._node_name, self._publisher.look_again, loop),
+            lambda: _watch_slices(self._driver, self._node_name, self._publisher.look_again, loop),
             # whatever happened to slices between the publisher's list and kopf's is reported by nobody
             watching=look_again,
         )
         await thread.run(ready)
 
 
-def _import_kopf() -> tuple[Any, Any]:
-    from dra_kit.client.operator import KopfThread
-    from dra_kit.node.slice_handlers import build_slice_registry
+def _import_kopf() -> None:
+    import dra_kit.client.operator  # noqa: F401 - kopf: half a second, in a thread of its own
 
     # all that is loaded now stays: without this each full collection costs a prepare some ten milliseconds (make bench)
     gc.collect()
     gc.freeze()
-    return build_slice_registry, KopfThread
+
+
+def _watch_slices(
+    driver: str, node_name: str, look_again: Callable[[], None], loop: asyncio.AbstractEventLoop
+) -> tuple[kopf.OperatorRegistry, kopf.OperatorSettings]:
+    """Return registry and settings of one life of kopf; nothing but this driver's slices of this node is watched."""
+    from dra_kit.client.operator import kopf, kopf_settings, on_event
+
+    registry = kopf.OperatorRegistry()
+
+    async def slice_changed(event: EventType, _: Mapping[str, Any]) -> None:
+        if event is not None:  # what the initial list shows, the publisher has listed itself
+            look_again()
+
+    on_event(registry, RESOURCE_SLICES, slice_changed, id="slice-changed", loop=loop)
+    return registry, kopf_settings({RESOURCE_SLICES: field_selector(driver, node_name)})

@@ -42,6 +42,7 @@ from dra_kit.process.metrics import (
     STORE_DAMAGED,
     Reading,
     process_metrics,
+    publication_metrics,
 )
 from dra_kit.process.supervisor import Supervisor
 from dra_kit.slices.inventory import CurrentInventory
@@ -353,7 +354,7 @@ class NodeMetrics:
         for read in (self._devices, self._effects, self._state):
             with suppress(DraKitError):  # the disk does not work now, which the log tells
                 yield from list(read())
-        yield from self._view.publisher.record.readings()
+        yield from publication_metrics(self._view.publisher.record)
         yield from process_metrics("node", self._view.client, self._view.supervisor, self._watchdog)
         yield KOPF_RESTARTS.of(self._kopf_restarts())
 

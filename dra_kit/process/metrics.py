@@ -13,6 +13,7 @@ from dra_kit.client.api import Client
 from dra_kit.process.liveness import LoopWatchdog
 from dra_kit.process.measures import Durations
 from dra_kit.process.supervisor import PartState, Supervisor
+from dra_kit.slices.publisher import PublicationCounts
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -184,6 +185,17 @@ class Metrics:
             self._collects = True
             register_collectors(registry, self._readings, self._labels)
         return generate_latest(registry)
+
+
+def publication_metrics(counts: PublicationCounts) -> Iterator[Reading]:
+    """Yield what was published so far; from any thread."""
+    for result in ("success", "error"):
+        yield PUBLICATIONS.of(counts.results[result], result)
+    for verb in ("create", "update", "delete"):
+        yield SLICE_WRITES.of(counts.writes[verb], verb)
+    yield LAST_PUBLICATION.of(counts.last_success)
+    for pool, generation in counts.generations.items():
+        yield POOL_GENERATION.of(generation, pool)
 
 
 def process_metrics(

@@ -7,7 +7,7 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum, auto
 from functools import partial
@@ -39,7 +39,7 @@ from dra_kit.slices.planning import (
 )
 
 if TYPE_CHECKING:
-    from dra_kit.process.metrics import Reading
+    pass
 
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -473,23 +473,6 @@ class PublicationCounts(Struct):
     results: Counter[str] = field(default_factory=Counter)
     writes: Counter[str] = field(default_factory=Counter)
     generations: Mapping[str, int] = field(default_factory=dict)
-
-    def readings(self) -> Iterator[Reading]:
-        """Yield the numbers of now; from any thread."""
-        from dra_kit.process.metrics import (  # when somebody asks
-            LAST_PUBLICATION,
-            POOL_GENERATION,
-            PUBLICATIONS,
-            SLICE_WRITES,
-        )
-
-        for result in ("success", "error"):
-            yield PUBLICATIONS.of(self.results[result], result)
-        for verb in ("create", "update", "delete"):
-            yield SLICE_WRITES.of(self.writes[verb], verb)
-        yield LAST_PUBLICATION.of(self.last_success)
-        for pool, generation in self.generations.items():
-            yield POOL_GENERATION.of(generation, pool)
 
 
 LOSSES_FORGOTTEN: Final = 120.0

@@ -18,6 +18,13 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from dra_kit.errors import Conflict, Invalid, KubeError, NotFound
+    from dra_kit.sandbox.stories.facts import ClaimFacts, Cluster, ContainerFacts, PodFacts, PublishedDevice
+    from dra_kit.testing.bed import TestBed, deployed, sandbox
+    from dra_kit.testing.bench import Bench, BlockingBench, unit
+    from dra_kit.testing.harness import Harness
+
 _HOME_OF = {
     "Bench": "testing.bench",
     "BlockingBench": "testing.bench",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import load_credentials
 from tests.cluster.plane import Plane
-from tests.unit.policy.table import differences, installed, refusals
+from tests.unit.admission.policy.table import differences, installed, refusals
 
 
 async def test_policies_decide_as_the_node_but_for_what_they_leave_to_it(plane: Plane) -> None:

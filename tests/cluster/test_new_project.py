@@ -12,7 +12,7 @@ from tests.cluster.find import find
 from tests.cluster.image import CannotBuild, fill_wheelhouse, make_base_image
 from tests.cluster.new_project import NewProject, demonstrated, new_project
 from tests.cluster.plane import Plane
-from tests.unit.scaffold.projects import ANSWERS
+from tests.unit.project.projects import ANSWERS
 
 MADE = {answers.project: answers for answers in ANSWERS}
 GIVEN = {

@@ -15,8 +15,8 @@ import pytest
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from tests.hostile.ledger import Ledger, peak_mebibytes
 from tests.support.api import eventually
+from tests.unit.kubelet.wire import Client
 from tests.unit.node.role import DRIVER, NODE, Node, node
-from tests.unit.plugin.wire import Client
 
 PART = "node"
 ERROR_BYTES = 1024

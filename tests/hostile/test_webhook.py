@@ -20,9 +20,9 @@ import pytest
 
 from tests.hostile.ledger import Ledger, peak_mebibytes
 from tests.support.ports import kept_free
+from tests.unit.admission.certificates import Pair, issue
+from tests.unit.admission.pizzeria import API_VERSION, carrying, config, parameters, review
 from tests.unit.controller.cluster_api import ClusterApi
-from tests.unit.webhook.certificates import Pair, issue
-from tests.unit.webhook.pizzeria import API_VERSION, carrying, config, parameters, review
 
 PART = "webhook"
 PATH = "/validate-opaque-config"
@@ -100,7 +100,7 @@ async def webhook(tmp_path: Path) -> AsyncIterator[Webhook]:
         )
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-c", "from dra_kit.cli import main; main()", "webhook",
-            "tests.unit.webhook.pizzeria:driver", "--cert", str(pair.cert), "--key", str(pair.key),
+            "tests.unit.admission.pizzeria:driver", "--cert", str(pair.cert), "--key", str(pair.key),
             "--host", "127.0.0.1", "--port", str(port), "--probe-address", f"127.0.0.1:{probe_port}",
             "--kubeconfig", str(kubeconfig), "--log-level", "info", stderr=output,
         )  # fmt: skip

@@ -12,7 +12,7 @@ import pytest
 from dra_kit.project.answers import FILE, Answers
 from dra_kit.project.rendering import BASE, project_template, write
 from tests.scaffold.environment import Environment
-from tests.unit.scaffold.projects import ANSWERS, committed, rendered
+from tests.unit.project.projects import ANSWERS, committed, rendered
 
 projects = pytest.mark.parametrize("answers", ANSWERS, ids=lambda answers: answers.project)
 
@@ -48,7 +48,7 @@ def test_pyright_finds_nothing_in_any_of_them(environment: Environment, tmp_path
 
 
 def test_copier_itself_refuses_a_name_that_new_refuses(tmp_path: Path) -> None:
-    """All of them: tests/unit/scaffold/test_copier.py."""
+    """All of them: tests/unit/project/test_copier.py."""
     program = str(Path(sys.executable).with_name("copier"))
     data = ["--data", "project=led", "--data", "package=json"]
     copier = [program, "copy", "--defaults", "--quiet", *data, str(project_template()), str(tmp_path / "led")]

@@ -297,7 +297,6 @@ _LOADED: Final = [
     "dra_kit.cli.roles",
     "dra_kit.client.operator",
     "dra_kit.node.agent",
-    "dra_kit.node.slice_handlers",
     __name__,
 ]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import dra_kit as dra
-from dra_kit.admission.certificate_trust import AuthorityTrust, drop_bindings
+from dra_kit.admission.certificate_trust import AuthorityTrust, delete_bindings
 from dra_kit.admission.certificates import SelfManagedCertificate, SelfManagedSettings
 from dra_kit.apiserver.authorization import AuthorizationAttributes
 from dra_kit.apiserver.server import ApiServer
@@ -140,7 +140,7 @@ async def trust(world: World) -> None:
     place = SelfManagedSettings(namespace=NAMESPACE, service=f"{world.name}-webhook")
     await world.admin.delete(SECRETS, place.secret, NAMESPACE)
     await AuthorityTrust(world.client, place, f"opaque-config.{world.name}.example").establish()
-    await drop_bindings(world.client, f"{world.name}-webhook-certificate", NAMESPACE)
+    await delete_bindings(world.client, f"{world.name}-webhook-certificate", NAMESPACE)
 
 
 async def guard(world: World) -> None:

@@ -16,10 +16,10 @@ from dra_kit.client.resources import NODES, PODS
 from dra_kit.node.context import ClusterFacts
 from dra_kit.node.effects.cluster_objects import ClusterObjects
 from dra_kit.sandbox.drivers.accounts import create_accounts
+from tests.unit.admission.policy.drivers import DRIVERS, GPU
 from tests.unit.charts.life import accounts
 from tests.unit.charts.options import EXAMPLES
 from tests.unit.charts.rendering import DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm, Manifests, Refused
-from tests.unit.policy.drivers import DRIVERS, GPU
 
 LABELS = {"app.kubernetes.io/component": "mps"}
 NAME = f"{RELEASE}-effect-pods"

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from dra_kit.cli.app import cli
 from tests.unit.charts.rendering import Helm
 from tests.unit.examples.kitchen import PROJECT
-from tests.unit.scaffold.projects import ANSWERS, PROJECTS
+from tests.unit.project.projects import ANSWERS, PROJECTS
 
 
 @pytest.mark.parametrize(

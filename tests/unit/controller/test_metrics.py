@@ -22,9 +22,9 @@ from dra_kit.process.metrics import FAMILIES, Metrics
 from tests.support.api import eventually
 from tests.support.ports import kept_free
 from tests.support.probes import ask
+from tests.unit.client.operator_api import OperatorApi
 from tests.unit.controller.cluster import DRIVER
 from tests.unit.controller.test_pools import Giver, Warehouse, pool
-from tests.unit.kube.operator_api import OperatorApi
 
 HANDLERS = """
 import kopf

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from dra_kit.admission.policy.manifest import manifest, policy_objects
-from tests.unit.policy.drivers import DRIVERS, GPU, PIZZA
+from tests.unit.admission.policy.drivers import DRIVERS, GPU, PIZZA
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "config-policy.md"
 

@@ -13,8 +13,8 @@ import pytest
 from tests.unit.docs.pages import HOW_TO, ROOT
 
 STATUS: Final = "tests/unit/node/operation/test_status.py"
-CHECKS: Final = "tests/unit/operation/test_checks.py"
-BUNDLE: Final = "tests/unit/operation/test_bundle.py"
+CHECKS: Final = "tests/unit/diagnosis/operation/test_checks.py"
+BUNDLE: Final = "tests/unit/diagnosis/operation/test_bundle.py"
 CHART: Final = "tests/unit/charts/test_monitoring.py"
 TRACES: Final = "tests/unit/node/operation/test_traces.py"
 
@@ -35,7 +35,7 @@ TIES: Final[Mapping[str, Sequence[str]]] = {
         f"{CHECKS}::test_the_root_directory_of_the_kubelet",
         f"{CHECKS}::test_sockets_of_drivers",
         f"{CHECKS}::test_a_gate_that_is_off_is_found_by_a_dry_run",
-        "tests/unit/operation/test_cri.py::test_containerd_tells_whether_and_where_it_reads_cdi_files",
+        "tests/unit/diagnosis/operation/test_cri.py::test_containerd_tells_whether_and_where_it_reads_cdi_files",
     ),
     "In the pod of a role": (
         f"{CHECKS}::test_the_pod_of_a_role_is_known_by_its_first_process",

@@ -15,8 +15,8 @@ import yaml
 from dra_kit.author.no_code.matching import MOST, find_devices
 from dra_kit.author.no_code.model import GlobEntry
 from dra_kit.author.no_code.reader import read_globs
+from tests.unit.author.no_code.machine import Machine
 from tests.unit.cli.kitchen import Kitchen
-from tests.unit.globs.machine import Machine
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 PAGE = (DOCS / "how-to" / "no-code.md").read_text(encoding="utf-8")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dra_kit.sandbox.stories.story import judge_pods, status_problem
+from dra_kit.sandbox.stories.completion import judge_pods, status_problem
 
 Object = dict[str, Any]
 

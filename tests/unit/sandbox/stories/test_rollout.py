@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dra_kit.sandbox.stories.story import pods_of_workloads, workload_shortfall
+from dra_kit.sandbox.stories.completion import pods_of_workloads, workload_shortfall
 
 Object = dict[str, Any]
 

@@ -11,11 +11,12 @@ import yaml
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.sandbox.stories import namespace as stage
+from dra_kit.sandbox.stories.completion import PodsOutcome
 from dra_kit.sandbox.stories.facts import StoryFacts
 from dra_kit.sandbox.stories.manifests import Manifest
 from dra_kit.sandbox.stories.namespace import CreatedObject, namespace_name
 from dra_kit.sandbox.stories.runner import StoryFailure, StoryObserver, StoryResult, run_story
-from dra_kit.sandbox.stories.story import PodsOutcome, Story, StoryStep, load_story
+from dra_kit.sandbox.stories.story import Story, StoryStep, load_story
 from tests.unit.sandbox.stories.story_cluster import DRIVER, Cluster, Control, Object, allocated, runs
 
 CLAIM = """\

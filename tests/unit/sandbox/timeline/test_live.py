@@ -16,10 +16,10 @@ from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.containers.log import LIMIT
 from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
 from dra_kit.sandbox.views.live import LiveView
+from tests.unit.project.projects import PROJECTS
 from tests.unit.sandbox.cluster.kubelet.polling import until
 from tests.unit.sandbox.test_sandbox import CLASS, Settings, claim, new_driver, phase, pod
 from tests.unit.sandbox.timeline.feeding import feeding
-from tests.unit.scaffold.projects import PROJECTS
 
 # more than is kept of the output, then a pause until the file is there, then a last word
 LOUD = f"yes | head -c {LIMIT}; echo; echo full; until [ -e go ]; do sleep 0.05; done; printf 'and\\nthe end'"

@@ -16,7 +16,7 @@ from dra_kit.kubernetes.resource.v1 import DeviceRequestAllocationResult
 from dra_kit.sandbox.kubelet.claim_manager import Checkpoint, ClaimInfo, ClaimManager, skipped_operations
 from dra_kit.sandbox.kubelet.plugin_client import DeviceAnswer
 from dra_kit.sandbox.kubelet.plugin_manager import PluginManager
-from tests.unit.kube.wire import answer, served
+from tests.unit.client.wire import answer, served
 from tests.unit.sandbox.cluster.kubelet.pods import Object, container, pod
 
 

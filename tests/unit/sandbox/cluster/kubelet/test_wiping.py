@@ -8,7 +8,7 @@ from aiohttp import web
 
 from dra_kit.sandbox.kubelet.activity import Activity, PluginConnection, SlicesWiped
 from dra_kit.sandbox.kubelet.plugin_manager import SliceWiper
-from tests.unit.kube.wire import Handler, Wire, answer, served, status
+from tests.unit.client.wire import Handler, Wire, answer, served, status
 
 DONE = answer({"kind": "Status", "status": "Success"})
 

@@ -1,0 +1,43 @@
+"""A policy refuses nothing that the node accepts, and lets nothing pass but what it says it leaves to the node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import example, given
+
+from dra_kit.admission.policy.manifest import policy_objects
+from tests.unit.admission.policy.canteen import API_VERSION, configs, driver
+from tests.unit.admission.policy.deciding import compiled, left_to_the_node, node_accepts, node_problems, of_config
+
+POLICY = compiled(driver)
+LEFT = policy_objects(driver).left
+
+
+def scalars(**fields: Any) -> dict[str, Any]:
+    return {"apiVersion": API_VERSION, "kind": "Scalars", **fields}
+
+
+@given(configs())
+@example(scalars(number=2**63))
+@example(scalars(number=-(2**63) - 1))
+@example(scalars(low=-(2**63) - 1))
+@example(scalars(low=-(2**63)))
+@example(scalars(huge=2**63 - 1))
+@example(scalars(huge=2**63))
+@example(scalars(loose="\u212ax"))
+@example({"apiVersion": API_VERSION, "kind": "Left", "as_text": None})  # its validator raises TypeError
+@example({"apiVersion": API_VERSION, "kind": "Left", "tree": {"value": 1, "next": {"value": 2, "next": {"value": 3}}}})
+def test_policy_and_node_decide_equally_but_for_what_is_left_to_the_node(parameters: dict[str, Any]) -> None:
+    denials = of_config(POLICY, driver, parameters)
+    if denials:
+        assert not node_accepts(driver, parameters), denials
+    else:
+        problems = node_problems(driver, parameters)
+        assert left_to_the_node(problems, parameters, LEFT), problems
+
+
+def test_what_is_no_config_of_the_driver_is_refused() -> None:
+    some: list[Any] = [None, 1, "a", [], {}, {"kind": "Scalars"}, scalars(kind=["Scalars"]), scalars(apiVersion=1)]
+    for parameters in some:
+        assert of_config(POLICY, driver, parameters), parameters

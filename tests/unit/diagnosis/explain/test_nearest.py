@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dra_kit.diagnosis.explain.cluster import ClusterView
+from dra_kit.diagnosis.explain.conditions import shorten
+from tests.unit.diagnosis.explain.world import (
+    PIZZA,
+    Document,
+    claim,
+    cluster,
+    device,
+    device_class,
+    explain,
+    held,
+    pizza,
+    request,
+    slice_of,
+)
+
+Values = tuple[int, int, int]
+
+BRIE = f'{PIZZA}.cheese == "brie"'
+TAINT = {"key": "broken", "effect": "NoSchedule"}
+
+devices = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=8)
+
+
+def world(values: Sequence[Values]) -> Document:
+    return slice_of(*[
+        device(f"d{place}", attributes={name: {"int": value} for name, value in zip("abc", each, strict=True)})
+        for place, each in enumerate(values)
+    ])  # fmt: skip
+
+
+def conditions() -> list[str]:
+    return [f"{PIZZA}.{name} == 1" for name in "abc"]
+
+
+@given(devices)
+def test_without_the_condition_as_many_devices_fit_as_was_said(values: list[Values]) -> None:
+    where = cluster(world(values))
+    explanation = explain(where, claim(request("r", 1, " && ".join(conditions()))))
+
+    for miss in explanation.nearest:
+        kept = [each for each in conditions() if f"without `{shorten(each)}`" not in miss.change]
+        relaxed = explain(where, claim(request("r", 1, " && ".join(kept))))
+        assert len(kept) == (1 if " and " in miss.change else 2)
+        assert len(relaxed.requests[0].choices[0].fits) == miss.devices
+        assert relaxed.good == miss.enough
+
+
+@given(devices)
+def test_a_miss_is_told_wherever_one_change_would_do(values: list[Values]) -> None:
+    explanation = explain(cluster(world(values)), claim(request("r", 1, " && ".join(conditions()))))
+
+    expected = {f"without `{name} == 1`" for place, name in enumerate("abc")
+                if any(sum(each) == 2 and not each[place] for each in values)}  # fmt: skip
+    told = {miss.change for miss in explanation.nearest}
+    if expected or explanation.good:
+        assert told == (set() if explanation.good else expected)
+    else:  # two changes are told where one does not do
+        pairs = {" and ".join(f"without `{name} == 1`" for name, value in zip("abc", each, strict=True) if not value)
+                 for each in values if sum(each) == 1}  # fmt: skip
+        assert told <= pairs
+        assert bool(told) == bool(pairs)
+
+
+def test_waiting_for_devices_comes_before_taking_others() -> None:
+    where = cluster(slice_of(pizza("a", "brie"), pizza("b"), pizza("c")), claims=[held("lunch", "a")])
+
+    explanation = explain(where, claim(request("r", 1, f'{PIZZA}.cheese == "brie"')))
+
+    assert [miss.change for miss in explanation.nearest] == [
+        "once other claims release their devices",
+        'without `cheese == "brie"`',
+    ]
+
+
+def changes(where: ClusterView, wanted: Document) -> list[str]:
+    return [miss.change for miss in explain(where, wanted).nearest]
+
+
+def test_a_change_that_gives_too_few_devices_is_not_told_where_another_suffices() -> None:
+    where = cluster(slice_of(pizza("a", "brie"), pizza("b")))
+
+    assert changes(where, claim(request("r", 3, BRIE))) == ["with count: 1"]
+
+
+def test_where_no_change_suffices_the_one_that_comes_closest_is_told() -> None:
+    where = cluster(slice_of(pizza("a"), pizza("b"), pizza("c", "edam", taints=[TAINT])))
+    wanted = claim(request("r", 4, BRIE), request("other", 1, 'device.driver == "nobody.example"'))
+
+    [miss] = explain(where, wanted).nearest
+
+    assert (miss.change, miss.devices, miss.enough) == ('without `cheese == "brie"`', 2, False)
+
+
+def test_another_condition_and_a_lower_count_are_told_where_neither_suffices() -> None:
+    where = cluster(slice_of(pizza("a"), pizza("b"), pizza("c", "edam", taints=[TAINT])))
+
+    [miss] = explain(where, claim(request("r", 4, BRIE))).nearest
+
+    assert (miss.change, miss.devices, miss.enough) == ('without `cheese == "brie"` and with count: 2', None, True)
+    assert explain(where, claim(request("r", 2))).good
+    assert not explain(where, claim(request("r", 3))).good
+
+
+def test_two_changes_are_told_where_one_does_not_suffice() -> None:
+    where = cluster(slice_of(pizza("a"), pizza("b"), pizza("c", "edam", taints=[TAINT])))
+
+    [miss] = explain(where, claim(request("r", 3, BRIE))).nearest
+
+    assert miss.change == 'without `cheese == "brie"` and with a toleration of the taint broken'
+    assert (miss.devices, miss.enough) == (3, True)
+
+
+def test_devices_of_another_driver_are_never_suggested() -> None:
+    of_driver = device_class("any", 'device.driver == "nic.example.com"')
+    where = cluster(slice_of(pizza("a")), classes=[of_driver])
+
+    explanation = explain(where, claim(request()))
+
+    assert explanation.nearest == ()
+    assert any("driver nic.example.com has published nothing" in blocker for blocker in explanation.blockers)
+
+
+def test_the_highest_count_that_there_is_is_offered() -> None:
+    where = cluster(slice_of(*(pizza(name) for name in "abcd")))
+
+    assert changes(where, claim(request("r", 5))) == ["with count: 4"]
+
+
+def test_what_the_author_of_the_claim_can_change_comes_before_the_class() -> None:
+    of_class = device_class("any", f'{PIZZA}.cheese != "gouda"')
+    where = cluster(slice_of(pizza("a", "gouda"), pizza("b", "edam"), pizza("c", "gouda")), classes=[of_class])
+
+    assert changes(where, claim(request("r", 1, f'{PIZZA}.cheese == "gouda"'))) == [
+        'without `cheese == "gouda"`',
+        'without `cheese != "gouda"` (class any)',
+    ]
+
+
+def test_a_change_that_makes_another_condition_fail_is_not_told() -> None:
+    guarded = f'device.allowMultipleAllocations && {PIZZA}.cheese == "brie"'
+    where = cluster(slice_of(device("a"), pizza("b", "brie")))
+
+    assert changes(where, claim(request("r", 1, guarded))) == [
+        'without `allowMultipleAllocations == true` and without `cheese == "brie"`'
+    ]
+
+
+def test_a_constraint_that_stands_in_the_way_can_be_dropped() -> None:
+    where = cluster(slice_of(pizza("a", "brie"), pizza("b", "edam"), pizza("c", "brie")))
+    wanted = claim(request("r", 3), constraints=[{"matchAttribute": "gpu.example.com/cheese"}])
+
+    assert changes(where, wanted) == [
+        "with count: 2",
+        "without the constraint matchAttribute: gpu.example.com/cheese",
+    ]
+
+
+def test_a_change_that_satisfies_only_one_of_two_requests_is_not_enough() -> None:
+    where = cluster(slice_of(pizza("a"), pizza("b")))
+
+    [miss] = explain(where, claim(request("one", 1, BRIE), request("two", 1, BRIE))).nearest
+
+    assert not miss.enough
+
+
+def test_waiting_does_not_help_where_a_constraint_cannot_be_satisfied_anyway() -> None:
+    where = cluster(slice_of(pizza("a", "brie"), pizza("b", "edam")), claims=[held("lunch", "a")])
+    wanted = claim(request("r", 2), constraints=[{"matchAttribute": "gpu.example.com/cheese"}])
+
+    assert changes(where, wanted) == ["with count: 1"]
+
+
+@given(devices, st.integers(2, 4))
+def test_with_the_count_that_is_offered_the_claim_fits_and_with_one_more_it_does_not(
+    values: list[Values], count: int
+) -> None:
+    where = cluster(world(values))
+    same = [{"matchAttribute": "gpu.example.com/a"}]
+    offered = [
+        int(change.removeprefix("with count: "))
+        for change in changes(where, claim(request("r", count), constraints=same))
+        if change.startswith("with count")
+    ]
+
+    for less in offered:
+        assert less < count
+        assert explain(where, claim(request("r", less), constraints=same)).good
+        assert not explain(where, claim(request("r", less + 1), constraints=same)).good
+
+
+def test_a_taint_can_be_tolerated() -> None:
+    where = cluster(slice_of(pizza("a", taints=[TAINT])))
+
+    assert [miss.change for miss in explain(where, claim(request())).nearest] == [
+        "with a toleration of the taint broken"
+    ]

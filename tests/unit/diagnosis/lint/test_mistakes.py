@@ -1,0 +1,154 @@
+"""The catalogue of mistakes in expressions: each is found, and what is written instead is not."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+
+import pytest
+
+from dra_kit.diagnosis.lint.findings import GROUPS
+from dra_kit.diagnosis.selector_mistakes.catalogue import mistakes
+from dra_kit.diagnosis.selector_mistakes.expression import compiled
+from dra_kit.kubernetes.cel.environment import new
+from dra_kit.kubernetes.cel.program import compile_selector
+from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.resource.validation.claims import environment
+from tests.unit.diagnosis.lint.texts import GUARD, claim, device_class, found, underlined
+
+A = 'device.attributes["gpu.example.com"]'
+C = 'device.capacity["gpu.example.com"]'
+
+CASES = [
+    ("cel-compile", f'{A}.model == "H200', '"', f'{A}.model == "H200"'),
+    ("cel-cost", f"[{'1,' * 200}1].all(a, [{'1,' * 200}1].all(b, [{'1,' * 99}1].all(c, a + b > c)))", "[", "true"),
+    ("single-equals", f'{A}.model = "a=b"', "=", f'{A}.model == "a=b"'),
+    ("single-equals", f'{A}.model === "H200"', "===", f'{A}.model == "H200"'),
+    ("single-equals", f'{A}.model =~ "H.*"', "=~", f'{A}.model.matches("H.*")'),
+    ("word-operator", f"{A}.mig and {A}.ecc", "and", f"{A}.mig && {A}.ecc"),
+    ("word-operator", f"not {A}.mig", "not", f"!{A}.mig"),
+    ("python-constant", f"{A}.mig == True", "True", f"{A}.mig == true"),
+    ("missing-device", 'attributes["gpu.example.com"].mig', "attributes", f"{A}.mig"),
+    ("missing-device", 'driver == "gpu.example.com"', "driver", GUARD),
+    ("unknown-device-field", 'device.model == "H200"', "model", f'{A}.model == "H200"'),
+    ("unknown-function", f'{A}.model.startswith("H")', "startswith", f'{A}.model.startsWith("H")'),
+    ("unknown-function", f"len({A}.model) == 4", "len", f"size({A}.model) == 4"),
+    ("hyphenated-name", f'{A}.gpu-model == "H200"', "gpu-model", f'{A}.gpu_model == "H200"'),
+    ("attribute-without-domain", 'device.attributes["model"] == "H200"', '"model"', f'{A}.model == "H200"'),
+    (
+        "attribute-without-domain",
+        f'{GUARD} && device.capacity["memory"].compareTo(quantity("1Gi")) >= 0',
+        '"memory"',
+        f'{GUARD} && {C}.memory.compareTo(quantity("1Gi")) >= 0',
+    ),
+    ("domain-with-name", 'device.attributes["gpu.example.com/model"].x', '"gpu.example.com/model"', f"{A}.model"),
+    ("quantity-comparison", f"{C}.memory >= 80", ">=", f'{C}.memory.compareTo(quantity("80")) >= 0'),
+    ("quantity-comparison", f'{C}.memory == "80Gi"', "==", f'{C}.memory == quantity("80Gi")'),
+    ("quantity-comparison", f'quantity("80Gi") < {C}.memory', "<", f'{C}.memory.isGreaterThan(quantity("80Gi"))'),
+    ("quantity-argument", f'{C}.memory.isLessThan("80Gi")', '"80Gi"', f'{C}.memory.isLessThan(quantity("80Gi"))'),
+    ("quantity-argument", f"{C}.memory == quantity(80)", "80", f'{C}.memory == quantity("80")'),
+    ("version-comparison", f'{A}.v > semver("1.2.3")', ">", f'{A}.v.isGreaterThan(semver("1.2.3"))'),
+    ("version-comparison", f'{A}.v.isLessThan("1.2.3")', '"1.2.3"', f'{A}.v.isLessThan(semver("1.2.3"))'),
+    ("version-as-text", f'{A}.v >= "1.2.3"', ">=", f'{A}.v.compareTo(semver("1.2.3")) >= 0'),
+    ("sign-method", f"{C}.memory.sign() == 1", "sign", f"sign({C}.memory) == 1"),
+    ("list-attribute", f'{A}.links.includes("a")', "includes", f'{A}.links.contains("a")'),
+    ("list-attribute", f'{A}.links.exists(x, x == "a")', "(", f'{A}.links == "a"'),
+    ("invalid-constant", f'{A}.v == semver("1.2")', '"1.2"', f'{A}.v == semver("1.2.0")'),
+    ("invalid-constant", f'{C}.memory == quantity("80 GB")', '"80 GB"', f'{C}.memory == quantity("80G")'),
+]
+
+
+def ids(expression: str, gates: FeatureGates | None = None) -> set[str]:
+    return {mistake.rule for mistake in mistakes(compiled(expression, environment(gates or FeatureGates.default())))}
+
+
+@pytest.mark.parametrize(("rule", "wrong", "where", "right"), CASES, ids=[f"{one[0]}-{one[1]:.40}" for one in CASES])
+def test_a_mistake_is_found_at_its_place_and_its_remedy_is_none(rule: str, wrong: str, where: str, right: str) -> None:
+    findings = [finding for finding in found(device_class(wrong)) if finding.rule != "foreign-devices"]
+    assert {finding.rule for finding in findings} == {rule}
+    assert underlined(findings[0]).startswith(where)
+    assert ids(right) == set()
+    compile_selector(right, environment=new())
+
+
+@pytest.mark.parametrize(
+    ("expression", "help_"),
+    [
+        (f'{GUARD} && device.attributes["model"] == "H200"', f"write {A}.model"),
+        (f'{GUARD} && device.capacity["memory"].isLessThan(quantity("1Gi"))', f"write {C}.memory"),
+        ('device.attributes["model"] == "H200"', 'write device.attributes["<driver>"].model'),
+    ],
+)
+def test_a_remedy_names_the_driver_that_the_expression_names(expression: str, help_: str) -> None:
+    (mistake,) = mistakes(compiled(expression, environment(FeatureGates.default())))
+    assert mistake.help == help_
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("16GB", '"16G" or "16Gi"'), ("16 KB", '"16k" or "16Ki"'), ("80 GiB", '"80Gi"'), ("many", '"80Gi"')],
+)
+def test_a_quantity_in_bytes_may_be_of_a_thousand_or_of_1024(written: str, meant: str) -> None:
+    (mistake,) = mistakes(compiled(f'{C}.memory == quantity("{written}")', environment(FeatureGates.default())))
+    assert mistake.help == f"write a number and a suffix, such as {meant}"
+
+
+def test_each_rule_about_cel_has_a_case() -> None:
+    assert {case[0] for case in CASES} == {rule.id for rule in GROUPS["CEL"]}
+
+
+@pytest.mark.parametrize(
+    "wrong", [case[1] for case in CASES if case[0].startswith(("quantity-c", "version-c", "sign", "version-as"))]
+)
+def test_the_remedy_compiles(wrong: str) -> None:
+    (mistake,) = mistakes(compiled(wrong, environment(FeatureGates.default())))
+    remedy = re.sub(r"^.*?write ", "", mistake.help)
+    assert ids(remedy if "sign(" not in remedy else f"{remedy} == 1") == set()
+
+
+def test_lists_are_fine_where_the_feature_gate_is_on() -> None:
+    assert ids(f'{A}.links.includes("a") || {A}.links.exists(x, x == "b")', FeatureGates.alpha()) == set()
+
+
+def test_words_in_texts_and_names_are_no_operators() -> None:
+    assert ids(f'{A}.model == "this and = that" && {A}.and == 1') == set()
+    assert ids(f'{A}.model == "this and = that" )') == {"cel-compile"}
+
+
+def test_a_variable_of_that_name_is_no_field_of_the_device() -> None:
+    assert ids(f"cel.bind(driver, {A}, driver.mig) && unknown") == {"cel-compile"}
+
+
+def test_each_mistake_of_an_expression_is_told() -> None:
+    assert ids(f"{C}.memory > 80 && {A}.v.isLessThan('1.0.0')") == {"quantity-comparison", "version-comparison"}
+
+
+def test_the_mark_stands_under_the_place_in_a_block_of_several_lines() -> None:
+    expression = f"""\
+        {GUARD} &&
+          {C}.memory >= 80"""
+    (finding,) = found(device_class(textwrap.dedent(expression)))
+    assert (finding.line, underlined(finding)) == (9, ">=")
+    assert finding.source.strip() == f"{C}.memory >= 80"
+
+
+def test_the_mark_stands_under_the_place_in_a_folded_text() -> None:
+    body = f"deviceClassName: gpu\nselectors:\n- cel:\n    expression: >\n      {A}.model\n      = 'x'\n"
+    (finding,) = found(claim(body))
+    assert (underlined(finding), finding.source.strip()) == ("=", "= 'x'")
+
+
+def test_alternatives_and_classes_are_checked() -> None:
+    text = """
+        apiVersion: resource.k8s.io/v1
+        kind: ResourceClaim
+        metadata: {name: lunch}
+        spec:
+          devices:
+            requests:
+            - name: gpu
+              firstAvailable:
+              - {name: big, deviceClassName: gpu, selectors: [{cel: {expression: driver == "x"}}]}
+    """
+    (finding,) = found(text)
+    assert finding.path == "spec.devices.requests[0].firstAvailable[0].selectors[0].cel.expression"

@@ -1,0 +1,182 @@
+"""Fields that do not exist, and values of the wrong type."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.diagnosis.lint.texts import claim, device_class, found, rules, underlined
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "help_"),
+    [
+        (claim("deviceClassNme: gpu"), "deviceClassNme", 'did you mean "deviceClassName"?'),
+        (claim("deviceClassName: gpu\ncuont: 2"), "cuont", 'did you mean "count"?'),
+        (claim(extra="konstraints: []"), "konstraints", 'did you mean "constraints"?'),
+        (claim("deviceClassName: gpu\nflavour: x"), "flavour", "known here: adminAccess, allocationMode, capacity"),
+        (device_class(name="gpu, lables: {a: b}"), "lables", 'did you mean "labels"?'),
+    ],
+)
+def test_an_unknown_field_is_told_with_what_may_be_meant(text: str, name: str, help_: str) -> None:
+    (finding,) = found(text)
+    assert (finding.rule, underlined(finding)) == ("unknown-field", name)
+    assert help_ in finding.help
+
+
+V1BETA1_REQUEST = """\
+apiVersion: resource.k8s.io/{version}
+kind: ResourceClaim
+metadata: {{name: lunch}}
+spec:
+  devices:
+    requests:
+    - name: gpu
+      deviceClassName: gpu
+      count: 2
+"""
+
+
+def test_a_request_of_v1beta1_in_v1_is_told_as_what_it_is() -> None:
+    findings = found(V1BETA1_REQUEST.format(version="v1"))
+    assert [(finding.rule, finding.help) for finding in findings] == [
+        ("unknown-field", "it belongs one level deeper: exactly.deviceClassName"),
+        ("unknown-field", "it belongs one level deeper: exactly.count"),
+    ]
+
+
+def test_v1beta1_is_checked_in_its_own_shape() -> None:
+    assert rules(V1BETA1_REQUEST.format(version="v1beta1")) == ["deprecated-version"]
+    wrong = V1BETA1_REQUEST.format(version="v1beta1").replace("count: 2", "count: 0\n      selectors: [{cel: {}}]")
+    assert rules(wrong) == ["deprecated-version", "zero-count", "invalid-value"]
+
+
+def test_a_device_of_v1beta1_has_its_fields_below_basic() -> None:
+    slice_ = """
+        apiVersion: resource.k8s.io/{version}
+        kind: ResourceSlice
+        metadata: {{name: s}}
+        spec:
+          driver: gpu.example.com
+          nodeName: node-1
+          pool: {{name: node-1, resourceSliceCount: 1}}
+          devices: [{{name: a, basic: {{attributes: {{model: {{text: H200}}}}}}}}]
+    """
+    beta = [finding.path for finding in found(slice_.format(version="v1beta1")) if finding.rule == "unknown-field"]
+    assert beta == ["spec.devices[0].basic.attributes[model].text"]
+    (finding,) = [finding for finding in found(slice_.format(version="v1")) if finding.rule == "unknown-field"]
+    assert finding.help == "since v1beta2 a device has these fields itself"
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "message", "help_"),
+    [
+        (claim('deviceClassName: gpu\ncount: "2"'), "exactly.count", "must be a valid integer", "without quotes: 2"),
+        (claim("deviceClassName: 5"), "exactly.deviceClassName", "must be a string, not 5", 'in quotes: "5"'),
+        (claim("deviceClassName: gpu\nadminAccess: 1"), "exactly.adminAccess", "must be a boolean, not 1", ""),
+        (claim("deviceClassName: gpu\nselectors: {cel: {}}"), "exactly.selectors", "must be a list", "begin each item"),
+        (claim("deviceClassName: gpu\ncapacity: 8"), "exactly.capacity", "must be an object, not 8", ""),
+        (claim(extra="constraints: [x]"), "constraints[0]", 'must be an object, not "x"', ""),
+        (device_class(name="no"), "metadata.name", "must be a string, not false", 'in quotes: "no"'),
+        (device_class(name="5"), "metadata.name", "must be a string, not 5", 'in quotes: "5"'),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_told(text: str, path: str, message: str, help_: str) -> None:
+    (finding,) = [finding for finding in found(text) if finding.rule == "wrong-type"]
+    assert finding.path.endswith(path)
+    assert message.replace("a valid integer", "an integer") in finding.message
+    assert help_ in finding.help
+
+
+def test_the_rest_of_an_object_with_a_wrong_type_is_checked() -> None:
+    assert rules(claim('deviceClassName: gpu\ncount: "2"\nallocationMode: Al')) == ["wrong-type", "invalid-value"]
+
+
+def test_null_is_as_good_as_absent() -> None:
+    assert rules(claim("deviceClassName: gpu\nselectors: ~\ncount: null", extra="constraints: null")) == []
+
+
+def test_the_status_is_no_business_of_a_manifest() -> None:
+    assert rules(claim() + "status: {devices: [{driver: x, anything: 1}], allocation: 7}\n") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "help_"),
+    [
+        ("apiVersion: v1\nkind: ResourceClaim\n", "v1 has no kind ResourceClaim", "apiVersion: resource.k8s.io/v1"),
+        ("apiVersion: resource.k8s.io/v1\nkind: ResourceClaimTemplat\n", "has no kind", '"ResourceClaimTemplate"'),
+        ("apiVersion: resource.k8s.io/v1alpha2\nkind: ResourceClaim\n", "does not serve", "resource.k8s.io/v1"),
+        ("apiVersion: resources.k8s.io/v1\nkind: ResourceClaim\n", "has no kind", "apiVersion: resource.k8s.io/v1"),
+        ("apiVersion: v1\nkind: ResourceClaims\n", "v1 has no kind", "kind: ResourceClaim"),
+        ("kind: ResourceClaim\n", "the object has no apiVersion", ""),
+        ("apiVersion: v1\n", "the object has no kind", ""),
+    ],
+)
+def test_an_object_of_no_kind_is_told(text: str, message: str, help_: str) -> None:
+    (finding,) = found(text)
+    assert finding.rule == "unknown-kind"
+    assert message in finding.message
+    assert help_ in finding.help
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "apiVersion: v1\nkind: ConfigMap\ndata: {a: b}\n",
+        "apiVersion: example.com/v1\nkind: ResourceClaim\nspec: 7\n",
+        "apiVersion: apps/v1\nkind: ControllerRevision\ndata: nonsense\nspec: nonsense\n",
+        "apiVersion: v1\nkind: List\nitems: []\n",
+    ],
+)
+def test_objects_of_others_are_left_alone(text: str) -> None:
+    assert rules(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "help_"),
+    [
+        (
+            (
+                "apiVersion: resource.k8s.io/v1alpha2\nkind: ResourceClass\nmetadata: {name: gpu}\n"
+                "driverName: gpu.example.com\n"
+            ),
+            (
+                "write apiVersion: resource.k8s.io/v1, kind: DeviceClass, "
+                """spec: {"selectors": [{"cel": {"expression": "device.driver == 'gpu.example.com'"}}]}"""
+            ),
+        ),
+        (
+            (
+                "apiVersion: resource.k8s.io/v1alpha2\nkind: ResourceClaim\nmetadata: {name: lunch}\n"
+                "spec: {resourceClassName: gpu}\n"
+            ),
+            (
+                'write apiVersion: resource.k8s.io/v1 and spec: {"devices": {"requests": '
+                '[{"name": "device", "exactly": {"deviceClassName": "gpu"}}]}}'
+            ),
+        ),
+        (
+            (
+                "apiVersion: resource.k8s.io/v1alpha2\nkind: ResourceClaimTemplate\nmetadata: {name: lunch}\n"
+                "spec: {spec: {resourceClassName: gpu, parametersRef: {kind: Gpu, name: large}}}\n"
+            ),
+            (
+                'write apiVersion: resource.k8s.io/v1 and spec: {spec: {"devices": {"requests": '
+                '[{"name": "device", "exactly": {"deviceClassName": "gpu"}}]}}}; '
+                "what its parametersRef names goes below spec.spec.devices.config[].opaque"
+            ),
+        ),
+        (
+            (
+                "apiVersion: resource.k8s.io/v1beta1\nkind: ResourceClaim\nmetadata: {name: lunch}\n"
+                "spec: {devices: {requests: [{name: gpu, deviceClassName: gpu, count: 2}]}}\n"
+            ),
+            (
+                "write apiVersion: resource.k8s.io/v1 and requests: "
+                '[{"name": "gpu", "exactly": {"deviceClassName": "gpu", "count": 2}}]'
+            ),
+        ),
+    ],
+    ids=["ResourceClass", "classic claim", "classic template with parameters", "v1beta1"],
+)
+def test_an_old_object_gets_the_text_of_v1_to_write(text: str, help_: str) -> None:
+    assert [finding.help for finding in found(text)] == [help_]

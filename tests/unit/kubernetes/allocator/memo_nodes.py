@@ -1,0 +1,362 @@
+"""Cases whose nodes differ in one thing: what is advertised, what is held, and the node itself."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dra_kit.kubernetes.allocator.rules import OPTIONAL_NODE_OPERATIONS, AllocatorRules
+from tests.unit.kubernetes.allocator.cluster import DRIVER, claim, device, request
+from tests.unit.kubernetes.allocator.memo_case import (
+    ANY_SLOT,
+    EVERYTHING,
+    HELD,
+    NUMA,
+    SLOT,
+    TAKEN,
+    THE_SLOT,
+    TWO_SHARES,
+    asking,
+    case,
+    counters,
+    derived,
+    drawing,
+    elsewhere,
+    having,
+    memory,
+    numbered,
+    selecting,
+    share,
+    slotted,
+    tainted,
+    tolerating,
+    two,
+    zone,
+)
+
+OF_NODES: Final = [
+    # nodes
+    case(
+        "Question.key: OPTIONAL_NODE_OPERATIONS in node.declared_features",
+        spec={"skipNodeOperations": ["Prepare"]},
+        first={"features": [OPTIONAL_NODE_OPERATIONS]},
+    ),
+    case(
+        "Question.key: pools.reach",
+        devices=[],
+        shared=[{"perDeviceNodeSelection": True, "devices": [device("s0", **zone("a")), device("s1", allNodes=True)]}],
+        first={"labels": {"zone": "a"}},
+    ),
+    case(
+        "reach of an invalid selector",
+        devices=[],
+        shared=[
+            {
+                "perDeviceNodeSelection": True,
+                "devices": [
+                    device("s0", allNodes=True, taints=[{"key": "bad", "effect": "NoSchedule"}]),
+                    device("s1", **zone("a")),
+                    device("s2", **zone("*")),
+                ],
+            }
+        ],
+        first={"labels": {"zone": "a"}},
+    ),
+    # what is held
+    case(
+        "Question.key: self._stocks.number(pool)",
+        "_Stocks.number: held",
+        "_Stocks.number: *pool.usable",
+        "held as a whole",
+        second={"held": [HELD]},
+    ),
+    case(
+        "_Stocks.number: *pool.drawing_elsewhere",
+        devices=[drawing("d0")],
+        slices=[counters("1"), elsewhere()],
+        second={"held": [{"device": "e0"}]},
+    ),
+    case(
+        "Usage.held: exclusive",
+        devices=memory(),
+        claims=asking(),
+        first={"held": [HELD | share("1Gi")]},
+        second={"held": [HELD, HELD | share("1Gi")]},
+    ),
+    case(
+        "Usage.held: tuple(sorted(self._consumed[device].items()))",
+        "held in shares",
+        devices=memory("2Gi"),
+        claims=asking(),
+        first={"held": [HELD | share("1Gi")]},
+        second={"held": [HELD | share("2Gi")]},
+    ),
+    case("changes of what is held", "a device is taken", between=lambda world: world.allocate(TAKEN)),
+    case("a device is given back", held=[HELD], between=lambda world: world.deallocate(TAKEN)),
+    # pools
+    case("traits_of: pool.incomplete", devices=[], claims=EVERYTHING, second={"announced": 2}),
+    case(
+        "traits_of: bool(pool.invalid)",
+        claims=EVERYTHING,
+        first={"devices": []},
+        second={"devices": [device("d0"), device("d0")]},
+    ),
+    case(
+        "traits_of: tuple((pool.counters or {}).items())",
+        "_Stocks.number: stock.traits",
+        devices=[drawing("d0"), drawing("d1")],
+        claims=two(),
+        first={"slices": [counters("2")]},
+        second={"slices": [counters("1")]},
+    ),
+    case(
+        "traits_of: tuple([device.demands for device in pool.drawing_elsewhere])",
+        devices=[drawing("d0")],
+        held=[{"device": "e0"}],
+        first={"slices": [counters(), elsewhere("1")]},
+        second={"slices": [counters(), elsewhere("2")]},
+    ),
+    case("each pool", shared=[{"devices": []}], second={"devices": tainted()}),
+    # devices
+    case(
+        "traits_of: tuple([_traits(device, gates) for device in pool.usable])",
+        "_traits: device.shareable",
+        claims=TWO_SHARES,
+        first={"devices": having()},
+        second={"devices": having(shareable=False)},
+    ),
+    case(
+        "_traits: name",
+        claims=asking(),
+        first={"devices": having(memory={"value": "1Gi"})},
+        second={"devices": having(cores={"value": "1Gi"})},
+    ),
+    case(
+        "_traits: _exact(item.value)",
+        claims=asking(amount="2Gi"),
+        first={"devices": memory("2Gi")},
+        second={"devices": memory("1Gi")},
+    ),
+    case(
+        "_traits: _policy(item.request_policy)",
+        "_policy: _exact(policy.default)",
+        claims=TWO_SHARES,
+        first={"devices": memory(default="1Gi")},
+        second={"devices": memory(default="4Gi")},
+    ),
+    case(
+        "_policy: tuple((_exact(value) for value in policy.valid_values))",
+        claims=asking(),
+        first={"devices": memory(default="1Gi", validValues=["1Gi"])},
+        second={"devices": memory(default="1Gi", validValues=["2Gi"])},
+    ),
+    case(
+        "_policy: _exact(valid.min)",
+        claims=asking(),
+        first={"devices": memory(default="2Gi", validRange={"min": "1Gi"})},
+        second={"devices": memory(default="2Gi", validRange={"min": "2Gi"})},
+    ),
+    case(
+        "_policy: _exact(valid.max)",
+        claims=asking(),
+        first={"devices": memory(default="512Mi", validRange={"min": "512Mi", "max": "1Gi"})},
+        second={"devices": memory(default="512Mi", validRange={"min": "512Mi", "max": "512Mi"})},
+    ),
+    case(
+        "_policy: _exact(valid.step)",
+        claims=asking(),
+        first={"devices": memory(default="512Mi", validRange={"min": "512Mi", "step": "512Mi"})},
+        second={"devices": memory(default="512Mi", validRange={"min": "512Mi", "step": "1Gi"})},
+    ),
+    # the result repeats how it is written; 10**21 is written as 1; only the same way to write it is the default
+    case("_exact: str(quantity)", first={"devices": memory("1e3")}, second={"devices": memory("1E3")}),
+    case(
+        "_exact: quantity.as_decimal.as_tuple()",
+        claims=asking(amount="2"),
+        first={"devices": memory(f"1{21 * '0'}")},
+        second={"devices": memory("1")},
+    ),
+    case(
+        "_exact: quantity.format",
+        claims=asking(amount="512.000000000"),
+        first={"devices": memory(default="512.000000000", validValues=["1"])},
+        second={"devices": memory(default="0.5Ki", validValues=["1"])},
+    ),
+    case(
+        "_traits: device.demands",
+        slices=[counters()],
+        claims=two(),
+        first={"devices": [drawing("d0"), drawing("d1")]},
+        second={"devices": [drawing("d0"), drawing("d1", "2")]},
+    ),
+    case("_traits: _taints(device.taints)", second={"devices": tainted()}),
+    *(
+        case(f"_taints: taint.{field}", claims=tolerating(), first={"devices": tainted()}, second={"devices": other})
+        for field, other in {
+            "key": tainted(key="other"),
+            "value": tainted(value="other"),
+            "effect": tainted(effect="NoExecute"),
+        }.items()
+    ),
+    case(
+        "_traits: _taints(device.rule_taints)",
+        rules=[
+            {
+                "metadata": {"name": "rule"},
+                "spec": {"deviceSelector": {"pool": "n2-pool"}, "taint": {"key": "bad", "effect": "NoSchedule"}},
+            }
+        ],
+    ),
+    case(
+        "_traits: bool(device.device.binding_conditions)",
+        gates=AllocatorRules.of("1.34"),
+        second={"devices": [device("d0", bindingConditions=["ready"], bindingFailureConditions=["failed"])]},
+    ),
+    case("_traits: bool(device.spec.skip_node_operations)", second={"spec": {"skipNodeOperations": ["Prepare"]}}),
+    # of two devices with a scope of their own, the first is out of reach: that is the first of all, or the second
+    case(
+        "_traits: bool(device.spec.per_device_node_selection)",
+        labels={"zone": "@"},
+        first={
+            "devices": [device("d0", **zone("a")), device("d1", **zone("@"))],
+            "spec": {"perDeviceNodeSelection": True},
+            "slices": [{"devices": [device("d2")], **zone("@")}],
+        },
+        second={
+            "spec": zone("@"),
+            "slices": [
+                {"perDeviceNodeSelection": True, "devices": [device("d1", **zone("a")), device("d2", **zone("@"))]}
+            ],
+        },
+    ),
+    case(
+        "_traits: is_pinned(device, gates)",
+        labels={"zone": "@"},
+        spec=zone("@", "b"),
+        first={"devices": [device("d0", bindsToNode=True)]},
+    ),
+    case(
+        "_traits: has_many_terms(device)",
+        labels={"zone": "@"},
+        first={"spec": zone("@")},
+        second={"spec": zone("@", "b")},
+    ),
+    # usual devices, which are known by their forms; without known reads, all of their attributes are read
+    case(
+        "usual devices by their forms",
+        lazy=True,
+        claims=selecting('device.capacity[device.driver].memory.isGreaterThan(quantity("1Gi"))'),
+        first={"devices": [device("d0", capacity={"memory": {"value": "2Gi"}})]},
+        second={"devices": [device("d0", capacity={"memory": {"value": "1Gi"}})]},
+    ),
+    case(
+        "driver of usual devices",
+        lazy=True,
+        claims=selecting(f'device.driver == "{DRIVER}"'),
+        second={"spec": {"driver": "other.example.com"}},
+    ),
+    case(
+        "attribute of usual devices",
+        lazy=True,
+        claims=selecting(f"{THE_SLOT} == 0"),
+        first={"devices": slotted(slot={"int": 0})},
+        second={"devices": slotted(slot={"int": 1})},
+    ),
+    case(
+        "attribute of usual devices that must match",
+        lazy=True,
+        claims=two(constraints=[{"matchAttribute": NUMA}]),
+        first={"devices": numbered(0, 0)},
+        second={"devices": numbered(0, 1)},
+    ),
+    # what expressions and constraints read of devices
+    case(
+        "Question.key: look",
+        "Reading._of_device: likeness",
+        "_reads: *(evaluator.selector_reads(text) for text in selectors)",
+        "_reads: *choice.selectors",
+        claims=selecting(f"{THE_SLOT} == 0"),
+        first={"devices": slotted(slot={"int": 0})},
+        second={"devices": slotted(slot={"int": 1})},
+    ),
+    case(
+        "_reads: *choice.class_selectors",
+        claims=[claim(request("r", 1, deviceClassName="slotted"))],
+        first={"devices": slotted(slot={"int": 0})},
+        second={"devices": slotted(slot={"int": 1})},
+    ),
+    case(
+        "_reads: *(evaluator.derived_reads(text) for text in choice.derived.values())",
+        claims=derived(THE_SLOT),
+        first={"devices": numbered(0, 0, slot={"int": 0})},
+        second={"devices": [*numbered(0, slot={"int": 0}), *numbered(0, 0, slot={"int": 1})[1:]]},
+    ),
+    # what expressions read besides attributes is among the traits of a device
+    case(
+        "_traits: _exact(item.value)",
+        claims=selecting(f'device.capacity["{DRIVER}"].memory.isGreaterThan(quantity("1Gi"))'),
+        first={"devices": memory("2Gi")},
+        second={"devices": memory("1Gi")},
+    ),
+    case(
+        "_traits: name",
+        claims=selecting(f'"memory" in device.capacity["{DRIVER}"]'),
+        first={"devices": having(memory={"value": "1Gi"})},
+        second={"devices": having(cores={"value": "1Gi"})},
+    ),
+    case(
+        "_traits: device.shareable",
+        claims=selecting("device.allowMultipleAllocations"),
+        first={"devices": having()},
+        second={"devices": having(shareable=False)},
+    ),
+    case(
+        "unknown reads",
+        "Reading._of_device: _value(attribute)",
+        claims=selecting(f"{ANY_SLOT}.orValue(0) == 0"),
+        first={"devices": slotted(slot={"int": 0})},
+        second={"devices": slotted(slot={"int": 1})},
+    ),
+    case(
+        "Reading._of_device: name",
+        claims=selecting(f"{ANY_SLOT}.hasValue()"),
+        first={"devices": slotted(slot={"int": 0})},
+        second={"devices": slotted(other={"int": 0})},
+    ),
+    case(
+        "Reading._of_device: device.id.driver",
+        claims=selecting(f"{ANY_SLOT}.hasValue()"),
+        devices=slotted(**{SLOT: {"int": 0}}),
+        second={"spec": {"driver": "other.example.com"}},
+    ),
+    case(
+        "driver that an expression reads",
+        claims=selecting(f'device.driver == "{DRIVER}"'),
+        second={"spec": {"driver": "other.example.com"}},
+    ),
+    case(
+        "_value: frozenset(attribute.model_fields_set)",
+        claims=selecting(f"{ANY_SLOT}.hasValue()"),
+        first={"devices": slotted(slot={"int": 0})},
+        second={"devices": slotted(slot={"int": 0, "unknown": 1})},
+    ),
+    case(
+        "attributes that any expression stumbles over",
+        claims=selecting(f"{THE_SLOT} == 0"),
+        first={"devices": slotted(slot={"int": 0})},
+        second={"devices": slotted(slot={"int": 0}, release={"version": "x"})},
+    ),
+    case(
+        "Reading._of_device: tuple([_value(published(device, name)) for name in self._attributes])",
+        "_value: *vars(attribute).values()",
+        "attribute that must match",
+        claims=two(constraints=[{"matchAttribute": NUMA}]),
+        first={"devices": numbered(0, 0)},
+        second={"devices": numbered(0, 1)},
+    ),
+    case(
+        "attribute that must differ",
+        claims=two(constraints=[{"distinctAttribute": NUMA}]),
+        first={"devices": numbered(0, 1)},
+        second={"devices": numbered(0, 0)},
+    ),
+]

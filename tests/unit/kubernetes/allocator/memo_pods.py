@@ -1,0 +1,117 @@
+"""Cases whose pods differ in one thing, on nodes that have the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from tests.unit.kubernetes.allocator.cluster import DRIVER, Document, claim, request, way
+from tests.unit.kubernetes.allocator.memo_case import (
+    HELD,
+    NUMA,
+    SLOT,
+    asking,
+    case,
+    derived,
+    memory,
+    numbered,
+    selecting,
+    tainted,
+    tolerating,
+    two,
+)
+
+
+def one_way_called(name: str) -> Sequence[Document]:
+    asked = {"name": "r", "firstAvailable": [{"name": name} | way(2)]}
+    return [claim(asked, constraints=[{"matchAttribute": NUMA, "requests": ["r/x"]}])]
+
+
+def matching_within(name: str) -> Sequence[Document]:
+    return [claim(request("r0", 2), request("r1"), constraints=[{"matchAttribute": NUMA, "requests": [name]}])]
+
+
+OF_PODS: Final = [
+    case(
+        "Question.key: self._number",
+        "question_of: tuple((tuple((_choice(choice) for choice in choices)) for choices in asked))",
+        "_choice: choice.count",
+        second={"claims": two()},
+    ),
+    case(
+        "_choice: choice.request",
+        devices=numbered(0, 1),
+        first={"claims": [claim(request("a/b", 2), constraints=[{"matchAttribute": NUMA, "requests": ["a"]}])]},
+        second={
+            "claims": [
+                claim(
+                    {"name": "a", "firstAvailable": [{"name": "b"} | way(2)]},
+                    constraints=[{"matchAttribute": NUMA, "requests": ["a"]}],
+                )
+            ]
+        },
+    ),
+    case(
+        "_choice: choice.name",
+        devices=numbered(0, 1),
+        first={"claims": one_way_called("x")},
+        second={"claims": one_way_called("y")},
+    ),
+    case("_choice: choice.class_selectors", second={"claims": [claim(request(deviceClassName="none"))]}),
+    case("_choice: choice.selectors", second={"claims": selecting("false")}),
+    case(
+        "_choice: choice.all_devices",
+        devices=numbered(0, 0),
+        second={"claims": [claim(request("r", 1, allocationMode="All"))]},
+    ),
+    case("_choice: choice.admin_access", held=[HELD], first={"claims": [claim(request(adminAccess=True))]}),
+    case(
+        "_choice: item.key", devices=tainted(), first={"claims": tolerating()}, second={"claims": tolerating(key="x")}
+    ),
+    case(
+        "_choice: item.operator",
+        devices=tainted(value="other"),
+        first={"claims": tolerating(operator="Exists")},
+        second={"claims": tolerating()},
+    ),
+    case(
+        "_choice: item.value",
+        devices=tainted(),
+        first={"claims": tolerating()},
+        second={"claims": tolerating(value="x")},
+    ),
+    case(
+        "_choice: item.effect",
+        devices=tainted(),
+        first={"claims": tolerating()},
+        second={"claims": tolerating(effect="NoExecute")},
+    ),
+    case("_choice: name", devices=memory(), first={"claims": asking()}, second={"claims": asking("cores")}),
+    case(
+        "_choice: _exact(amount)", devices=memory(), first={"claims": asking()}, second={"claims": asking(amount="8Gi")}
+    ),
+    case(
+        "_choice: tuple(choice.derived.items())",
+        devices=numbered(0, 1),
+        first={"claims": derived("3")},
+        second={"claims": derived(f'device.attributes["{DRIVER}"].numa')},
+    ),
+    case(
+        "question_of: item.requests",
+        devices=numbered(0, 1, 1),
+        first={"claims": matching_within("r0")},
+        second={"claims": matching_within("r1")},
+    ),
+    case(
+        "question_of: item.match_attribute",
+        devices=numbered(0, 1, slot={"int": 0}),
+        first={"claims": two(constraints=[{"matchAttribute": SLOT}])},
+        second={"claims": two(constraints=[{"matchAttribute": NUMA}])},
+    ),
+    case(
+        "question_of: item.distinct_attribute",
+        devices=numbered(0, 1, slot={"int": 0}),
+        first={"claims": two(constraints=[{"distinctAttribute": NUMA}])},
+        second={"claims": two(constraints=[{"distinctAttribute": SLOT}])},
+    ),
+]

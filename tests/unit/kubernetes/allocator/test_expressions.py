@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from dra_kit.errors import AllocationError
+from dra_kit.kubernetes.allocator.allocation import Allocator
+from dra_kit.kubernetes.allocator.selectors import CelEvaluator
+from dra_kit.kubernetes.cel.device import Device
+from dra_kit.kubernetes.cel.program import Selector
+from tests.unit.kubernetes.allocator.cluster import (
+    ALL,
+    NODE,
+    allocate,
+    claim,
+    device,
+    names,
+    request,
+    slice_of,
+    snapshot,
+)
+
+MODEL = 'device.attributes["gpu.example.com"].model == "big"'
+DEVICES = [device(f"d{number}", attributes={"model": {"string": "small"}}) for number in range(4)]
+
+
+@contextmanager
+def evaluations() -> Iterator[list[str]]:
+    """The expressions that are evaluated, once for each time."""
+    found: list[str] = []
+    matches = Selector.matches
+
+    def counting(self: Selector, seen: Device, *rest: Any) -> bool:
+        found.append(self.text)
+        return matches(self, seen, *rest)
+
+    with patch.object(Selector, "matches", counting):
+        yield found
+
+
+def test_a_selector_is_evaluated_once_for_devices_that_look_the_same_whatever_the_pod_and_node() -> None:
+    models = ["small", "medium", "small", "medium"]
+    devices = [
+        device(f"d{number}", attributes={"model": {"string": model}, "index": {"int": number}})
+        for number, model in enumerate(models)
+    ]
+    world = snapshot(slice_of(*devices, allNodes=True))
+    allocator = Allocator(world, ALL)
+    with evaluations() as evaluated:
+        for pod in ("a", "b"):
+            for node in ("node-1", "node-2"):
+                allocator.allocate(type(NODE)(node), [claim(request("r", 1, MODEL), name=pod)])
+
+    assert evaluated == [MODEL] * len(set(models))
+
+
+def test_an_expression_that_does_not_tell_what_it_reads_is_evaluated_for_each_device() -> None:
+    every = slice_of(*DEVICES, allNodes=True)
+    model = 'device.attributes[device.driver].model == "big"'
+    with evaluations() as evaluated:
+        allocate(snapshot(every), claim(request("r", 1, model)))
+
+    assert evaluated == [model] * len(DEVICES)
+
+
+def test_a_device_that_is_published_again_is_evaluated_again() -> None:
+    world = snapshot(slice_of(*DEVICES))
+    allocator = Allocator(world, ALL)
+    assert allocator.allocate(NODE, [claim(request("r", 1, MODEL))]) is None
+
+    world.publish([slice_of(device("new", attributes={"model": {"string": "big"}}))])
+
+    assert names(allocator.allocate(NODE, [claim(request("r", 1, MODEL))])) == [["new"]]
+
+
+def test_nothing_is_kept_of_devices_that_are_gone() -> None:
+    world = snapshot(slice_of(*DEVICES))
+    evaluator = CelEvaluator()
+    Allocator(world, ALL, evaluator=evaluator).allocate(NODE, [claim(request("r", 1, MODEL))])
+    pools = world.pools(NODE, ALL)
+    gone = weakref.ref(pools.devices[0])
+
+    world.publish(remove=["slice-1"])
+    del pools
+    gc.collect()
+
+    assert gone() is None
+
+
+def test_the_same_failure_is_told_each_time() -> None:
+    allocator = Allocator(snapshot(slice_of(*DEVICES)), ALL)
+    texts = set()
+    for _ in range(2):
+        with pytest.raises(AllocationError) as caught:
+            allocator.allocate(NODE, [claim(request("r", 1, 'device.attributes["gpu.example.com"].absent == 1'))])
+        texts.add(str(caught.value))
+
+    [text] = texts
+    assert text.startswith(
+        "claim default/claim: selector #0 on device gpu.example.com/pool-a/d0: CEL runtime error: no such key: absent. "
+    )
+    assert "orValue()" in text
+
+
+def test_an_expression_that_does_not_compile_is_told_by_claim_and_number() -> None:
+    with pytest.raises(AllocationError, match="claim default/claim: selector #1: CEL compile error") as caught:
+        allocate(snapshot(slice_of(*DEVICES)), claim(request("r", 1, "true", "device.")))
+
+    assert caught.value.kind == "cel-compile"
+
+
+@pytest.mark.parametrize(
+    ("expression", "published"),
+    [
+        ("device.driver", {"string": "gpu.example.com"}),
+        ("1 + 1", {"int": 2}),
+        ("true", {"bool": True}),
+        ('semver("1.2.3")', {"version": "1.2.3"}),
+        ('["x", "gpu.example.com"]', {"strings": ["gpu.example.com"]}),
+        ("[1, 2]", {"ints": [2]}),
+        ("[true]", {"bool": True}),
+        ('[semver("1.2.3")]', {"versions": ["1.2.3", "1.2.4"]}),
+    ],
+)
+def test_a_derived_attribute_matches_a_published_one_of_the_same_type(
+    expression: str, published: dict[str, object]
+) -> None:
+    world = snapshot(slice_of(device("plain"), device("other", attributes={"example.com/key": published})))
+    derived = [{"name": "example.com/key", "expression": expression}]
+    wanted = claim(
+        request("a", derivedAttributes=derived),
+        request("b"),
+        constraints=[{"matchAttribute": "example.com/key"}],
+    )
+
+    assert names(allocate(world, wanted)) == [["plain", "other"]]

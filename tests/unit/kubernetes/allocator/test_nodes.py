@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dra_kit.errors import AllocationError
+from dra_kit.kubernetes.allocator.allocation import Allocator
+from dra_kit.kubernetes.resource.matching import Node
+from tests.unit.kubernetes.allocator.cluster import ALL, allocate, claim, device, names, request, slice_of, snapshot
+
+
+def term(key: str, operator: str, *values: str, where: str = "matchExpressions") -> dict[str, Any]:
+    return {"nodeSelectorTerms": [{where: [{"key": key, "operator": operator, "values": list(values)}]}]}
+
+
+def fits(selector: dict[str, Any], labels: dict[str, str]) -> bool:
+    world = snapshot(slice_of(device("a"), nodeSelector=selector))
+    return Allocator(world, ALL).allocate(Node("node-1", labels), [claim(request())]) is not None
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "labels"),
+    [
+        ("In", ["a", "b"], {"k": "b"}),
+        ("NotIn", ["a"], {"k": "b"}),
+        ("NotIn", ["a"], {}),
+        ("Exists", [], {"k": ""}),
+        ("DoesNotExist", [], {}),
+        ("Gt", ["4"], {"k": "5"}),
+        ("Lt", ["4"], {"k": "3"}),
+    ],
+)
+def test_a_node_whose_label_fits_can_be_used(operator: str, values: list[str], labels: dict[str, str]) -> None:
+    assert fits(term("k", operator, *values), labels)
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "labels"),
+    [
+        ("In", ["a"], {}),
+        ("NotIn", ["a"], {"k": "a"}),
+        ("Exists", [], {}),
+        ("DoesNotExist", [], {"k": ""}),
+        ("Gt", ["4"], {"k": "4"}),
+        ("Gt", ["4"], {}),
+        ("Lt", ["4"], {"k": "three"}),
+        ("Lt", ["4"], {"k": "-99999999999999999999"}),
+    ],
+)
+def test_a_node_whose_label_does_not_fit_cannot(operator: str, values: list[str], labels: dict[str, str]) -> None:
+    assert not fits(term("k", operator, *values), labels)
+
+
+@pytest.mark.parametrize(("operator", "name", "fitting"), [("In", "node-1", True), ("NotIn", "node-1", False)])
+def test_fields_know_the_name_of_the_node(operator: str, name: str, fitting: bool) -> None:
+    assert fits(term("metadata.name", operator, name, where="matchFields"), {}) is fitting
+
+
+def test_no_term_and_an_empty_one_mean_no_node() -> None:
+    assert not fits({"nodeSelectorTerms": []}, {})
+    assert not fits({"nodeSelectorTerms": [{}]}, {})
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        term("k", "Is", "a"),
+        term("k", "In"),
+        term("k", "Exists", "a"),
+        term("k", "Gt", "1", "2"),
+        term("k", "Gt", "many"),
+        term("not a key", "Exists"),
+        term("k", "In", "not a value!"),
+        term("metadata.name", "Exists", where="matchFields"),
+        term("metadata.name", "In", "a", "b", where="matchFields"),
+    ],
+)
+def test_a_selector_that_is_not_valid_ends_the_attempt(selector: dict[str, Any]) -> None:
+    with pytest.raises(AllocationError, match="slice-1") as caught:
+        fits(selector, {})
+
+    assert caught.value.kind == "node-selector-invalid"
+    assert not caught.value.node_only
+
+
+def test_a_node_is_read_from_its_object() -> None:
+    document = {"metadata": {"name": "n", "labels": {"a": "b"}}, "status": {"declaredFeatures": ["F"]}}
+
+    assert Node.of(document) == Node("n", {"a": "b"}, frozenset({"F"}))
+    assert Node.of({"metadata": {"name": "n"}}) == Node("n")
+
+
+def test_new_labels_of_a_node_are_seen() -> None:
+    allocator = Allocator(snapshot(slice_of(device("a"), nodeSelector=term("k", "Exists"))), ALL)
+    assert allocator.allocate(Node("n"), [claim(request())]) is None
+
+    assert names(allocator.allocate(Node("n", {"k": "v"}), [claim(request())])) == [["a"]]
+
+
+def test_an_allocation_on_a_local_device_is_for_its_node() -> None:
+    allocations = allocate(snapshot(slice_of(device("a"))), claim(request()))
+
+    assert allocations is not None
+    assert allocations[0].to_json()["nodeSelector"] == term("metadata.name", "In", "node-1", where="matchFields")

@@ -1,0 +1,296 @@
+from __future__ import annotations
+
+from collections import Counter
+from itertools import combinations
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dra_kit.kubernetes.allocator.rules import AllocatorRules
+from dra_kit.kubernetes.allocator.state import AllocatorState
+from dra_kit.kubernetes.resource.v1 import AllocationResult
+from dra_kit.kubernetes.values.quantity import Quantity
+from tests.unit.kubernetes.allocator.cluster import (
+    DRIVER,
+    Document,
+    allocate,
+    claim,
+    device,
+    holder,
+    names,
+    request,
+    slice_of,
+)
+
+SLOT = f"{DRIVER}/slot"
+LIMIT = 3
+SELECTORS = ["true", f'device.attributes["{DRIVER}"].slot == 0', f'device.attributes["{DRIVER}"].slot != 1']
+ALLOWED = dict(zip(SELECTORS, ({0, 1, 2}, {0}, {0, 2}), strict=True))
+
+
+def counters(amount: int) -> Document:
+    return {"counterSet": "set", "counters": {"c": {"value": str(amount)}}}
+
+
+@st.composite
+def devices(draw: st.DrawFn, name: str) -> Document:
+    fields: dict[str, Any] = {
+        "attributes": {"slot": {"int": draw(st.integers(0, 2))}},
+        "capacity": {"memory": {"value": draw(st.sampled_from(["1Gi", "2Gi", "3Gi"]))}},
+    }
+    if draw(st.booleans()):
+        fields["allowMultipleAllocations"] = True
+    if draw(st.booleans()):
+        fields["consumesCounters"] = [counters(draw(st.integers(1, 2)))]
+    return device(name, **fields)
+
+
+@st.composite
+def inventories(draw: st.DrawFn) -> list[Document]:
+    return [draw(devices(f"d{number}")) for number in range(draw(st.integers(0, 6)))]
+
+
+@st.composite
+def requests(draw: st.DrawFn, name: str) -> Document:
+    fields: dict[str, Any] = {}
+    if draw(st.booleans()):
+        fields["capacity"] = {"requests": {"memory": draw(st.sampled_from(["512Mi", "1Gi", "2Gi"]))}}
+    return request(name, draw(st.integers(1, 3)), draw(st.sampled_from(SELECTORS)), **fields)
+
+
+@st.composite
+def claims(draw: st.DrawFn, name: str = "claim") -> Document:
+    kinds = st.sampled_from([[], [{"matchAttribute": SLOT}], [{"distinctAttribute": SLOT, "requests": ["r0"]}]])
+    asked = [draw(requests(f"r{number}")) for number in range(draw(st.integers(1, 3)))]
+    return claim(*asked, name=name, constraints=draw(kinds))
+
+
+def world_of(inventory: list[Document], *held: AllocationResult) -> AllocatorState:
+    return AllocatorState(
+        slices=slices_of(inventory),
+        classes=[{"metadata": {"name": "any"}}],
+        claims=[holder(*allocation.to_json()["devices"].get("results", [])) for allocation in held],
+    )
+
+
+def slices_of(inventory: list[Document]) -> list[Document]:
+    pool = {"name": "pool-a", "generation": 1, "resourceSliceCount": 2}
+    shared = [{"name": "set", "counters": {"c": {"value": str(LIMIT)}}}]
+    return [
+        slice_of(devices=inventory, pool=pool),
+        slice_of(name="counters", sharedCounters=shared, pool=pool),
+    ]
+
+
+def allocated_in_turn(inventory: list[Document], pods: list[Document]) -> list[AllocationResult]:
+    """The allocations of those pods that fit, each after the other."""
+    world = world_of(inventory)
+    found = []
+    for pod in pods:
+        for allocation in allocate(world, pod) or []:
+            world.allocate(allocation)
+            found.append(allocation)
+    return found
+
+
+pods_of = st.lists(claims(), min_size=1, max_size=4)
+
+
+@given(inventories(), pods_of)
+def test_only_a_shareable_device_is_allocated_twice(inventory: list[Document], pods: list[Document]) -> None:
+    shareable = {one["name"] for one in inventory if one.get("allowMultipleAllocations")}
+    results = [result for allocation in allocated_in_turn(inventory, pods) for result in allocation.devices.results]
+    times = Counter(one.device for one in results)
+
+    assert {name for name, count in times.items() if count > 1} <= shareable
+    assert {one.device for one in results if one.share_id is not None} == shareable & times.keys()
+
+
+@given(inventories(), pods_of)
+def test_each_share_has_an_id_of_its_own(inventory: list[Document], pods: list[Document]) -> None:
+    results = [result for allocation in allocated_in_turn(inventory, pods) for result in allocation.devices.results]
+    shares = [one.share_id for one in results if one.share_id is not None]
+
+    assert len(set(shares)) == len(shares)
+
+
+@given(inventories(), pods_of)
+def test_counters_are_never_overdrawn(inventory: list[Document], pods: list[Document]) -> None:
+    used = {result.device for allocation in allocated_in_turn(inventory, pods) for result in allocation.devices.results}
+    amounts = [
+        int(demand["counters"]["c"]["value"])
+        for one in inventory
+        if one["name"] in used
+        for demand in one.get("consumesCounters", ())
+    ]
+
+    assert sum(amounts) <= LIMIT
+
+
+@given(inventories(), pods_of)
+def test_capacity_is_never_overdrawn(inventory: list[Document], pods: list[Document]) -> None:
+    whole = {one["name"]: Quantity(one["capacity"]["memory"]["value"]) for one in inventory}
+    for allocation in allocated_in_turn(inventory, pods):
+        assert all(amount.sign > 0 for one in allocation.devices.results for amount in one.consumed_capacity.values())
+    world = world_of(inventory, *allocated_in_turn(inventory, pods))
+
+    assert all(sums["memory"] <= whole[one.device] for one, sums in world.usage.shared.items())
+
+
+@given(inventories(), pods_of)
+def test_what_is_allocated_is_what_was_asked_for(inventory: list[Document], pods: list[Document]) -> None:
+    slots = {one["name"]: one["attributes"]["slot"]["int"] for one in inventory}
+    for pod in pods:
+        for allocation in allocate(world_of(inventory), pod) or []:
+            results = allocation.devices.results
+            for asked in pod["spec"]["devices"]["requests"]:
+                mine = [slots[one.device] for one in results if one.request == asked["name"]]
+                selector = asked["exactly"]["selectors"][0]["cel"]["expression"]
+                assert len(mine) == asked["exactly"]["count"]
+                assert set(mine) <= ALLOWED[selector]
+            for constraint in pod["spec"]["devices"]["constraints"]:
+                under = constraint.get("requests", ["r0", "r1", "r2"])
+                covered = [slots[one.device] for one in results if one.request in under]
+                assert len(set(covered)) == (1 if "matchAttribute" in constraint else len(covered))
+
+
+@given(inventories(), pods_of)
+def test_deallocating_restores_what_was(inventory: list[Document], pods: list[Document]) -> None:
+    world = world_of(inventory)
+    before = [names(allocate(world, pod)) for pod in pods]
+    allocations = [allocation for pod in pods for allocation in allocate(world, pod) or []]
+    for allocation in allocations:
+        world.allocate(allocation)
+    for allocation in allocations:
+        world.deallocate(allocation)
+
+    assert not world.usage.exclusive
+    assert not world.usage.shared
+    assert [names(allocate(world, pod)) for pod in pods] == before
+
+
+@given(inventories(), pods_of, devices("new"), st.data())
+def test_another_device_never_makes_a_pod_fail(
+    inventory: list[Document], pods: list[Document], new: Document, data: st.DataObject
+) -> None:
+    place = data.draw(st.integers(0, len(inventory)))
+    more = [*inventory[:place], new, *inventory[place:]]
+    for pod in pods:
+        if allocate(world_of(inventory), pod) is not None:
+            assert allocate(world_of(more), pod) is not None
+
+
+@given(inventories(), pods_of)
+def test_a_snapshot_that_is_kept_up_to_date_is_as_good_as_a_new_one(
+    inventory: list[Document], pods: list[Document]
+) -> None:
+    kept = world_of([])
+    held: list[AllocationResult] = []
+    kept.publish(slices_of(inventory))
+    for pod in pods:
+        found = allocate(kept, pod)
+        assert names(found) == names(allocate(world_of(inventory, *held), pod))
+        for allocation in found or []:
+            kept.allocate(allocation)
+            held.append(allocation)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), max_size=7),
+    st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    st.tuples(st.sampled_from(SELECTORS), st.sampled_from(SELECTORS)),
+    st.booleans(),
+    st.sampled_from([AllocatorRules.of("1.37"), AllocatorRules.alpha()]),
+)
+def test_a_solution_is_found_if_there_is_one(
+    described: list[tuple[int, int]],
+    counts: tuple[int, int],
+    selectors: tuple[str, str],
+    distinct: bool,
+    gates: AllocatorRules,
+) -> None:
+    """Two requests over exclusive devices with counters, and a constraint: against trying all sets of devices."""
+    slots, draws = [slot for slot, _ in described], [amount for _, amount in described]
+    inventory = [
+        device(f"d{number}", attributes={"slot": {"int": slot}}, consumesCounters=[counters(amount)] if amount else [])
+        for number, (slot, amount) in enumerate(described)
+    ]
+    constraint = {"distinctAttribute" if distinct else "matchAttribute": SLOT}
+    asked = [request(f"r{number}", counts[number], selectors[number]) for number in (0, 1)]
+
+    everything = range(len(slots))
+    possible = any(
+        {slots[one] for one in first} <= ALLOWED[selectors[0]]
+        and {slots[one] for one in second} <= ALLOWED[selectors[1]]
+        and len({slots[one] for one in first + second}) == (sum(counts) if distinct else 1)
+        and sum(draws[one] for one in first + second) <= LIMIT
+        for first in combinations(everything, counts[0])
+        for second in combinations([one for one in everything if one not in first], counts[1])
+    )
+
+    found = allocate(world_of(inventory), claim(*asked, constraints=[constraint]), gates=gates)
+    assert (found is not None) == possible
+
+
+NUMA = f"{DRIVER}/numa"
+numbers = st.integers(0, 2)
+attributes = st.one_of(
+    st.none(), numbers.map(lambda one: {"int": one}), st.frozensets(numbers).map(lambda some: {"ints": sorted(some)})
+)
+
+
+@given(
+    st.lists(attributes, min_size=1, max_size=8),
+    st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    st.tuples(st.sampled_from(["matchAttribute", "distinctAttribute"]), st.sampled_from([[], ["r0"], ["r1"]])),
+    st.booleans(),
+    st.integers(0, 3),
+)
+def test_the_first_solution_is_found_whatever_is_left_out_on_the_way(
+    published: list[dict[str, Any] | None],
+    counts: tuple[int, int],
+    constraint: tuple[str, list[str]],
+    lists: bool,
+    apart: int,
+) -> None:
+    """Against trying all sets of devices in order, before and after KEP-5491 for attributes that are lists."""
+    gates = AllocatorRules.alpha() if lists else AllocatorRules.of("1.37")
+    inventory = [
+        device(f"d{number}", attributes={"slot": {"int": int(number != apart)}} | ({"numa": one} if one else {}))
+        for number, one in enumerate(published)
+    ]
+    asked = [request("r0", counts[0], SELECTORS[2 * (apart % 2)]), request("r1", counts[1])]
+    kind, covered = constraint
+    distinct = kind == "distinctAttribute"
+    everything = range(len(published))
+    allowed = ALLOWED[SELECTORS[2 * (apart % 2)]]
+
+    def agree(picked: list[int]) -> bool:
+        given = [published[one] for one in picked]
+        if not lists:
+            scalars = [one.get("int") if one else None for one in given]
+            if None in given or None in scalars[1:]:
+                return False
+            return len(set(scalars)) == (len(scalars) if distinct else min(1, len(scalars)))
+        sets = [frozenset(one.get("ints", [one.get("int")])) if one else frozenset() for one in given]
+        if not all(sets):
+            return False
+        if distinct:
+            return len(frozenset[Any]().union(*sets)) == sum(map(len, sets))
+        return not sets or bool(frozenset.intersection(*sets))
+
+    expected = next(
+        (
+            [f"d{one}" for one in (*first, *second)]
+            for first in combinations(everything, counts[0])
+            if all(int(one != apart) in allowed for one in first)
+            for second in combinations([one for one in everything if one not in first], counts[1])
+            if agree([*(first if "r1" not in covered else ()), *(second if "r0" not in covered else ())])
+        ),
+        None,
+    )
+
+    world = AllocatorState(slices=[slice_of(devices=inventory)], classes=[{"metadata": {"name": "any"}}])
+    found = names(allocate(world, claim(*asked, constraints=[{kind: NUMA, "requests": covered}]), gates=gates))
+    assert found == (None if expected is None else [expected])

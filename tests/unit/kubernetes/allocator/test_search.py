@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import pytest
+
+from dra_kit.errors import AllocationError
+from dra_kit.kubernetes.allocator.allocation import Allocator
+from dra_kit.kubernetes.allocator.rules import AllocatorRules
+from tests.unit.kubernetes.allocator.cluster import (
+    ALL,
+    NODE,
+    allocate,
+    claim,
+    device,
+    names,
+    request,
+    slice_of,
+    snapshot,
+)
+
+NUMA = 'device.attributes["gpu.example.com"].numa'
+
+
+def numbered(count: int, **fields: object) -> list[dict[str, object]]:
+    return [device(f"d{number:03}", **fields) for number in range(count)]
+
+
+def test_an_attempt_is_made_on_one_node_after_the_other() -> None:
+    world = snapshot(slice_of(device("a"), nodeName="node-2"))
+    attempt = Allocator(world, ALL).attempt([claim(request())])
+
+    assert attempt.on(NODE) is None
+    found = attempt.on(type(NODE)("node-2"))
+    assert names(found) == [["a"]]
+
+
+def test_a_pod_with_many_devices_is_no_matter_of_recursion() -> None:
+    world = snapshot(*[slice_of(*numbered(128), name=f"s{n}", pool=f"p{n}") for n in range(16)])
+
+    allocations = allocate(world, *[claim(request(count=32), name=f"c{n}") for n in range(64)])
+
+    assert allocations is not None
+    assert {len(allocation.devices.results) for allocation in allocations} == {32}
+
+
+def test_too_many_combinations_end_with_a_message_that_names_the_request() -> None:
+    # each later request is possible by itself: only trying tells that they are not together
+    sides = [device(f"d{n}", attributes={"numa": {"int": n % 2}, "odd": {"int": n // 2}}) for n in range(24)]
+    world = snapshot(slice_of(*sides))
+    wanted = claim(
+        request("first", 8),
+        request("second", 4),
+        constraints=[
+            {"requests": ["second"], "matchAttribute": "gpu.example.com/odd"},
+        ],
+    )
+
+    with pytest.raises(AllocationError, match=r"default/claim, request .*: gave up") as caught:
+        allocate(world, wanted, max_steps=20_000)
+
+    assert caught.value.kind == "search-limit"
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        pytest.param(request("later", 1, "false"), id="no such device"),
+        pytest.param(request("later", 8), id="not enough are left"),
+        pytest.param(request("later", None, "false"), id="all of none"),
+        pytest.param(request("later", 1, capacity={"requests": {"memory": "2Gi"}}), id="too large"),
+        pytest.param({"name": "later", "firstAvailable": [
+            {"name": "a"} | request("a", 33)["exactly"], {"name": "b"} | request("b", 1, "false")["exactly"],
+        ]}, id="no choice"),
+    ],
+)  # fmt: skip
+def test_a_request_that_is_impossible_by_itself_is_not_searched_for(later: dict[str, object]) -> None:
+    world = snapshot(slice_of(*numbered(30, capacity={"memory": {"value": "1Gi"}})))
+    used = claim(request("first", 24), later)
+
+    assert allocate(world, used, max_steps=20_000) is None
+
+
+def test_one_device_too_few_is_found_out_quickly() -> None:
+    assert allocate(snapshot(slice_of(*numbered(31))), claim(request(count=32)), max_steps=5_000) is None
+
+
+def test_an_error_that_only_another_combination_meets_is_met() -> None:
+    # The first request must take d1 before the second looks at d0, whose attribute it cannot read.
+    world = snapshot(
+        slice_of(
+            device("d0"),
+            device("d1", attributes={"numa": {"int": 0}}),
+            device("d2", attributes={"numa": {"int": 0}}),
+        )
+    )
+    wanted = claim(request("first"), request("second", 1, f"{NUMA} == 0"), request("third", 1, "false"))
+
+    with pytest.raises(AllocationError, match="no such key") as caught:
+        allocate(world, wanted)
+
+    assert caught.value.kind == "cel-runtime"
+
+
+def test_devices_that_cannot_share_a_value_with_enough_others_are_not_tried() -> None:
+    pairs = [device(f"d{n}", attributes={"numa": {"int": n // 2}}) for n in range(600)]
+    triple = [device(f"e{n}", attributes={"numa": {"int": 999}}) for n in range(3)]
+    wanted = claim(request(count=3), constraints=[{"matchAttribute": "gpu.example.com/numa"}])
+
+    found = allocate(snapshot(slice_of(*pairs, *triple)), wanted, max_steps=2_000)
+
+    assert names(found) == [["e0", "e1", "e2"]]
+
+
+def test_more_devices_than_there_are_values_are_not_searched_for() -> None:
+    four_kinds = [device(f"d{n}", attributes={"numa": {"int": n % 4}}) for n in range(100)]
+    wanted = claim(request(count=5), constraints=[{"distinctAttribute": "gpu.example.com/numa"}])
+
+    assert allocate(snapshot(slice_of(*four_kinds)), wanted, max_steps=1_000) is None
+
+
+def test_devices_that_look_the_same_to_all_requests_are_tried_once() -> None:
+    demand = [{"counterSet": "set", "counters": {"c": {"value": "3"}}}]
+    pool = {"name": "pool-a", "generation": 1, "resourceSliceCount": 2}
+    counters = [{"name": "set", "counters": {"c": {"value": "32"}}}]
+    numbered = [device(f"d{n}", attributes={"id": {"int": n}}, consumesCounters=demand) for n in range(40)]
+    world = snapshot(slice_of(*numbered, pool=pool), slice_of(name="s", sharedCounters=counters, pool=pool))
+
+    assert names(allocate(world, claim(request(count=10)), max_steps=2_000)) == [[f"d{n}" for n in range(10)]]
+    assert allocate(world, claim(request(count=11)), max_steps=2_000) is None
+
+
+def test_a_search_that_is_aborted_ends() -> None:
+    shares = [device(f"d{n}", allowMultipleAllocations=True, capacity={"memory": {"value": "10Gi"}}) for n in range(32)]
+    asked = [
+        claim(request(count=16, capacity={"requests": {"memory": "6Gi"}}), name=f"c{number}") for number in range(3)
+    ]
+    attempt = Allocator(snapshot(slice_of(*shares))).attempt(asked, is_aborted=lambda: True)
+
+    with pytest.raises(AllocationError, match="filter operation aborted") as caught:
+        attempt.on(NODE)
+
+    assert caught.value.kind == "aborted"
+
+
+def test_a_device_without_the_attribute_is_not_like_one_with_a_list() -> None:
+    # before KEP-5491 the first device of a constraint may have a list
+    world = snapshot(slice_of(device("list", attributes={"numa": {"ints": []}}), device("none")))
+    wanted = claim(
+        request("a"), request("b"), constraints=[{"requests": ["b"], "matchAttribute": "gpu.example.com/numa"}]
+    )
+
+    assert names(allocate(world, wanted, gates=AllocatorRules.of("1.37"))) == [["none", "list"]]
+
+
+def test_where_only_the_first_device_may_have_a_list_another_one_with_a_list_is_tried() -> None:
+    lists = {"numa": {"ints": [1]}}
+    world = snapshot(
+        slice_of(
+            device("a", attributes=lists), device("b", attributes={"numa": {"int": 0}}), device("c", attributes=lists)
+        )
+    )
+    wanted = claim(
+        request("r"),
+        request("s", count=2),
+        constraints=[{"requests": ["s"], "distinctAttribute": "gpu.example.com/numa"}],
+    )
+
+    assert names(allocate(world, wanted, gates=AllocatorRules.of("1.37"))) == [["c", "a", "b"]]

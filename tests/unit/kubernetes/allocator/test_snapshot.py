@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import pytest
+
+from dra_kit.kubernetes.allocator.rules import AllocatorRules
+from tests.unit.kubernetes.allocator.cluster import (
+    allocate,
+    claim,
+    device,
+    device_class,
+    holder,
+    names,
+    request,
+    result,
+    slice_of,
+    snapshot,
+)
+
+TAINT = {"key": "example.com/broken", "effect": "NoSchedule"}
+
+
+def rule(selector: dict[str, str] | None) -> dict[str, object]:
+    spec = {"taint": TAINT} if selector is None else {"taint": TAINT, "deviceSelector": selector}
+    return {"metadata": {"name": "rule"}, "spec": spec}
+
+
+def test_a_claim_with_an_allocation_holds_its_devices() -> None:
+    world = snapshot(slice_of(device("a"), device("b")), claims=[holder(result("a")), claim(request())])
+
+    assert names(allocate(world, claim(request()))) == [["b"]]
+
+
+def test_an_attempt_changes_nothing() -> None:
+    world = snapshot(slice_of(device("a")))
+    allocate(world, claim(request()))
+
+    assert names(allocate(world, claim(request()))) == [["a"]]
+
+
+def test_what_is_allocated_is_in_use_and_free_again_after_deallocation() -> None:
+    world = snapshot(slice_of(device("a")))
+    allocations = allocate(world, claim(request()))
+    assert allocations is not None
+
+    world.allocate(allocations[0])
+    assert allocate(world, claim(request())) is None
+
+    world.deallocate(allocations[0])
+    assert names(allocate(world, claim(request()))) == [["a"]]
+
+
+def test_admin_access_holds_nothing() -> None:
+    world = snapshot(slice_of(device("a")), claims=[holder(result("a", adminAccess=True))])
+
+    assert names(allocate(world, claim(request()))) == [["a"]]
+
+
+@pytest.mark.parametrize("share", [{}, {"shareID": "x"}])
+def test_what_nobody_holds_cannot_be_deallocated(share: dict[str, str]) -> None:
+    with pytest.raises(KeyError):
+        snapshot().deallocate({"devices": {"results": [result("a", **share)]}})
+
+
+def test_shares_are_summed_by_device_until_they_are_given_back() -> None:
+    shares = [result("a", shareID=share, consumedCapacity={"memory": "1Gi"}) for share in ("x", "y")]
+    world = snapshot(claims=[holder(*shares)])
+    assert [str(sums["memory"]) for sums in world.usage.shared.values()] == ["2Gi"]
+
+    world.deallocate({"devices": {"results": shares[:1]}})
+
+    assert [str(sums["memory"]) for sums in world.usage.shared.values()] == ["1Gi"]
+
+
+def test_a_slice_that_is_published_again_replaces_the_old_one() -> None:
+    world = snapshot(slice_of(device("a")))
+
+    world.publish([slice_of(device("b"))])
+
+    assert names(allocate(world, claim(request()))) == [["b"]]
+
+
+def test_a_slice_can_be_removed() -> None:
+    world = snapshot(slice_of(device("a")), slice_of(device("b"), name="slice-2", pool="pool-b"))
+
+    world.publish(remove=["slice-1", "never-there"])
+
+    assert names(allocate(world, claim(request()))) == [["b"]]
+
+
+def test_a_slice_can_move_to_another_pool_and_node() -> None:
+    world = snapshot(slice_of(device("a"), nodeName="node-2"))
+    assert allocate(world, claim(request())) is None
+
+    world.publish([slice_of(device("a"), pool="pool-b")])
+
+    allocations = allocate(world, claim(request()))
+    assert allocations is not None
+    assert allocations[0].devices.results[0].pool == "pool-b"
+
+
+def test_a_device_stays_in_use_while_its_slice_is_away() -> None:
+    world = snapshot(slice_of(device("a")), claims=[holder(result("a"))])
+    world.publish(remove=["slice-1"])
+    world.publish([slice_of(device("a"))])
+
+    assert allocate(world, claim(request())) is None
+
+
+def test_classes_can_be_defined_and_removed() -> None:
+    world = snapshot(slice_of(device("a")), classes=[])
+    world.define([device_class("any", "false")])
+    assert allocate(world, claim(request())) is None
+    world.define([device_class("any")], remove=["any", "never-there"])
+
+    assert names(allocate(world, claim(request()))) == [["a"]]
+
+
+@pytest.mark.parametrize(
+    ("selector", "left"),
+    [
+        (None, ["a"]),
+        ({}, None),
+        ({"device": "a"}, ["b"]),
+        ({"driver": "gpu.example.com", "pool": "pool-a", "device": "a"}, ["b"]),
+        ({"driver": "other.example.com", "device": "a"}, ["a"]),
+        ({"pool": "pool-b"}, ["a"]),
+    ],
+)
+def test_a_taint_rule_taints_the_devices_that_agree_in_all_it_names(
+    selector: dict[str, str] | None, left: list[str] | None
+) -> None:
+    world = snapshot(slice_of(device("a"), device("b")), taint_rules=[rule(selector)])
+
+    assert names(allocate(world, claim(request()))) == (None if left is None else [left])
+
+
+def test_a_taint_rule_can_be_tolerated() -> None:
+    world = snapshot(slice_of(device("a")), taint_rules=[rule({})])
+
+    allocations = allocate(world, claim(request(tolerations=[{"key": TAINT["key"], "operator": "Exists"}])))
+
+    assert names(allocations) == [["a"]]
+
+
+def test_taint_rules_are_replaced_as_a_whole() -> None:
+    world = snapshot(slice_of(device("a")), taint_rules=[rule({})])
+    world.taint([])
+    assert names(allocate(world, claim(request()))) == [["a"]]
+    world.taint([rule({})])
+    assert allocate(world, claim(request())) is None
+
+
+def test_taint_rules_need_their_gate() -> None:
+    world = snapshot(slice_of(device("a")), taint_rules=[rule({})])
+
+    assert names(allocate(world, claim(request()), gates=AllocatorRules.of("1.36"))) == [["a"]]
+    assert allocate(world, claim(request()), gates=AllocatorRules.of("1.37")) is None

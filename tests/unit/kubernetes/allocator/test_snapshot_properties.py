@@ -1,0 +1,76 @@
+"""A snapshot that is kept up to date answers like one that is made anew."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dra_kit.errors import AllocationError
+from dra_kit.kubernetes.allocator.allocation import Allocator
+from dra_kit.kubernetes.allocator.rules import AllocatorRules
+from dra_kit.kubernetes.allocator.state import AllocatorState
+from dra_kit.kubernetes.resource.matching import Node
+from tests.unit.kubernetes.allocator.cluster import Document, claim, device, device_class, names, request, slice_of
+
+NODES = [Node("node-1"), Node("node-2", {"zone": "a"}), Node("node-2", {"zone": "b"})]
+PODS = [[claim(request())], [claim(request("r", 2)), claim(request("s"))], [claim(request("r", None))]]
+ZONE = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]}
+SCOPES: list[Document] = [
+    {"nodeName": "node-1"},
+    {"nodeName": "node-2"},
+    {"allNodes": True},
+    {"nodeSelector": ZONE},
+]
+
+
+@st.composite
+def slices(draw: st.DrawFn) -> Document:
+    pool = {
+        "name": draw(st.sampled_from(["pool-a", "pool-b"])),
+        "generation": draw(st.integers(1, 2)),
+        "resourceSliceCount": draw(st.integers(1, 2)),
+    }
+    content: dict[str, Any]
+    if draw(st.booleans()):
+        content = {"sharedCounters": [{"name": "set", "counters": {"c": {"value": "1"}}}]}
+    else:
+        draws = [{"counterSet": "set", "counters": {"c": {"value": "1"}}}]
+        content = {
+            "devices": [
+                device(name, consumesCounters=draws if draw(st.booleans()) else [])
+                for name in draw(st.lists(st.sampled_from("abcd"), max_size=3))
+            ]
+        }
+    scope = draw(st.sampled_from(SCOPES))
+    return slice_of(name=draw(st.sampled_from(["slice-1", "slice-2", "slice-3"])), pool=pool, **content, **scope)
+
+
+def answers(world: AllocatorState, gates: AllocatorRules) -> list[object]:
+    """What each pod would get on each node, or the error it would meet."""
+    found: list[object] = []
+    allocator = Allocator(world, gates)
+    for pod in PODS:
+        for node in NODES:
+            try:
+                found.append(names(allocator.allocate(node, pod)))
+            except AllocationError as error:
+                found.append(error.kind)
+    return found
+
+
+@given(
+    st.lists(st.tuples(st.lists(slices(), max_size=2), st.sets(st.sampled_from(["slice-1", "slice-2"]))), max_size=5),
+    st.sampled_from([AllocatorRules.of("1.34"), AllocatorRules(partitionable_devices=True), AllocatorRules.of("1.37")]),
+)
+def test_after_any_publications(publications: list[tuple[list[Document], set[str]]], gates: AllocatorRules) -> None:
+    classes = [device_class()]
+    kept = AllocatorState(classes=classes)
+    listed: list[Document] = []
+    for new, removed in publications:
+        gone = removed | {one["metadata"]["name"] for one in new}
+        listed = [one for one in listed if one["metadata"]["name"] not in gone] + new
+        kept.publish(new, remove=removed)
+
+        assert answers(kept, gates) == answers(AllocatorState(slices=listed, classes=classes), gates)

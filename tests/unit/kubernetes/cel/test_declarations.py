@@ -1,0 +1,50 @@
+"""What functions there are, beside what Kubernetes declares (``tests/data/cel``)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dra_kit.errors import CelRuntimeError
+from dra_kit.kubernetes.cel.libraries import admission_overloads, all_functions, functions, overloads
+from dra_kit.kubernetes.cel.types import Overload
+from tests.unit.kubernetes.cel.devices import evaluate
+
+RECORDED = Path(__file__).parents[3] / "data/cel/overloads.jsonl"
+
+
+def recorded() -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for line in RECORDED.read_text().splitlines():
+        overload = json.loads(line)
+        found.setdefault(overload.pop("function"), []).append(overload)
+    return found
+
+
+def described(overload: Overload) -> dict[str, Any]:
+    return {
+        "overload": overload.id,
+        "member": overload.member,
+        "arguments": [str(argument) for argument in overload.arguments],
+        "result": str(overload.result),
+    }
+
+
+def test_the_overloads_of_each_function_are_those_of_kubernetes_and_in_their_order() -> None:
+    assert {name: list(map(described, declared)) for name, declared in functions().items()} == recorded()
+
+
+def test_each_function_is_found_in_the_libraries_that_declare_it() -> None:
+    assert {name: overloads(name) for name in functions()} == functions()
+    assert {name: admission_overloads(name) for name in all_functions()} == all_functions()
+
+
+# the first overload that fits binds the unknown type, so that the other one does not fit any more
+@pytest.mark.parametrize("method", ["add", "sub"])
+@pytest.mark.parametrize("element", ["first", "last"])
+def test_the_first_overload_decides_about_an_unknown_type(method: str, element: str) -> None:
+    with pytest.raises(CelRuntimeError, match="no such overload"):
+        evaluate(f"$c.memory.{method}($a.ports.{element}().value()).isLessThan($c.memory)")

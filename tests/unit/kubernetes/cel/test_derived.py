@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import pytest
+
+from dra_kit.errors import CelCompileError, CelRuntimeError
+from dra_kit.kubernetes.cel.environment import STORED, DeviceEnvironment, new
+from dra_kit.kubernetes.cel.program import MAX_COST, compile_derived
+from dra_kit.kubernetes.values.semver import Version
+from tests.unit.kubernetes.cel.devices import GPU, spelled
+
+
+def derive(expression: str, environment: DeviceEnvironment = STORED) -> object:
+    return compile_derived(spelled(expression), environment=environment).value(GPU)
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("$a.index + 1", 4),
+        ("$a.ecc", True),
+        ('$a.model.lowerAscii() + "-x"', "h200-x"),
+        ("$a.firmware", Version("1.10.0-rc.1+build.5")),
+        ('semver("v1.2", true)', Version("1.2.0")),
+        ("$a.labels.distinct()", ["b", "a", "c"]),
+        ("$a.versions", [Version("1.2.3"), Version("1.10.0")]),
+        ("$a.ports.filter(p, p > 9)", []),
+    ],
+)
+def test_the_value_has_the_type_of_an_attribute(expression: str, value: object) -> None:
+    derived = derive(expression)
+
+    assert derived == value
+    assert type(derived) is type(value)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "dyn(1.5)",
+        "dyn(1u)",
+        "dyn(b'')",
+        "dyn(null)",
+        "dyn({'a': 1})",
+        "dyn(timestamp(0))",
+        "dyn([1.5])",
+        "[dyn(1), dyn('a')]",
+        "$c.memory == $a.x",
+    ],
+)
+def test_what_no_attribute_can_be_fails(expression: str) -> None:
+    with pytest.raises(CelRuntimeError):
+        derive(expression)
+
+
+@pytest.mark.parametrize("expression", ["1.5", "$c.memory", "device", "{'a': 1}", "[[1]]", "null"])
+def test_types_that_no_attribute_has_do_not_compile(expression: str) -> None:
+    with pytest.raises(CelCompileError, match="must evaluate to a primitive scalar"):
+        derive(expression)
+
+
+def test_lists_are_for_new_expressions_with_the_gate_only() -> None:
+    assert derive("[1]") == [1]
+    assert derive("[1]", new(list_type_attributes=True)) == [1]
+    with pytest.raises(CelCompileError, match="primitive scalar"):
+        derive("[1]", new())
+
+
+def test_the_costs_of_several_can_be_added_up() -> None:
+    programs = [compile_derived(spelled("$a.labels.sort().join()")) for _ in range(2)]
+
+    assert 0 < sum(program.cost for program in programs) <= MAX_COST

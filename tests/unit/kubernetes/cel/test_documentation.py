@@ -1,0 +1,32 @@
+"""The blocks of docs/reference/cel.md run, and its tables tell of every function what it does."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dra_kit.kubernetes.cel.libraries import functions
+from tests.unit.kubernetes.cel.devices import evaluate
+
+PAGE = (Path(__file__).parents[4] / "docs" / "reference" / "cel.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+ROWS = re.findall(r"^\| (`.*`) \| `(.*)` \| `(.*)` \|$", PAGE, re.MULTILINE)
+LISTED = [name for names, _, _ in ROWS for name in re.findall(r"`([^`]*)`", names)]
+# operators, and what macros stand for
+INTERNAL = re.compile(r"[@_!-].*|.*_|cel\.@.*")
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_a_block_runs(block: str) -> None:
+    exec(compile(block, "docs/reference/cel.md", "exec"), {})  # noqa: S102 - our own documentation
+
+
+@pytest.mark.parametrize(("example", "result"), [row[1:] for row in ROWS])
+def test_an_example_has_the_result_beside_it(example: str, result: str) -> None:
+    assert evaluate(f"({example}) == {result}")
+
+
+def test_every_function_is_listed_once() -> None:
+    assert sorted(LISTED) == sorted(name for name in functions() if not INTERNAL.fullmatch(name))

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dra_kit.errors import CelCompileError, CelRuntimeError
+from dra_kit.kubernetes.cel.explanation import explain
+from dra_kit.kubernetes.cel.failures import CompileFailure
+from dra_kit.kubernetes.cel.parser import parse
+from dra_kit.kubernetes.cel.program import MAX_COST, compile_derived, compile_selector
+from dra_kit.kubernetes.cel.tree import (
+    CallNode,
+    ComprehensionNode,
+    IdentNode,
+    ListNode,
+    LiteralNode,
+    MapNode,
+    SelectNode,
+    SyntaxNode,
+    walk,
+)
+from tests.unit.kubernetes.cel.devices import BARE, GPU
+from tests.unit.kubernetes.cel.expressions import ANYTHING, CONDITIONS, LISTS, NUMBERS, TEXTS
+
+
+def shape(node: SyntaxNode) -> object:
+    """What is written, without the places."""
+    match node:
+        case LiteralNode():
+            own: tuple[object, ...] = (type(node.value), repr(node.value))
+        case IdentNode():
+            own = (node.name,)
+        case SelectNode():
+            own = (node.field, node.test_only)
+        case CallNode():
+            own = (node.function, node.target is None)
+        case ListNode() | MapNode():
+            own = (node.optional,)
+        case ComprehensionNode():
+            own = (node.macro, node.variable, node.variable2)
+        case _:
+            own = ()
+    return type(node), own, tuple(shape(child) for child in node.children())
+
+
+@settings(deadline=None)
+@given(CONDITIONS)
+def test_the_text_of_each_part_of_an_expression_is_that_part(expression: str) -> None:
+    for node in walk(parse(expression)):
+        text = node.text(expression)
+        if isinstance(node, CallNode) and node.macro not in {"", "chain"}:
+            continue  # what a macro is expanded to has the place of the macro
+        if isinstance(node, (IdentNode, LiteralNode)) and text not in {getattr(node, "name", ""), "true", "false"}:
+            continue
+        if not isinstance(node, (ListNode, ComprehensionNode)):
+            assert shape(parse(text)) == shape(node)
+
+
+@settings(deadline=None)
+@given(CONDITIONS, st.sampled_from([" ", "\n", "// some words\n", "\t "]))
+def test_space_between_tokens_means_nothing(expression: str, space: str) -> None:
+    spaced = "".join(
+        {"(": f"({space}", " ": f" {space}", ")": f"{space})"}.get(letter, letter) for letter in expression
+    )
+
+    assert shape(parse(spaced)) == shape(parse(expression))
+
+
+@settings(deadline=None)
+@given(st.text(max_size=30))
+def test_any_text_parses_or_is_refused(text: str) -> None:
+    try:
+        parse(text)
+    except CompileFailure:
+        pass
+
+
+@settings(deadline=None)
+@given(CONDITIONS)
+def test_the_estimate_is_never_under_the_cost(expression: str) -> None:
+    program = compile_selector(expression)
+    for device in (GPU, BARE):
+        try:
+            _, cost = program.evaluate(device)
+        except CelRuntimeError:
+            continue
+        assert cost <= program.cost
+
+
+@settings(deadline=None)
+@given(ANYTHING)
+def test_an_evaluation_ends_with_a_value_or_an_error_of_cel(expression: str) -> None:
+    try:
+        program = compile_derived(expression)
+    except CelCompileError:
+        return
+    for device in (GPU, BARE):
+        try:
+            _, cost = program.evaluate(device)
+        except CelRuntimeError:
+            continue
+        assert 0 <= cost <= MAX_COST
+
+
+@settings(deadline=None)
+@given(CONDITIONS)
+def test_an_explanation_agrees_with_the_verdict(expression: str) -> None:
+    program = compile_selector(expression)
+    explanation = explain(program, GPU)
+    verdict, message = None, ""
+    try:
+        verdict = program.matches(GPU)
+    except CelRuntimeError as error:
+        message = error.message
+
+    assert (explanation.result, explanation.error) == (verdict, message)
+    assert (verdict is True) is (not explanation.unmet)
+
+
+@settings(deadline=None)
+@given(LISTS, NUMBERS)
+def test_all_is_the_opposite_of_exists_not(values: str, number: str) -> None:
+    every = compile_selector(f"{values}.all(x, x < {number})")
+    none = compile_selector(f"!{values}.exists(x, !(x < {number}))")
+
+    assert every.matches(GPU) is none.matches(GPU)
+
+
+@settings(deadline=None)
+@given(TEXTS, TEXTS)
+def test_joining_what_was_split_gives_the_text(text: str, separator: str) -> None:
+    assert compile_selector(f"{text}.split({separator}).join({separator}) == {text}").matches(GPU)

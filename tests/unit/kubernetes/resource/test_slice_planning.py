@@ -1,0 +1,299 @@
+from __future__ import annotations
+
+import pytest
+
+from dra_kit.errors import ConfigurationError
+from dra_kit.kubernetes.resource import names, v1
+from dra_kit.kubernetes.resource.api_model import OwnerReference
+from dra_kit.kubernetes.values.quantity import Quantity
+from dra_kit.slices.planning import DesiredPool, DesiredSlices, SlicePlan, plan
+from tests.unit.kubernetes.resource.model_server import Features, ModelServer
+
+_NODE = OwnerReference(api_version="v1", kind="Node", name="node-1", uid="u-1", controller=True)
+_TAINT = v1.DeviceTaint(key="example.com/broken", effect="NoSchedule")
+
+
+def _devices(count: int, prefix: str = "d", **fields: object) -> tuple[v1.Device, ...]:
+    return tuple(v1.Device.model_validate({"name": f"{prefix}{i}", **fields}) for i in range(count))
+
+
+def _desired(*devices: v1.Device, owner: OwnerReference | None = _NODE, **pool: object) -> DesiredSlices:
+    fields = {"name": "node-1", "node_name": "node-1", "devices": devices, **pool}
+    return DesiredSlices("gpu.example.com", owner, (DesiredPool(**fields),))  # type: ignore[arg-type]
+
+
+def _plan(desired: DesiredSlices, server: ModelServer, *, remember: bool = True) -> SlicePlan:
+    return plan(desired, server.list(), features=Features(), accepted=server.accepted if remember else {})
+
+
+def _publish(server: ModelServer, desired: DesiredSlices) -> None:
+    server.apply(_plan(desired, server))
+    server.writes.clear()
+
+
+def _shape(server: ModelServer) -> list[tuple[int, int, int]]:
+    """(generation, resourceSliceCount, devices) of each slice in the order of names."""
+    return [
+        (item.spec.pool.generation, item.spec.pool.resource_slice_count, len(item.spec.devices))
+        for item in server.list()
+    ]
+
+
+def test_first_publication_is_generation_1_with_indexed_names_and_an_owner() -> None:
+    server = ModelServer()
+    created = _plan(_desired(*_devices(130)), server).creates
+    assert [item.metadata.generate_name for item in created] == [
+        "00000-gpu.example.com-node-1-",
+        "00001-gpu.example.com-node-1-",
+    ]
+    assert all(item.metadata.owner_references == (_NODE,) for item in created)
+    server.apply(SlicePlan(creates=created))
+    assert _shape(server) == [(1, 2, 128), (1, 2, 2)]
+
+
+def test_an_empty_pool_is_one_empty_slice() -> None:
+    server = ModelServer()
+    server.apply(_plan(_desired(), server))
+    assert _shape(server) == [(1, 1, 0)]
+
+
+def test_unchanged_content_is_not_written() -> None:
+    server = ModelServer()
+    desired = _desired(*_devices(200, taints=[_TAINT.to_json()], capacity={"memory": {"value": "1024Mi"}}))
+    _publish(server, desired)
+    assert not _plan(desired, server, remember=False)
+
+
+def test_one_changed_slice_is_updated_in_place() -> None:
+    server = ModelServer()
+    devices = _devices(300)
+    _publish(server, _desired(*devices))
+    changed = devices[150].model_copy(update={"attributes": {"a": v1.DeviceAttribute(string="x")}})
+    server.apply(_plan(_desired(*devices[:150], changed, *devices[151:]), server))
+    assert server.writes == ["update"]
+    assert _shape(server) == [(1, 3, 128), (1, 3, 128), (1, 3, 44)]
+
+
+def test_a_device_added_at_the_end_changes_the_last_slice_only() -> None:
+    server = ModelServer()
+    _publish(server, _desired(*_devices(200)))
+    server.apply(_plan(_desired(*_devices(201)), server))
+    assert server.writes == ["update"]
+
+
+def test_two_changed_slices_raise_the_generation_of_all() -> None:
+    server = ModelServer()
+    devices = _devices(300)
+    _publish(server, _desired(*devices))
+    server.apply(_plan(_desired(*devices[1:]), server))
+    assert server.writes == ["update"] * 3
+    assert [generation for generation, _, _ in _shape(server)] == [2, 2, 2]
+
+
+def test_a_new_slice_raises_the_generation_of_all() -> None:
+    server = ModelServer()
+    _publish(server, _desired(*_devices(128)))
+    server.apply(_plan(_desired(*_devices(129)), server))
+    assert server.writes == ["update", "create"]
+    assert _shape(server) == [(2, 2, 128), (2, 2, 1)]
+
+
+def test_slices_that_are_not_needed_any_more_are_deleted_first() -> None:
+    server = ModelServer()
+    _publish(server, _desired(*_devices(300)))
+    server.apply(_plan(_desired(*_devices(100)), server))
+    assert server.writes == ["delete", "delete", "update"]
+    assert _shape(server) == [(2, 1, 100)]
+
+
+def test_pools_that_are_not_desired_any_more_are_deleted() -> None:
+    server = ModelServer()
+    _publish(server, _desired(*_devices(200)))
+    server.apply(_plan(DesiredSlices("gpu.example.com", _NODE), server))
+    assert server.slices == {}
+
+
+def test_slices_of_another_driver_are_left_alone() -> None:
+    server = ModelServer()
+    _publish(server, _desired(*_devices(1)))
+    assert not _plan(DesiredSlices("nic.example.com", _NODE), server)
+
+
+def test_a_device_with_a_taint_limits_its_slice_to_64() -> None:
+    server = ModelServer()
+    tainted = v1.Device(name="t", taints=(_TAINT,))
+    _publish(server, _desired(*_devices(70), tainted, *_devices(70, "e")))
+    assert [count for _, _, count in _shape(server)] == [70, 64, 7]
+
+
+def test_names_without_index_and_second_slices_of_an_index_are_replaced() -> None:
+    server = ModelServer()
+    desired = _desired(*_devices(1))
+    _publish(server, desired)
+    (item,) = server.list()
+    for name in ("zz-old-random-name", f"{item.metadata.name}-again"):
+        metadata = item.metadata.model_copy(update={"name": name})
+        server.slices[name] = item.model_copy(update={"metadata": metadata})
+    server.apply(_plan(desired, server))
+    assert server.writes == ["delete", "delete"]
+    assert server.list() == [item]
+
+
+def test_slices_of_a_lower_generation_are_replaced() -> None:
+    server = ModelServer()
+    desired = _desired(*_devices(129))
+    _publish(server, desired)
+    first, _ = server.list()
+    server.edit(first.metadata.name, pool=first.spec.pool.model_copy(update={"generation": 5}))
+    server.apply(_plan(desired, server))
+    assert _shape(server) == [(6, 2, 128), (6, 2, 1)]
+    assert server.writes == ["delete", "update", "create"]
+
+
+def test_a_slice_that_is_being_deleted_is_replaced() -> None:
+    server = ModelServer()
+    desired = _desired(*_devices(1))
+    _publish(server, desired)
+    (item,) = server.list()
+    metadata = item.metadata.model_copy(update={"deletion_timestamp": "2026-01-01T00:00:00Z"})
+    server.slices[metadata.name] = item.model_copy(update={"metadata": metadata})
+    result = _plan(desired, server)
+    assert (result.deletes, result.updates) == ((), ())
+    assert [created.spec.pool.generation for created in result.creates] == [2]
+
+
+def test_another_node_name_means_new_slices() -> None:
+    server = ModelServer()
+    _publish(server, _desired(*_devices(1)))
+    server.apply(_plan(_desired(*_devices(1), node_name="node-2"), server))
+    assert server.writes == ["delete", "create"]
+    assert [item.spec.node_name for item in server.list()] == ["node-2"]
+
+
+def test_edits_by_others_are_healed() -> None:
+    server = ModelServer()
+    desired = _desired(*_devices(2))
+    _publish(server, desired)
+    (item,) = server.list()
+    server.edit(item.metadata.name, devices=item.spec.devices[:1])
+    server.apply(_plan(desired, server))
+    assert server.writes == ["update"]
+    assert [device.name for device in server.list()[0].spec.devices] == ["d0", "d1"]
+
+
+def test_a_new_incarnation_of_the_owner_replaces_the_old_one() -> None:
+    server = ModelServer()
+    _publish(server, _desired(*_devices(1)))
+    reborn = _NODE.model_copy(update={"uid": "u-2"})
+    server.apply(_plan(_desired(*_devices(1), owner=reborn), server))
+    assert server.writes == ["update"]
+    assert server.list()[0].metadata.owner_references == (reborn,)
+
+
+def test_a_taint_that_stays_keeps_its_time() -> None:
+    server = ModelServer()
+    device = v1.Device(name="d", taints=(_TAINT,))
+    _publish(server, _desired(device))
+    (before,) = server.list()[0].spec.devices
+    moved = _desired(*_devices(64, "e", taints=[_TAINT.to_json()]), device)
+    _publish(server, moved)
+    after = server.list()[-1].spec.devices[-1]
+    assert after == before
+
+
+def test_the_time_of_a_taint_matters_only_from_two_seconds_on() -> None:
+    server = ModelServer()
+
+    def desired(time: str) -> DesiredSlices:
+        return _desired(v1.Device(name="d", taints=(_TAINT.model_copy(update={"time_added": time}),)))
+
+    _publish(server, desired("2026-01-01T00:00:00Z"))
+    assert not _plan(desired("2026-01-01T01:00:01+01:00"), server, remember=False)
+    assert _plan(desired("2026-01-01T00:00:02Z"), server, remember=False).updates
+
+
+def test_quantities_are_compared_by_value() -> None:
+    server = ModelServer()
+    _publish(server, _desired(*_devices(1, capacity={"memory": {"value": "1Gi"}})))
+    assert not _plan(_desired(*_devices(1, capacity={"memory": {"value": "1073741824"}})), server, remember=False)
+    assert _plan(_desired(*_devices(1, capacity={"memory": {"value": "1G"}})), server, remember=False)
+
+
+def test_fields_of_a_newer_api_server_are_no_difference_and_survive_an_update() -> None:
+    server = ModelServer()
+    _publish(server, _desired(*_devices(1)))
+    (item,) = server.list()
+    device = item.spec.devices[0].model_copy(update={"futureDevice": 1})
+    server.edit(item.metadata.name, devices=(device,), futureSpec=2)
+    assert not _plan(_desired(*_devices(1)), server, remember=False)
+    server.apply(_plan(_desired(*_devices(1, allowMultipleAllocations=True)), server))
+    spec = server.list()[0].to_json()["spec"]
+    assert (spec["futureSpec"], spec["devices"][0]["futureDevice"]) == (2, 1)
+
+
+def test_fields_that_the_server_drops_cause_no_endless_writes() -> None:
+    server = ModelServer(dropped_device_fields=["taints"])
+    desired = _desired(*_devices(2, taints=[_TAINT.to_json()]))
+    _publish(server, desired)
+    assert not _plan(desired, server)
+    server.apply(_plan(_desired(*_devices(3, taints=[_TAINT.to_json()])), server))
+    assert server.writes == ["update"]
+
+
+def test_after_dropping_fields_edits_by_others_are_still_healed() -> None:
+    server = ModelServer(dropped_device_fields=["taints"])
+    desired = _desired(*_devices(2, taints=[_TAINT.to_json()]))
+    _publish(server, desired)
+    (item,) = server.list()
+    server.edit(item.metadata.name, devices=())
+    assert len(_plan(desired, server).updates) == 1
+
+
+def test_counter_sets_have_slices_of_their_own_in_front() -> None:
+    server = ModelServer()
+    counters = {"n": v1.Counter(value=Quantity(1))}
+    sets = tuple(v1.CounterSet(name=f"s{i}", counters=counters) for i in range(9))
+    consumes = [{"counterSet": "s0", "counters": {"n": {"value": "1"}}}]
+    devices = (*_devices(64), *_devices(1, "c", consumesCounters=consumes))
+    desired = _desired(*devices, counter_sets=sets, partition_type_attribute="example.com/type")
+    _publish(server, desired)
+    specs = [item.spec for item in server.list()]
+    assert [(len(spec.shared_counters), len(spec.devices)) for spec in specs] == [(8, 0), (1, 0), (0, 64), (0, 1)]
+    assert [spec.partition_type_attribute for spec in specs] == [None, None, None, "example.com/type"]
+
+
+def test_before_1_35_counter_sets_stay_with_their_devices() -> None:
+    counters = {"n": v1.Counter(value=Quantity(1))}
+    desired = _desired(*_devices(3), counter_sets=(v1.CounterSet(name="s", counters=counters),))
+    (created,) = plan(desired, [], features=Features(separate_counter_slices=False)).creates
+    assert (len(created.spec.devices), len(created.spec.shared_counters)) == (3, 1)
+
+
+@pytest.mark.parametrize(("devices", "sets"), [(129, 1), (1, 9)])
+def test_before_1_35_counter_sets_and_devices_must_fit_into_one_slice(devices: int, sets: int) -> None:
+    counters = {"n": v1.Counter(value=Quantity(1))}
+    counter_sets = tuple(v1.CounterSet(name=f"s{i}", counters=counters) for i in range(sets))
+    desired = _desired(*_devices(devices), counter_sets=counter_sets)
+    with pytest.raises(ConfigurationError, match=r"pool 'node-1'.*before Kubernetes 1\.35.*upgrade"):
+        plan(desired, [], features=Features(separate_counter_slices=False))
+
+
+def test_two_pools_of_one_name_are_refused() -> None:
+    pool = DesiredPool("p", all_nodes=True)
+    with pytest.raises(ConfigurationError, match="two pools named 'p'"):
+        plan(DesiredSlices("d", pools=(pool, pool)), [], features=Features())
+
+
+@pytest.mark.parametrize(
+    ("driver", "owner"),
+    [("a" * 63, "n" * 253), ("a.b", ""), ("GPU.Example.com", "node"), ("a" * 50, "b.c.d"), ("d" * 51, "")],
+)
+def test_generated_names_keep_the_index_in_front_and_stay_valid(driver: str, owner: str) -> None:
+    reference = OwnerReference(api_version="v1", kind="Node", name=owner, uid="u") if owner else None
+    desired = DesiredSlices(driver, reference, (DesiredPool("p", all_nodes=True),))
+    (created,) = plan(desired, [], features=Features()).creates
+    name = created.metadata.generate_name
+    assert name.startswith("00000-")
+    assert name.endswith("-")
+    assert len(name) <= 58
+    assert names.dns_subdomain(f"{name}x7k2p") == []

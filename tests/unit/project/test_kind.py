@@ -1,0 +1,102 @@
+"""`make kind-up` and `kind-load`, by the real kind where it is installed; only Docker is a fake, and no node starts."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.unit.project.projects import ANSWERS, PROJECTS
+
+PAGE = PROJECTS.parents[2] / "docs" / "how-to" / "kind.md"
+EXAMPLES = PROJECTS.parents[2] / "examples"
+FOLDERS = [*(PROJECTS / answers.project for answers in ANSWERS), *sorted(EXAMPLES.glob("*/kind/cluster.yaml"))]
+
+pytestmark = pytest.mark.skipif(
+    not shutil.which("kind") or not shutil.which("make"),
+    reason="configs of kind are NOT checked by kind itself: install it by `go install sigs.k8s.io/kind@latest`",
+)
+
+_DOCKER = """#!/bin/sh
+echo "$@" >> {log}
+case "$1 $2" in
+  "info "*) echo '{{"CgroupVersion": "2", "MemoryLimit": true, "PidsLimit": true, "CPUShares": true}}' ;;
+  "ps "* | "inspect "* | "network "*) ;;
+  "image inspect") echo sha256:1 ;;
+  "run "*)
+    # nodes start at once, and kind waits for none after the first that does not
+    until [ "$(grep -c ^run {log})" = 2 ]; do sleep 0.05; done
+    echo "no node is started here" >&2; exit 1 ;;
+  *) exit 1 ;;
+esac
+"""
+
+
+class Docker:
+    """A docker that has every image and starts no container.
+
+    Args:
+        folder: for the program, and for what it was asked for.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._log = folder, folder / "log"
+        program = folder / "docker"
+        program.write_text(_DOCKER.format(log=self._log))
+        program.chmod(0o755)
+
+    def make(self, project: Path, *arguments: str) -> str:
+        """What ``make`` says in a project, for which this is Docker."""
+        path = f"{self._folder}:{os.environ['PATH']}"
+        variables = {**os.environ, "PATH": path, "KIND_EXPERIMENTAL_PROVIDER": "docker"}
+        command = ["make", "--directory", str(project), *arguments]
+        result = subprocess.run(command, env=variables, capture_output=True, text=True, check=False, timeout=60)
+        assert result.returncode != 0
+        return result.stderr
+
+    def started(self) -> list[str]:
+        """Names of the nodes that it was to start."""
+        commands = [line.split() for line in self._log.read_text().splitlines()]
+        return sorted(words[words.index("--name") + 1] for words in commands if words[0] == "run")
+
+
+@pytest.fixture
+def docker(tmp_path: Path) -> Docker:
+    return Docker(tmp_path)
+
+
+@pytest.fixture(params=FOLDERS, ids=lambda path: path.relative_to(EXAMPLES.parent).as_posix())
+def project(request: pytest.FixtureRequest) -> Path:
+    found: Path = request.param
+    return found if found.is_dir() else found.parents[1]
+
+
+def test_kind_takes_the_config_and_starts_its_nodes(project: Path, docker: Docker) -> None:
+    told = docker.make(project, "kind-up", "CLUSTER=here")
+    assert "no node is started here" in told
+    assert docker.started() == ["here-control-plane", "here-worker"]
+
+
+def test_a_mistake_in_the_config_would_be_seen(tmp_path: Path, docker: Docker) -> None:
+    project = Path(shutil.copytree(PROJECTS / ANSWERS[0].project, tmp_path / "project"))
+    config = project / "kind" / "cluster.yaml"
+    config.write_text(config.read_text().replace("featureGates", "featureGate"))
+    assert "field featureGate not found" in docker.make(project, "kind-up")
+
+
+def test_kind_takes_the_device_of_the_host_that_the_page_adds(tmp_path: Path, docker: Docker) -> None:
+    (nodes,) = re.findall(r"```yaml\n(nodes:.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    project = Path(shutil.copytree(PROJECTS / ANSWERS[0].project, tmp_path / "project"))
+    config = project / "kind" / "cluster.yaml"
+    config.write_text(config.read_text().partition("nodes:")[0] + nodes)
+    docker.make(project, "kind-up", "CLUSTER=here")
+    assert docker.started() == ["here-control-plane", "here-worker"]
+
+
+def test_kind_is_asked_to_load_the_image_that_was_built(project: Path, docker: Docker) -> None:
+    told = docker.make(project, "kind-load", "CLUSTER=here", "IMAGE=driver:0.1.0")
+    assert 'no nodes found for cluster "here"' in told

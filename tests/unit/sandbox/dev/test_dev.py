@@ -1,0 +1,258 @@
+"""``dra-kit dev``, told in lines: the driver follows its files, the cluster stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from tests.unit.sandbox.dev.desk import DRIVER, Desk, ended, times
+
+pytestmark = pytest.mark.processes
+
+SERVES = "pizzeria.py: the driver serves after"
+RUNS = "Pod guest is Running"
+PREPARES = r"preparing pizza-\d for"
+CALLS = r"calls dra\.pizza: NodePrepareResources"
+
+EFFECT = """
+class Heat(dra.Effect[str], id="heat"):
+    oven: str
+
+    def keys(self):
+        return [self.oven]
+
+    def apply(self, previous):
+        print("hot is", self.oven)
+        return "hot"
+
+    def revert(self, outcome):
+        print("old: cold is", self.oven)
+"""
+
+CONFIG = """import dra_kit as dra
+
+
+class PizzaConfig(dra.OpaqueConfig, api_version="pizza.example/v1"):
+    cheese: str = "gouda"
+"""
+CHEESE = """devices:
+      config:
+      - opaque:
+          driver: dra.pizza
+          parameters: {apiVersion: pizza.example/v1, kind: PizzaConfig, cheese: brie}
+"""
+
+
+def test_new_code_serves_and_claims_and_pods_live_on(desk: Desk) -> None:
+    desk.order("guest")
+    desk.start("pizzeria.py", "-f", "order.yaml").until(RUNS)
+
+    desk.edit('"CHEESE": "gouda"', '"CHEESE": "brie"')
+    desk.until(SERVES)
+    assert times(desk.text, PREPARES) == 1  # the device is the same one
+
+    desk.edit("range(2)", "range(3)")
+    desk.until("now offers 3 devices")
+    desk.edit('"dough": "pan"', '"dough": "tin"')  # of the same length, soon after: no compiled file may be taken
+    desk.until("preparing pizza-0")  # another device under its name
+    desk.until("pizza-0  tin")
+
+    assert desk.end() == 0
+    assert times(desk.text, CALLS) == 1
+    before_end = desk.text.partition("taking everything down")[0]
+    assert "is being deleted" not in before_end
+    assert "is lost" not in before_end  # the kubelet always had a connection
+    assert desk.text.endswith("everything is down\n")
+
+
+def test_effects_in_force_are_taken_over_and_reverted_by_the_new_code(desk: Desk) -> None:
+    text = DRIVER.replace("    def prepare(", "    async def prepare(").replace(
+        "        print(f", "        await device.ensure(Heat(oven=device.name))\n        print(f"
+    )
+    text = text.replace("preparer=Waiter()", "preparer=Waiter(), effects=[Heat]")
+    desk.file.write_text(text.replace("class Oven", EFFECT + "\n\nclass Oven"))
+    desk.order("guest")
+    desk.start("pizzeria.py", "-f", "order.yaml").until(RUNS)
+
+    desk.edit("old: cold is", "new: cold is")
+    desk.until(SERVES)
+    desk.order()
+
+    desk.until("new: cold is pizza-0")
+    assert times(desk.text, "hot is pizza-0") == 1
+    assert times(desk.text, "cold is pizza-0") == 1
+
+
+def test_a_new_pod_is_served_by_the_new_code(desk: Desk) -> None:
+    desk.order("guest")
+    desk.start("pizzeria.py", "-f", "order.yaml").until(RUNS)
+
+    desk.edit('"CHEESE": "gouda"', '"CHEESE": "brie"')
+    desk.until(SERVES)
+    desk.order("guest", "host")
+
+    desk.until("Pod host is Running")
+    assert "CHEESE=brie" in desk.text
+    assert "manifests: made Pod host\n" in desk.text
+
+
+def test_code_that_does_not_import_is_told_and_the_code_before_serves(desk: Desk) -> None:
+    desk.order("guest")
+    desk.start("pizzeria.py").until("the driver serves")
+
+    desk.edit("import dra_kit as dra\n", "import dra_kit as dra\nx = (\n")
+    desk.until(
+        "pizzeria.py: the new code cannot be used; the code before serves on\n",
+        "SyntaxError: '(' was never closed at pizzeria.py:3:5, in 'x = ('",
+    )
+    desk.edit("x = (\n", "import pizza_boxes\n")
+    desk.until("ModuleNotFoundError: No module named 'pizza_boxes' at pizzeria.py:3; install it beside dra-kit")
+    desk.edit("import pizza_boxes\n", "")
+
+    desk.until(SERVES)
+
+
+def test_a_driver_that_does_not_come_up_leaves_the_place_to_the_one_before(desk: Desk) -> None:
+    desk.order("guest")
+    desk.start("pizzeria.py", "-f", "order.yaml").until(RUNS)
+
+    desk.edit(
+        "    def discover", '    def startup(self, context):\n        raise ValueError("no oven")\n\n    def discover'
+    )
+    desk.until("cannot be used; the code before serves on", "ValueError: no oven at pizzeria.py:7")
+    desk.order("guest", "host")
+
+    desk.until("Pod host is Running")
+    desk.edit("    def startup", "    def never_called")
+    desk.until(SERVES)
+    desk.edit("        yield [", '        raise KeyError("dough")\n        yield [')
+    desk.until("discover failed: KeyError: 'dough' at pizzeria.py:10")
+
+
+def test_code_that_hangs_is_not_waited_for_once_it_is_mended(desk: Desk) -> None:
+    desk.start("pizzeria.py").until("the driver serves")
+
+    desk.edit("        yield [", "        import time\n        time.sleep(4321)\n        yield [")
+    desk.until("the driver does not serve yet", "discover")
+    desk.edit("time.sleep(4321)", "time.sleep(0)")
+
+    desk.until("it did not serve yet when a file changed again", SERVES)
+
+
+def test_refused_definitions_and_another_name_are_told(desk: Desk) -> None:
+    desk.start("pizzeria.py").until("the driver serves")
+
+    desk.edit('"dra.pizza"', '"dra_pizza"')
+    desk.until("cannot be used; the code before serves on", "at pizzeria.py:16")
+    desk.edit('"dra_pizza"', '"dra.pasta"')
+
+    desk.until("the driver's name was dra.pizza and is dra.pasta now: end dra-kit dev and start it again")
+
+
+def test_a_driver_that_is_killed_is_told_and_started_again(desk: Desk) -> None:
+    desk.order("guest")
+    desk.start("pizzeria.py", "-f", "order.yaml").until(RUNS)
+
+    for process in desk.processes():
+        os.kill(process, signal.SIGKILL)
+    desk.until("the driver ended: its process was killed by SIGKILL", "start again: the driver serves")
+    desk.order("guest", "host")
+
+    desk.until("Pod host is Running")
+    assert times(desk.text, r"preparing pizza-\d for guest") == 1
+
+
+def test_a_killed_driver_is_started_again_though_a_file_of_its_own_changed_with_it(desk: Desk) -> None:
+    desk.start("pizzeria.py").until("the driver serves")
+    notes = desk.project / "notes.txt"
+    desk.edit("        yield [", f"        open({str(notes)!r}, 'a').write('on')\n        yield [")
+    desk.until("it is not watched any more")
+
+    for _ in range(3):
+        for process in desk.processes():
+            os.kill(process, signal.SIGKILL)
+        desk.until("the driver ended: its process was killed by SIGKILL")
+        notes.write_text("off")
+        desk.until("start again: the driver serves")
+
+
+def test_a_driver_that_ends_its_process_is_told_with_its_last_words(desk: Desk) -> None:
+    desk.start("pizzeria.py").until("the driver serves")
+
+    desk.edit("        yield [", '        import os, sys\n        print("out of flour", file=sys.stderr)\n'
+              "        os._exit(3)\n        yield [")  # fmt: skip
+
+    desk.until("the code before serves on", "its process ended with exit code 3: out of flour")
+
+
+def test_code_that_is_broken_at_first_is_waited_for(desk: Desk) -> None:
+    desk.file.write_text("x = (\n")
+    desk.start("pizzeria.py").until(f"waiting for a file below {desk.project} to change")
+
+    desk.save(desk.file, DRIVER)
+
+    desk.until("offers 2 devices on node-1")
+
+
+def test_manifests_follow_their_file(desk: Desk) -> None:
+    desk.order("guest", "host")
+    desk.start("pizzeria.py", "-f", "order.yaml").until("Pod host is Running")
+    order = desk.project / "order.yaml"
+
+    desk.save(order, order.read_text() + "---\n[")
+    desk.until("manifests: not applied", "cannot be read")
+    desk.order("host")
+    desk.until("manifests: deleted Pod guest\n")
+    desk.save(order, order.read_text().replace("4321", "1234"))
+
+    desk.until("manifests: made anew Pod host\n")
+    assert SERVES not in desk.text
+
+
+def test_a_file_of_globs_is_followed_wherever_it_lies(desk: Desk) -> None:
+    globs = desk.directory / "zeros.yaml"
+    globs.write_text("driver: zero.example.com\ndevices: 7\n")
+    desk.start(str(globs)).until(f"waiting for {globs} to change")
+
+    desk.save(globs, "driver: zero.example.com\ndevices:\n- paths: /dev/zero\n")
+    desk.until("offers 1 device on node-1")
+
+    desk.save(globs, "driver: zero.example.com\ndevices:\n- paths: /dev/zero\n- paths: /dev/full\n")
+    desk.until("offers 2 devices on node-1")
+
+
+def test_what_runs_stays_when_its_manifest_is_refused(desk: Desk) -> None:
+    desk.edit("import dra_kit as dra", CONFIG)
+    desk.edit("dra.Preparer)", "dra.Preparer[PizzaConfig])")
+    desk.order("guest")
+    order = desk.project / "order.yaml"
+    order.write_text(order.read_text().replace("devices:\n", CHEESE, 1))
+    desk.start("pizzeria.py", "-f", "order.yaml").until(RUNS)
+
+    desk.save(order, order.read_text().replace("cheese: brie", "chese: brie"))
+    desk.until("manifests: not applied", 'did you mean "cheese"')
+    assert "is being deleted" not in desk.text
+
+    desk.save(order, order.read_text().replace("chese: brie", "cheese: gouda"))
+    desk.until("manifests: made anew Pod guest, ResourceClaimTemplate one-pizza\n", RUNS)
+
+
+def test_a_project_is_found_where_it_is_run(desk: Desk) -> None:
+    (desk.project / "pyproject.toml").write_text('[tool.dra-kit]\ndriver = "pizzeria:driver"\n')
+
+    desk.start("--nodes", "2", "--log-level", "info").until("offers 2 devices on node-2")
+
+    assert desk.end() == 0
+    assert "INFO publishing.inventory: inventory devices=2" in desk.text
+
+
+def test_nothing_of_it_outlives_its_end_by_force(desk: Desk) -> None:
+    desk.start("pizzeria.py").until("the driver serves")
+    processes = desk.processes()
+    assert processes
+
+    desk.end(signal.SIGKILL)
+
+    ended(processes)
