@@ -5,6 +5,7 @@ What other programs write ends up in errors, Events, logs and terminals. It is s
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 from collections.abc import Iterable, Sequence
@@ -15,8 +16,6 @@ def did_you_mean(value: object, accepted: Iterable[object]) -> str:
     """Return the hint at the nearest accepted text, when one is near; case, ``-`` and ``_`` count nothing."""
     if not isinstance(value, str):
         return ""
-    import difflib  # for mistakes only: a node that runs well needs none of it
-
     texts = {_folded(text): text for text in accepted if isinstance(text, str)}
     near = difflib.get_close_matches(_folded(value), texts, n=1, cutoff=0.6)
     return f'; did you mean "{texts[near[0]]}"?' if near and texts[near[0]] != value else ""

@@ -19,6 +19,7 @@ from dra_kit.apiserver.api import AdmissionAttributes, Api, ApiRequest, ApiRespo
 from dra_kit.apiserver.authentication import AUDIENCE, DEFAULT_SECONDS
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.kinds.workloads import SCALABLE
+from dra_kit.apiserver.pod_log import PodLogOptions, PodLogUnavailable, requested_container
 from dra_kit.apiserver.requests import WriteOptions
 from dra_kit.apiserver.scale import serve_scale
 from dra_kit.apiserver.status_errors import (
@@ -126,12 +127,6 @@ def _log(api: Api, kind: Kind, request: ApiRequest) -> AsyncGenerator[bytes, Non
     target = request.target
     if request.method == "HEAD":
         raise method_not_allowed()
-    from dra_kit.apiserver.pod_log import (  # when somebody reads a log
-        PodLogOptions,
-        PodLogUnavailable,
-        requested_container,
-    )
-
     options = PodLogOptions.parse(request.query, target.name)
     pod = _stored(api, kind, request).object
     options = replace(options, container=requested_container(pod, options.container))

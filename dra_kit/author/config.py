@@ -16,10 +16,23 @@ from pydantic.errors import PydanticUndefinedAnnotation
 from pydantic_core import CoreSchema
 from typing_extensions import TypeVar
 
+from dra_kit.author.config_problems import (
+    MOST_PROBLEMS,
+    TEXT_BYTES,
+    find_config_problems,
+    find_duplicate_keys,
+    list_values,
+    loggable_path,
+    one_line,
+    short_json,
+    suggest_values,
+    usable_json,
+)
 from dra_kit.author.model import short_repr, with_lax_containers
 from dra_kit.errors import ConfigurationError, DraKitError, InvalidConfig
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.names import qualified_name
+from dra_kit.text import shorten
 
 if TYPE_CHECKING:
     from dra_kit.author.config_problems import Problem
@@ -282,8 +295,6 @@ class ConfigDecoder(Generic[ConfigT]):
             InvalidConfig: with the first problems as (path, text), and how many there are beside these; nothing else,
                 whatever the author's validators raise.
         """
-        from dra_kit.author.config_problems import find_duplicate_keys, usable_json
-
         model = self._model(parameters)
         given = {key: value for key, value in parameters.items() if key not in {"apiVersion", "kind"}}
         problems = list(find_duplicate_keys(parameters))
@@ -307,8 +318,6 @@ class ConfigDecoder(Generic[ConfigT]):
         }
 
     def _model(self, parameters: Any) -> type[OpaqueConfig]:
-        from dra_kit.author.config_problems import list_values, short_json, suggest_values
-
         if not self._models:
             raise _invalid(None, [("", "this driver takes no configuration; remove the config entry")])
         if not isinstance(parameters, Mapping):
@@ -373,8 +382,6 @@ def _validated(
     try:
         return validate()
     except ValidationError as error:
-        from dra_kit.author.config_problems import find_config_problems
-
         count = len(problems) + error.error_count()
         found = find_config_problems(error, model, body, elsewhere)
         raise _first_of(model, chain(problems, found), count) from None
@@ -388,8 +395,6 @@ def _invalid(model: type[OpaqueConfig] | None, problems: Sequence[Problem]) -> I
 
 def _first_of(model: type[OpaqueConfig] | None, problems: Iterable[Problem], count: int) -> InvalidConfig:
     """Return the error with the first of so many problems; the others are not even looked at."""
-    from dra_kit.author.config_problems import MOST_PROBLEMS, loggable_path
-
     found = iter(problems)
     reported = list(islice(found, MOST_PROBLEMS))
     omitted = count - len(reported) if next(found, None) else 0
@@ -405,9 +410,6 @@ def _first_of(model: type[OpaqueConfig] | None, problems: Iterable[Problem], cou
 
 
 def _raised(where: str, error: Exception) -> str:
-    from dra_kit.author.config_problems import TEXT_BYTES, one_line
-    from dra_kit.text import shorten
-
     text = one_line(str(error))
     if not (isinstance(error, DraKitError) and text):
         text = f"{where} raised {type(error).__name__}{f': {text}' if text else ''}"

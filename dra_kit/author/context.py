@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic
 
+from prometheus_client import CollectorRegistry
 from pydantic import JsonValue
 
 from dra_kit.author.effect import Effect
@@ -124,8 +125,6 @@ class Context(ABC, Generic[SettingsT]):
         Register collectors or metrics in it in ``startup``, such as ``Gauge(…, registry=context.metrics)``. In a
         context of a test's own it is one that nobody reads.
         """
-        from prometheus_client import CollectorRegistry
-
         return CollectorRegistry()
 
     @abstractmethod

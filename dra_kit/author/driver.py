@@ -14,8 +14,11 @@ from typing_extensions import TypeVar
 
 from dra_kit.author.config import ConfigDecoder, NoConfig, OpaqueConfig
 from dra_kit.author.context import Context, ControllerComponent, NodeComponent
+from dra_kit.author.controller import ClaimObserver, DeviceBinder, TaintRuleSource
 from dra_kit.author.device import Device, author_fields
+from dra_kit.author.device_policy import DevicePolicy
 from dra_kit.author.effect import Effect
+from dra_kit.author.health import HealthSource, check_health
 from dra_kit.author.model import AuthorSettingsT, HardwareT, short_repr
 from dra_kit.author.preparer import Preparer, check_preparer, config_kinds
 from dra_kit.author.provider import DeviceProvider, EmptyProvider, ProviderCapabilities, provider_device_class
@@ -95,12 +98,8 @@ class Driver(Generic[ConfigT, DeviceT]):
         _check_instance(name, "preparer", preparer, Preparer)
         check_preparer(preparer)
         if binder is not None:
-            from dra_kit.author.controller import DeviceBinder
-
             _check_instance(name, "binder", binder, DeviceBinder)
         if taint_rules is not None:
-            from dra_kit.author.controller import TaintRuleSource
-
             _check_instance(name, "taint_rules", taint_rules, TaintRuleSource)
         _check_choice(name, "concurrency", concurrency, get_args(Concurrency))
         _check_choice(name, "invalid_devices", invalid_devices, get_args(InvalidDevices))
@@ -110,17 +109,11 @@ class Driver(Generic[ConfigT, DeviceT]):
                 "rescan only when asked"
             )
         if health is not None:
-            from dra_kit.author.health import HealthSource, check_health
-
             _check_instance(name, "health", health, HealthSource)
             check_health(name, health)
         if policy is not None:
-            from dra_kit.author.device_policy import DevicePolicy
-
             _check_instance(name, "policy", policy, DevicePolicy)
         if observer is not None:
-            from dra_kit.author.controller import ClaimObserver
-
             _check_instance(name, "observer", observer, ClaimObserver)
         if settings is not None and not (isinstance(settings, type) and issubclass(settings, BaseModel)):
             raise ConfigurationError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -139,8 +140,6 @@ def _problems(cls: type[AuthorModel], error: ValidationError) -> str:
 def _text(cls: type[AuthorModel], field: str, problem: dict[str, Any]) -> str:
     match problem["type"]:
         case "extra_forbidden":
-            import difflib  # for mistakes only: a node that runs well needs none of it
-
             near = difflib.get_close_matches(field, cls.model_fields, n=1)
             return "no such argument" + (f"; did you mean {near[0]!r}?" if near else "")
         case "missing":

@@ -18,7 +18,7 @@ from dra_kit.author.claim import AllocatedDevice, Claim, PreparedDevice
 from dra_kit.author.config import NoConfig, OpaqueConfig
 from dra_kit.author.context import Context, NodeComponent
 from dra_kit.author.device import Device
-from dra_kit.author.model import AuthorSettingsT, HardwareT, type_arguments, type_name
+from dra_kit.author.model import AuthorSettingsT, HardwareT, rule_text, type_arguments, type_name
 from dra_kit.author.prepared import Prepared
 from dra_kit.errors import ConfigurationError, PermanentError
 from dra_kit.kubernetes.resource.objects import ClaimReference
@@ -211,8 +211,6 @@ def _check_defaults(kind: type[OpaqueConfig]) -> None:
         config = kind()
         kind.model_validate(dict(config), strict=True, by_name=True)
     except ValidationError as error:
-        from dra_kit.author.model import rule_text  # for mistakes only
-
         text = "; ".join(
             f"{'.'.join(map(str, detail['loc']))}: {rule_text(detail['msg'])}" for detail in error.errors()
         )

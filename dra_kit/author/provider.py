@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeAlias, get_args
 
 from dra_kit.author.context import Context, NodeComponent, NotAvailableYet
-from dra_kit.author.inventory import DeviceT_co, Inventory
+from dra_kit.author.device import Device
+from dra_kit.author.inventory import DeviceT_co, Inventory, Pool
 from dra_kit.author.model import AuthorSettingsT, HardwareT, short_repr, type_arguments
 from dra_kit.errors import ConfigurationError
 
@@ -119,8 +120,6 @@ class ProviderCapabilities:
 
     def problem(self, item: Device | Pool[Any]) -> str:
         """Return why what a device or pool asks for is not served, with the remedy; empty when it is."""
-        from dra_kit.author.inventory import Pool
-
         if self.scope == "cluster" and isinstance(item, Pool) and not any(getattr(item, each) for each in _POOL_SCOPES):
             return _NO_NODES
         asked = (field for field in self._unserved() if getattr(item, field, None))
@@ -148,7 +147,5 @@ class ProviderCapabilities:
 
 def provider_device_class(provider: DeviceProvider[Any, Any, Any]) -> type[Device]:
     """Return the device class that a provider names: that of ``DeviceProvider[Gpu]``, else ``Device``."""
-    from dra_kit.author.device import Device
-
     cls = next(iter(type_arguments(type(provider), DeviceProvider)), None)
     return cls if isinstance(cls, type) and issubclass(cls, Device) else Device

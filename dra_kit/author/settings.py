@@ -9,7 +9,7 @@ from pydantic import BaseModel, SecretBytes, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 
 from dra_kit.author.driver import Driver
-from dra_kit.author.model import short_repr
+from dra_kit.author.model import rule_text, short_repr
 from dra_kit.errors import ConfigurationError
 
 AUTHOR_PREFIX: Final = "DRIVER_"
@@ -40,8 +40,6 @@ def author_settings(driver: Driver[Any, Any], values: Mapping[str, object]) -> B
 
 
 def _setting_problem(fields: Mapping[str, FieldInfo], detail: dict[str, Any]) -> str:
-    from dra_kit.author.model import rule_text  # for mistakes only
-
     text = rule_text(detail["msg"])
     if not detail["loc"] or detail["loc"][0] not in fields:
         return text

@@ -16,6 +16,7 @@ import click
 from dra_kit import __version__
 from dra_kit.errors import ConfigurationError, DraKitError
 from dra_kit.kubernetes.release import NEWEST, OLDEST
+from dra_kit.process.logging import log_as_json
 from dra_kit.text import did_you_mean, escape_unprintable
 
 if TYPE_CHECKING:
@@ -142,8 +143,6 @@ class LazyGroup(click.Group):
 
     def _invoke_with_log(self, ctx: click.Context) -> Any:
         """Run a role that logs JSON: whatever ends it, and whatever Python warns of, is a line of that log."""
-        from dra_kit.process.logging import log_as_json  # other commands have no log
-
         with log_as_json():
             try:
                 return super().invoke(ctx)

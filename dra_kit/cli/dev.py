@@ -18,6 +18,13 @@ from dra_kit.cli.options import TargetCommand, is_help, target_of
 from dra_kit.cli.sandbox import run_interruptibly
 from dra_kit.cli.sandbox_drivers import sandbox_driver
 from dra_kit.errors import ConfigurationError
+from dra_kit.sandbox.cluster import SandboxSettings
+from dra_kit.sandbox.dev.screen import screen_session
+from dra_kit.sandbox.dev.session import DevOptions, DevSession, LineDisplay
+from dra_kit.sandbox.dev.watch import FileWatcher
+from dra_kit.sandbox.drivers.project import place_of, project_of
+from dra_kit.sandbox.views.live import LiveView
+from dra_kit.text import escape_unprintable
 
 if TYPE_CHECKING:
     from dra_kit.sandbox.dev.session import DevOptions
@@ -34,8 +41,6 @@ class DevCommand(TargetCommand):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Keep the arguments as they came: the driver's process gets them again."""
-        from dra_kit.sandbox.dev.watch import FileWatcher
-
         place = _place_of_target(target_of(self.params, args))
         # before the files are read: what is changed while they are is seen; the driver's process, which has no parent,
         # ends when it cannot use them
@@ -57,8 +62,6 @@ def _start_when_mended(error: ConfigurationError, place: Path, watch: FileWatche
 
     In a new process, since modules that were loaded stay as they are.
     """
-    from dra_kit.text import escape_unprintable
-
     text = escape_unprintable(" ".join(str(error).split()))
     what = f"a file below {place}" if place.is_dir() else str(place)
     click.echo(f"error: {text} [{error.code}]\nwaiting for {what} to change; Ctrl-C ends", err=True)
@@ -73,8 +76,6 @@ def _start_when_mended(error: ConfigurationError, place: Path, watch: FileWatche
 
 def _place_of_target(named: str | None) -> Path | None:
     """Return the place to watch before the options of the driver are known: what is named may be the value of one."""
-    from dra_kit.sandbox.drivers.project import place_of
-
     if named is None or (not Path(named).exists() and not {*named} & {":", "/", "."}):
         return place_of(_HERE)
     return place_of(named)
@@ -87,8 +88,6 @@ def _watched(place: Path) -> tuple[list[Path], list[Path]]:
 
 def _lacks_target(params: list[click.Parameter], args: list[str]) -> bool:
     """Return whether no argument can be the TARGET, and the working directory is a project."""
-    from dra_kit.sandbox.drivers.project import project_of
-
     project = project_of(_HERE)
     if project is None or not project.driver[0]:
         return False
@@ -128,9 +127,6 @@ def dev(ctx: click.Context, /, target: str | None, **options: Any) -> None:
     On the screen: r starts the driver anew, a makes the pods of -f anew, 1 to 5 show one part alone, q ends. Exit code
     0, also after Ctrl-C; 2: the cluster does not come up, or a flag is wrong.
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
-    from dra_kit.sandbox.dev.session import DevSession, LineDisplay
-    from dra_kit.sandbox.views.live import LiveView
-
     if target is None:
         raise click.UsageError(f"Missing argument 'TARGET': {Path.cwd()} is no project with a driver.")
     if options["kubeconfig"] is not None:
@@ -138,8 +134,6 @@ def dev(ctx: click.Context, /, target: str | None, **options: Any) -> None:
     on_screen = options["view"] and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     development = _development(ctx, target, options)
     if on_screen:
-        from dra_kit.sandbox.dev.screen import screen_session
-
         session, reader_gone = screen_session(development), asyncio.Event()  # a terminal that goes sends SIGHUP
     else:
         view = LiveView(sys.stdout)
@@ -148,10 +142,6 @@ def dev(ctx: click.Context, /, target: str | None, **options: Any) -> None:
 
 
 def _development(ctx: click.Context, target: str, options: Mapping[str, Any]) -> DevOptions:
-    from dra_kit.sandbox.cluster import SandboxSettings
-    from dra_kit.sandbox.dev.session import DevOptions
-    from dra_kit.sandbox.drivers.project import place_of
-
     driver = sandbox_driver(target, ctx.meta["driver"], ctx.meta.get("driver_settings", {}), options["nodes"])
     folders, files = _watched(place_of(target) or Path.cwd())
     return DevOptions(

@@ -12,6 +12,7 @@ import click
 from msgspec import to_builtins
 
 from dra_kit.cli.options import credentials_of, path
+from dra_kit.diagnosis.drain import DrainQuery, wait_drained
 from dra_kit.text import align_columns, did_you_mean, escape_unprintable
 
 if TYPE_CHECKING:
@@ -93,8 +94,6 @@ def drain(  # noqa: PLR0917 - click passes them by name
     confirmations are missing, 2 when the driver is unknown or not being removed, 1 when the API server refuses or does
     not answer.
     """
-    from dra_kit.diagnosis.drain import DrainQuery, wait_drained
-
     query = DrainQuery(
         driver=driver,
         node=node,

@@ -16,6 +16,15 @@ from click.shell_completion import CompletionItem
 from msgspec.structs import replace
 
 from dra_kit.cli.options import credentials_of, path, source_options
+from dra_kit.diagnosis.explain.claims import ClaimExplainer
+from dra_kit.diagnosis.explain.cluster import KINDS
+from dra_kit.diagnosis.explain.documents import claim_document, missing_right_documents, pod_document
+from dra_kit.diagnosis.explain.pods import explain_pod
+from dra_kit.diagnosis.explain.subjects import ExplainSubject, claim_of, pending_subjects, pod_of, subjects_of_manifests
+from dra_kit.diagnosis.explain.text import ReportWriter, render_claim, render_missing_rights, render_pod
+from dra_kit.diagnosis.live_cluster import ReadScope, read_live
+from dra_kit.diagnosis.node_templates import NodeTemplates
+from dra_kit.diagnosis.snapshot import check_destination, load, read_manifests, save
 from dra_kit.text import escape_unprintable, escape_unprintable_json
 
 if TYPE_CHECKING:
@@ -124,12 +133,8 @@ def _wanted(words: Sequence[str]) -> list[tuple[SubjectKind, str]]:
 
 
 def _explain(wanted: Sequence[tuple[SubjectKind, str]], files: Sequence[Path], options: Mapping[str, Any]) -> int:
-    from dra_kit.diagnosis.explain.subjects import ExplainSubject, pending_subjects, subjects_of_manifests
-
     objects, namespace = _objects(options, wanted)
     if not wanted:
-        from dra_kit.diagnosis.snapshot import read_manifests
-
         subjects, given = subjects_of_manifests(read_manifests(files, namespace, alpha=objects.alpha))
         if not subjects:
             raise click.UsageError(
@@ -151,17 +156,12 @@ def _explain(wanted: Sequence[tuple[SubjectKind, str]], files: Sequence[Path], o
 def _objects(options: Mapping[str, Any], wanted: Sequence[tuple[SubjectKind, str]]) -> tuple[ClusterDocuments, str]:
     """Return the objects of the cluster, and the namespace of names without one."""
     if options["saved"] is not None:
-        from dra_kit.diagnosis.snapshot import load
-
         objects = load(options["saved"])
         return replace(objects, alpha=objects.alpha or options["alpha"]), options["namespace"] or "default"
     return asyncio.run(_read(options, wanted))
 
 
 async def _read(options: Mapping[str, Any], wanted: Sequence[tuple[SubjectKind, str]]) -> tuple[ClusterDocuments, str]:
-    from dra_kit.diagnosis.explain.cluster import KINDS
-    from dra_kit.diagnosis.live_cluster import ReadScope, read_live
-
     credentials = await credentials_of(options["kubeconfig"], options["context"])
     namespace = options["namespace"] or credentials.namespace or "default"
     only_claims = bool(wanted) and all(kind == "claim" for kind, _ in wanted)
@@ -177,9 +177,6 @@ async def _read(options: Mapping[str, Any], wanted: Sequence[tuple[SubjectKind, 
 
 def _templates(objects: ClusterDocuments, options: Mapping[str, Any]) -> NodeTemplates | None:
     """Return the kinds of nodes that are asked about."""
-    from dra_kit.diagnosis.node_templates import NodeTemplates
-    from dra_kit.diagnosis.snapshot import load
-
     given: dict[str, list[Any]] = {}
     for file in options["templates"]:
         for kind, found in load(file).documents.items():
@@ -195,12 +192,6 @@ def _print_explanations(
     *,
     nothing: str = "",
 ) -> int:
-    from dra_kit.diagnosis.explain.claims import ClaimExplainer
-    from dra_kit.diagnosis.explain.documents import claim_document, missing_right_documents, pod_document
-    from dra_kit.diagnosis.explain.pods import explain_pod
-    from dra_kit.diagnosis.explain.subjects import claim_of, pod_of
-    from dra_kit.diagnosis.explain.text import ReportWriter, render_claim, render_missing_rights, render_pod
-
     as_json = options["output"] == "json"
     templates = _templates(objects, options)
     explainer = ClaimExplainer(cluster)
@@ -268,8 +259,6 @@ def snapshot(
       dra-kit snapshot cluster.tar.gz
       dra-kit explain claim lunch --from cluster.tar.gz
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
-    from dra_kit.diagnosis.live_cluster import ReadScope, read_live
-    from dra_kit.diagnosis.snapshot import check_destination, save
 
     async def read() -> ClusterDocuments:
         credentials = await credentials_of(kubeconfig, context)

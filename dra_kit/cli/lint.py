@@ -19,8 +19,19 @@ from dra_kit.author.target import load_driver
 from dra_kit.cli.app import value_of
 from dra_kit.cli.driver_settings import settings_options
 from dra_kit.cli.options import TargetCommand, complete_target, path
+from dra_kit.diagnosis.lint.check import check
+from dra_kit.diagnosis.lint.devices import LintContext
+from dra_kit.diagnosis.lint.findings import fixed_as_text, format_github, format_json, format_text, summary
+from dra_kit.diagnosis.lint.fix_files import diff, fix_files, replace_text, require_writable
+from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised
+from dra_kit.diagnosis.snapshot import load_devices
 from dra_kit.errors import ConfigurationError
+from dra_kit.kubernetes.manifests.documents import source_files
 from dra_kit.kubernetes.manifests.files import STDIN
+from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.resource.slice_reader import LazySlice
+from dra_kit.node.first_inventory import NODE, discover_once
+from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver, device_classes, project_settings
 from dra_kit.text import escape_unprintable
 
 if TYPE_CHECKING:
@@ -111,9 +122,6 @@ def lint(
     Exit code 0: no errors; 1: errors (behind --fix: those that are left), or with --strict warnings; 2: the check
     could not be made, or a file not be written.
     """
-    from dra_kit.diagnosis.lint.check import check
-    from dra_kit.kubernetes.manifests.documents import source_files
-
     if diff and style != "text":
         raise click.UsageError(f"--diff prints a diff; leave out --format {style}")
     sources = [source for item in files for source in source_files(item, tree=True)]
@@ -137,8 +145,6 @@ def lint(
 
 def _report(outcome: LintResult, style: str, *, aside: bool = False) -> None:
     """Tell the findings; on standard error where standard output is for a mended text."""
-    from dra_kit.diagnosis.lint.findings import format_github, format_json, format_text
-
     findings = outcome.findings
     if style == "json":
         click.echo(format_json(findings), err=aside)
@@ -153,17 +159,11 @@ def _report(outcome: LintResult, style: str, *, aside: bool = False) -> None:
 
 def _classes_of(target: str) -> dict[str, v1.DeviceClass]:
     """Return the classes that belong to a driver in a project folder."""
-    from dra_kit.diagnosis.snapshot import load_devices
-    from dra_kit.sandbox.drivers.sandbox_driver import device_classes
-
     return {name: one for file in device_classes(target) for name, one in load_devices(file)[1].items()}
 
 
 def _settings(driver: Driver[Any, Any], target: str, given: Mapping[str, object], directory: Path) -> BaseModel | None:
     """Return the settings that the driver has in the sandbox of its project, with the given ones."""
-    from dra_kit.node.first_inventory import NODE
-    from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver, project_settings
-
     values = {**project_settings(target, driver), **given}
     return SandboxDriver((driver,), partial(author_settings, driver), values=values).settings_on(NODE, directory)
 
@@ -177,11 +177,6 @@ def _surroundings(
     alpha: bool,
     timeout: float,
 ) -> LintContext:
-    from dra_kit.diagnosis.lint.devices import LintContext
-    from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised
-    from dra_kit.diagnosis.snapshot import load_devices
-    from dra_kit.kubernetes.release import FeatureGates
-
     slices: list[LazySlice] = []
     complete = False
     if saved is not None:
@@ -215,9 +210,6 @@ def _surroundings(
 
 
 def _found(driver: Driver[Any, Any], settings: Any, timeout: float) -> Iterator[LazySlice]:
-    from dra_kit.kubernetes.resource.slice_reader import LazySlice
-    from dra_kit.node.first_inventory import discover_once
-
     # why the driver fails is told once, by this command
     log = logging.getLogger("dra_kit")
     level = log.level
@@ -242,9 +234,6 @@ def fix_and_report(sources: Sequence[SourceFile], surroundings: LintContext, *, 
     Raises:
         ConfigurationError: a file cannot be written; it is as it was.
     """
-    from dra_kit.diagnosis.lint.findings import fixed_as_text
-    from dra_kit.diagnosis.lint.fix_files import fix_files, replace_text, require_writable
-
     sources = _once(sources)
     mended = fix_files(sources, surroundings)
     changed = [pair for pair in zip(sources, mended.files, strict=True) if pair[0].text != pair[1].text]
@@ -266,9 +255,6 @@ def fix_and_report(sources: Sequence[SourceFile], surroundings: LintContext, *, 
 
 def show_diff(sources: Sequence[SourceFile], outcome: LintResult, surroundings: LintContext) -> None:
     """Print what would be written as a diff, and how many findings there are on standard error."""
-    from dra_kit.diagnosis.lint.findings import summary
-    from dra_kit.diagnosis.lint.fix_files import diff, fix_files
-
     sources = _once(sources)
     mended = fix_files(sources, surroundings)
     for before, after in zip(sources, mended.files, strict=True):

@@ -12,6 +12,9 @@ import click
 from pydantic import BaseModel
 
 from dra_kit import __version__
+from dra_kit.admission.certificate_trust import AuthorityTrust, delete_bindings
+from dra_kit.admission.certificates import SelfManagedSettings, self_made_secret
+from dra_kit.admission.webhook_configuration import configuration_name
 from dra_kit.author.cluster_object import ClusterObject
 from dra_kit.author.driver import Driver
 from dra_kit.author.settings import author_settings
@@ -25,8 +28,14 @@ from dra_kit.cli.options import (
     path,
     target_of,
 )
-from dra_kit.diagnosis.check import role_process
+from dra_kit.client.api import Client
+from dra_kit.diagnosis.check import CheckOptions, role_process, run_checks
+from dra_kit.diagnosis.cluster_checks import has_failed
+from dra_kit.diagnosis.status import status_problems, status_text, statuses, with_problems
+from dra_kit.diagnosis.support_bundle import gather, write_archive
+from dra_kit.diagnosis.who import in_cluster, is_node, on_node, who_table
 from dra_kit.errors import ConfigurationError
+from dra_kit.kubelet.sockets import operation_links
 from dra_kit.text import escape_unprintable, escape_unprintable_json
 
 if TYPE_CHECKING:
@@ -91,10 +100,6 @@ def check(ctx: click.Context, /, **options: Any) -> None:
       kubectl exec ds/pizza-node -- dra-kit check
       kubectl exec deploy/pizza-controller -- dra-kit check
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
-    from dra_kit.admission.certificates import self_made_secret
-    from dra_kit.diagnosis.check import CheckOptions, run_checks
-    from dra_kit.diagnosis.cluster_checks import has_failed
-
     driver: Driver[Any, Any] | None = ctx.meta.get("driver")
     if driver is not None and options["driver"] not in {None, driver.name}:
         raise click.UsageError(f"TARGET is driver {driver.name}, --driver says {options['driver']}; leave one out.")
@@ -170,8 +175,6 @@ def status(ctx: click.Context, driver: str | None, kubelet_dir: Path, output: st
     \b
       kubectl exec ds/pizza-node -- dra-kit status
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
-    from dra_kit.diagnosis.status import status_problems, status_text, statuses, with_problems
-
     documents, silent = asyncio.run(statuses(kubelet_dir, driver))
     if output == "json":
         answered = [with_problems(document) for document in documents]
@@ -234,8 +237,6 @@ def who(  # noqa: PLR0917 - click passes them by name
       dra-kit who team-a/trainer-0
       kubectl exec ds/pizza-node -- dra-kit who GPU-8f3c2c4e-…
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
-    from dra_kit.diagnosis.who import is_node, on_node, who_table
-
     here = source == "node" or (source == "auto" and not (kubeconfig or context) and is_node(kubelet_dir))
     if here:
         found = asyncio.run(on_node(kubelet_dir, cdi_dirs or (Path("/var/run/cdi"), Path("/etc/cdi"))))
@@ -267,8 +268,6 @@ def who(  # noqa: PLR0917 - click passes them by name
 
 
 async def _in_cluster(kubeconfig: Path | None, context: str | None, namespace: str | None) -> DeviceUsesOnNode:
-    from dra_kit.diagnosis.who import in_cluster
-
     return await in_cluster(await credentials_of(kubeconfig, context), namespace)
 
 
@@ -295,8 +294,6 @@ def support_bundle(
     \b
       dra-kit support-bundle pizza.tar.gz --driver kitchen.pizza.example
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
-    from dra_kit.diagnosis.support_bundle import write_archive
-
     if not file.name.endswith((".tar.gz", ".tgz")):
         raise click.UsageError(f"{file} is no archive by its name; write for example {file.name}.tar.gz")
     bundle = asyncio.run(_gathered(driver or _only_driver(kubelet_dir), kubeconfig, context, kubelet_dir))
@@ -308,8 +305,6 @@ def support_bundle(
 
 
 def _only_driver(kubelet_dir: Path) -> str:
-    from dra_kit.kubelet.sockets import operation_links
-
     names = [link.parent.name for link in operation_links(kubelet_dir)]
     if len(names) != 1:
         found = f"there are {', '.join(names)} here" if names else f"there is none below {kubelet_dir}"
@@ -318,8 +313,6 @@ def _only_driver(kubelet_dir: Path) -> str:
 
 
 async def _gathered(driver: str, kubeconfig: Path | None, context: str | None, kubelet_dir: Path) -> SupportBundle:
-    from dra_kit.diagnosis.support_bundle import gather
-
     credentials: Credentials | None = None
     why = ""
     try:
@@ -364,11 +357,6 @@ def webhook_certificate(  # noqa: PLR0917 - click passes them by name
     successor, and both are trusted. The chart runs this in a Job after each install, upgrade and rollback. It may be
     repeated at any time.
     """
-    from dra_kit.admission.certificate_trust import AuthorityTrust, delete_bindings
-    from dra_kit.admission.certificates import SelfManagedSettings
-    from dra_kit.admission.webhook_configuration import configuration_name
-    from dra_kit.client.api import Client
-
     trusting = configuration or configuration_name(driver)
 
     async def run() -> TrustOutcome:

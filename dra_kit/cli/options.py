@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
+from dra_kit.client.credentials import load_credentials
 from dra_kit.errors import ConfigurationError, SandboxError
+from dra_kit.sandbox.run.detached import running_in_background
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -118,8 +121,6 @@ def path(**kwargs: Any) -> click.Path:
 
 def complete_target(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete a TARGET to a file or folder."""
-    from click.shell_completion import CompletionItem  # for a shell that completes, and for nothing else
-
     del ctx, param
     return [CompletionItem(incomplete, type="file")]
 
@@ -191,8 +192,6 @@ async def credentials_of(kubeconfig: Path | None, context: str | None) -> Creden
     Raises:
         ConfigurationError: there are none that can be used; says which sandboxes run.
     """
-    from dra_kit.client.credentials import load_credentials
-
     try:
         return await load_credentials(kubeconfig, context)
     except ConfigurationError as error:
@@ -204,8 +203,6 @@ async def credentials_of(kubeconfig: Path | None, context: str | None) -> Creden
 
 def _sandboxes() -> list[str]:
     """Return a hint at sandboxes in the background, else at how to start one."""
-    from dra_kit.sandbox.run.detached import running_in_background
-
     found: list[DetachedSandbox] = []
     with contextlib.suppress(OSError, SandboxError):  # there may be no place where they could have left word
         found = running_in_background()

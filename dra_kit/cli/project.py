@@ -15,11 +15,18 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 import click
 import yaml
 
+from dra_kit.admission.policy.manifest import manifest, policy_objects
+from dra_kit.author.context import NodeInfo
 from dra_kit.author.settings import author_settings
+from dra_kit.author.target import load_driver
 from dra_kit.cli.driver_settings import setting_value
 from dra_kit.cli.options import TargetCommand, complete_target, path
+from dra_kit.client.server_version import ServerFeatures
+from dra_kit.diagnosis.node_templates import NodeProfile, node_object, read_profile, template_slices
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.release import NEWEST, OLDEST
+from dra_kit.node.first_inventory import discover_once
+from dra_kit.process import logging as process_logging
 from dra_kit.project.answers import (
     Answers,
     Kind,
@@ -28,7 +35,13 @@ from dra_kit.project.answers import (
     check_project_name,
     default_driver,
     default_package,
+    read_answers,
 )
+from dra_kit.project.chart import project_values, write_chart
+from dra_kit.project.git import uncommitted
+from dra_kit.project.rendering import chart_directory, create, installed_version, project_template, refuse_taken, render
+from dra_kit.project.sbom import cyclonedx_document, cyclonedx_text, installed_components, normalized
+from dra_kit.project.update import update_project
 
 if TYPE_CHECKING:
     from dra_kit.admission.policy.manifest import Action
@@ -88,9 +101,6 @@ def template(  # noqa: PLR0917 - click passes them by name
       dra-kit explain pod train --template h100.yaml
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
     del target
-    from dra_kit.diagnosis.node_templates import NodeProfile, node_object, read_profile
-    from dra_kit.process import logging as process_logging
-
     process_logging.configure("text", logging.WARNING)  # what the driver's own code says
     driver: Driver[Any, Any] = ctx.meta["driver"]
     profile = read_profile(file) if file is not None else NodeProfile(name=_DEFAULT_NAME)
@@ -109,11 +119,6 @@ def template(  # noqa: PLR0917 - click passes them by name
 def _slices(
     driver: Driver[Any, Any], profile: NodeProfile, given: dict[str, object], kubernetes: str, timeout: float
 ) -> list[dict[str, Any]]:
-    from dra_kit.author.context import NodeInfo
-    from dra_kit.client.server_version import ServerFeatures
-    from dra_kit.diagnosis.node_templates import template_slices
-    from dra_kit.node.first_inventory import discover_once
-
     release = _RELEASE(kubernetes)
     if release is None or int(release[1]) < OLDEST.minor:
         raise ConfigurationError(f"--kubernetes {kubernetes} is none that is supported; give {OLDEST} to {NEWEST}")
@@ -180,8 +185,6 @@ def new(  # noqa: PLR0917 - click passes them by name
 
     Asks what no flag says, with a default; without a terminal it takes the defaults.
     """
-    from dra_kit.project.rendering import create, installed_version, project_template, refuse_taken, render
-
     check_project_name(name)
     folder = directory or Path(name)
     refuse_taken(folder)
@@ -210,8 +213,6 @@ def _text(ask: bool, question: str, default: str, check: Any) -> str:
         return default
 
     def checked(value: str) -> str:
-        from dra_kit.errors import ConfigurationError
-
         try:
             found: str = check(value.strip())
         except ConfigurationError as error:
@@ -260,11 +261,6 @@ def update(ctx: click.Context, folder: Path, force: bool) -> None:
     Only files in FOLDER are written or removed. Links are kept, and not followed. No code of the project is run, and no
     program that its git configuration names.
     """
-    from dra_kit.project.answers import read_answers
-    from dra_kit.project.git import uncommitted
-    from dra_kit.project.rendering import installed_version, project_template, render
-    from dra_kit.project.update import update_project
-
     answers, made_by = read_answers(folder)
     name = folder.resolve().name
     if not force and (lines := list(islice(uncommitted(folder), 3))):
@@ -310,20 +306,11 @@ def chart(target: str | None, file: Path | None, directory: Path | None) -> None
       dra-kit chart . --values values.yaml && helm install pizza "$(dra-kit chart)" --values values.yaml
       dra-kit chart . --directory build/chart && helm install pizza build/chart
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
-    from dra_kit.project.rendering import chart_directory
-
     if (target is None) != (file is None and directory is None):
         raise click.UsageError("TARGET goes together with --values or --directory: what is made is written there.")
     if target is None:
         click.echo(chart_directory())
         return
-    import yaml
-
-    from dra_kit.author.settings import author_settings
-    from dra_kit.author.target import load_driver
-    from dra_kit.errors import ConfigurationError
-    from dra_kit.project.chart import project_values, write_chart
-
     driver = load_driver(target)
     text = project_values(target, driver, chart_directory(), lambda given: author_settings(driver, given))
     if file == _STDOUT:
@@ -351,9 +338,6 @@ def sbom(name: str | None) -> None:
     \b
       docker run --rm registry.example/pizza-driver:0.1.0 sbom --name pizza-driver >pizza-driver.cdx.json
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
-    from dra_kit.errors import ConfigurationError
-    from dra_kit.project.sbom import cyclonedx_document, cyclonedx_text, installed_components, normalized
-
     wanted = normalized(name or "dra-kit")
     found = installed_components()
     whole = next((item for item in found if item.name == wanted), None)
@@ -383,7 +367,5 @@ def policy(ctx: click.Context, target: str, action: Action) -> None:
       kubectl apply -f policy.yaml
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
     del target
-    from dra_kit.admission.policy.manifest import manifest, policy_objects
-
     driver: Driver[Any, Any] = ctx.meta["driver"]
     click.echo(manifest(policy_objects(driver, [action]), driver.name), nl=False)

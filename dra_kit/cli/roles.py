@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+import yaml
 from pydantic import BaseModel
 
+from dra_kit.admission.certificates import SelfManagedSettings
+from dra_kit.admission.webhook_configuration import validating_webhook_configuration
 from dra_kit.author.driver import Driver
 from dra_kit.author.settings import author_settings
 from dra_kit.author.target import load_driver
@@ -137,8 +140,6 @@ def webhook(  # noqa: PLR0917 - click passes them by name
 
 
 def _own(service: str, namespace: str | None) -> SelfManagedSettings:
-    from dra_kit.admission.certificates import SelfManagedSettings
-
     return SelfManagedSettings(namespace=namespace or "", service=service)
 
 
@@ -152,10 +153,6 @@ def _author_settings(driver: Driver[Any, Any], values: Mapping[str, object]) -> 
 
 
 def _configuration(driver_name: str, url: str, ca_bundle: Path | None) -> str:
-    import yaml
-
-    from dra_kit.admission.webhook_configuration import validating_webhook_configuration
-
     try:
         authority = ca_bundle.read_bytes() if ca_bundle else None
     except OSError as error:

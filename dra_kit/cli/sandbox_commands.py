@@ -11,6 +11,10 @@ import click
 
 from dra_kit.cli.options import path
 from dra_kit.errors import SandboxError
+from dra_kit.sandbox.directory import remove_abandoned
+from dra_kit.sandbox.run.detached import running_in_background, running_sandboxes, stop
+from dra_kit.sandbox.stories.model import story_schema
+from dra_kit.sandbox.timeline.recording import timeline_schema
 from dra_kit.text import did_you_mean
 
 if TYPE_CHECKING:
@@ -44,8 +48,6 @@ def env(kubeconfig: Path | None, node: str | None, *, as_json: bool) -> None:
 
 
 def _sandbox(kubeconfig: Path | None) -> RunningSandbox:
-    from dra_kit.sandbox.run.detached import running_sandboxes
-
     found = [item for item in running_sandboxes() if kubeconfig is None or item.has_kubeconfig(kubeconfig)]
     if not found:
         which = f" with kubeconfig {kubeconfig}" if kubeconfig else ""
@@ -106,9 +108,6 @@ def down(kubeconfig: Path | None, *, everything: bool) -> None:
       dra-kit sandbox down --kubeconfig /tmp/kubeconfig
       dra-kit sandbox down --all
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
-    from dra_kit.sandbox.directory import remove_abandoned
-    from dra_kit.sandbox.run.detached import running_in_background, stop
-
     if kubeconfig is not None and everything:
         raise click.UsageError("--kubeconfig and --all do not go together.")
     if orphans := remove_abandoned():
@@ -135,8 +134,6 @@ def list_command() -> None:
 
     Exit code 0, also when there is none.
     """
-    from dra_kit.sandbox.run.detached import running_in_background
-
     found = running_in_background()
     for sandbox in found:
         click.echo(f"{sandbox.title}, process {sandbox.pid}")
@@ -159,9 +156,5 @@ def schema_command(*, timeline: bool) -> None:
     \b
       # yaml-language-server: $schema=../story.schema.json
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
-    if timeline:
-        from dra_kit.sandbox.timeline.recording import timeline_schema as schema
-    else:
-        from dra_kit.sandbox.stories.model import story_schema as schema
-
-    click.echo(json.dumps(schema(), indent=2, ensure_ascii=False))
+    schema = timeline_schema() if timeline else story_schema()
+    click.echo(json.dumps(schema, indent=2, ensure_ascii=False))

@@ -22,6 +22,8 @@ from dra_kit.client.events import EventRecorder
 from dra_kit.client.resources import LEASES
 from dra_kit.client.server_version import discover_release
 from dra_kit.controller.announcer import ClaimAnnouncer
+from dra_kit.controller.author_handlers import AuthorHandlers, load_handlers
+from dra_kit.controller.binding import DeviceBinding
 from dra_kit.controller.claim_follower import ClaimFollower, ClaimHistory, ClaimWatch
 from dra_kit.controller.claim_observer import ClaimObserverRunner
 from dra_kit.controller.claim_transitions import (
@@ -31,9 +33,11 @@ from dra_kit.controller.claim_transitions import (
     FollowedVersions,
     announced_of,
 )
+from dra_kit.controller.cluster_pools import ClusterPools
 from dra_kit.controller.context import ControllerContext, ControllerOwner, ControllerStartup
 from dra_kit.controller.election import ActiveParts, LeaderElector, Leadership, LeaseTiming, annotations_of
 from dra_kit.controller.orphan_slices import OrphanSliceCollector
+from dra_kit.controller.taint_rules import TaintRuleReconciler
 from dra_kit.errors import KubeError
 from dra_kit.process.liveness import HangingCallCheck, LoopWatchdog
 from dra_kit.process.metrics import CLAIMS, LEADER, Metrics, Reading, process_metrics
@@ -190,11 +194,6 @@ def _wired(
     for part in (*of_claims, *_for_cluster(driver, settings, client, context, metrics)):
         active.add(part)
     if driver.handler_module.used:
-        from dra_kit.controller.author_handlers import (
-            AuthorHandlers,
-            load_handlers,  # as for the parts below
-        )
-
         registry = load_handlers(driver)
         handlers = AuthorHandlers(
             driver, registry, context,
@@ -218,8 +217,6 @@ def _for_claims(
     if driver.observer is not None:
         yield ClaimObserverRunner(follower, driver.observer, driver.name, progress)
     if driver.binder is not None:
-        from dra_kit.controller.binding import DeviceBinding  # most drivers bind nothing
-
         yield DeviceBinding(driver.name, driver.binder, client, follower, recorder)
 
 
@@ -230,8 +227,6 @@ def _for_cluster(
     yield OrphanSliceCollector(client, driver.name)
     source = cluster_source(driver)
     if source is not None:
-        from dra_kit.controller.cluster_pools import ClusterPools  # most drivers have none of their own
-
         pools = ClusterPools(
             driver.name, source, client, context, ControllerOwner(client, settings.cluster_role),
             published=settings.pools_published,
@@ -239,8 +234,6 @@ def _for_cluster(
         metrics.read(pools.readings)
         yield pools
     if driver.taint_rules is not None:
-        from dra_kit.controller.taint_rules import TaintRuleReconciler  # most drivers have none
-
         yield TaintRuleReconciler(
             driver.name, driver.taint_rules, client, context, ControllerOwner(client, settings.cluster_role)
         )

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+import yaml
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -184,8 +185,6 @@ def _specs(directory: Path) -> Iterator[dict[str, Any]]:
 def _parsed(path: Path) -> object:
     if path.suffix == ".json":
         return json.loads(path.read_bytes())
-    import yaml
-
     try:
         return yaml.safe_load(path.read_bytes())
     except yaml.YAMLError as error:

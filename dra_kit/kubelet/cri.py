@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
+import grpc.aio
 from msgspec import Struct
 
 from dra_kit.errors import Unavailable
+from dra_kit.kubelet.proto import cri_v1_pb2 as pb
+from dra_kit.kubelet.proto import cri_v1_pb2_grpc as pb_grpc
 
 
 class RuntimeInfo(Struct, frozen=True):
@@ -35,11 +38,6 @@ async def runtime_info(socket: Path, *, timeout: float = 5.0) -> RuntimeInfo:
     Raises:
         Unavailable: it does not answer.
     """
-    import grpc.aio
-
-    from dra_kit.kubelet.proto import cri_v1_pb2 as pb
-    from dra_kit.kubelet.proto import cri_v1_pb2_grpc as pb_grpc
-
     try:
         async with grpc.aio.insecure_channel(f"unix:{quote(str(socket))}") as channel:
             runtime = pb_grpc.RuntimeServiceStub(channel)

@@ -12,6 +12,8 @@ from msgspec import Struct
 
 from dra_kit.errors import Unavailable
 from dra_kit.kubelet.device_use import DeviceUse
+from dra_kit.kubelet.proto import podresources_v1_pb2 as pb
+from dra_kit.kubelet.proto import podresources_v1_pb2_grpc as pb_grpc
 
 if TYPE_CHECKING:
     from dra_kit.kubelet.proto import podresources_v1_pb2 as pb
@@ -61,9 +63,6 @@ async def list_container_devices(socket: Path, *, timeout: float = 5.0) -> list[
         Unavailable: it does not answer.
     """
     # most processes of a driver never ask
-    from dra_kit.kubelet.proto import podresources_v1_pb2 as pb
-    from dra_kit.kubelet.proto import podresources_v1_pb2_grpc as pb_grpc
-
     options = [("grpc.max_receive_message_length", MAX_MESSAGE_BYTES)]
     try:
         async with grpc.aio.insecure_channel(f"unix:{quote(str(socket))}", options=options) as channel:

@@ -35,11 +35,15 @@ from dra_kit.node.claims.service import ClaimService
 from dra_kit.node.claims.status import ClaimStatusWriter
 from dra_kit.node.claims.updates import Repreparer
 from dra_kit.node.context import ClusterFacts, DeviceUpdate, HardwareHandle, NodeContext
+from dra_kit.node.device_policy import PolicyPart
+from dra_kit.node.effects.children import ChildProcesses
 from dra_kit.node.effects.classes import EffectClasses
+from dra_kit.node.effects.cluster_objects import ClusterObjectFinder, ClusterObjects
 from dra_kit.node.effects.engine import EffectEngine, EffectReverter, Replaced
 from dra_kit.node.effects.unrecorded import UnrecordedEffects
 from dra_kit.node.effects.verifier import EffectVerifier, Reapplying
 from dra_kit.node.failpoints import Failpoint, hit
+from dra_kit.node.health_monitor import create_monitor
 from dra_kit.node.kubelet_connection import (
     KubeletRegistration,
     KubeletService,
@@ -53,7 +57,7 @@ from dra_kit.node.processes import DriverProcesses, Takeover
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.slices import NodeScope, SliceWatch, cluster_pool_devices
 from dra_kit.node.state.store import StateStore
-from dra_kit.node.status import DevicesInUse, NodeStatus, NodeView, RecentFailures
+from dra_kit.node.status import DevicesInUse, NodeMetrics, NodeStatus, NodeView, RecentFailures
 from dra_kit.process.liveness import HangingCallCheck, LoopWatchdog
 from dra_kit.process.metrics import Metrics
 from dra_kit.process.probes import Probes, unready_parts
@@ -486,8 +490,6 @@ def wire_effects(
     """
     classes, runner = classes or EffectClasses(driver.effects), None
     if classes.runs_programs:
-        from dra_kit.node.effects.children import ChildProcesses
-
         directory = settings.state(driver.name) / "children"
         runner = ChildProcesses(
             directory, locks.children, environment=settings.child_environment, records=store.effects
@@ -495,8 +497,6 @@ def wire_effects(
     keeper: ClusterObjects | None = None
     finders: list[EffectFinder] = [] if runner is None else [runner]
     if driver.effects or store.effects():
-        from dra_kit.node.effects.cluster_objects import ClusterObjectFinder, ClusterObjects
-
         keeper = ClusterObjects(client, driver.name, facts, records=store.effects)
         finders.insert(0, ClusterObjectFinder(keeper, driver.effects.values(), settings.author))
     hardware = HardwareHandle(driver, runner, keeper)
@@ -542,16 +542,12 @@ def advertise(
     publish: Callable[[Inventory[Device]], None] = publisher.publish
     policy: PolicyPart | None = None
     if driver.policy is not None:
-        from dra_kit.node.device_policy import PolicyPart
-
         policy = PolicyPart(
             driver.policy, client, settings.node_name, current=inventory, publish=publish, serving=source.serving
         )
         publish = policy.publish
     health: HealthMonitor | None = None
     if driver.health is not None:
-        from dra_kit.node.health_monitor import create_monitor
-
         health = create_monitor(
             driver.name,
             driver.health,
@@ -592,8 +588,6 @@ def operation_of(
     loop = asyncio.get_running_loop()
 
     def readings() -> Iterator[Reading]:
-        from dra_kit.node.status import NodeMetrics  # when somebody asks for numbers
-
         return NodeMetrics(view, loop, calls, watchdog, kopf_restarts)()
 
     metrics.read(readings, driver=driver)

@@ -11,6 +11,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dra_kit.author.calls import call
+from dra_kit.author.child_process import ChildProcess
+from dra_kit.author.cluster_object import ClusterObject
 from dra_kit.author.context import Context, EffectInForce, NodeInfo, PreparedClaim, Stopping
 from dra_kit.author.driver import Driver
 from dra_kit.author.effect import Effect
@@ -240,9 +242,6 @@ class HardwareHandle:
         """Return the same for whoever only looks at it, from any thread; without the handle before that is there."""
         if self._handle is not None:
             effect = effect.with_hardware(self._handle)
-        from dra_kit.author.child_process import ChildProcess  # few drivers have effects, and so come here
-        from dra_kit.author.cluster_object import ClusterObject
-
         if isinstance(effect, ChildProcess) and self._runner is not None:
             return effect.with_runner(self._runner)
         if isinstance(effect, ClusterObject) and self._keeper is not None:

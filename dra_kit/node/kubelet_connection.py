@@ -25,6 +25,7 @@ from dra_kit.node.failpoints import Failpoint, hit
 from dra_kit.node.processes import Takeover
 from dra_kit.node.settings import NodeSettings
 from dra_kit.process.measures import CALL_SECONDS, BoundedLabel, Durations
+from dra_kit.process.metrics import KUBELET_CALL_SECONDS, KUBELET_CLAIMS
 from dra_kit.process.tracing import span
 
 if TYPE_CHECKING:
@@ -298,8 +299,6 @@ class MeasuredService:
 
     def readings(self) -> Iterator[Reading]:
         """Yield what was counted."""
-        from dra_kit.process.metrics import KUBELET_CALL_SECONDS, KUBELET_CLAIMS  # when somebody asks
-
         for key, durations in list(self._seconds.items()):
             yield KUBELET_CALL_SECONDS.of(durations, *key)
         for labels, count in list(self._claims.items()):

@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 import aiohttp
+from aiohttp import web
 
 from dra_kit.client.reconcile import wait_for_event
 from dra_kit.errors import DraKitError, Unavailable
 from dra_kit.kubelet.sockets import SocketFile, hidden_link, is_listening
+from dra_kit.process.connections import ConnectionLimiter, ConnectionLimits, requests_logger
 from dra_kit.process.listening import wait_until_readable
+from dra_kit.process.metrics import CONTENT_TYPE
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -92,10 +95,6 @@ class OperationServer:
                 file.remove()
 
     async def _answer_from(self, listening: socket.socket) -> None:
-        from aiohttp import web
-
-        from dra_kit.process.connections import ConnectionLimiter, ConnectionLimits, requests_logger
-
         app = web.Application()
         app.add_routes([web.get(path, self._report) for path in self._documents])
         app.add_routes([web.get("/metrics", self._serve_metrics)])
@@ -111,18 +110,12 @@ class OperationServer:
             await runner.cleanup()
 
     async def _report(self, request: web.Request) -> web.Response:
-        from aiohttp import web
-
         try:
             return web.json_response(await self._documents[request.path]())
         except DraKitError as error:
             return web.Response(status=503, text=f"{error} [{error.code}]\n")
 
     async def _serve_metrics(self, request: web.Request) -> web.Response:
-        from aiohttp import web
-
-        from dra_kit.process.metrics import CONTENT_TYPE
-
         del request
         return web.Response(body=await asyncio.to_thread(self._metrics), headers={"Content-Type": CONTENT_TYPE})
 

@@ -22,8 +22,8 @@ from dra_kit.author.inventory import Inventory
 from dra_kit.client.api import Client
 from dra_kit.client.resources import RESOURCE_SLICES
 from dra_kit.errors import DraKitError
-from dra_kit.kubelet.device_use import DeviceUse
-from dra_kit.kubelet.pod_resources import list_container_devices, pod_resources_socket
+from dra_kit.kubelet.device_use import DeviceUse, with_users
+from dra_kit.kubelet.pod_resources import device_use_of, list_container_devices, pod_resources_socket
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.kubelet_connection import KubeletRegistration, MeasuredService
 from dra_kit.node.slices import field_selector
@@ -94,16 +94,11 @@ class DevicesInUse:
             self._reported = str(error)
             return uses
         self._reported = ""
-        from dra_kit.kubelet.device_use import with_users
-        from dra_kit.kubelet.pod_resources import device_use_of  # when somebody asks
-
         own = {use.allocation for use in uses}
         # what the kubelet knows and no record does is being released, or was prepared by a release that is gone
         return with_users(uses, (user for user in map(device_use_of, held) if user.allocation in own))
 
     def _of(self, record: ClaimRecord) -> Iterator[DeviceUse]:
-        from dra_kit.kubelet.device_use import DeviceUse  # when somebody asks
-
         for item in record.devices:
             use = DeviceUse(
                 driver=self.driver,

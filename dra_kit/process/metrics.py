@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from msgspec import Struct
+from prometheus_client import CollectorRegistry, generate_latest
 
 from dra_kit import __version__
 from dra_kit.client.api import Client
@@ -157,8 +158,6 @@ class Metrics:
         """Where collectors are registered; always the same one, in every thread."""
         with self._lock:
             if self._registry is None:
-                from prometheus_client import CollectorRegistry
-
                 self._registry = CollectorRegistry()
             return self._registry
 
@@ -176,8 +175,6 @@ class Metrics:
         """All numbers of now; asks the collectors, which may take time and raise anything."""
         if self._registry is None and not self._readings:
             return b""
-        from prometheus_client import generate_latest
-
         registry = self.registry
         if self._readings and not self._collects:
             from dra_kit.process.metrics_collector import register_collectors

@@ -10,7 +10,10 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from aiohttp import web
+
 from dra_kit.errors import ConfigurationError, InternalError
+from dra_kit.process.connections import ConnectionLimiter, ConnectionLimits, requests_logger
 from dra_kit.process.listening import bound_socket
 from dra_kit.process.metrics import CONTENT_TYPE, Metrics
 from dra_kit.process.supervisor import PartState, Supervisor
@@ -95,10 +98,6 @@ class Probes:
             self.close()
 
     async def _serve(self, stop: concurrent.futures.Future[None], serving: Callable[[], object]) -> None:
-        from aiohttp import web  # costs the start of the process less in this thread
-
-        from dra_kit.process.connections import ConnectionLimiter, ConnectionLimits, requests_logger
-
         app = web.Application()
         app.add_routes([web.get(path, self._answer) for path in self._checks])
         app.add_routes([web.get("/metrics", self._scrape)])
@@ -117,14 +116,10 @@ class Probes:
             await runner.cleanup()
 
     async def _answer(self, request: web.Request) -> web.Response:
-        from aiohttp import web
-
         troubles = [line for check in self._checks[request.path] for line in check()]
         return web.Response(status=503 if troubles else 200, text="".join(f"{line}\n" for line in troubles or ["ok"]))
 
     async def _scrape(self, request: web.Request) -> web.Response:
-        from aiohttp import web
-
         del request
         if self._scraping:  # else each scrape of a collector that hangs would hold a thread and a connection
             return web.Response(status=503, text="the former scrape has not ended\n")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from msgspec import Struct, field
 
+from dra_kit.apiserver.pod_log import PodLogUnavailable
 from dra_kit.client.api import Client
 from dra_kit.client.resources import RESOURCE_CLAIMS
 from dra_kit.errors import InternalError
@@ -32,6 +33,8 @@ from dra_kit.sandbox.drivers.running import RunningDrivers
 from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
 from dra_kit.sandbox.informers import SharedInformers
 from dra_kit.sandbox.kubelet.activity import Activity, DriverEnded
+from dra_kit.sandbox.kubelet.pod_logs import find_log, log_stream
+from dra_kit.sandbox.pending_pods import explain_pending_pods
 
 if TYPE_CHECKING:
     from dra_kit.apiserver.pod_log import PodLogOptions
@@ -271,8 +274,6 @@ class Sandbox:
         """Return what stands in the way of pods without a node, by UID."""
         if not pods:
             return {}
-        from dra_kit.sandbox.pending_pods import explain_pending_pods  # what explains is not needed where all goes well
-
         return await explain_pending_pods(self.informers, self.client, pods, self._settings.gates)
 
     @property
@@ -325,9 +326,6 @@ class Sandbox:
         return self.log.lines
 
     def _pod_log(self, pod: dict[str, Any], options: PodLogOptions) -> AsyncGenerator[bytes, None]:
-        from dra_kit.apiserver.pod_log import PodLogUnavailable  # when somebody reads a log
-        from dra_kit.sandbox.kubelet.pod_logs import find_log, log_stream
-
         identity = find_log(pod, options.container, previous=options.previous)
         report = self.container(identity)
         if report is None:

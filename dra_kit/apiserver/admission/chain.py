@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dra_kit.apiserver.admission.policies import PolicyAdmission
 from dra_kit.apiserver.admission.requests import has_policies, has_webhooks
+from dra_kit.apiserver.admission.webhooks import WebhookAdmission
 from dra_kit.apiserver.api import AdmissionAttributes, Api
 from dra_kit.kubernetes.values.json import Object
 
@@ -50,8 +52,6 @@ class AdmissionChain:
 
     def _webhooks_of(self, api: Api) -> WebhookAdmission | None:
         if self._webhooks is None and has_webhooks(api):
-            from dra_kit.apiserver.admission.webhooks import WebhookAdmission
-
             self._webhooks = WebhookAdmission()
         if self._webhooks is not None:
             self._webhooks.services = self.services
@@ -59,7 +59,5 @@ class AdmissionChain:
 
     def _policies_of(self, api: Api) -> PolicyAdmission | None:
         if self._policies is None and has_policies(api):
-            from dra_kit.apiserver.admission.policies import PolicyAdmission
-
             self._policies = PolicyAdmission()
         return self._policies

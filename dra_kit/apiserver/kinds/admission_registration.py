@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind, count_cell, selector_cell, text_cell
 from dra_kit.apiserver.kinds.strategy import PathSegmentNameStrategy, StatusStrategy, Strategy, StrategyContext
+from dra_kit.kubernetes.cel.admission import compile_policy
 from dra_kit.kubernetes.cel.parser import RESERVED_WORDS
 from dra_kit.kubernetes.resource import names
 from dra_kit.kubernetes.resource.field_errors import (
@@ -52,8 +53,6 @@ class ValidatingPolicyStrategy(StatusStrategy):
     @override
     def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
         """Check the whole spec, in the order of the API server."""
-        from dra_kit.kubernetes.cel.admission import compile_policy  # of the first policy: few clusters have one
-
         spec = obj.get("spec") or {}
         problems = {problem.path: problem for problem in compile_policy(spec).problems}
         return list(_spec(spec, obj["metadata"].get("name", ""), problems))
@@ -287,8 +286,6 @@ def _webhook(webhook: Object, path: str) -> Iterator[FieldError]:
     if seconds is not None and not 1 <= seconds <= _TIMEOUT_MAX:
         yield invalid(f"{path}.timeoutSeconds", seconds, "the timeout value must be between 1 and 30 seconds")
     yield from _client(webhook.get("clientConfig") or {}, f"{path}.clientConfig")
-    from dra_kit.kubernetes.cel.admission import compile_policy  # of the first configuration: few clusters have one
-
     problems = {problem.path: problem for problem in compile_policy(webhook).problems}
     yield from match_condition_errors(webhook.get("matchConditions") or [], path, problems)
 

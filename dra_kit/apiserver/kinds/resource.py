@@ -23,8 +23,10 @@ from dra_kit.kubernetes.resource.conversion import errors_in_version, from_v1, t
 from dra_kit.kubernetes.resource.defaulting import set_defaults
 from dra_kit.kubernetes.resource.dropping import drop_disabled_fields
 from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden, go_quote
+from dra_kit.kubernetes.resource.matching import Node, node_matches
 from dra_kit.kubernetes.resource.new_object import validate_new_object
 from dra_kit.kubernetes.resource.schema.decode import prune
+from dra_kit.kubernetes.resource.v1 import ResourcePoolStatusRequest
 from dra_kit.kubernetes.resource.validation.claim_status import validate_claim_status
 from dra_kit.kubernetes.resource.validation.claims import (
     validate_claim_spec_update,
@@ -164,10 +166,6 @@ class ResourcePoolStatusRequestStrategy(ResourceStrategy, StatusStrategy):
 
 
 def _pool_request(obj: Object) -> ResourcePoolStatusRequest:
-    from dra_kit.kubernetes.resource.v1 import (
-        ResourcePoolStatusRequest,  # an alpha kind, of which hardly any cluster has an object
-    )
-
     return ResourcePoolStatusRequest.model_validate({**obj, "spec": obj.get("spec") or {}})
 
 
@@ -300,8 +298,6 @@ class ResourceSliceStrategy(ResourceStrategy):
         """Refuse devices that count against resources of nodes, for nodes without support of it (KEP-5517)."""
         if _ALLOCATABLE not in context.gates:
             return
-        from dra_kit.kubernetes.resource.matching import Node  # the allocator is much code for a gate that is seldom on
-
         spec = _slice(obj).spec
         nodes = [Node.of(node) for node in context.listed("nodes")]
         for device in spec.devices:
@@ -416,8 +412,6 @@ def _slice(obj: Object) -> v1.ResourceSlice:
 
 def _without_support(device: str, scope: v1.Device | v1.ResourceSliceSpec, nodes: Iterable[Node]) -> str | None:
     """Return why a device may not be published for the nodes of a scope; one without nodes is fine unless named."""
-    from dra_kit.kubernetes.resource.matching import node_matches
-
     selector = scope.node_selector
     try:
         concerned = [node for node in nodes if node_matches(node, scope.node_name, scope.all_nodes, selector)]

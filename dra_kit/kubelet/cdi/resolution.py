@@ -212,8 +212,6 @@ def edits_from_cdi(spec: Path | str | bytes | Mapping[str, Any], *, device: str)
 
 
 def _spec(source: Path | str | bytes | Mapping[str, Any], where: str) -> cdi.Spec:
-    from dra_kit.kubelet.cdi.spec import load_errors
-
     try:
         if isinstance(source, Path):
             content = source.read_bytes()

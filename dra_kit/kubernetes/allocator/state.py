@@ -17,6 +17,7 @@ from dra_kit.kubernetes.resource.v1 import (
     AllocationResult,
     DeviceClass,
     DeviceRequestAllocationResult,
+    DeviceTaintRule,
     ResourceClaim,
     ResourceSlice,
 )
@@ -192,8 +193,6 @@ def _pool_of(slice_: AdvertisedSlice) -> PoolID:
 def _taint_rules(rules: Iterable[DeviceTaintRule | ObjectView]) -> tuple[DeviceTaintRule, ...]:
     if not (found := tuple(rules)):
         return ()
-    from dra_kit.kubernetes.resource.v1 import DeviceTaintRule  # few clusters have one
-
     return tuple(map(DeviceTaintRule.model_validate, found))
 
 

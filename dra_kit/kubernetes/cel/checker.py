@@ -8,6 +8,9 @@ from typing import Any, Final, NoReturn, TypeAlias
 from dra_kit.kubernetes.cel import types
 from dra_kit.kubernetes.cel.environment import TYPE_NAMES, CompileEnvironment
 from dra_kit.kubernetes.cel.failures import CompileFailure, EvaluationFailure
+from dra_kit.kubernetes.cel.functions.regex import compile_pattern
+from dra_kit.kubernetes.cel.functions.strings import parse_format
+from dra_kit.kubernetes.cel.functions.time import parse_duration, parse_timestamp
 from dra_kit.kubernetes.cel.tree import (
     CallNode,
     ComprehensionNode,
@@ -380,24 +383,16 @@ def _parse(function: str, text: str) -> None:
     # few expressions have any of these: the libraries are loaded by those that do
     match function:
         case "matches":
-            from dra_kit.kubernetes.cel.functions.regex import compile_pattern
-
             compile_pattern(text)
         case "duration":
-            from dra_kit.kubernetes.cel.functions.time import parse_duration
-
             parse_duration(text)
         case "timestamp":
-            from dra_kit.kubernetes.cel.functions.time import parse_timestamp
-
             parse_timestamp(text)
         case _:
             pass
 
 
 def _check_format(node: CallNode) -> None:
-    from dra_kit.kubernetes.cel.functions.strings import parse_format
-
     target, values = node.target, node.arguments[0]
     if not isinstance(target, LiteralNode) or type(target.value) is not str or not isinstance(values, ListNode):
         return

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from dra_kit.kubernetes.cel.costs import SORTED_TYPES, Charge, call_charge
 from dra_kit.kubernetes.cel.failures import CompileFailure, EvaluationFailure, EvaluatorPanic, no_such_overload
+from dra_kit.kubernetes.cel.functions.regex import compile_pattern
 from dra_kit.kubernetes.cel.libraries import admission_overloads, all_functions
 from dra_kit.kubernetes.cel.tree import CallNode, LiteralNode, SyntaxNode
 from dra_kit.kubernetes.cel.types import FORMAT, SEMVER, Overload, Type
@@ -86,8 +87,6 @@ def _panicking(operand: Run, expected: type) -> Run:
 
 def _check_pattern(node: CallNode, pattern: CompiledNode) -> None:
     if pattern.constant and type(pattern.value) is str:
-        from dra_kit.kubernetes.cel.functions.regex import compile_pattern  # few expressions have one
-
         try:
             compile_pattern(pattern.value)
         except EvaluationFailure as failure:

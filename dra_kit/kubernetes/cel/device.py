@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from dra_kit.kubernetes.cel.failures import EvaluationFailure, no_such_key
+from dra_kit.kubernetes.cel.functions.quantity_semver import Semver
 from dra_kit.kubernetes.cel.values import INT_MAX, INT_MIN, DomainMapValue
 from dra_kit.kubernetes.values.quantity import Quantity
 from dra_kit.kubernetes.values.semver import Version
@@ -128,8 +129,6 @@ def _scalar(name: str, value: object) -> Any:
     if isinstance(value, str) and _is_unicode(value):
         return str(value)
     if isinstance(value, Version):
-        from dra_kit.kubernetes.cel.functions.quantity_semver import Semver  # few drivers have versions
-
         try:
             return Semver(value)
         except EvaluationFailure as failure:

@@ -12,6 +12,7 @@ from dra_kit.kubernetes.cel.environment import STORED, DeviceEnvironment
 from dra_kit.kubernetes.cel.estimator import estimate
 from dra_kit.kubernetes.cel.evaluator import Evaluator
 from dra_kit.kubernetes.cel.failures import CompileFailure, EvaluationFailure
+from dra_kit.kubernetes.cel.functions.quantity_semver import Semver
 from dra_kit.kubernetes.cel.parser import parse
 from dra_kit.kubernetes.cel.tree import DeviceRead, SyntaxNode, device_reads
 from dra_kit.kubernetes.cel.values import Meter, type_name
@@ -116,8 +117,6 @@ class DerivedExpression(Expression):
 def _attribute(value: Any, what: str = "CEL return") -> Any:
     if type(value) in {bool, int, str}:
         return value
-    from dra_kit.kubernetes.cel.functions.quantity_semver import Semver  # few drivers have versions
-
     if type(value) is Semver:
         return value.version
     raise CelRuntimeError(f"unsupported {what} type: {type_name(value)}", kind="result")

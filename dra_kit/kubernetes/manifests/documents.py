@@ -23,6 +23,7 @@ from dra_kit.kubernetes.manifests.files import (
     read_folder,
     read_stream,
 )
+from dra_kit.kubernetes.manifests.positions import Positions, TextSpan
 from dra_kit.kubernetes.manifests.text import TextDocument, decode_utf8, list_items, parse_documents
 
 if TYPE_CHECKING:
@@ -101,15 +102,11 @@ class ManifestDocument:
     @cached_property
     def positions(self) -> Positions:
         """The places of its fields."""
-        from dra_kit.kubernetes.manifests.positions import Positions  # of a finding: what is applied has none
-
         return Positions(self.file.text, self.source.root, self.path)
 
     @property
     def duplicates(self) -> list[tuple[str, TextSpan]]:
         """Paths of keys that stand twice in one mapping of the document, with the place of the second one."""
-        from dra_kit.kubernetes.manifests.positions import TextSpan
-
         return [(path, TextSpan(node.start, node.end)) for path, node in self.source.repeated()]
 
 
@@ -134,8 +131,6 @@ class ReadResult(Struct):
     @property
     def place(self) -> TextSpan:
         """Where the problem is."""
-        from dra_kit.kubernetes.manifests.positions import TextSpan
-
         start = 0 if self.error is None else min(self.error.start, max(len(self.file.text) - 1, 0))
         return TextSpan(start, start + 1)
 

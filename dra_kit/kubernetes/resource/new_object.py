@@ -57,10 +57,6 @@ def validate_new_object(obj: Object, kind: str, gates: FeatureGates) -> list[Fie
         case "ResourceClaimTemplate":
             return validate_template(v1.ResourceClaimTemplate.model_validate(whole), gates)
         case "ResourcePoolStatusRequest":
-            from dra_kit.kubernetes.resource.v1 import (
-                ResourcePoolStatusRequest,  # an alpha kind, which hardly any cluster serves
-            )
-
             return validate_pool_status_request(ResourcePoolStatusRequest.model_validate(whole))
         case "ResourceSlice":
             fractional = "DRAFractionalCapacityRange" in gates

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from dra_kit.kubernetes.resource.matching import taint_rule_covers, tolerates
 from dra_kit.kubernetes.resource.objects import ObjectKey, is_terminal, pod_claims
-from dra_kit.kubernetes.resource.v1 import DeviceTaint, DeviceToleration
+from dra_kit.kubernetes.resource.v1 import DeviceTaint, DeviceTaintSelector, DeviceToleration
 from dra_kit.kubernetes.values.json import ObjectView
 
 NO_EXECUTE: Final = "NoExecute"
@@ -80,8 +80,6 @@ def published_devices(slices: Iterable[ObjectView]) -> Iterator[tuple[tuple[str,
 
 def rule_covers_device(rule: ObjectView, device_id: tuple[str, str, str]) -> bool:
     """Whether a DeviceTaintRule is about a device; without a selector it is about none."""
-    from dra_kit.kubernetes.resource.v1 import DeviceTaintSelector  # few clusters have a rule
-
     selector = rule["spec"].get("deviceSelector")
     return selector is not None and taint_rule_covers(DeviceTaintSelector.model_validate(selector), device_id)
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
+from pydantic_core import core_schema
 from typing_extensions import override
 
 if TYPE_CHECKING:
@@ -196,8 +197,6 @@ def text_schema(validate: Callable[[Any], Any], *, accepts_numbers: bool = False
         validate: makes the value out of what a model is given; raises ValueError.
         accepts_numbers: JSON numbers are documented as accepted, too.
     """
-    from pydantic_core import core_schema
-
     accepted: CoreSchema = core_schema.str_schema()
     if accepts_numbers:
         accepted = core_schema.union_schema([accepted, core_schema.float_schema()])

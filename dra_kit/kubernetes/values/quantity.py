@@ -8,6 +8,8 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+from pydantic_core import core_schema
+
 from dra_kit.kubernetes.values.amount import INT64_MAX, MAX_DIGITS, MILLI, NANO, Amount, divide_up
 from dra_kit.kubernetes.values.json import text_schema
 
@@ -396,8 +398,6 @@ class QuantityField(Quantity):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> CoreSchema:
-        from pydantic_core import core_schema
-
         return core_schema.no_info_plain_validator_function(
             _field_from_json,
             metadata=dict(QUANTITY_SCHEMA),

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
+from dra_kit.author.child_process import ChildProcess
 from dra_kit.author.effect import Effect
 from dra_kit.errors import ConfigurationError, DraKitError, PrepareError, TransientError
 from dra_kit.kubernetes.resource.objects import ClaimReference
@@ -48,8 +49,6 @@ class EffectClasses:
         """Whether there may be programs to start, to find again, or to end."""
         if not self._known:
             return False
-        from dra_kit.author.child_process import ChildProcess
-
         return any(issubclass(effect, ChildProcess) for effect in self._known.values())
 
     def check(self, stored: Sequence[EffectRecord]) -> None:

@@ -26,6 +26,7 @@ from dra_kit.node.effects.classes import (
     title_of,
     write_outcome,
 )
+from dra_kit.node.effects.without_code import stored_undo
 from dra_kit.node.failpoints import Failpoint, hit
 from dra_kit.node.locks import NamedLocks
 from dra_kit.node.state.records import EffectRecord
@@ -91,8 +92,6 @@ class EffectEngine:
             NotYet: ``apply`` says so; the intent stays.
             PrepareError: it conflicts with an effect of another claim, or ``apply`` failed.
         """
-        from dra_kit.node.effects.without_code import stored_undo  # of the first effect: few drivers have any
-
         spec, defaults = self._classes.written(effect)
         effect = await self._hardware.bound(effect)
         keys = keys_of(effect)

@@ -13,6 +13,12 @@ from dra_kit.client.resources import DAEMON_SETS, DEPLOYMENTS, NODES, PODS, REPL
 from dra_kit.errors import Conflict, KubeError, NotFound
 from dra_kit.kubernetes.resource.objects import ObjectKey, object_key
 from dra_kit.kubernetes.values.json import ObjectView
+from dra_kit.sandbox.controllers.workload_plans import (
+    plan_daemon_set,
+    plan_deployment,
+    plan_replica_set,
+    plan_stateful_set,
+)
 from dra_kit.sandbox.controllers.workqueue import WorkQueue
 from dra_kit.sandbox.informers import SharedInformers
 
@@ -110,8 +116,6 @@ class WorkloadController:
 
     def _plan(self, kind: str, workload: ObjectView) -> WorkloadPlan:
         # of the first workload: in many clusters there are pods alone
-        from dra_kit.sandbox.controllers.workload_plans import plan_daemon_set, plan_replica_set, plan_stateful_set
-
         if kind == DEPLOYMENTS.kind:
             return self._deployment_plan(workload)
         pods = self._owned(PODS, workload)
@@ -123,8 +127,6 @@ class WorkloadController:
 
     def _deployment_plan(self, deployment: ObjectView) -> WorkloadPlan:
         """Return the plan, with a deadline: a Deployment that makes no progress for too long is late."""
-        from dra_kit.sandbox.controllers.workload_plans import plan_deployment
-
         sets, uid = self._owned(REPLICA_SETS, deployment), deployment["metadata"]["uid"]
         loop = asyncio.get_running_loop()
         counts = [deployment["metadata"]["generation"], *(item.get("status") for item in sets)]

@@ -16,6 +16,7 @@ from dra_kit.sandbox.drivers.accounts import RoleCredentialsProvider
 from dra_kit.sandbox.drivers.controller_and_webhook import ControllerAndWebhook
 from dra_kit.sandbox.drivers.node import SandboxNode
 from dra_kit.sandbox.drivers.node_driver import NodeDriver
+from dra_kit.sandbox.drivers.process_role import CrashPoint
 from dra_kit.sandbox.drivers.sandbox_driver import DriverRelease, SandboxDriver
 from dra_kit.sandbox.drivers.settings import copy_edited_files, read_setting_files, replace_setting_files
 from dra_kit.text import did_you_mean
@@ -150,8 +151,6 @@ class SandboxDriverControl:
             raise ConfigurationError(f"there is no step {name!r}{hint} it may be {', '.join(Failpoint.__members__)}")
         if colon and not (count.isascii() and count.isdigit() and int(count)):
             raise ConfigurationError(f"{step!r}: behind the colon is which time it is; write {name}:2 for the second")
-        from dra_kit.sandbox.drivers.process_role import CrashPoint  # for stories that kill the driver
-
         for node in self.nodes:
             self.on(node).crash_at(CrashPoint(Failpoint[name], int(count or 1)))
 

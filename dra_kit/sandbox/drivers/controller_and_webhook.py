@@ -13,10 +13,13 @@ from typing import Any, Final
 from msgspec import Struct
 from pydantic import BaseModel
 
+from dra_kit.admission.agent import WebhookSettings, run_webhook
+from dra_kit.admission.webhook_configuration import validating_webhook_configuration
 from dra_kit.author.driver import Driver
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials
 from dra_kit.client.resources import VALIDATING_WEBHOOK_CONFIGURATIONS
+from dra_kit.controller.agent import ControllerSettings, run_controller
 from dra_kit.errors import NotFound, SandboxError
 from dra_kit.sandbox.drivers.accounts import RoleCredentialsProvider
 from dra_kit.sandbox.drivers.roles import RoleThread
@@ -143,8 +146,6 @@ def controller_role(
     """
 
     async def run() -> int:
-        from dra_kit.controller.agent import ControllerSettings, run_controller
-
         settings = ControllerSettings(
             instance="sandbox", election=False, author=author, since=since,
             pools_published=pools_published,
@@ -181,8 +182,6 @@ def webhook_role(
     """
     import trustme
 
-    from dra_kit.admission.webhook_configuration import validating_webhook_configuration
-
     authority = trustme.CA()
     certificate = authority.issue_cert(_HOST)
     cert, key = directory / "webhook.crt", directory / "webhook.key"
@@ -192,8 +191,6 @@ def webhook_role(
     port = _free_port()
 
     async def run() -> int:
-        from dra_kit.admission.agent import WebhookSettings, run_webhook
-
         settings = WebhookSettings(cert=cert, key=key, host=_HOST, port=port, author=author)
         return await run_webhook(driver, settings, credentials)
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from dra_kit.client.credentials import Credentials
 from dra_kit.errors import ConfigurationError, SandboxError
 from dra_kit.node.settings import NodeSettings
+from dra_kit.sandbox.drivers.process_role import NodeRoleProcess
 from dra_kit.sandbox.drivers.roles import NodeRole, NodeRoleThread
 from dra_kit.sandbox.drivers.sandbox_driver import DriverRelease
 from dra_kit.sandbox.kubelet.activity import ActivityObserver, DriverEnded, DriverStarting
@@ -229,8 +230,6 @@ class NodeDriver:
         settings = self._settings(pod_uid)
         role: NodeRole
         if self.in_process:
-            from dra_kit.sandbox.drivers.process_role import NodeRoleProcess
-
             self._processes += 1
             role = NodeRoleProcess(release, settings, self._directory / str(self._processes), self.crash)
             if self._keeping is None:
@@ -306,6 +305,4 @@ def _in_process(role: NodeRole | None) -> NodeRoleProcess | None:
     """Return a role that has a process of its own; None for one in a thread, and where there is none."""
     if role is None or isinstance(role, NodeRoleThread):
         return None
-    from dra_kit.sandbox.drivers.process_role import NodeRoleProcess
-
     return role if isinstance(role, NodeRoleProcess) else None

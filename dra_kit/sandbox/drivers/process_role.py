@@ -22,10 +22,14 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dra_kit.author.target import load_driver
+from dra_kit.client.credentials import load_credentials
 from dra_kit.errors import ConfigurationError, DraKitError
+from dra_kit.node.agent import NodeAgent
 from dra_kit.node.failpoints import Failpoint, set_listener
 from dra_kit.node.settings import NodeSettings
 from dra_kit.process.logging import fields_of, quiet_libraries, to_printable_json
+from dra_kit.process.probes import unready_parts
 from dra_kit.sandbox.drivers.roles import STOP_SECONDS
 from dra_kit.sandbox.drivers.sandbox_driver import DriverRelease
 
@@ -245,11 +249,6 @@ def _role(
     wire: Connection, sender: _Sender, target: str, settings: NodeSettings, author: Mapping[str, Any] | None
 ) -> int:
     import uvloop
-
-    from dra_kit.author.target import load_driver
-    from dra_kit.client.credentials import load_credentials
-    from dra_kit.node.agent import NodeAgent
-    from dra_kit.process.probes import unready_parts
 
     driver = load_driver(target)
     sender.send(_BEGUN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -101,8 +102,6 @@ def _project(folder: Path) -> DriverProject:
     file = folder / _FILE
     if not file.exists():
         return DriverProject(folder, {})
-    import tomllib  # a driver in a file of its own has none to be read
-
     try:
         table: Any = tomllib.loads(read_file(file, MANIFESTS).decode())
     except (OSError, ValueError, RecursionError) as error:

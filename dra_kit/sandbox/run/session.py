@@ -23,7 +23,7 @@ from dra_kit.sandbox.stories.runner import StoryObserver, StoryResult, run_story
 from dra_kit.sandbox.stories.story import Story
 from dra_kit.sandbox.timeline.feed import TimelineFeed
 from dra_kit.sandbox.timeline.recording import Timeline
-from dra_kit.sandbox.timeline.report import PodProblems
+from dra_kit.sandbox.timeline.report import PodProblems, RunReport, writes_by_agent
 from dra_kit.sandbox.views.live import LiveView
 from dra_kit.slices.publisher import NOT_PUBLISHED
 
@@ -83,8 +83,6 @@ class SandboxSession:
         timeline.subscribe(view.read)
         timeline.subscribe(problems.read)
         if task.report is not None:
-            from dra_kit.sandbox.timeline.report import RunReport
-
             self._report = RunReport()
             timeline.subscribe(self._report.read)
         self._shown = RunDisplay(view=view, timeline=timeline, feed=feed, problems=problems)
@@ -112,8 +110,6 @@ class SandboxSession:
             async with sandbox:
                 await sandbox.or_fail(self._work(sandbox))
         finally:
-            from dra_kit.sandbox.timeline.report import writes_by_agent
-
             seconds = time.monotonic() - begin
             self._shown.timeline.append(
                 RunEnded(

@@ -22,7 +22,7 @@ from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.controllers.workloads import WORKLOADS
 from dra_kit.sandbox.drivers.roles import SLOW_CALL_SECONDS
 from dra_kit.sandbox.stories.completion import pods_of_workloads
-from dra_kit.sandbox.stories.facts import PARTIAL, device_texts, published_devices, published_pools
+from dra_kit.sandbox.stories.facts import PARTIAL, device_texts, gather, published_devices, published_pools
 from dra_kit.sandbox.stories.manifests import KindDiscovery, Manifest, apply_object, in_namespace
 
 if TYPE_CHECKING:
@@ -252,8 +252,6 @@ class StoryNamespace:
 
     async def facts(self, pods: Iterable[str], claims: Iterable[str]) -> StoryFacts:
         """Look at pods and claims."""
-        from dra_kit.sandbox.stories.facts import gather  # a story asks for them, -f never
-
         return await gather(self._cluster, self.namespace, pods, claims)
 
     async def until_deadline(self, timeout: float | None = None) -> AsyncIterator[None]:

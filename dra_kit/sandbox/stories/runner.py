@@ -11,7 +11,9 @@ from msgspec.structs import replace
 
 from dra_kit.errors import ConfigurationError, KubeError, SandboxError
 from dra_kit.sandbox.stories.completion import PodsOutcome
+from dra_kit.sandbox.stories.facts import StoryFacts
 from dra_kit.sandbox.stories.manifests import Manifest
+from dra_kit.sandbox.stories.model import DriverActions, EmptyMapping, Kill, Reboot, Upgrade
 from dra_kit.sandbox.stories.namespace import CreatedObject, StoryNamespace, namespace_name
 from dra_kit.sandbox.stories.story import Story, StoryStep
 from dra_kit.sandbox.stories.verdict import Mismatch, compare, referenced_pods
@@ -163,8 +165,6 @@ class StoryRunner:
         """Wait until everything that a step expects is true, or cannot become true any more."""
         if step.expectation is None:
             failure = await self._complete(where, step.completion) if step.completion else None
-            from dra_kit.sandbox.stories.facts import StoryFacts
-
             return StoryFacts(), failure
         facts, mismatches = await self._become_true(step.expectation, step.driver)
         self.pods.update(facts.pods)
@@ -181,8 +181,6 @@ class StoryRunner:
         return None if outcome.passed else StoryFailure(where, (), outcome=outcome)
 
     async def _become_true(self, expectation: Expectation, driver: str) -> tuple[StoryFacts, tuple[Mismatch, ...]]:
-        from dra_kit.sandbox.stories.facts import StoryFacts
-
         facts = StoryFacts()
         mismatches: tuple[Mismatch, ...] = ()
         async for _ in self.stage.until_deadline():
@@ -206,8 +204,6 @@ class StoryRunner:
         if actions is None:
             self.cluster.forget_refusals(self.stage.namespace)
             return
-        from dra_kit.sandbox.stories.model import DriverActions, EmptyMapping, Kill, Reboot, Upgrade
-
         if actions.reboot is not None:
             name = name or next(iter(self.cluster.drivers), "")  # all are rebooted
         try:
