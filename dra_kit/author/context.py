@@ -21,7 +21,7 @@ from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.resource.objects import ClaimReference
 
 if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
+    pass
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,9 +28,9 @@ from dra_kit.kubernetes.resource.names import driver_name
 if TYPE_CHECKING:
     import kopf
 
-    from dra_kit.author.controller import ClaimObserver, DeviceBinder, TaintRuleSource
-    from dra_kit.author.device_policy import DevicePolicy
-    from dra_kit.author.health import HealthSource
+    pass
+    pass
+    pass
 
 
 ConfigT = TypeVar("ConfigT", bound=OpaqueConfig, default=NoConfig)

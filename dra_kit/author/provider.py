@@ -14,8 +14,8 @@ from dra_kit.author.model import AuthorSettingsT, HardwareT, short_repr, type_ar
 from dra_kit.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from dra_kit.author.device import Device
-    from dra_kit.author.inventory import Pool
+    pass
+    pass
 
 
 ProviderScope: TypeAlias = Literal["node", "cluster"]

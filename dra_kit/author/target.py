@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import inspect
 import sys
+import tomllib
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -88,8 +89,6 @@ def _is_project(named: str, path: Path) -> bool:
 
 
 def _named_by_project(target: str, folder: Path) -> str:
-
-    import tomllib  # an image names its driver as module:attr
 
     project = folder / "pyproject.toml"
     try:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.shell_completion import CompletionItem, get_completion_class
 
 from dra_kit import __version__
 from dra_kit.errors import ConfigurationError, DraKitError
@@ -112,8 +113,6 @@ class LazyGroup(click.Group):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return completions of a word, without importing the commands."""
-        from click.shell_completion import CompletionItem  # for a shell that completes, and for nothing else
-
         names = [CompletionItem(name, help=COMMANDS[name]) for name in sorted(COMMANDS) if name.startswith(incomplete)]
         return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
@@ -215,8 +214,6 @@ def completion(shell: str) -> None:
     zsh, in ~/.zshrc, behind compinit:        eval "$(dra-kit completion zsh)"
     fish, in ~/.config/fish/config.fish:      dra-kit completion fish | source
     """  # noqa: D301 - click wants the character itself
-    from click.shell_completion import get_completion_class
-
     made = get_completion_class(shell)
     assert made is not None  # noqa: S101 - click has all three
     click.echo(made(cli, {}, _PROGRAM, _VARIABLE).source())

@@ -27,8 +27,8 @@ from dra_kit.sandbox.views.live import LiveView
 from dra_kit.text import escape_unprintable
 
 if TYPE_CHECKING:
-    from dra_kit.sandbox.dev.session import DevOptions
-    from dra_kit.sandbox.dev.watch import FileWatcher
+    pass
+    pass
 
 
 _SHARED: Final = ("files", "nodes", "kubeconfig", "alpha", "feature_gates", "time_scale", "webhook")

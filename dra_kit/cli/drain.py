@@ -16,7 +16,7 @@ from dra_kit.diagnosis.drain import DrainQuery, wait_drained
 from dra_kit.text import align_columns, did_you_mean, escape_unprintable
 
 if TYPE_CHECKING:
-    from dra_kit.diagnosis.drain import DrainQuery, DrainState, DrainStatus
+    from dra_kit.diagnosis.drain import DrainState, DrainStatus
     from dra_kit.diagnosis.removal import RemovalConfirmations
 
 

@@ -29,8 +29,9 @@ from dra_kit.text import escape_unprintable, escape_unprintable_json
 
 if TYPE_CHECKING:
     from dra_kit.diagnosis.explain.cluster import ClusterDocuments, ClusterView
-    from dra_kit.diagnosis.explain.subjects import ExplainSubject, SubjectKind
-    from dra_kit.diagnosis.node_templates import NodeTemplates
+    from dra_kit.diagnosis.explain.subjects import SubjectKind
+
+    pass
 
 
 NOT_GOOD: Final = 3

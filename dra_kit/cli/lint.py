@@ -37,10 +37,12 @@ from dra_kit.text import escape_unprintable
 if TYPE_CHECKING:
     from dra_kit.author.driver import Driver
     from dra_kit.diagnosis.lint.check import LintResult
-    from dra_kit.diagnosis.lint.devices import LintContext
+
+    pass
     from dra_kit.kubernetes.manifests.documents import SourceFile
     from dra_kit.kubernetes.resource import v1
-    from dra_kit.kubernetes.resource.slice_reader import LazySlice
+
+    pass
 
 
 _OPTION: Final = "--driver"

@@ -15,7 +15,7 @@ from dra_kit.errors import ConfigurationError, SandboxError
 from dra_kit.sandbox.run.detached import running_in_background
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
+    pass
 
     from dra_kit.author.driver import Driver
     from dra_kit.client.credentials import Credentials

@@ -46,7 +46,8 @@ from dra_kit.project.update import update_project
 if TYPE_CHECKING:
     from dra_kit.admission.policy.manifest import Action
     from dra_kit.author.driver import Driver
-    from dra_kit.diagnosis.node_templates import NodeProfile
+
+    pass
 
 
 _DEFAULT_NAME: Final = "template-node"

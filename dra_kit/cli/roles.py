@@ -27,7 +27,7 @@ from dra_kit.process import logging as process_logging
 from dra_kit.process import tracing
 
 if TYPE_CHECKING:
-    from dra_kit.admission.certificates import SelfManagedSettings
+    pass
 
 
 logger: logging.Logger = logging.getLogger(__name__)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import click
+from click.shell_completion import CompletionItem
 
 from dra_kit.cli.app import INTERRUPTED
 from dra_kit.cli.options import TargetCommand, complete_target, is_help, path, target_of
@@ -128,8 +129,6 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     words = [word for word in COMMANDS if incomplete and word.startswith(incomplete) and not ctx.params.get("targets")]
     if not words:
         return complete_target(ctx, param, incomplete)
-    from click.shell_completion import CompletionItem  # for a shell that completes, and for nothing else
-
     return [CompletionItem(word) for word in (*words, *sorted(path.name for path in Path().glob(f"{incomplete}*")))]
 
 

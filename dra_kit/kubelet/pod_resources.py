@@ -16,7 +16,7 @@ from dra_kit.kubelet.proto import podresources_v1_pb2 as pb
 from dra_kit.kubelet.proto import podresources_v1_pb2_grpc as pb_grpc
 
 if TYPE_CHECKING:
-    from dra_kit.kubelet.proto import podresources_v1_pb2 as pb
+    pass
 
 
 MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024

@@ -69,8 +69,9 @@ from dra_kit.slices.publisher import Publisher
 if TYPE_CHECKING:
     from dra_kit.author.device import Device
     from dra_kit.node.decommission import Decommission
-    from dra_kit.node.device_policy import PolicyPart
-    from dra_kit.node.effects.children import ChildProcesses
+
+    pass
+    pass
     from dra_kit.node.effects.unrecorded import EffectFinder
     from dra_kit.node.health_monitor import HealthMonitor
     from dra_kit.process.metrics import Reading

@@ -24,7 +24,7 @@ from dra_kit.process.listening import wait_until_readable
 from dra_kit.process.metrics import CONTENT_TYPE
 
 if TYPE_CHECKING:
-    from aiohttp import web
+    pass
 
 
 logger: logging.Logger = logging.getLogger(__name__)

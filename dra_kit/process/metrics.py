@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
 
 from dra_kit import __version__
 from dra_kit.client.api import Client
@@ -15,10 +18,6 @@ from dra_kit.process.liveness import LoopWatchdog
 from dra_kit.process.measures import Durations
 from dra_kit.process.supervisor import PartState, Supervisor
 from dra_kit.slices.publisher import PublicationCounts
-
-if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
-
 
 Role: TypeAlias = Literal["node", "controller", "webhook"]
 
@@ -177,8 +176,6 @@ class Metrics:
             return b""
         registry = self.registry
         if self._readings and not self._collects:
-            from dra_kit.process.metrics_collector import register_collectors
-
             self._collects = True
             register_collectors(registry, self._readings, self._labels)
         return generate_latest(registry)
@@ -212,3 +209,54 @@ def process_metrics(
     yield LOOP_LAG_SECONDS.of(watchdog.lag)
     for name, part in supervisor.status().items():
         yield PART_READY.of(int(part.state is PartState.READY), name)
+
+
+def register_collectors(
+    registry: CollectorRegistry, readings: Sequence[Callable[[], Iterable[Reading]]], labels: Mapping[str, str]
+) -> None:
+    """Make a registry tell the numbers, and those of the operating system about the process.
+
+    Args:
+        registry: the process's.
+        readings: give the numbers of now.
+        labels: that each number has before its own.
+    """
+    registry.register(_Readings(readings, labels))
+    ProcessCollector(registry=registry)
+
+
+class _Readings(Collector):
+    def __init__(self, readings: Sequence[Callable[[], Iterable[Reading]]], labels: Mapping[str, str]) -> None:
+        self._readings = readings
+        self._labels = dict(labels)
+
+    def describe(self) -> Iterable[Metric]:
+        return ()  # else the registry would ask for the numbers to know their names
+
+    def collect(self) -> Iterator[Metric]:
+        found: dict[str, Metric] = {}
+        for read in self._readings:
+            for family, values, value in read():
+                metric = found.get(family.name)
+                if metric is None:
+                    metric = found[family.name] = self._metric(family)
+                _add(metric, [*self._labels.values(), *values], value)
+        yield from found.values()
+
+    def _metric(self, family: Family) -> Metric:
+        labels = [*self._labels, *family.labels]
+        match family.kind:
+            case "counter":
+                return CounterMetricFamily(family.name, family.help, labels=labels)
+            case "gauge":
+                return GaugeMetricFamily(family.name, family.help, labels=labels)
+            case "histogram":
+                return HistogramMetricFamily(family.name, family.help, labels=labels)
+
+
+def _add(metric: Metric, labels: Sequence[str], value: float | Durations) -> None:
+    if isinstance(metric, HistogramMetricFamily):
+        assert isinstance(value, Durations)  # noqa: S101 - for type checkers
+        metric.add_metric(labels, buckets=list(value.buckets()), sum_value=value.sum)
+    elif isinstance(metric, CounterMetricFamily | GaugeMetricFamily) and not isinstance(value, Durations):
+        metric.add_metric(labels, value)

@@ -19,7 +19,7 @@ from dra_kit.process.metrics import CONTENT_TYPE, Metrics
 from dra_kit.process.supervisor import PartState, Supervisor
 
 if TYPE_CHECKING:
-    from aiohttp import web
+    pass
 
 
 logger: logging.Logger = logging.getLogger(__name__)

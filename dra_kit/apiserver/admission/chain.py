@@ -11,8 +11,8 @@ from dra_kit.apiserver.api import AdmissionAttributes, Api
 from dra_kit.kubernetes.values.json import Object
 
 if TYPE_CHECKING:
-    from dra_kit.apiserver.admission.policies import PolicyAdmission
-    from dra_kit.apiserver.admission.webhooks import ServiceAddress, WebhookAdmission
+    pass
+    from dra_kit.apiserver.admission.webhooks import ServiceAddress
 
 
 class AdmissionChain:

@@ -43,8 +43,8 @@ from dra_kit.kubernetes.resource.validation.slices import (
 from dra_kit.kubernetes.values.json import Object, value_at
 
 if TYPE_CHECKING:
-    from dra_kit.kubernetes.resource.matching import Node
-    from dra_kit.kubernetes.resource.v1 import ResourcePoolStatusRequest
+    pass
+    pass
 
 
 class ResourceStrategy(Strategy):

@@ -25,7 +25,7 @@ from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.kubernetes.values.quantity import Quantity
 
 if TYPE_CHECKING:
-    from dra_kit.kubernetes.resource.v1 import DeviceTaintRule
+    pass
 
 
 class AllocatorState:

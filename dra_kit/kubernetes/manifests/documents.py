@@ -27,7 +27,7 @@ from dra_kit.kubernetes.manifests.positions import Positions, TextSpan
 from dra_kit.kubernetes.manifests.text import TextDocument, decode_utf8, list_items, parse_documents
 
 if TYPE_CHECKING:
-    from dra_kit.kubernetes.manifests.positions import Positions, TextSpan
+    pass
 
 
 @dataclass(frozen=True)

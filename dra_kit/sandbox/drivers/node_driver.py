@@ -22,7 +22,7 @@ from dra_kit.sandbox.kubelet.node import NodeKubelet
 from dra_kit.sandbox.kubelet.plugin_client import PluginClient
 
 if TYPE_CHECKING:
-    from dra_kit.sandbox.drivers.process_role import CrashPoint, NodeRoleProcess
+    from dra_kit.sandbox.drivers.process_role import CrashPoint
 
 
 logger: logging.Logger = logging.getLogger(__name__)

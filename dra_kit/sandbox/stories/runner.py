@@ -19,8 +19,8 @@ from dra_kit.sandbox.stories.story import Story, StoryStep
 from dra_kit.sandbox.stories.verdict import Mismatch, compare, referenced_pods
 
 if TYPE_CHECKING:
-    from dra_kit.sandbox.stories.facts import ClaimFacts, Cluster, PodFacts, StoryFacts
-    from dra_kit.sandbox.stories.model import DriverActions, Expectation
+    from dra_kit.sandbox.stories.facts import ClaimFacts, Cluster, PodFacts
+    from dra_kit.sandbox.stories.model import Expectation
     from dra_kit.sandbox.stories.story import CompletionCheck
 
 
