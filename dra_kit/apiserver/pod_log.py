@@ -146,7 +146,8 @@ def _time(query: Query, name: str) -> dt.datetime | None:
     for part, pattern in _TIME_PARTS:
         found = re.match(pattern, rest, re.ASCII)
         if found is None:
-            as_what = f"parsing time {go_quote(text)} as {go_quote(_LAYOUT)}: cannot parse {go_quote(rest)} as {go_quote(part)}"
+            parsing = f"parsing time {go_quote(text)} as {go_quote(_LAYOUT)}"
+            as_what = f"{parsing}: cannot parse {go_quote(rest)} as {go_quote(part)}"
             raise bad_request(as_what)
         zone, rest = found[0], rest[found.end() :]
     if rest:

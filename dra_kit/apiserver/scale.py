@@ -37,7 +37,8 @@ _REPLICAS: Final = ("f:spec", "f:replicas")
 _SHOWN: Final = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 _SCALE: Final = Kind(
     "autoscaling", "scales", "Scale", True, {"v1": "autoscaling/v1.Scale"},
-    columns=(Column("Name", text_cell("metadata.name")), Column("Desired", number_cell("spec.replicas"), type="integer"),
+    columns=(Column("Name", text_cell("metadata.name")),
+             Column("Desired", number_cell("spec.replicas"), type="integer"),
              Column("Available", number_cell("status.replicas"), type="integer"), AGE),
 )  # fmt: skip
 

@@ -194,7 +194,8 @@ def check_for_devices(config: str, wanted: Wanted) -> ForDevices:
         values = (value,) if isinstance(value, bool | int | str) else tuple(value) if _is_list(value) else ()
         if not values or not all(isinstance(item, bool | int | str) for item in values):
             raise ConfigurationError(
-                f"config {config}: for_devices: {name} is {short_repr(value)}; write a bool, int or str, or a list of them"
+                f"config {config}: for_devices: {name} is {short_repr(value)}; "
+                "write a bool, int or str, or a list of them"
             )
         # of an enum the value, which is what devices publish
         found[name] = tuple(item if isinstance(item, int) else str.__str__(item) for item in values)

@@ -20,9 +20,6 @@ from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.resource.objects import ClaimReference
 
-if TYPE_CHECKING:
-    pass
-
 
 @dataclass(frozen=True, slots=True)
 class NodeInfo:

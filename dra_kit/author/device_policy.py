@@ -46,7 +46,8 @@ class WatchedObject:
         ):  # fmt: skip
             if not isinstance(value, str) or not fits(value):
                 raise ConfigurationError(
-                    f"WatchedObject: {name} {short_repr(value)} is none; write WatchedObject(group='kitchen.pizza.example', "
+                    f"WatchedObject: {name} {short_repr(value)} is none; "
+                    "write WatchedObject(group='kitchen.pizza.example', "
                     "version='v1', plural='nodemenus')"
                 )
 

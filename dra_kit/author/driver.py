@@ -28,10 +28,6 @@ from dra_kit.kubernetes.resource.names import driver_name
 if TYPE_CHECKING:
     import kopf
 
-    pass
-    pass
-    pass
-
 
 ConfigT = TypeVar("ConfigT", bound=OpaqueConfig, default=NoConfig)
 DeviceT = TypeVar("DeviceT", bound=Device, default=Device)
@@ -117,11 +113,13 @@ class Driver(Generic[ConfigT, DeviceT]):
             _check_instance(name, "observer", observer, ClaimObserver)
         if settings is not None and not (isinstance(settings, type) and issubclass(settings, BaseModel)):
             raise ConfigurationError(
-                f"driver {name}: settings {short_repr(settings)} is no pydantic model class; give the class, not an instance"
+                f"driver {name}: settings {short_repr(settings)} is no pydantic model class; "
+                "give the class, not an instance"
             )
         if hardware is not None and not callable(hardware):
             raise ConfigurationError(
-                f"driver {name}: hardware {short_repr(hardware)} cannot be called; give a function or class that makes it"
+                f"driver {name}: hardware {short_repr(hardware)} cannot be called; "
+                "give a function or class that makes it"
             )
         self.name = name
         self.provider = of_node

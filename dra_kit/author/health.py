@@ -175,7 +175,8 @@ def check_health(driver: str, source: HealthSource[Any, Any, Any]) -> None:
     for reason, rule in source.policy.items():
         if not isinstance(reason, str) or not reason or not isinstance(rule, HealthRule):
             raise ConfigurationError(
-                f"{title}.policy: {short_repr(reason)}: {short_repr(rule)} is no rule; write 'reason': dra_kit.HealthRule(…)"
+                f"{title}.policy: {short_repr(reason)}: {short_repr(rule)} is no rule; "
+                "write 'reason': dra_kit.HealthRule(…)"
             )
         if rule.taint is not None:
             try:

@@ -1,4 +1,4 @@
-"""``Preparer``: what a container gets when a device is allocated to it; how it is called and its answers are checked."""
+"""``Preparer``: what a container gets when a device is allocated to it, and how it is called and checked."""
 
 from __future__ import annotations
 

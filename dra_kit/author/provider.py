@@ -13,11 +13,6 @@ from dra_kit.author.inventory import DeviceT_co, Inventory, Pool
 from dra_kit.author.model import AuthorSettingsT, HardwareT, short_repr, type_arguments
 from dra_kit.errors import ConfigurationError
 
-if TYPE_CHECKING:
-    pass
-    pass
-
-
 ProviderScope: TypeAlias = Literal["node", "cluster"]
 """Where a provider is run, and whose devices it finds: those of one node, or those of no node."""
 

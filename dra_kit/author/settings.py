@@ -53,10 +53,12 @@ def _setting_problem(fields: Mapping[str, FieldInfo], detail: dict[str, Any]) ->
 
 
 def setting_flag(name: str) -> str:
+    """Return the flag of a setting, such as ``--oven-name``."""
     return f"--{name.lower().replace('_', '-')}"
 
 
 def setting_variable(name: str) -> str:
+    """Return the environment variable of a setting, such as ``DRIVER_OVEN_NAME``."""
     return f"{AUTHOR_PREFIX}{name.upper()}"
 
 

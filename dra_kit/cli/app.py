@@ -9,7 +9,7 @@ import platform
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
@@ -19,10 +19,6 @@ from dra_kit.errors import ConfigurationError, DraKitError
 from dra_kit.kubernetes.release import NEWEST, OLDEST
 from dra_kit.process.logging import log_as_json
 from dra_kit.text import did_you_mean, escape_unprintable
-
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
 
 logger: logging.Logger = logging.getLogger(__name__)
 INTERRUPTED: Final = 130

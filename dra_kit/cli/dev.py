@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
@@ -25,11 +25,6 @@ from dra_kit.sandbox.dev.watch import FileWatcher
 from dra_kit.sandbox.drivers.project import place_of, project_of
 from dra_kit.sandbox.views.live import LiveView
 from dra_kit.text import escape_unprintable
-
-if TYPE_CHECKING:
-    pass
-    pass
-
 
 _SHARED: Final = ("files", "nodes", "kubeconfig", "alpha", "feature_gates", "time_scale", "webhook")
 """Options that mean what they mean for ``dra-kit sandbox``."""

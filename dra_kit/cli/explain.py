@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from dra_kit.diagnosis.explain.cluster import ClusterDocuments, ClusterView
     from dra_kit.diagnosis.explain.subjects import SubjectKind
 
-    pass
-
 
 NOT_GOOD: Final = 3
 """Exit code of an explanation whose answer is no."""

@@ -37,12 +37,8 @@ from dra_kit.text import escape_unprintable
 if TYPE_CHECKING:
     from dra_kit.author.driver import Driver
     from dra_kit.diagnosis.lint.check import LintResult
-
-    pass
     from dra_kit.kubernetes.manifests.documents import SourceFile
     from dra_kit.kubernetes.resource import v1
-
-    pass
 
 
 _OPTION: Final = "--driver"

@@ -15,8 +15,6 @@ from dra_kit.errors import ConfigurationError, SandboxError
 from dra_kit.sandbox.run.detached import running_in_background
 
 if TYPE_CHECKING:
-    pass
-
     from dra_kit.author.driver import Driver
     from dra_kit.client.credentials import Credentials
     from dra_kit.sandbox.run.detached import DetachedSandbox

@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from dra_kit.admission.policy.manifest import Action
     from dra_kit.author.driver import Driver
 
-    pass
-
 
 _DEFAULT_NAME: Final = "template-node"
 _RELEASE: Final = re.compile(r"v?1\.([0-9]+)").fullmatch

@@ -8,7 +8,7 @@ import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 import yaml
@@ -25,10 +25,6 @@ from dra_kit.errors import ConfigurationError, StoreError
 from dra_kit.node.settings import NodeSettings
 from dra_kit.process import logging as process_logging
 from dra_kit.process import tracing
-
-if TYPE_CHECKING:
-    pass
-
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -23,8 +23,6 @@ from dra_kit.sandbox.views.entries import EntryPrinter
 from dra_kit.text import did_you_mean
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
     from dra_kit.kubernetes.release import FeatureGates
     from dra_kit.sandbox.run.session import SandboxSession
     from dra_kit.sandbox.views.live import LiveView

@@ -46,8 +46,9 @@ def info_findings(info: RuntimeInfo, cdi_dir: Path) -> Iterator[CheckResult]:
     enabled, directories = config.get("enableCDI"), config.get("cdiSpecDirs")
     if enabled is False:
         yield fail(
-            _RUNTIME_CHECK, f"{info.name} has CDI off", "set enable_cdi = true in its configuration and restart it: without "
-            "CDI containers get no device, and nobody says so",
+            _RUNTIME_CHECK, f"{info.name} has CDI off",
+            "set enable_cdi = true in its configuration and restart it: "
+            "without CDI containers get no device, and nobody says so",
         )  # fmt: skip
     elif directories and cdi_dir.resolve() not in {Path(str(item)).resolve() for item in directories}:
         yield fail(

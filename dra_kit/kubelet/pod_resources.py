@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import quote
 
 import grpc.aio
@@ -14,10 +14,6 @@ from dra_kit.errors import Unavailable
 from dra_kit.kubelet.device_use import DeviceUse
 from dra_kit.kubelet.proto import podresources_v1_pb2 as pb
 from dra_kit.kubelet.proto import podresources_v1_pb2_grpc as pb_grpc
-
-if TYPE_CHECKING:
-    pass
-
 
 MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
 """What the kubelet's own client takes (k8s.io/kubernetes, pkg/kubelet/apis/podresources/constants.go)."""

@@ -69,9 +69,6 @@ from dra_kit.slices.publisher import Publisher
 if TYPE_CHECKING:
     from dra_kit.author.device import Device
     from dra_kit.node.decommission import Decommission
-
-    pass
-    pass
     from dra_kit.node.effects.unrecorded import EffectFinder
     from dra_kit.node.health_monitor import HealthMonitor
     from dra_kit.process.metrics import Reading

@@ -171,7 +171,10 @@ P = ParamSpec("P")
 
 
 class UncancellableFuture(asyncio.Future[T]):
-    """The outcome of work in a thread that goes on whether somebody waits for it or not; see :func:`wait_to_completion`."""
+    """The outcome of work in a thread that goes on whether somebody waits for it or not.
+
+    See :func:`wait_to_completion`.
+    """
 
     _asked_to_stop = False
 

@@ -104,7 +104,7 @@ async def answer_late_calls(
 
 
 class _NoClaims:
-    """A :class:`dra_kit.kubelet.plugin_server.NodeService` that has no claims: none is prepared, and all are released."""
+    """A :class:`dra_kit.kubelet.plugin_server.NodeService` without claims: none is prepared, all are released."""
 
     def __init__(self, driver: str) -> None:
         self._driver = driver

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 import aiohttp
@@ -22,10 +22,6 @@ from dra_kit.kubelet.sockets import SocketFile, hidden_link, is_listening
 from dra_kit.process.connections import ConnectionLimiter, ConnectionLimits, requests_logger
 from dra_kit.process.listening import wait_until_readable
 from dra_kit.process.metrics import CONTENT_TYPE
-
-if TYPE_CHECKING:
-    pass
-
 
 logger: logging.Logger = logging.getLogger(__name__)
 Document = Callable[[], Awaitable[Mapping[str, Any]]]

@@ -1,4 +1,4 @@
-"""The processes of one driver on one node: which of them run, which began last, and when one takes over from another."""
+"""The processes of one driver on one node: which of them run, which began last, when one takes over."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import logging
 import threading
 from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from aiohttp import web
 
@@ -17,10 +17,6 @@ from dra_kit.process.connections import ConnectionLimiter, ConnectionLimits, req
 from dra_kit.process.listening import bound_socket
 from dra_kit.process.metrics import CONTENT_TYPE, Metrics
 from dra_kit.process.supervisor import PartState, Supervisor
-
-if TYPE_CHECKING:
-    pass
-
 
 logger: logging.Logger = logging.getLogger(__name__)
 Check: TypeAlias = Callable[[], Iterable[str]]

@@ -1,4 +1,4 @@
-"""Runs an author's ``discover`` in a separate thread, accepts what it yields, and hands inventories to the main loop."""
+"""Runs an author's ``discover`` in a thread, accepts what it yields, and hands inventories to the main loop."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum, auto
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -37,10 +37,6 @@ from dra_kit.slices.planning import (
     is_stored_alike,
     plan,
 )
-
-if TYPE_CHECKING:
-    pass
-
 
 logger: logging.Logger = logging.getLogger(__name__)
 SETTLE: Final = 0.05

@@ -116,7 +116,9 @@ class Bench:
         self._preparation = PreparerRunner(
             driver, driver.configs.with_settings(settings), self._inventory, self._engine, _BOOT, self._started,
             MetadataFiles(directory / "metadata", driver.name), self._hardware,
-            EffectVerifier(self._store, driver.effects, classes, self._hardware, self._engine, boot_id=_BOOT, locks=locks),
+            EffectVerifier(
+                self._store, driver.effects, classes, self._hardware, self._engine, boot_id=_BOOT, locks=locks,
+            ),
             looks_for_nodes=False,
         )  # fmt: skip
         self._context = NodeContext(

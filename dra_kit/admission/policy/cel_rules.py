@@ -126,7 +126,9 @@ def own(shape: Shape, value: str, depth: int = 0) -> CelTerm:
 
 
 def _scalar(
-    shape: AnyShape | NullShape | BooleanShape | IntegerShape | FloatShape | DecimalShape | QuantityShape | StringShape | EnumShape, value: str
+    shape: AnyShape | NullShape | BooleanShape | IntegerShape | FloatShape | DecimalShape | QuantityShape | StringShape
+    | EnumShape,
+    value: str,
 ) -> CelTerm:  # fmt: skip
     match shape:
         case AnyShape():

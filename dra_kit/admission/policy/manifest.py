@@ -114,7 +114,8 @@ def policy_objects(driver: Driver[Any, Any], actions: Sequence[Action] = ("Deny"
             ]},
             "matchConditions": [{
                 "name": "has-config-of-this-driver",
-                "expression": f"{_entries('object')}.exists(c, c.?opaque.?driver.orValue('') == {string_literal(driver.name)})",
+                "expression": f"{_entries('object')}.exists(c, "
+                f"c.?opaque.?driver.orValue('') == {string_literal(driver.name)})",
             }],
             "variables": [{"name": variable.name, "expression": variable.expression} for variable in variables],
             "validations": [{"expression": check.expression, "message": check.message} for check in checks],
@@ -150,7 +151,8 @@ def _entries(of: str) -> str:
 
 def _of_all(driver: str, models: Mapping[tuple[str, str], object]) -> tuple[list[PolicyVariable], list[PolicyCheck]]:
     """Return the variables, and the rule for all of it: a known apiVersion and kind."""
-    ours = f".filter(c, c.?opaque.?driver.orValue('') == {string_literal(driver)}).map(c, c.opaque.?parameters.orValue(null))"
+    is_ours = f"c.?opaque.?driver.orValue('') == {string_literal(driver)}"
+    ours = f".filter(c, {is_ours}).map(c, c.opaque.?parameters.orValue(null))"
     variables = [
         # an object that was stored already answers for nothing that it brings along
         PolicyVariable("stored", f"oldObject == null ? [] : {_entries('oldObject')}{ours}"),

@@ -181,8 +181,8 @@ class UnionShape(Struct, frozen=True):
 
 
 Shape: TypeAlias = (
-    AnyShape | NullShape | BooleanShape | IntegerShape | FloatShape | DecimalShape | QuantityShape | StringShape | EnumShape | ArrayShape | MapShape | ObjectShape
-    | TaggedShape | UnionShape
+    AnyShape | NullShape | BooleanShape | IntegerShape | FloatShape | DecimalShape | QuantityShape | StringShape
+    | EnumShape | ArrayShape | MapShape | ObjectShape | TaggedShape | UnionShape
 )  # fmt: skip
 
 

@@ -11,7 +11,6 @@ from dra_kit.apiserver.api import AdmissionAttributes, Api
 from dra_kit.kubernetes.values.json import Object
 
 if TYPE_CHECKING:
-    pass
     from dra_kit.apiserver.admission.webhooks import ServiceAddress
 
 

@@ -33,6 +33,7 @@ class PolicyDenial(Struct, frozen=True):
     binding: str = ""
 
     def refusal(self, write: AdmissionAttributes) -> StatusError:
+        """Return the error that the client gets."""
         by = f"ValidatingAdmissionPolicy '{self.policy}'" + (f" with binding '{self.binding}'" if self.binding else "")
         text = f"{by} denied request: {self.denial.message}"
         refusal = forbidden_object(write.kind.group, write.kind.plural, write.name or "Unknown", text)

@@ -30,7 +30,10 @@ _NAMESPACE_METADATA: Final = (
 
 
 class RequesterAuthorizer:
-    """Answers what a user may do: the :class:`dra_kit.kubernetes.cel.functions.authorization.AccessReviewer` of expressions."""
+    """Answers what a user may do, for expressions.
+
+    See :class:`dra_kit.kubernetes.cel.functions.authorization.AccessReviewer`.
+    """
 
     def __init__(self, api: Api, user: User) -> None:
         self._api, self._user = api, user

@@ -163,8 +163,8 @@ def _one_of(values: tuple[str, ...]) -> str:
 def _column(described: Object) -> Column:
     type_ = "age" if described["type"] == "date" else described["type"]
     return Column(
-        described["name"], value_at_path(described["jsonPath"].strip(".")), type=type_, format=described.get("format", ""),
-        priority=described.get("priority", 0),
+        described["name"], value_at_path(described["jsonPath"].strip(".")), type=type_,
+        format=described.get("format", ""), priority=described.get("priority", 0),
     )  # fmt: skip
 
 
@@ -185,8 +185,8 @@ def _established(definition: Object) -> bool:
 
 DEFINITION_KINDS: Final = (
     Kind("apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition", False,
-         {"v1": "apiextensions/v1.CustomResourceDefinition"}, CustomResourceDefinitionStrategy(), short_names=("crd", "crds"),
-         categories=("api-extensions",), status=True, generation=True,
+         {"v1": "apiextensions/v1.CustomResourceDefinition"}, CustomResourceDefinitionStrategy(),
+         short_names=("crd", "crds"), categories=("api-extensions",), status=True, generation=True,
          columns=(NAME, Column("Scope", text_cell("spec.scope")), Column("Versions", _versions),
                   Column("Created At", _created, type="date"), Column("Group", text_cell("spec.group"), priority=1),
                   Column("Kind", text_cell("spec.names.kind"), priority=1),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from typing_extensions import override
 
@@ -41,10 +41,6 @@ from dra_kit.kubernetes.resource.validation.slices import (
     validate_taint_rule_status,
 )
 from dra_kit.kubernetes.values.json import Object, value_at
-
-if TYPE_CHECKING:
-    pass
-    pass
 
 
 class ResourceStrategy(Strategy):
@@ -331,7 +327,8 @@ RESOURCE_API_KINDS: Final = (
     _kind("deviceclasses", "DeviceClass", DeviceClassStrategy(), served=_V1, namespaced=False, generation=True),
     _kind("resourceclaims", "ResourceClaim", ResourceClaimStrategy(), served=_V1, namespaced=True, status=True,
           columns=(NAME, Column("State", _claim_state), AGE)),
-    _kind("resourceclaimtemplates", "ResourceClaimTemplate", ResourceClaimTemplateStrategy(), served=_V1, namespaced=True),
+    _kind("resourceclaimtemplates", "ResourceClaimTemplate", ResourceClaimTemplateStrategy(), served=_V1,
+          namespaced=True),
     _kind("resourceslices", "ResourceSlice", ResourceSliceStrategy(), served=_V1, namespaced=False, generation=True,
           fields=readers("spec.nodeName", "spec.driver", "spec.pool.name"), own_selectors=True,
           columns=(NAME, Column("Node", _spec("nodeName")), Column("Driver", _spec("driver")),
@@ -343,8 +340,8 @@ RESOURCE_API_KINDS: Final = (
           columns=(NAME, Column("Key", _spec("taint", "key")), Column("Value", _spec("taint", "value")),
                    Column("Effect", _spec("taint", "effect")),
                    Column("TimeAdded", _spec("taint", "timeAdded"), type="age"), AGE)),
-    _kind("resourcepoolstatusrequests", "ResourcePoolStatusRequest", ResourcePoolStatusRequestStrategy(), served=("v1alpha3",),
-          namespaced=False, status=True, unconditional_update=False, deprecated={},
+    _kind("resourcepoolstatusrequests", "ResourcePoolStatusRequest", ResourcePoolStatusRequestStrategy(),
+          served=("v1alpha3",), namespaced=False, status=True, unconditional_update=False, deprecated={},
           columns=(NAME, Column("Driver", _spec("driver")),
                    *(Column(name, _devices(field)) for name, field in (
                        ("Total", "totalDevices"), ("Available", "availableDevices"), ("Allocated", "allocatedDevices"),

@@ -1,5 +1,6 @@
 """Strategy: what is special about a kind when its objects are written."""
 
+# ruff: noqa: ARG002 - the arguments are for the kinds that override a method
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable

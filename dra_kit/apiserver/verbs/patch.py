@@ -92,6 +92,11 @@ class ObjectPatchTarget:
         self._write = write
 
     def stored(self) -> StoredObject:
+        """Return the object that is patched.
+
+        Raises:
+            StatusError: there is none.
+        """
         kind, target = self._write.kind, self._write.request.target
         stored = self._write.api.storage.get(kind.resource, kind.key(target.namespace, target.name))
         if stored is None:
@@ -99,9 +104,11 @@ class ObjectPatchTarget:
         return stored
 
     def shown(self, stored: StoredObject) -> Object:
+        """Return it in the version of the request."""
         return self._write.api.wire(self._write.kind, stored.object, self._write.request.target.api_version)
 
     async def change(self, stored: StoredObject, wire: Object, context: StrategyContext) -> ApiResponse:
+        """Store what the patch makes of it."""
         return await replace_object(self._write, stored, wire, context)
 
 

@@ -208,7 +208,8 @@ class ClaimExplainer:
         named = [_named_drivers(judged.choice) for request in requests for judged in request.choices if judged.choice]
         for driver in dict.fromkeys(driver for drivers in named for driver in drivers):
             if is_being_removed(self.cluster, driver):
-                yield f"driver {driver} is being removed (node.undertake): it has withdrawn its devices ({REMOVAL_PAGE})"
+                removed = f"driver {driver} is being removed (node.undertake)"
+                yield f"{removed}: it has withdrawn its devices ({REMOVAL_PAGE})"
 
     def _missing_class(self, name: str) -> str:
         missing = f"there is no DeviceClass {name}"

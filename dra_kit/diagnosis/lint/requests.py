@@ -142,7 +142,8 @@ def _misplaced(
         each.request for each, _ in named if each not in bad and any(_takes(one, kind) for one, _ in each.devices)
     ]
     text = (
-        f"{kind.kind_} is for devices with {describe_for_devices(kind.for_devices_)}, and {whose} can get none of them, only such "
+        f"{kind.kind_} is for devices with {describe_for_devices(kind.for_devices_)}, "
+        f"and {whose} can get none of them, only such "
         f"as {devices[0].name}"
     )
     remedy = f"write {' or '.join(other.kind_ for other in others)}" if others else "remove the config"

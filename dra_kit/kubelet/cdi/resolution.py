@@ -189,7 +189,6 @@ def edits_from_cdi(spec: Path | str | bytes | Mapping[str, Any], *, device: str)
         InvalidPrepared: it is no CDI spec that a container runtime loads, has no such device, or has settings of
             resctrl (``intelRdt``), which edits of a preparer cannot hold.
     """
-
     where = f"CDI spec {spec}" if isinstance(spec, Path) else "CDI spec"
     found = _spec(spec, where)
     named = {item.name: item.container_edits for item in found.devices}

@@ -1,4 +1,4 @@
-"""The Container Device Interface specification (CDI, up to 1.1.0) as immutable models, and which rules a spec breaks."""
+"""The Container Device Interface specification (CDI, up to 1.1.0): immutable models, and the rules of a spec."""
 
 from __future__ import annotations
 

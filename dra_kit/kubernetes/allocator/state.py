@@ -6,7 +6,6 @@ import copy
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING
 
 from dra_kit.kubernetes.allocator.devices import AdvertisedSlice, DeviceID, to_nano
 from dra_kit.kubernetes.allocator.pools import AdvertisedPool, NodePools, PoolID
@@ -23,9 +22,6 @@ from dra_kit.kubernetes.resource.v1 import (
 )
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.kubernetes.values.quantity import Quantity
-
-if TYPE_CHECKING:
-    pass
 
 
 class AllocatorState:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec import Struct, field
 
@@ -25,9 +25,6 @@ from dra_kit.kubernetes.manifests.files import (
 )
 from dra_kit.kubernetes.manifests.positions import Positions, TextSpan
 from dra_kit.kubernetes.manifests.text import TextDocument, decode_utf8, list_items, parse_documents
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

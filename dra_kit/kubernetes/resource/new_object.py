@@ -182,7 +182,8 @@ def complete_new_object(obj: Object, kind: ManifestKind, *, namespace: str = "de
     """Return a new object as the API server completes it: with its defaults; one of resource.k8s.io in v1.
 
     Args:
-        obj: values of the right types, as :func:`dra_kit.kubernetes.resource.schema.decode.decode` gives them; changed in place.
+        obj: values of the right types, as :func:`dra_kit.kubernetes.resource.schema.decode.decode` gives them;
+            changed in place.
         kind: that it is of; ``apiVersion`` is one of its versions.
         namespace: of a namespaced object that names none.
     """

@@ -75,7 +75,7 @@ class Unschedulable(Exception):
 
 
 class NodeAttempt(Protocol):
-    """The attempt to allocate a pod's claims, see :class:`dra_kit.kubernetes.allocator.allocation.AllocationAttempt`."""
+    """The attempt to allocate a pod's claims: :class:`dra_kit.kubernetes.allocator.allocation.AllocationAttempt`."""
 
     def on(self, node: Node) -> Allocations | None:
         """Return an allocation for each claim, made when it is read; None when the devices here do not suffice."""

@@ -387,7 +387,8 @@ class AuthorCalls(Struct, frozen=True):
             raise
         except Exception as error:
             full, public = (
-                f"{type(preparer).__name__}.unprepare {describe_raised_error(error, type(preparer).__module__, public=public)}; the "
+                f"{type(preparer).__name__}.unprepare "
+                f"{describe_raised_error(error, type(preparer).__module__, public=public)}; the "
                 "claim is kept and released when the kubelet asks again"
                 for public in (False, True)
             )

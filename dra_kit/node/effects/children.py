@@ -160,7 +160,7 @@ class ChildProcesses:
         self._described.pop(name, None)
 
     async def found(self) -> list[EffectMark]:
-        """See :class:`dra_kit.node.effects.unrecorded.EffectFinder`: of programs that run and bear the mark they were given."""
+        """See :class:`dra_kit.node.effects.unrecorded.EffectFinder`: finds programs that run and bear their mark."""
         marks = []
         for path in sorted(self._directory.glob(f"*{_EFFECT}")):
             try:

@@ -1,4 +1,4 @@
-"""A corrupt database is set aside and reported; what can be read of it is carried over. It is never emptied silently."""
+"""Sets a corrupt database aside, reports it, and carries over what can be read of it."""
 
 from __future__ import annotations
 

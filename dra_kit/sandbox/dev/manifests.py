@@ -107,7 +107,8 @@ class FollowedManifests:
                 while (found := await client.get(*place))["metadata"]["uid"] == uid:
                     if time.monotonic() > end:
                         raise ConfigurationError(
-                            f"{key[0]} {item.name} is not gone after {_GONE_SECONDS:.0f} s{finalizer_note(found)}; see what "
+                            f"{key[0]} {item.name} is not gone after {_GONE_SECONDS:.0f} s"
+                            f"{finalizer_note(found)}; see what "
                             "holds it, or end dra-kit dev"
                         )
                     await asyncio.sleep(_POLL)

@@ -1,4 +1,4 @@
-"""Plugins of a node: found by their sockets, registered, chosen, and their slices wiped when they are gone.
+"""Plugins of a node: found by their sockets, registered, selected, and their slices wiped when they are gone.
 
 Sources: Kubernetes 1.37 ``pkg/kubelet/pluginmanager/pluginwatcher``;
 ``pkg/kubelet/pluginmanager/operationexecutor/operation_generator.go`` and

@@ -62,6 +62,8 @@ class StepRejected(Exception):
 
 
 class StoryRunner:
+    """Runs one story; see :func:`run_story`."""
+
     def __init__(
         self, story: Story, cluster: Cluster, observer: StoryObserver, timeout: float, clean_up: float | None
     ) -> None:
@@ -83,6 +85,7 @@ class StoryRunner:
         self.unseen: dict[str, None] = {}
 
     async def run(self) -> StoryResult:
+        """Apply its manifests, follow its steps, and compare."""
         begin = time.monotonic()
         namespace = self.stage.namespace
         if failure := await self._begin():

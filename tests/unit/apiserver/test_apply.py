@@ -107,8 +107,8 @@ def test_after_any_forced_applies_each_manager_finds_its_last_configuration(
     assert {manager.name for manager in managers} <= set(last)
     try:
         again = after_apply(
-            live, {"metadata": {}, "data": writer_data}, TYPE, FieldManager(writer_name, "Apply", "v1", "", frozenset()),
-            managers, force=False,
+            live, {"metadata": {}, "data": writer_data}, TYPE,
+            FieldManager(writer_name, "Apply", "v1", "", frozenset()), managers, force=False,
         )  # fmt: skip
     except ApplyConflict:
         pytest.fail("what was applied last has no conflict with itself")

@@ -1,6 +1,7 @@
 """200 configs, good and bad, of three drivers, in objects of every kind and version that carries them.
 
-``python -m tests.unit.admission.policy.table`` has hypothesis make them anew, the same ones each time with one hypothesis.
+``python -m tests.unit.admission.policy.table`` has hypothesis make them anew, the same ones each time with one
+hypothesis.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Records what kubectl makes of YAML: ``python -m tests.unit.kubernetes.manifests.record KUBECTL > kubectl-yaml.jsonl``.
+"""Records what kubectl makes of YAML:
+
+``python -m tests.unit.kubernetes.manifests.record KUBECTL > kubectl-yaml.jsonl``
 
 ``kubectl label --local`` reads a file as all of kubectl does, and needs no server.
 """
