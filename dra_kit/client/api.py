@@ -11,7 +11,7 @@ from typing import Any, Literal, Self
 from msgspec import Struct
 
 from dra_kit.client.credentials import Credentials
-from dra_kit.client.request import ApiRequest, ApiResponse, decode_object, error_from_status
+from dra_kit.client.request import ClientRequest, ClientResponse, decode_object, error_from_status
 from dra_kit.client.resources import PODS, Resource
 from dra_kit.client.transport import CONNECTIONS, Transport
 from dra_kit.errors import Gone, Invalid, KubeError, Unavailable
@@ -78,19 +78,19 @@ class Client:
         """Return one object."""
         return (await self.get_answer(resource, name, namespace)).decode()
 
-    async def get_answer(self, resource: Resource, name: str, namespace: str | None = None) -> ApiResponse:
+    async def get_answer(self, resource: Resource, name: str, namespace: str | None = None) -> ClientResponse:
         """Return the answer for one object, which the caller may have already."""
-        call = ApiRequest.of_object("get", resource, name, namespace or "")
-        return ApiResponse(call, await self._transport.send(call))
+        call = ClientRequest.of_object("get", resource, name, namespace or "")
+        return ClientResponse(call, await self._transport.send(call))
 
     async def get_path(self, path: str) -> dict[str, Any]:
         """Return the object at a path that is no resource, such as ``/version`` or ``/apis/resource.k8s.io``."""
-        return await self._object(ApiRequest.of_path(path))
+        return await self._object(ClientRequest.of_path(path))
 
     async def log(self, pod: str, namespace: str, container: str, *, tail: int | None = None) -> str:
         """Return what a container wrote so far; with ``tail`` its last lines, so many of them."""
         query = {"container": container, "tailLines": "" if tail is None else str(tail)}
-        call = ApiRequest.of_object("get", PODS, pod, namespace, subresource="log", query=query)
+        call = ClientRequest.of_object("get", PODS, pod, namespace, subresource="log", query=query)
         return (await self._transport.send(call)).decode(errors="replace")
 
     async def list(
@@ -123,7 +123,7 @@ class Client:
         query |= past
         items: list[dict[str, Any]] = []
         while True:
-            call = ApiRequest.of_collection("list", resource, namespace or "", query=query)
+            call = ClientRequest.of_collection("list", resource, namespace or "", query=query)
             try:
                 page = await self._object(call)
             except Gone:
@@ -163,10 +163,10 @@ class Client:
         namespace = namespace or str(metadata.get("namespace") or "")
         name = str(metadata.get("name") or f"{metadata.get('generateName', '')}*")
         query = {"dryRun": "All" if dry_run else "", "fieldValidation": "Strict" if strict else ""}
-        call = ApiRequest.of_object("create", resource, name, namespace, subresource=subresource, query=query)
+        call = ClientRequest.of_object("create", resource, name, namespace, subresource=subresource, query=query)
         if not subresource:
             # the checks of an object's call hold here too, only that the name stays out of the path
-            call = replace(call, path=ApiRequest.of_collection("create", resource, namespace, query=query).path)
+            call = replace(call, path=ClientRequest.of_collection("create", resource, namespace, query=query).path)
         return await self._object(replace(call, body=_encode(call, body)))
 
     async def update(
@@ -183,7 +183,7 @@ class Client:
         metadata = body.get("metadata") or {}
         name, namespace = str(metadata.get("name") or ""), str(metadata.get("namespace") or "")
         query = {"dryRun": "All" if dry_run else ""}
-        call = ApiRequest.of_object("update", resource, name, namespace, subresource=subresource, query=query)
+        call = ClientRequest.of_object("update", resource, name, namespace, subresource=subresource, query=query)
         return await self._object(replace(call, body=_encode(call, body)))
 
     async def patch(
@@ -217,7 +217,7 @@ class Client:
             "force": "true" if force else "",
             "fieldValidation": "Strict" if strict else "",
         }
-        call = ApiRequest.of_object(
+        call = ClientRequest.of_object(
             "patch", resource, name, namespace or "", subresource=subresource, query=query, content_type=content_type
         )
         return await self._object(replace(call, body=_encode(call, body)))
@@ -244,7 +244,7 @@ class Client:
             grace_period_seconds: a pod's time to end, instead of its own; 0 removes the object at once.
             dry_run: let the server do everything but delete it.
         """
-        call = ApiRequest.of_object("delete", resource, name, namespace or "")
+        call = ClientRequest.of_object("delete", resource, name, namespace or "")
         preconditions = {"uid": uid, "resourceVersion": resource_version}
         given = {key: value for key, value in preconditions.items() if value}
         options: dict[str, Any] = {"preconditions": given} if given else {}
@@ -273,7 +273,9 @@ class Client:
             label_selector: as for :meth:`list`.
         """
         query = {"fieldSelector": field_selector, "labelSelector": label_selector}
-        await self._transport.send(ApiRequest.of_collection("deletecollection", resource, namespace or "", query=query))
+        await self._transport.send(
+            ClientRequest.of_collection("deletecollection", resource, namespace or "", query=query)
+        )
 
     async def watch(
         self,
@@ -309,12 +311,12 @@ class Client:
             "fieldSelector": field_selector,
             "labelSelector": label_selector,
         }
-        call = ApiRequest.of_collection("watch", resource, namespace or "", query=query)
+        call = ClientRequest.of_collection("watch", resource, namespace or "", query=query)
         async with self._transport.stream(call, silence=seconds + _WATCH_GRACE_SECONDS) as content:
             async for line in split_lines(call, content.iter_any()):
                 yield parse_watch_event(call, line)
 
-    async def _object(self, call: ApiRequest) -> dict[str, Any]:
+    async def _object(self, call: ClientRequest) -> dict[str, Any]:
         return decode_object(call, await self._transport.send(call))
 
 
@@ -325,7 +327,7 @@ def _typed(items: Sequence[dict[str, Any]], resource: Resource) -> Iterator[dict
         yield item
 
 
-def _encode(call: ApiRequest, body: object) -> bytes:
+def _encode(call: ClientRequest, body: object) -> bytes:
     try:
         return json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
     except (TypeError, ValueError) as error:
@@ -344,7 +346,7 @@ class WatchEvent(Struct, frozen=True):
     object: dict[str, Any]
 
 
-async def split_lines(call: ApiRequest, chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+async def split_lines(call: ClientRequest, chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
     """Yield the lines of a stream of chunks, of any length, without empty ones.
 
     Raises:
@@ -363,7 +365,7 @@ async def split_lines(call: ApiRequest, chunks: AsyncIterable[bytes]) -> AsyncIt
         raise Unavailable(f"{call}: the connection was closed in the middle of an event; watch again")
 
 
-def parse_watch_event(call: ApiRequest, line: bytes) -> WatchEvent:
+def parse_watch_event(call: ClientRequest, line: bytes) -> WatchEvent:
     """Return the event in one line.
 
     Raises:

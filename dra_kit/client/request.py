@@ -24,7 +24,7 @@ _RBAC_REFUSAL = re.compile(r"cannot (?P<verb>\S+) (?:resource|path) \"")
 _WARNING = re.compile(r'299 \S+ "(?P<text>(?:[^"\\]|\\.)*)"')
 
 
-def decode_object(call: ApiRequest, body: bytes) -> dict[str, Any]:
+def decode_object(call: ClientRequest, body: bytes) -> dict[str, Any]:
     """Read the object in an answer.
 
     Raises:
@@ -41,7 +41,7 @@ def decode_object(call: ApiRequest, body: bytes) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class ApiRequest:
+class ClientRequest:
     """A request.
 
     Attributes:
@@ -73,12 +73,14 @@ class ApiRequest:
         return f"{self.verb.upper()} {self.subject}"
 
     @classmethod
-    def of_path(cls, path: str) -> ApiRequest:
+    def of_path(cls, path: str) -> ClientRequest:
         """Return a GET of a path that is no resource, such as ``/version``."""
         return cls("get", path, path, path)
 
     @classmethod
-    def of_collection(cls, verb: str, resource: Resource, namespace: str = "", *, query: dict[str, str]) -> ApiRequest:
+    def of_collection(
+        cls, verb: str, resource: Resource, namespace: str = "", *, query: dict[str, str]
+    ) -> ClientRequest:
         """Return a call on all objects, or on those of one namespace: ``list``, ``watch``, ``create`` and the like."""
         subject = f"{resource.full_name} in {namespace}" if namespace else resource.full_name
         return cls(
@@ -97,7 +99,7 @@ class ApiRequest:
         query: dict[str, str] | None = None,
         body: bytes | None = None,
         content_type: str = "application/json",
-    ) -> ApiRequest:
+    ) -> ClientRequest:
         """Return a request on one object.
 
         Raises:
@@ -117,7 +119,7 @@ class ApiRequest:
         return cls(verb, path, subject, f"{resource.plural}{tail}", resource.group, body, content_type, name)
 
 
-class ApiResponse(Struct, frozen=True):
+class ClientResponse(Struct, frozen=True):
     """An object as the server sent it.
 
     Attributes:
@@ -125,7 +127,7 @@ class ApiResponse(Struct, frozen=True):
         text: JSON; the server writes equal objects as equal text.
     """
 
-    call: ApiRequest
+    call: ClientRequest
     text: bytes
 
     def decode(self) -> dict[str, Any]:
@@ -137,7 +139,7 @@ class ApiResponse(Struct, frozen=True):
         return decode_object(self.call, self.text)
 
 
-def error_from_response(call: ApiRequest, code: int, body: bytes) -> KubeError:
+def error_from_response(call: ClientRequest, code: int, body: bytes) -> KubeError:
     """Return the error for an HTTP answer that is no success.
 
     Args:
@@ -155,7 +157,7 @@ def error_from_response(call: ApiRequest, code: int, body: bytes) -> KubeError:
     return error_from_status(call, code, value)
 
 
-def error_from_status(call: ApiRequest, code: int, status: Mapping[str, Any]) -> KubeError:
+def error_from_status(call: ClientRequest, code: int, status: Mapping[str, Any]) -> KubeError:
     """Return the error a Status object stands for.
 
     Args:
@@ -192,7 +194,7 @@ def warning_text(header: str) -> str | None:
     return re.sub(r"\\(.)", r"\1", match["text"]) if match else None
 
 
-def _rbac_remedy(call: ApiRequest, message: str) -> str:
+def _rbac_remedy(call: ClientRequest, message: str) -> str:
     refusal = _RBAC_REFUSAL.search(message)
     if refusal is None:
         return ""  # admission refused, no RBAC rule would help
@@ -204,7 +206,7 @@ def _rbac_remedy(call: ApiRequest, message: str) -> str:
     )
 
 
-def _about_object(call: ApiRequest, status: Mapping[str, Any]) -> bool:
+def _about_object(call: ClientRequest, status: Mapping[str, Any]) -> bool:
     """Return whether a NotFound is about the object: the details have its name, or that of its namespace."""
     details = _details(status)
     if not details:

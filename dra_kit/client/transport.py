@@ -15,7 +15,7 @@ import aiohttp
 from yarl import URL
 
 from dra_kit.client.credentials import Credentials
-from dra_kit.client.request import ApiRequest, error_from_response, warning_text
+from dra_kit.client.request import ClientRequest, error_from_response, warning_text
 from dra_kit.errors import ConfigurationError, Forbidden, KubeError, Unavailable
 
 log: logging.Logger = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class Transport:
         self._sockets.add(made)
         return made
 
-    async def send(self, call: ApiRequest) -> bytes:
+    async def send(self, call: ClientRequest) -> bytes:
         """Send a request and return the body of its answer.
 
         Raises:
@@ -81,7 +81,7 @@ class Transport:
             raise self._unavailable(call, error) from error
 
     @asynccontextmanager
-    async def stream(self, call: ApiRequest, *, silence: float) -> AsyncGenerator[aiohttp.StreamReader, None]:
+    async def stream(self, call: ClientRequest, *, silence: float) -> AsyncGenerator[aiohttp.StreamReader, None]:
         """Send a request whose answer never ends by itself, on a connection of its own.
 
         Args:
@@ -102,7 +102,7 @@ class Transport:
             raise self._unavailable(call, error) from error
 
     async def _answer(
-        self, call: ApiRequest, timeout: aiohttp.ClientTimeout, *, streaming: bool = False
+        self, call: ClientRequest, timeout: aiohttp.ClientTimeout, *, streaming: bool = False
     ) -> aiohttp.ClientResponse:
         """Return the answer, if it is a success, its body not read yet."""
         response, authorization = await self._attempt(call, timeout, streaming=streaming)
@@ -117,14 +117,14 @@ class Transport:
                 raise error_from_response(call, response.status, await response.read())
         return response
 
-    def _unavailable(self, call: ApiRequest, error: Exception) -> Unavailable:
+    def _unavailable(self, call: ClientRequest, error: Exception) -> Unavailable:
         server = self._credentials.server
         if isinstance(error, TimeoutError):
             return Unavailable(f"{call}: {server} gave no answer in time; is it overloaded or the network down?")
         return Unavailable(f"{call}: no connection to {server}: {_reason(error)}; is the API server up and reachable?")
 
     async def _attempt(
-        self, call: ApiRequest, timeout: aiohttp.ClientTimeout, *, streaming: bool
+        self, call: ClientRequest, timeout: aiohttp.ClientTimeout, *, streaming: bool
     ) -> tuple[aiohttp.ClientResponse, str | None]:
         credentials = self._credentials
         authorization = await credentials.authorization()
@@ -179,7 +179,7 @@ class Transport:
             return aiohttp.UnixConnector(path, limit=limit, keepalive_timeout=kept)
         return aiohttp.TCPConnector(limit=limit, keepalive_timeout=kept, socket_factory=self._new_socket)
 
-    def _log_warnings(self, call: ApiRequest, response: aiohttp.ClientResponse) -> None:
+    def _log_warnings(self, call: ClientRequest, response: aiohttp.ClientResponse) -> None:
         for header in response.headers.getall("Warning", ()):
             text = warning_text(header)
             if text is None or text in self._warned:

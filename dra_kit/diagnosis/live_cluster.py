@@ -56,7 +56,7 @@ _ENDED: Final = ("status.phase=Succeeded", "status.phase=Failed")
 _WARNINGS_ON_PODS: Final = "regarding.kind=Pod,type=Warning"
 
 
-class Part(Struct, frozen=True):
+class ListScope(Struct, frozen=True):
     """One list of objects of a kind.
 
     Attributes:
@@ -88,20 +88,20 @@ class ReadScope(Struct, frozen=True):
     ended: Sequence[str] | None = None
     only_drivers: bool = False
 
-    def parts(self, kind: str) -> Iterator[Part]:
+    def parts(self, kind: str) -> Iterator[ListScope]:
         """Yield the lists that have the objects of a kind."""
         if kind == PODS.kind and self.only_drivers:
-            yield Part(None, _ACTIVE_PODS, NODE_PODS)
+            yield ListScope(None, _ACTIVE_PODS, NODE_PODS)
         elif kind == PODS.kind and self.ended is not None:
-            yield Part(None, _ACTIVE_PODS)
+            yield ListScope(None, _ACTIVE_PODS)
             yield from (
-                Part(self.namespace, f"metadata.name={name},{phase}") for name in self.ended for phase in _ENDED
+                ListScope(self.namespace, f"metadata.name={name},{phase}") for name in self.ended for phase in _ENDED
             )
         elif kind == EVENTS.kind:
             namespace = None if self.all_events else self.namespace
-            yield Part(namespace, "" if self.ended is None else _WARNINGS_ON_PODS)
+            yield ListScope(namespace, "" if self.ended is None else _WARNINGS_ON_PODS)
         else:
-            yield Part(None)
+            yield ListScope(None)
 
 
 async def read_live(credentials: Credentials, scope: ReadScope, *, alpha: bool = False) -> ClusterDocuments:
@@ -147,7 +147,7 @@ async def _read(client: Client, kind: str, scope: ReadScope) -> tuple[list[dict[
         return [], _gap(kind, resource, refusal)
 
 
-async def _lists(client: Client, resource: Resource, parts: Sequence[Part]) -> list[dict[str, Any]]:
+async def _lists(client: Client, resource: Resource, parts: Sequence[ListScope]) -> list[dict[str, Any]]:
     return [
         item
         for part in parts

@@ -48,7 +48,7 @@ class Binder:
         self._claims = claims
         self._events = events
         self._timeout = _CONDITIONS_TIMEOUT / time_scale
-        self._releaser = ClaimReleaser(client)
+        self._releaser = PostFilterRunner(client)
 
     async def bind(self, placement: Placement) -> None:
         """Write everything, or take back what was written.
@@ -242,7 +242,7 @@ _RELEASE_ATTEMPTS = 5
 _RELEASED = frozenset({"allocation", "reservedFor", "devices"})
 
 
-class ClaimReleaser:
+class PostFilterRunner:
     """Takes from claims what was given to them.
 
     Args:

@@ -32,7 +32,7 @@ from dra_kit.sandbox.drivers.node import SandboxNode
 from dra_kit.sandbox.drivers.running import RunningDrivers
 from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
 from dra_kit.sandbox.informers import SharedInformers
-from dra_kit.sandbox.kubelet.activity import Activity, DriverEnded
+from dra_kit.sandbox.kubelet.activity import Activity, DriverEndActivity
 from dra_kit.sandbox.kubelet.pod_logs import find_log, log_stream
 from dra_kit.sandbox.pending_pods import explain_pending_pods
 
@@ -236,7 +236,7 @@ class Sandbox:
             observer.decided(decision)
 
     def _acted(self, node: str, activity: Activity) -> None:
-        if isinstance(activity, DriverEnded):
+        if isinstance(activity, DriverEndActivity):
             self._drivers.role_ended()
         for observer in self._observers:
             observer.acted(node, activity)

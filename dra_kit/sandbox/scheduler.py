@@ -27,7 +27,7 @@ from dra_kit.kubernetes.scheduler.cycle import Placement, SchedulingDecision, Un
 from dra_kit.kubernetes.scheduler.device_choice import DeviceChoice, explain_choices
 from dra_kit.kubernetes.scheduler.nodes import DYNAMIC_RESOURCES, node_loads, prefilter_message
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.sandbox.binder import Binder, ClaimReleaser
+from dra_kit.sandbox.binder import Binder, PostFilterRunner
 from dra_kit.sandbox.informers import SharedInformers
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class Scheduler:
         self._classes = informers.objects(DEVICE_CLASSES)
         self._assumed = AssumedPods(self._pods)
         self._claims = ClaimTracker(informers.objects(RESOURCE_CLAIMS), devices.hold)
-        self._releaser = ClaimReleaser(client)
+        self._releaser = PostFilterRunner(client)
         self._binder = Binder(client, self._claims, self._events, time_scale=time_scale)
         self._active: dict[ObjectKey, None] = {}
         self._waiting: dict[ObjectKey, frozenset[str] | None] = {}  # with who rejected them; None: they were not tried

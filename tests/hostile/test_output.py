@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.loud_pods import gets, p95, pod, sandbox
 from dra_kit.client.credentials import load_credentials
-from dra_kit.client.request import ApiRequest
+from dra_kit.client.request import ClientRequest
 from dra_kit.client.resources import PODS
 from dra_kit.client.transport import Transport
 from dra_kit.sandbox.containers.log import LIMIT
@@ -54,7 +54,9 @@ async def log(directory: Path, name: str, **query: str) -> bytes:
     """The log of a pod, as it comes."""
     transport = Transport(await load_credentials(directory / "kubeconfig"), user_agent="hostile", timeout=60)
     try:
-        return await transport.send(ApiRequest.of_object("get", PODS, name, "default", subresource="log", query=query))
+        return await transport.send(
+            ClientRequest.of_object("get", PODS, name, "default", subresource="log", query=query)
+        )
     finally:
         await transport.close()
 
@@ -82,7 +84,7 @@ async def test_readers_that_do_not_read(tmp_path: Path, ledger: Ledger) -> None:
         async with sandbox(tmp_path, [pod("yes", "yes")], 1) as (client, pid), contextlib.AsyncExitStack() as stack:
             transport = Transport(await load_credentials(tmp_path / "kubeconfig"), user_agent="hostile", timeout=60)
             stack.push_async_callback(transport.close)
-            call = ApiRequest.of_object("get", PODS, "yes", "default", subresource="log", query={"follow": "true"})
+            call = ClientRequest.of_object("get", PODS, "yes", "default", subresource="log", query={"follow": "true"})
             for _ in range(20):
                 await stack.enter_async_context(transport.stream(call, silence=60))
             assert p95(await gets(client, "yes", 3)) < GET_MS

@@ -29,7 +29,7 @@ from dra_kit.diagnosis.lint.requests import (
 )
 from dra_kit.diagnosis.lint.structure import FieldProblem, Replace
 from dra_kit.diagnosis.selector_mistakes.catalogue import mistakes
-from dra_kit.diagnosis.selector_mistakes.expression import Expression, Mistake, Replacement
+from dra_kit.diagnosis.selector_mistakes.expression import ManifestExpression, Mistake, Replacement
 from dra_kit.kubernetes.cel.failures import CompileFailure
 from dra_kit.kubernetes.cel.parser import parse
 from dra_kit.kubernetes.manifests.documents import SourceFile, read_documents
@@ -135,7 +135,7 @@ def _at_field(made: LintedObject, problem: FieldProblem) -> LintFinding:
     return finding(problem.rule, file, place, problem.message, help_=help_, path=problem.path, fix=fix)
 
 
-def _in_expression(made: LintedObject, expression: Expression, mistake: Mistake) -> LintFinding:
+def _in_expression(made: LintedObject, expression: ManifestExpression, mistake: Mistake) -> LintFinding:
     place = made.document.positions.inside(expression.path, mistake.start, mistake.end)
     fix = mistake.fix if expression.root is None or _parses(expression.text, mistake.fix) else ()
     remedies = [Replace(expression.path, one.start, one.end, one.text) for one in fix]

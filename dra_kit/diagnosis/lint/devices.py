@@ -14,7 +14,7 @@ from dra_kit.diagnosis.lint.structure import FieldProblem, Rewrite
 from dra_kit.diagnosis.selector_mistakes.catalogue import driver_of
 from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised, KnownDevice
 from dra_kit.diagnosis.selector_mistakes.expression import (
-    Expression,
+    ManifestExpression,
     Mistake,
     Read,
     Role,
@@ -81,23 +81,23 @@ def class_problems(
 
 def selector_mistakes(
     manifest: LintedObject,
-    expressions: Sequence[Expression],
+    expressions: Sequence[ManifestExpression],
     classes: Mapping[str, v1.DeviceClass | None],
     surroundings: LintContext,
-) -> Iterator[tuple[Expression, Mistake]]:
+) -> Iterator[tuple[ManifestExpression, Mistake]]:
     """Yield what the selectors of a class or a claim's requests do when they are evaluated."""
     if isinstance(manifest.obj, v1.DeviceClass):
         own = [expression for expression in expressions if expression.path.startswith("spec.selectors[")]
         yield from _evaluated((), own, surroundings)
         return
-    found: list[tuple[str, Expression, Mistake]] = []
+    found: list[tuple[str, ManifestExpression, Mistake]] = []
     vain: dict[str, bool] = {}  # by the list of alternatives of a request: whether none of them is met
     for body in written_choices(manifest):
         own = [one for one in expressions if one.path.startswith((f"{body.path}.selectors[", _flat(body.path)))]
         device_class = classes.get(body.asked.device_class_name)
         if device_class is None:
             continue  # nobody knows which devices the class leaves
-        before, mistakes = selectors_of(device_class.spec.selectors), list[tuple[Expression, Mistake]]()
+        before, mistakes = selectors_of(device_class.spec.selectors), list[tuple[ManifestExpression, Mistake]]()
         if before is not None and own and _leaves_any(before, surroundings):
             mistakes += _evaluated(before, own, surroundings)
         alternatives = body.path.rpartition("[")[0]
@@ -111,7 +111,7 @@ def selector_mistakes(
 
 
 def drivers_intended(
-    manifest: LintedObject, expressions: Sequence[Expression], classes: Mapping[str, v1.DeviceClass | None]
+    manifest: LintedObject, expressions: Sequence[ManifestExpression], classes: Mapping[str, v1.DeviceClass | None]
 ) -> dict[str, str]:
     """Return the drivers of the devices that expressions read, by path, as far as other selectors show them."""
     found: dict[str, set[str]] = {}
@@ -137,8 +137,8 @@ def _flat(path: str) -> str:
 
 
 def _evaluated(
-    before: tuple[Selector, ...], own: Sequence[Expression], surroundings: LintContext
-) -> Iterator[tuple[Expression, Mistake]]:
+    before: tuple[Selector, ...], own: Sequence[ManifestExpression], surroundings: LintContext
+) -> Iterator[tuple[ManifestExpression, Mistake]]:
     compiled = list(takewhile(lambda expression: expression.program is not None, own))
     programs = [expression.program for expression in compiled if isinstance(expression.program, Selector)]
     if not programs:
@@ -240,7 +240,7 @@ class SelectorChain(Struct, frozen=True):
     """
 
     programs: tuple[Selector, ...]
-    expressions: tuple[Expression, ...]
+    expressions: tuple[ManifestExpression, ...]
 
     @property
     def before(self) -> tuple[Selector, ...]:
@@ -248,7 +248,7 @@ class SelectorChain(Struct, frozen=True):
         return self.programs[: len(self.programs) - len(self.expressions)]
 
 
-def foreign_devices(chain: SelectorChain, drivers: Collection[str]) -> Iterator[tuple[Expression, Mistake]]:
+def foreign_devices(chain: SelectorChain, drivers: Collection[str]) -> Iterator[tuple[ManifestExpression, Mistake]]:
     """Yield why a selector fails for a device of another driver, which ends the allocation of every claim it is for.
 
     Args:
@@ -269,7 +269,7 @@ def foreign_devices(chain: SelectorChain, drivers: Collection[str]) -> Iterator[
 
 def evaluated(
     chain: SelectorChain, advertised: Advertised, *, foreign_reported: bool
-) -> Iterator[tuple[Expression, Mistake]]:
+) -> Iterator[tuple[ManifestExpression, Mistake]]:
     """Yield what becomes of the known devices.
 
     Args:
@@ -300,7 +300,7 @@ def evaluated(
 
 
 def _failed(
-    expression: Expression, found: Sequence[tuple[KnownDevice, int, CelRuntimeError]], advertised: Advertised
+    expression: ManifestExpression, found: Sequence[tuple[KnownDevice, int, CelRuntimeError]], advertised: Advertised
 ) -> Mistake:
     device, _, error = found[0]
     count = sum(number for _, number, _ in found)
@@ -313,7 +313,7 @@ def _failed(
     return Mistake("optional-attribute", *_span(read), message, ask_first(expression, read))
 
 
-def _unmatched(chain: SelectorChain, advertised: Advertised) -> tuple[Expression, Mistake]:
+def _unmatched(chain: SelectorChain, advertised: Advertised) -> tuple[ManifestExpression, Mistake]:
     """Return which condition no device meets."""
     devices = [device for device, _ in advertised.distinct if passes(chain.before, device.view)][:_EXPLAINED]
     many = f"none of the {advertised.total} known devices"
@@ -338,7 +338,7 @@ def _unmatched(chain: SelectorChain, advertised: Advertised) -> tuple[Expression
     return last, Mistake("matches-nothing", 0, len(last.text), message, "see dra-kit explain for the verdicts")
 
 
-def _values(expression: Expression, start: int, end: int, advertised: Advertised) -> str:
+def _values(expression: ManifestExpression, start: int, end: int, advertised: Advertised) -> str:
     """Return what devices have instead of what a condition asks for."""
     texts = []
     nodes = (
@@ -362,7 +362,7 @@ def passes(programs: Sequence[Selector], device: Device) -> bool:
         return False
 
 
-def _failure(chain: SelectorChain, device: Device) -> tuple[Expression, CelRuntimeError] | None:
+def _failure(chain: SelectorChain, device: Device) -> tuple[ManifestExpression, CelRuntimeError] | None:
     """Return the first expression of its own that fails for a device, unless one before is false."""
     if not passes(chain.before, device):
         return None
@@ -398,7 +398,7 @@ def _index(text: str, line: int, column: int) -> int:
     return sum(len(part) + 1 for part in text.split("\n")[: line - 1]) + column - 1
 
 
-def expressions(manifest: LintedObject, gates: FeatureGates) -> Iterator[Expression]:
+def expressions(manifest: LintedObject, gates: FeatureGates) -> Iterator[ManifestExpression]:
     """Yield all expressions of a manifest that an API server with these gates looks at, in its order."""
     if not manifest.api_version.startswith("resource.k8s.io/"):
         return

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 from msgspec.structs import replace
 
 from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised, device_mistakes
-from dra_kit.diagnosis.selector_mistakes.expression import Expression, Kind, Mistake, comparison
+from dra_kit.diagnosis.selector_mistakes.expression import Kind, ManifestExpression, Mistake, comparison
 from dra_kit.diagnosis.selector_mistakes.text_rules import (
     SOME_DRIVER,
     attribute_without_domain,
@@ -37,7 +37,7 @@ from dra_kit.kubernetes.values.json import byte_length
 STANDARD: Final = frozenset({"pcieRoot", "pciBusID", "numaNode"})
 """Attributes of Kubernetes' own domain, whatever driver publishes them."""
 _KUBERNETES: Final = "resource.kubernetes.io"
-Check: TypeAlias = Callable[[Expression], Iterator[Mistake]]
+Check: TypeAlias = Callable[[ManifestExpression], Iterator[Mistake]]
 EXPLAINING: Final[tuple[Check, ...]] = (
     single_equals,
     word_operator,
@@ -63,7 +63,9 @@ ALWAYS: Final[tuple[Check, ...]] = (
 """What is wrong with an expression even if it compiles."""
 
 
-def mistakes(expression: Expression, advertised: Advertised | None = None, driver: str = "") -> Iterator[Mistake]:
+def mistakes(
+    expression: ManifestExpression, advertised: Advertised | None = None, driver: str = ""
+) -> Iterator[Mistake]:
     """Find what is wrong with an expression, by its text and the names and types of devices.
 
     Args:
@@ -82,7 +84,7 @@ def mistakes(expression: Expression, advertised: Advertised | None = None, drive
     yield from of_devices
 
 
-def driver_of(expression: Expression) -> str:
+def driver_of(expression: ManifestExpression) -> str:
     """Return the driver whose devices alone meet a selector; empty if it names none."""
     return _only(conjuncts(expression.root), expression) if expression.root else ""
 
@@ -98,7 +100,7 @@ def conjuncts(root: SyntaxNode) -> Iterator[SyntaxNode]:
             yield node
 
 
-def _only(nodes: Iterable[SyntaxNode], expression: Expression) -> str:
+def _only(nodes: Iterable[SyntaxNode], expression: ManifestExpression) -> str:
     """Return the only driver that nodes compare with; empty if there is none, or more than one."""
     found = set()
     for node in nodes:
@@ -127,7 +129,7 @@ def _of_driver(found: Mistake, driver: str, likely: str, advertised: Advertised 
     return replace(found, help=found.help.replace(SOME_DRIVER, shown), fix=fix)
 
 
-def _of_text(expression: Expression) -> Iterator[Mistake]:
+def _of_text(expression: ManifestExpression) -> Iterator[Mistake]:
     if expression.error is not None:
         explained = [mistake for check in EXPLAINING for mistake in check(expression)]
         yield from explained or [_compile_error(expression, expression.error)]
@@ -141,7 +143,7 @@ def _of_text(expression: Expression) -> Iterator[Mistake]:
         yield from check(expression)
 
 
-def _compile_error(expression: Expression, error: CelCompileError) -> Mistake:
+def _compile_error(expression: ManifestExpression, error: CelCompileError) -> Mistake:
     text = expression.text
     if byte_length(text) > MAX_LENGTH:
         message = f"the expression is longer than {MAX_LENGTH} bytes"

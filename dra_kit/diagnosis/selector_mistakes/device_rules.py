@@ -14,8 +14,8 @@ from dra_kit.diagnosis.selector_mistakes.expression import (
     EQUAL,
     ORDERED,
     SWAPPED,
-    Expression,
     Kind,
+    ManifestExpression,
     Mistake,
     Read,
     Replacement,
@@ -40,7 +40,7 @@ _TRUTH: Final = frozenset({"true", "false"})
 _NUMBERS: Final = frozenset({"int", "double"})
 
 
-def device_mistakes(expression: Expression, advertised: Advertised) -> Iterator[Mistake]:
+def device_mistakes(expression: ManifestExpression, advertised: Advertised) -> Iterator[Mistake]:
     """Yield what an expression asks for and no known device can answer.
 
     Args:
@@ -58,7 +58,7 @@ def device_mistakes(expression: Expression, advertised: Advertised) -> Iterator[
             yield from _type(expression, node, advertised)
 
 
-def _drivers(expression: Expression, advertised: Advertised) -> Iterator[Mistake]:
+def _drivers(expression: ManifestExpression, advertised: Advertised) -> Iterator[Mistake]:
     for node in walk(expression.root) if expression.root else ():
         sides = comparison(node)
         for one, other in ((sides[0], sides[2]), (sides[2], sides[0])) if sides else ():
@@ -86,7 +86,7 @@ def unknown_driver(name: str, advertised: Advertised) -> str | None:
     return None
 
 
-def _name(expression: Expression, read: Read, advertised: Advertised) -> Iterator[Mistake]:
+def _name(expression: ManifestExpression, read: Read, advertised: Advertised) -> Iterator[Mistake]:
     assert read.domain is not None  # noqa: S101 - the caller looked
     kind, other = read.kind, _OTHER[read.kind]
     domains = advertised.domains(kind) | advertised.domains(other) | advertised.drivers
@@ -131,7 +131,7 @@ def _name(expression: Expression, read: Read, advertised: Advertised) -> Iterato
     )
 
 
-def _domain(expression: Expression, read: Read, suggestion: str) -> tuple[Replacement, ...]:
+def _domain(expression: ManifestExpression, read: Read, suggestion: str) -> tuple[Replacement, ...]:
     """Return the edit that writes another domain; nothing where the domain is no constant of its own."""
     node = read.domain_node
     if not suggestion or not isinstance(node, LiteralNode) or node.value != read.domain:
@@ -139,7 +139,7 @@ def _domain(expression: Expression, read: Read, suggestion: str) -> tuple[Replac
     return (Replacement(node.start, node.end, quoted(suggestion, expression.text)),)
 
 
-def _renamed(expression: Expression, read: Read, suggestion: str) -> tuple[Replacement, ...]:
+def _renamed(expression: ManifestExpression, read: Read, suggestion: str) -> tuple[Replacement, ...]:
     """Return the edit that writes another name; nothing where the text has the name in another form."""
     begin, end = read.name_span(expression.text)
     if not suggestion or expression.text[begin:end] != read.name:
@@ -147,7 +147,7 @@ def _renamed(expression: Expression, read: Read, suggestion: str) -> tuple[Repla
     return (Replacement(begin, end, suggestion),)
 
 
-def _fails(expression: Expression, read: Read, advertised: Advertised) -> bool:
+def _fails(expression: ManifestExpression, read: Read, advertised: Advertised) -> bool:
     """Whether evaluation comes to a read of what no device has, and ends there."""
     if read.tested or not isinstance(expression.program, Selector):
         return False
@@ -160,7 +160,7 @@ def _fails(expression: Expression, read: Read, advertised: Advertised) -> bool:
     return False
 
 
-def _type(expression: Expression, node: SyntaxNode, advertised: Advertised) -> Iterator[Mistake]:
+def _type(expression: ManifestExpression, node: SyntaxNode, advertised: Advertised) -> Iterator[Mistake]:
     sides = comparison(node)
     if sides is None or not isinstance(node, CallNode):
         return
@@ -184,7 +184,7 @@ def _type(expression: Expression, node: SyntaxNode, advertised: Advertised) -> I
     yield Mistake("attribute-type", right.start, right.end, message, wish, fix)
 
 
-def _retyped(operator: str, right: SyntaxNode, trait: Trait, expression: Expression) -> tuple[Replacement, ...]:
+def _retyped(operator: str, right: SyntaxNode, trait: Trait, expression: ManifestExpression) -> tuple[Replacement, ...]:
     """Return the edit that writes a constant as a value of the attribute's type; nothing where it is no such value."""
     if not isinstance(right, LiteralNode) or len(trait.types) != 1:
         return ()

@@ -225,7 +225,7 @@ def is_number(node: SyntaxNode) -> bool:
     return isinstance(node, LiteralNode) and isinstance(node.value, int | float) and not isinstance(node.value, bool)
 
 
-def operator_span(node: SyntaxNode, expression: Expression) -> tuple[int, int]:
+def operator_span(node: SyntaxNode, expression: ManifestExpression) -> tuple[int, int]:
     """Where the operator or the name of the function of a call is written."""
     assert isinstance(node, CallNode)  # noqa: S101 - comparison() gives no other
     name = COMPARISONS.get(node.function, node.function)
@@ -236,7 +236,7 @@ def operator_span(node: SyntaxNode, expression: Expression) -> tuple[int, int]:
 Role: TypeAlias = Literal["selector", "derived"]
 
 
-class Expression(Struct, frozen=True):
+class ManifestExpression(Struct, frozen=True):
     """An expression of a manifest.
 
     Attributes:
@@ -258,7 +258,9 @@ class Expression(Struct, frozen=True):
     declarations: DeviceEnvironment
 
 
-def compiled(text: str, declarations: DeviceEnvironment, *, path: str = "", role: Role = "selector") -> Expression:
+def compiled(
+    text: str, declarations: DeviceEnvironment, *, path: str = "", role: Role = "selector"
+) -> ManifestExpression:
     """Compile an expression as an API server with these declarations does."""
     root: SyntaxNode | None = None
     try:
@@ -269,11 +271,11 @@ def compiled(text: str, declarations: DeviceEnvironment, *, path: str = "", role
     try:
         program = compiler(text, environment=declarations)
     except CelCompileError as error:
-        return Expression(path, text, role, root, None, error, declarations)
-    return Expression(path, text, role, program.root, program, None, declarations)
+        return ManifestExpression(path, text, role, root, None, error, declarations)
+    return ManifestExpression(path, text, role, program.root, program, None, declarations)
 
 
-def blamed(expression: Expression, device: Device) -> Read | None:
+def blamed(expression: ManifestExpression, device: Device) -> Read | None:
     """Return the first read of something that a device does not have; None if there is none that could fail.
 
     Args:
@@ -287,24 +289,24 @@ def blamed(expression: Expression, device: Device) -> Read | None:
     return None
 
 
-def plain_reads(expression: Expression) -> Iterator[Read]:
+def plain_reads(expression: ManifestExpression) -> Iterator[Read]:
     """Yield the reads that fail for a device without the attribute or capacity."""
     for read in reads(expression.root) if expression.root else ():
         if read.name is not None and not read.tested and not read.last:
             yield read
 
 
-def ask_first(expression: Expression, read: Read) -> str:
+def ask_first(expression: ManifestExpression, read: Read) -> str:
     """Return what to write so that a selector does not fail for a device of the driver that lacks something."""
     return f"ask first: has({read.node.text(expression.text)}) && …"
 
 
-def begin_with_driver(expression: Expression, read: Read) -> str:
+def begin_with_driver(expression: ManifestExpression, read: Read) -> str:
     """Return what to write so that a selector does not fail for devices of other drivers."""
     return f'begin with device.driver == "{read.domain}" &&{" ( … )" if "||" in expression.text else ""}'
 
 
-def guarded(expression: Expression, driver: str) -> tuple[Replacement, ...]:
+def guarded(expression: ManifestExpression, driver: str) -> tuple[Replacement, ...]:
     """Return the edits that make a selector false for other drivers' devices and do not change it for one driver's."""
     text = expression.text
     guard = f"device.driver == {quoted(driver, text)} && "

@@ -11,7 +11,7 @@ from dra_kit.diagnosis.selector_mistakes.expression import (
     EQUAL,
     ORDERED,
     SWAPPED,
-    Expression,
+    ManifestExpression,
     Mistake,
     Replacement,
     comparison,
@@ -53,7 +53,7 @@ def is_quantity(node: SyntaxNode) -> bool:
     return isinstance(node, CallNode) and node.function == "quantity" and node.target is None
 
 
-def quantity_comparison(expression: Expression) -> Iterator[Mistake]:
+def quantity_comparison(expression: ManifestExpression) -> Iterator[Mistake]:
     """``capacity >= 80``, ``capacity == "80Gi"``, ``capacity > quantity("80Gi")``."""
     for node in walk(expression.root) if expression.root else ():
         sides = comparison(node)
@@ -75,7 +75,7 @@ def quantity_comparison(expression: Expression) -> Iterator[Mistake]:
         yield Mistake("quantity-comparison", begin, end, message, f"write {wish}", fix)
 
 
-def quantity_argument(expression: Expression) -> Iterator[Mistake]:
+def quantity_argument(expression: ManifestExpression) -> Iterator[Mistake]:
     """``capacity.isGreaterThan("80Gi")`` and ``quantity(80)``."""
     text = expression.text
     for node in walk(expression.root) if expression.root else ():
@@ -98,7 +98,7 @@ def quantity_argument(expression: Expression) -> Iterator[Mistake]:
             yield Mistake("quantity-argument", argument.start, argument.end, message, wish, fix)
 
 
-def sign_method(expression: Expression) -> Iterator[Mistake]:
+def sign_method(expression: ManifestExpression) -> Iterator[Mistake]:
     """``capacity.sign()``."""
     for node in walk(expression.root) if expression.root else ():
         if isinstance(node, CallNode) and node.function == "sign" and node.target is not None and not node.arguments:
@@ -108,7 +108,7 @@ def sign_method(expression: Expression) -> Iterator[Mistake]:
             yield Mistake("sign-method", begin, end, "sign is a function, not a method", f"write {whole}", fix)
 
 
-def invalid_quantity(expression: Expression) -> Iterator[Mistake]:
+def invalid_quantity(expression: ManifestExpression) -> Iterator[Mistake]:
     """``quantity("80 GB")``."""
     for node in walk(expression.root) if expression.root else ():
         if not (isinstance(node, CallNode) and node.function == "quantity" and len(node.arguments) == 1):
@@ -134,7 +134,7 @@ def _has_unit(node: SyntaxNode) -> bool:
     return True
 
 
-def _is_whole(node: SyntaxNode, expression: Expression) -> bool:
+def _is_whole(node: SyntaxNode, expression: ManifestExpression) -> bool:
     """Whether the text of a node is that of the node alone: parentheses do not belong to it."""
     text = node.text(expression.text)
     return text.count("(") == text.count(")")
@@ -188,7 +188,7 @@ _SYNONYMS: Final = {
 }  # fmt: skip
 
 
-def single_equals(expression: Expression) -> Iterator[Mistake]:
+def single_equals(expression: ManifestExpression) -> Iterator[Mistake]:
     """``model = "x"``, ``model === "x"``, ``model =~ "x.*"``."""
     for match in _unparsed(expression, _EQUALS):
         sign = _SIGNS[match[0]]
@@ -196,7 +196,7 @@ def single_equals(expression: Expression) -> Iterator[Mistake]:
         yield Mistake("single-equals", match.start(), match.end(), f"CEL has no {match[0]}", f"write {sign}", fix)
 
 
-def word_operator(expression: Expression) -> Iterator[Mistake]:
+def word_operator(expression: ManifestExpression) -> Iterator[Mistake]:
     """Yield a mistake for each operator that is a word: ``a and b``, ``not a``."""
     for match in _unparsed(expression, _WORD):
         sign = _WORDS[match[1].lower()]
@@ -207,13 +207,13 @@ def word_operator(expression: Expression) -> Iterator[Mistake]:
         )
 
 
-def _unparsed(expression: Expression, pattern: re.Pattern[str]) -> Iterator[re.Match[str]]:
+def _unparsed(expression: ManifestExpression, pattern: re.Pattern[str]) -> Iterator[re.Match[str]]:
     if expression.root is not None:
         return
     yield from pattern.finditer(_STRINGS.sub(lambda match: '"' * len(match[0]), expression.text))
 
 
-def python_constant(expression: Expression) -> Iterator[Mistake]:
+def python_constant(expression: ManifestExpression) -> Iterator[Mistake]:
     """``x == True``."""
     for node in walk(expression.root) if expression.root and expression.error else ():
         if isinstance(node, IdentNode) and node.name in _CONSTANTS:
@@ -223,7 +223,7 @@ def python_constant(expression: Expression) -> Iterator[Mistake]:
             yield Mistake("python-constant", node.start, node.end, message, f"write {word}", fix)
 
 
-def missing_device(expression: Expression) -> Iterator[Mistake]:
+def missing_device(expression: ManifestExpression) -> Iterator[Mistake]:
     """``attributes["d"].model`` and ``driver == "d"``."""
     nodes = list(walk(expression.root)) if expression.root and expression.error else []
     bound = {node.accumulator for node in nodes if isinstance(node, ComprehensionNode)}
@@ -234,7 +234,7 @@ def missing_device(expression: Expression) -> Iterator[Mistake]:
             yield Mistake("missing-device", node.start, node.end, message, f"write device.{node.name}", fix)
 
 
-def unknown_device_field(expression: Expression) -> Iterator[Mistake]:
+def unknown_device_field(expression: ManifestExpression) -> Iterator[Mistake]:
     """``device.model``."""
     for node in walk(expression.root) if expression.root and expression.error else ():
         is_device = (
@@ -250,7 +250,7 @@ def unknown_device_field(expression: Expression) -> Iterator[Mistake]:
             yield Mistake("unknown-device-field", max(start, node.start), node.end, message, wish, fix)
 
 
-def unknown_function(expression: Expression) -> Iterator[Mistake]:
+def unknown_function(expression: ManifestExpression) -> Iterator[Mistake]:
     """``model.startswith("x")``, ``len(model)``."""
     for node in walk(expression.root) if expression.root and expression.error else ():
         if not isinstance(node, CallNode) or not re.fullmatch(r"[A-Za-z]\w*", node.function):
@@ -272,7 +272,7 @@ def unknown_function(expression: Expression) -> Iterator[Mistake]:
         yield Mistake("unknown-function", begin, end, f"CEL has no function {node.function}", wish, fix)
 
 
-def hyphenated_name(expression: Expression) -> Iterator[Mistake]:
+def hyphenated_name(expression: ManifestExpression) -> Iterator[Mistake]:
     """``device.attributes["d"].gpu-model``."""
     text = expression.text
     for node in walk(expression.root) if expression.root and expression.error else ():
@@ -291,7 +291,7 @@ _TAKE_VERSION: Final = frozenset({"isGreaterThan", "isLessThan", "compareTo"})
 _NUMBERS: Final = re.compile(r"v?(\d+)(?:\.(\d+))?(?:\.(\d+))?")
 
 
-def version_comparison(expression: Expression) -> Iterator[Mistake]:
+def version_comparison(expression: ManifestExpression) -> Iterator[Mistake]:
     """``attribute > semver("1.2.3")`` and ``attribute.isGreaterThan("1.2.3")``."""
     text = expression.text
     for node in walk(expression.root) if expression.root else ():
@@ -319,7 +319,7 @@ def version_comparison(expression: Expression) -> Iterator[Mistake]:
                 yield Mistake("version-comparison", argument.start, argument.end, message, wish, fix)
 
 
-def version_as_text(expression: Expression) -> Iterator[Mistake]:
+def version_as_text(expression: ManifestExpression) -> Iterator[Mistake]:
     """``attribute >= "1.2.3"``: fails for a version, and compares the characters of a text."""
     text = expression.text
     for node in walk(expression.root) if expression.root else ():
@@ -337,7 +337,7 @@ def version_as_text(expression: Expression) -> Iterator[Mistake]:
             yield Mistake("version-as-text", begin, end, message, wish)
 
 
-def invalid_version(expression: Expression) -> Iterator[Mistake]:
+def invalid_version(expression: ManifestExpression) -> Iterator[Mistake]:
     """``semver("1.2")``."""
     for node in walk(expression.root) if expression.root else ():
         if not (isinstance(node, CallNode) and node.function == "semver" and len(node.arguments) == 1):
@@ -382,7 +382,7 @@ SOME_DRIVER: Final = "<driver>"
 _OF_OPTIONALS: Final = frozenset({"orValue", "or", "hasValue", "value"})
 
 
-def attribute_without_domain(expression: Expression) -> Iterator[Mistake]:
+def attribute_without_domain(expression: ManifestExpression) -> Iterator[Mistake]:
     """``device.attributes["model"] == "x"``, ``device.attributes.model == "x"``, and methods of what is none."""
     for node in walk(expression.root) if expression.root else ():
         sides = comparison(node)
@@ -401,7 +401,7 @@ def attribute_without_domain(expression: Expression) -> Iterator[Mistake]:
             yield Mistake("attribute-without-domain", *read.domain_span(), message, wish, fix)
 
 
-def domain_with_name(expression: Expression) -> Iterator[Mistake]:
+def domain_with_name(expression: ManifestExpression) -> Iterator[Mistake]:
     """``device.attributes["gpu.example.com/model"]``."""
     seen = set()
     for read in reads(expression.root) if expression.root else ():
@@ -418,7 +418,7 @@ def domain_with_name(expression: Expression) -> Iterator[Mistake]:
             yield Mistake("domain-with-name", *read.domain_span(), message, wish, fix)
 
 
-def list_attribute(expression: Expression) -> Iterator[Mistake]:
+def list_attribute(expression: ManifestExpression) -> Iterator[Mistake]:
     """``attribute.includes(x)`` and ``attribute.exists(x, …)`` where attributes are no lists."""
     if expression.declarations.list_type_attributes or expression.error is None or expression.root is None:
         return

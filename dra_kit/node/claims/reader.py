@@ -12,7 +12,7 @@ from msgspec import Struct
 from pydantic import ValidationError
 
 from dra_kit.author.claim import Claim, ConsumerReference, EffectRequests
-from dra_kit.client.request import ApiResponse
+from dra_kit.client.request import ClientResponse
 from dra_kit.client.resources import RESOURCE_CLAIMS, Resource
 from dra_kit.errors import InternalError, KubeError, NotFound, PermanentError, PrepareError, TransientError, Unavailable
 from dra_kit.kubernetes.resource import v1
@@ -33,7 +33,7 @@ class ClaimApi(Protocol):
         """Return one object."""
         ...
 
-    async def get_answer(self, resource: Resource, name: str, namespace: str | None = None) -> ApiResponse:
+    async def get_answer(self, resource: Resource, name: str, namespace: str | None = None) -> ClientResponse:
         """Return one object, not decoded."""
         ...
 

@@ -25,7 +25,7 @@ RELEASE_WAIT: Final = 5.0
 Device = tuple[str, str]
 
 
-class DeviceReservations:
+class NodeDeviceReservations:
     """Who has which device, by the records and by the work under way.
 
     A pod that is deleted by force is gone from the API server at once, and its claim with it, while its containers may
@@ -193,7 +193,7 @@ class ReservedDevices:
 
     __slots__ = ("_claim", "_exclusive", "_held")
 
-    def __init__(self, exclusive: DeviceReservations, claim: AllocatedClaim) -> None:
+    def __init__(self, exclusive: NodeDeviceReservations, claim: AllocatedClaim) -> None:
         self._exclusive = exclusive
         self._claim = claim
         self._held: list[tuple[Device, HeldLock]] = []

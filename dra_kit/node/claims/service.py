@@ -19,7 +19,7 @@ from dra_kit.node.claims.preparer_runner import PreparerRunner
 from dra_kit.node.claims.reader import AllocatedClaim, ClaimApi, ClaimReader
 from dra_kit.node.claims.recovery import ClaimRecovery
 from dra_kit.node.claims.release import ClaimReleaser, PrepareEpochs
-from dra_kit.node.claims.reservations import DeviceReservations, ReallocationGuard
+from dra_kit.node.claims.reservations import NodeDeviceReservations, ReallocationGuard
 from dra_kit.node.claims.status import has_statuses
 from dra_kit.node.claims.updates import DeviceUpdateWriter
 from dra_kit.node.deadlines import DeadlineRunner
@@ -54,7 +54,7 @@ class ClaimPreparer(Struct, frozen=True):
     durable: ClaimWriter
     claims: NamedLocks
     epochs: PrepareEpochs
-    exclusive: DeviceReservations
+    exclusive: NodeDeviceReservations
     turns: CallSerializer
     reallocated: ReallocationGuard
     releases: ClaimReleaser
@@ -287,7 +287,7 @@ class ClaimService:
             durable=durable,
             claims=locks.claims,
             epochs=self.epochs,
-            exclusive=DeviceReservations(
+            exclusive=NodeDeviceReservations(
                 driver.name,
                 api=api,
                 store=store,

@@ -17,7 +17,7 @@ from dra_kit.node.settings import NodeSettings
 from dra_kit.sandbox.drivers.process_role import NodeRoleProcess
 from dra_kit.sandbox.drivers.roles import NodeRole, NodeRoleThread
 from dra_kit.sandbox.drivers.sandbox_driver import DriverRelease
-from dra_kit.sandbox.kubelet.activity import ActivityObserver, DriverEnded, DriverStarting
+from dra_kit.sandbox.kubelet.activity import ActivityObserver, DriverEndActivity, DriverStartActivity
 from dra_kit.sandbox.kubelet.node import NodeKubelet
 from dra_kit.sandbox.kubelet.plugin_client import PluginClient
 
@@ -219,14 +219,14 @@ class NodeDriver:
 
     async def _stopped(self, role: NodeRole) -> None:
         await role.stop()
-        self._observe(DriverEnded(self.name, killed=False))
+        self._observe(DriverEndActivity(self.name, killed=False))
 
     async def _killed(self, role: NodeRoleProcess, step: str = "") -> None:
         await role.kill()
-        self._observe(DriverEnded(self.name, killed=True, step=step))
+        self._observe(DriverEndActivity(self.name, killed=True, step=step))
 
     def _started(self, release: DriverRelease, pod_uid: str | None) -> NodeRole:
-        self._observe(DriverStarting(release.driver.name))
+        self._observe(DriverStartActivity(release.driver.name))
         settings = self._settings(pod_uid)
         role: NodeRole
         if self.in_process:
@@ -241,7 +241,7 @@ class NodeDriver:
 
     def _ended(self, role: NodeRole) -> None:
         if role.failure:
-            self._observe(DriverEnded(self.name, killed=False, failure=role.failure))
+            self._observe(DriverEndActivity(self.name, killed=False, failure=role.failure))
 
     async def _keep(self) -> None:
         """Start it again when it has killed itself after a step."""

@@ -64,39 +64,39 @@ class ClaimsReleased(Struct, frozen=True):
     error: str = ""
 
 
-class ContainerStarted(Struct, frozen=True):
+class ContainerStartActivity(Struct, frozen=True):
     """A container was started, or could not be: then its status has ended already."""
 
     config: ContainerConfig
     status: ContainerStatus
 
 
-class ContainerEnded(Struct, frozen=True):
+class ContainerEndActivity(Struct, frozen=True):
     """A container ended."""
 
     pod: PodReference
     status: ContainerStatus
 
 
-class PodTerminating(Struct, frozen=True):
+class PodTerminationActivity(Struct, frozen=True):
     """A pod is deleted; its containers are asked to end after this record."""
 
     pod: PodReference
 
 
-class SlicesWiped(Struct, frozen=True):
+class SliceWipeActivity(Struct, frozen=True):
     """The ResourceSlices of a driver on this node were deleted; of all drivers, when the name is empty."""
 
     driver: str
 
 
-class DriverStarting(Struct, frozen=True):
+class DriverStartActivity(Struct, frozen=True):
     """The node role of a driver is started."""
 
     driver: str
 
 
-class DriverEnded(Struct, frozen=True):
+class DriverEndActivity(Struct, frozen=True):
     """The node role of a driver was ended: stopped in order, or killed; or it ended by itself.
 
     Attributes:
@@ -117,12 +117,12 @@ Activity: TypeAlias = (
     | PluginCalled
     | ClaimsPrepared
     | ClaimsReleased
-    | ContainerStarted
-    | ContainerEnded
-    | PodTerminating
-    | SlicesWiped
-    | DriverStarting
-    | DriverEnded
+    | ContainerStartActivity
+    | ContainerEndActivity
+    | PodTerminationActivity
+    | SliceWipeActivity
+    | DriverStartActivity
+    | DriverEndActivity
 )
 ActivityObserver: TypeAlias = Callable[[Activity], None]
 """Receives what happens; must return at once, in the kubelet's event loop."""

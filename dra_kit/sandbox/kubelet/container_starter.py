@@ -16,7 +16,7 @@ from dra_kit.kubelet.cdi.resolution import load_specs
 from dra_kit.kubernetes.resource.objects import init_containers, pod_reference, should_restart
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.containers.runtime import ContainerConfig, ContainerRuntime, ContainerStatus
-from dra_kit.sandbox.kubelet.activity import ActivityObserver, ContainerStarted
+from dra_kit.sandbox.kubelet.activity import ActivityObserver, ContainerStartActivity
 from dra_kit.sandbox.kubelet.claim_manager import ClaimManager
 from dra_kit.sandbox.kubelet.environment import NodeFacts, container_environment, expand_variables
 from dra_kit.sandbox.kubelet.pod_status import Waiting
@@ -99,7 +99,7 @@ class ContainerStarter:
         if previous is not None:
             self._backoff.restarted(name)
         status = await self._runtime.run(config)
-        self._observe(ContainerStarted(config, status))
+        self._observe(ContainerStartActivity(config, status))
         if status.exit is not None and status.exit.reason == "StartError":
             wait = self._fail(pod, name, "RunContainerError", status.exit.message)
             return wait if should_restart(pod, container, status.exit.code) else 0.0

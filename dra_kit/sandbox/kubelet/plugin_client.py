@@ -115,7 +115,7 @@ class PluginClient:
                 answer = await self._v1beta1.NodeUnprepareResources(older, timeout=self._timeout)
         return {uid: entry.error for uid, entry in answer.claims.items()}
 
-    async def health(self) -> AsyncIterator[list[ReportedHealth]]:
+    async def health(self) -> AsyncIterator[list[LeasedHealth]]:
         """Yield the reports of the plugin's health service, until the stream ends; none without such a service.
 
         Raises:
@@ -225,7 +225,7 @@ PoolDevice = tuple[str, str]
 """Pool and name."""
 
 
-class ReportedHealth(Struct, frozen=True):
+class LeasedHealth(Struct, frozen=True):
     """What a driver says of a device, and for how many seconds it may be believed."""
 
     device: PoolDevice
@@ -248,14 +248,14 @@ class HealthCache:
 
     def __init__(self, changed: Callable[[str], None]) -> None:
         self._changed = changed
-        self._known: dict[str, dict[PoolDevice, tuple[ReportedHealth, asyncio.TimerHandle]]] = {}
+        self._known: dict[str, dict[PoolDevice, tuple[LeasedHealth, asyncio.TimerHandle]]] = {}
 
     def health(self, driver: str, pool: str, device: str) -> tuple[str, str]:
         """Return status and message of a device."""
         known = self._known.get(driver, {}).get((pool, device))
         return (known[0].status, known[0].message) if known else ("Unknown", "")
 
-    def take(self, driver: str, report: Sequence[ReportedHealth]) -> None:
+    def take(self, driver: str, report: Sequence[LeasedHealth]) -> None:
         """Take a report of a driver; devices that are not in it stay as they are until their time is over."""
         known = self._known.setdefault(driver, {})
         loop = asyncio.get_running_loop()
@@ -291,7 +291,7 @@ _STATUS: Final[Mapping[int, str]] = {
 }
 
 
-async def watch_health(channel: grpc.aio.Channel, service: str) -> AsyncIterator[list[ReportedHealth]]:
+async def watch_health(channel: grpc.aio.Channel, service: str) -> AsyncIterator[list[LeasedHealth]]:
     """Yield the reports of a driver, until the stream ends.
 
     Raises:
@@ -308,8 +308,8 @@ async def watch_health(channel: grpc.aio.Channel, service: str) -> AsyncIterator
             yield [_reported_health(item) for item in one.devices]
 
 
-def _reported_health(item: health_v1.DeviceHealth | health_v1alpha1.DeviceHealth) -> ReportedHealth:
+def _reported_health(item: health_v1.DeviceHealth | health_v1alpha1.DeviceHealth) -> LeasedHealth:
     message = item.message if len(item.message) <= _MESSAGE_MAX else f"{item.message[: _MESSAGE_MAX - 3]}..."
     lease = float(item.health_check_timeout_seconds)
     place = item.device.pool_name, item.device.device_name
-    return ReportedHealth(place, _STATUS.get(item.health, "Unknown"), message, lease if lease > 0 else _LEASE)
+    return LeasedHealth(place, _STATUS.get(item.health, "Unknown"), message, lease if lease > 0 else _LEASE)

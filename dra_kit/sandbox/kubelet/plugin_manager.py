@@ -32,7 +32,7 @@ from dra_kit.errors import KubeError, KubeletError
 from dra_kit.kubelet.proto import pluginregistration_v1_pb2 as pb
 from dra_kit.kubelet.proto import pluginregistration_v1_pb2_grpc as pb_grpc
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.sandbox.kubelet.activity import ActivityObserver, PluginConnection, SlicesWiped
+from dra_kit.sandbox.kubelet.activity import ActivityObserver, PluginConnection, SliceWipeActivity
 from dra_kit.sandbox.kubelet.plugin_client import (
     CALL_TIMEOUT,
     RECONNECT_SECONDS,
@@ -547,5 +547,5 @@ class SliceWiper:
                 await asyncio.sleep(delay * random.uniform(1.0, 1.2) / self._time_scale)  # noqa: S311 - no secret
                 delay = min(delay * 2, _LAST_RETRY)
             else:
-                self._observe(SlicesWiped(driver))
+                self._observe(SliceWipeActivity(driver))
                 return

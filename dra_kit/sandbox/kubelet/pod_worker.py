@@ -32,7 +32,7 @@ from dra_kit.kubernetes.resource.objects import (
 )
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.containers.runtime import ContainerRuntime, ContainerStatus
-from dra_kit.sandbox.kubelet.activity import ActivityObserver, ContainerEnded, PodTerminating
+from dra_kit.sandbox.kubelet.activity import ActivityObserver, ContainerEndActivity, PodTerminationActivity
 from dra_kit.sandbox.kubelet.claim_manager import ClaimManager
 from dra_kit.sandbox.kubelet.container_starter import (
     ContainerConfigBuilder,
@@ -252,12 +252,12 @@ class PodWorker:
         for status in self._statuses():
             if not status.running and status.id not in self._ended_containers:
                 self._ended_containers.add(status.id)
-                self._services.observer(ContainerEnded(self._who, status))
+                self._services.observer(ContainerEndActivity(self._who, status))
 
     def _report_deletion(self) -> None:
         if not self._terminating and (self._gone or is_deleted(self._pod)):
             self._terminating = True
-            self._services.observer(PodTerminating(self._who))
+            self._services.observer(PodTerminationActivity(self._who))
 
     async def _report(self) -> None:
         """Write the pod's status, when it says something new."""

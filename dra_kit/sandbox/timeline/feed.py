@@ -112,10 +112,10 @@ class TimelineFeed(SandboxObserver):
                 self._expecting.set()
             case kubelet.ClaimsPrepared() | kubelet.ClaimsReleased():
                 self._slow_calls.ended(node, activity)
-            case kubelet.ContainerStarted():
+            case kubelet.ContainerStartActivity():
                 self._container_started(node, activity)
                 return
-            case kubelet.ContainerEnded(pod=pod) | kubelet.PodTerminating(pod=pod):
+            case kubelet.ContainerEndActivity(pod=pod) | kubelet.PodTerminationActivity(pod=pod):
                 self._take_rest(pod.uid)
             case _:
                 pass
@@ -173,7 +173,7 @@ class TimelineFeed(SandboxObserver):
 
         return changed
 
-    def _container_started(self, node: str, activity: kubelet.ContainerStarted) -> None:
+    def _container_started(self, node: str, activity: kubelet.ContainerStartActivity) -> None:
         report = self._sandbox.container(activity.status.id) if self._sandbox else None
         self._timeline.append(activity_records(node, activity, report.environment if report else {}))
         if report is not None:
@@ -243,22 +243,22 @@ def activity_records(node: str, activity: kubelet.Activity, environment: Mapping
             return PluginConnected(node=node, driver=driver)
         case kubelet.PluginConnection(driver=driver):
             return PluginDisconnected(node=node, driver=driver)
-        case kubelet.SlicesWiped(driver=driver):
+        case kubelet.SliceWipeActivity(driver=driver):
             return SlicesWiped(node=node, driver=driver)
         case kubelet.PluginCalled() | kubelet.ClaimsPrepared() | kubelet.ClaimsReleased():
             return _of_call(node, activity)
-        case kubelet.ContainerStarted():
+        case kubelet.ContainerStartActivity():
             return _of_start(node, activity, environment)
-        case kubelet.ContainerEnded(pod=pod, status=status):
+        case kubelet.ContainerEndActivity(pod=pod, status=status):
             container = ContainerReference(pod, status.name, status.id)
             return ContainerEnded(node=node, container=container, exit=_exit(status.exit) or _UNKNOWN)
-        case kubelet.PodTerminating(pod=pod):
+        case kubelet.PodTerminationActivity(pod=pod):
             return PodTerminating(node=node, pod=pod)
-        case kubelet.DriverStarting(driver=driver):
+        case kubelet.DriverStartActivity(driver=driver):
             return DriverStarting(node=node, driver=driver)
-        case kubelet.DriverEnded(driver=driver, failure=failure) if failure:
+        case kubelet.DriverEndActivity(driver=driver, failure=failure) if failure:
             return DriverEnded(node=node, driver=driver, how="failed", message=failure)
-        case kubelet.DriverEnded(driver=driver, killed=killed, step=step):
+        case kubelet.DriverEndActivity(driver=driver, killed=killed, step=step):
             message = f"after the step {step}" if step else ""
             return DriverEnded(node=node, driver=driver, how="killed" if killed else "stopped", message=message)
 
@@ -285,7 +285,7 @@ def _of_call(node: str, call: kubelet.PluginCalled | kubelet.ClaimsPrepared | ku
             return CallEnded(node=node, driver=driver, method=UNPREPARE, claims=claims, duration=seconds, error=error)
 
 
-def _of_start(node: str, start: kubelet.ContainerStarted, environment: Mapping[str, str]) -> ContainerStarted:
+def _of_start(node: str, start: kubelet.ContainerStartActivity, environment: Mapping[str, str]) -> ContainerStarted:
     config = start.config
     return ContainerStarted(
         node=node,

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.client.api import split_lines
-from dra_kit.client.request import ApiRequest
+from dra_kit.client.request import ClientRequest
 from dra_kit.client.resources import NODES, PODS
 from dra_kit.errors import Gone, KubeError, Unavailable
 from tests.unit.client.wire import answer, event, served, status, stream
 
-CALL = ApiRequest.of_path("/x")
+CALL = ClientRequest.of_path("/x")
 
 
 async def chunked(text: bytes, cuts: Sequence[int]) -> AsyncIterator[bytes]:

@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from dra_kit.client.request import ApiRequest
+from dra_kit.client.request import ClientRequest
 from dra_kit.client.resources import PODS
 from dra_kit.client.transport import Transport
 from dra_kit.errors import KubeError
@@ -60,7 +60,7 @@ async def running(sandbox: Sandbox, name: str, script: str) -> None:
 async def log(sandbox: Sandbox, name: str, **options: str) -> AsyncGenerator[aiohttp.StreamReader, None]:
     transport = Transport(sandbox.control_plane.credentials(), user_agent="test", timeout=60)
     try:
-        call = ApiRequest.of_object("get", PODS, name, "default", subresource="log", query=options)
+        call = ClientRequest.of_object("get", PODS, name, "default", subresource="log", query=options)
         async with transport.stream(call, silence=60) as content:
             yield content
     finally:

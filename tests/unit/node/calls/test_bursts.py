@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dra_kit.client.request import ApiResponse
+from dra_kit.client.request import ClientResponse
 from dra_kit.client.resources import Resource
 from dra_kit.errors import TransientError, Unavailable
 from dra_kit.kubernetes.resource.objects import ClaimReference
@@ -148,7 +148,7 @@ class Unreachable(Server):
     async def get(self, resource: Resource, name: str, namespace: str | None = None) -> dict[str, Any]:
         raise NotImplementedError
 
-    async def get_answer(self, resource: Resource, name: str, namespace: str | None = None) -> ApiResponse:
+    async def get_answer(self, resource: Resource, name: str, namespace: str | None = None) -> ClientResponse:
         self.asked.append(name)
         await self.answers.wait()
         raise Unavailable("it is gone")

@@ -8,7 +8,7 @@ import datetime as dt
 import pytest
 
 from dra_kit.kubelet.health import ReportedHealth as Told
-from dra_kit.sandbox.kubelet.plugin_client import HealthCache, ReportedHealth, select_health_service
+from dra_kit.sandbox.kubelet.plugin_client import HealthCache, LeasedHealth, select_health_service
 from tests.unit.sandbox.cluster.kubelet.driver import DRIVER
 from tests.unit.sandbox.cluster.kubelet.node import Node
 from tests.unit.sandbox.cluster.kubelet.pods import Object, container, pod
@@ -18,8 +18,8 @@ SLEEPER = container("eater", "sh", "-c", "exec sleep 3600")
 GPU = ("node-a", "gpu-0")
 
 
-def gpu(status: str, message: str = "", lease: float = 3600) -> ReportedHealth:
-    return ReportedHealth(GPU, status, message, lease)
+def gpu(status: str, message: str = "", lease: float = 3600) -> LeasedHealth:
+    return LeasedHealth(GPU, status, message, lease)
 
 
 @pytest.mark.parametrize(

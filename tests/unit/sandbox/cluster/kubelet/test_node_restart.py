@@ -10,7 +10,7 @@ import pytest
 
 from dra_kit.client.api import Client, ObjectList
 from dra_kit.client.resources import LEASES, NODES, PODS, RESOURCE_SLICES, Resource
-from dra_kit.sandbox.kubelet.activity import PluginConnection, SlicesWiped
+from dra_kit.sandbox.kubelet.activity import PluginConnection, SliceWipeActivity
 from dra_kit.sandbox.kubelet.plugin_manager import WIPING_DELAY
 from tests.unit.sandbox.cluster.kubelet.driver import DRIVER
 from tests.unit.sandbox.cluster.kubelet.node import NAMESPACE, NODE, Node, Oven, node
@@ -139,7 +139,7 @@ async def test_slices_of_a_lost_driver_are_deleted(kubelet_dir: Path) -> None:
         await publish(kitchen, "of-another-driver", "dra.pasta", nodeName=NODE)
         await kitchen.is_so(lambda: PluginConnection(DRIVER, connected=True) in kitchen.activity)
         await kitchen.driver.__aexit__()
-        await kitchen.is_so(lambda: SlicesWiped(DRIVER) in kitchen.activity)
+        await kitchen.is_so(lambda: SliceWipeActivity(DRIVER) in kitchen.activity)
         assert await slices(kitchen) == {"of-another-node", "of-no-node", "of-another-driver"}
         assert PluginConnection(DRIVER, connected=False) in kitchen.activity
 

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from dra_kit.sandbox.kubelet.activity import Activity, PluginConnection, SlicesWiped
+from dra_kit.sandbox.kubelet.activity import Activity, PluginConnection, SliceWipeActivity
 from dra_kit.sandbox.kubelet.plugin_manager import SliceWiper
 from tests.unit.client.wire import Handler, Wire, answer, served, status
 
@@ -34,7 +34,7 @@ class Wiping:
 
     async def wiped(self, driver: str, times: int = 1) -> None:
         async with asyncio.timeout(60):
-            while self.told.count(SlicesWiped(driver)) < times:  # noqa: ASYNC110 (the observer is a plain function)
+            while self.told.count(SliceWipeActivity(driver)) < times:  # noqa: ASYNC110 (the observer is a plain function)
                 await asyncio.sleep(0.005)
 
     @property
@@ -62,7 +62,7 @@ async def test_a_driver_without_a_connection_loses_its_slices_once() -> None:
         assert made.told == [
             PluginConnection("dra.pizza", connected=True),
             PluginConnection("dra.pizza", connected=False),
-            SlicesWiped("dra.pizza"),
+            SliceWipeActivity("dra.pizza"),
         ]
 
 
@@ -109,4 +109,4 @@ async def test_a_refusal_is_no_reason_to_give_up() -> None:
     async with wiping(status(500, "InternalError", "no"), status(403, "Forbidden", "no"), DONE) as made:
         await made.wiper.wipe_all()
         assert made.selectors == ["spec.nodeName=node-a"] * 3
-        assert made.told == [SlicesWiped("")]
+        assert made.told == [SliceWipeActivity("")]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dra_kit.client.api import Client
-from dra_kit.client.request import ApiRequest
+from dra_kit.client.request import ClientRequest
 from dra_kit.client.resources import DEVICE_CLASSES, EVENTS, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.kubernetes.scheduler.claim_controller import DELETE_PROTECTION
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
@@ -157,7 +157,7 @@ async def test_a_claim_gets_devices_however_its_opaque_parameters_are_written(pa
         )
         kind = '"apiVersion":"resource.k8s.io/v1","kind":"ResourceClaim"'
         body = f'{{{kind},"metadata":{{"name":"lunch"}},"spec":{spec}}}'
-        call = ApiRequest.of_collection("create", RESOURCE_CLAIMS, "default", query={})
+        call = ClientRequest.of_collection("create", RESOURCE_CLAIMS, "default", query={})
         await client._object(replace(call, body=body.encode()))
         await add_pod(client, "guest", "lunch")
 
