@@ -235,3 +235,16 @@ def imports_in_functions(tree: ast.AST, *, inside: bool = False) -> Iterator[ast
 def test_imports_stand_at_the_top() -> None:
     found = [node for text in sources().values() for node in imports_in_functions(ast.parse(text))]
     assert len(found) <= IMPORTS_IN_FUNCTIONS_MAX
+
+
+SAME_IN_THE_API = frozenset({"kubernetes/resource/v1.py", "kubernetes/cel/device.py", "kubelet/cdi/spec.py"})
+"""Modules whose classes have the names of the specification that they model."""
+
+
+def test_a_class_has_a_name_that_no_other_class_has() -> None:
+    homes: dict[str, list[str]] = {}
+    for file, text in sources().items():
+        if file not in SAME_IN_THE_API:
+            for name in re.findall(r"^class ([A-Z]\w*)", text, re.MULTILINE):
+                homes.setdefault(name, []).append(file)
+    assert {name: files for name, files in homes.items() if len(files) > 1} == {}
