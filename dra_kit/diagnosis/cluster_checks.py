@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 from urllib.parse import quote
 
 from msgspec import Struct
 
 from dra_kit.client.api import Client
-from dra_kit.client.resources import DEVICE_CLASSES, RESOURCE_SLICES
+from dra_kit.client.resources import DEVICE_CLASSES, PODS, RESOURCE_SLICES
 from dra_kit.client.server_version import ServerFeatures, discover_release
+from dra_kit.diagnosis.explain.drivers import NODE_PODS, driver_label
 from dra_kit.errors import ConfigurationError, Forbidden, KubeError
 from dra_kit.kubernetes.release import NEWEST, OLDEST
 from dra_kit.text import escape_unprintable
@@ -203,14 +205,37 @@ async def check_driver(client: Client, driver: str) -> list[CheckResult]:
         classes = (await client.list(DEVICE_CLASSES)).items
     except KubeError as error:
         return [warn(_DRIVER_CHECK, f"{driver} is not known: {error}", "run this as somebody who may list them")]
-    return driver_findings(driver, slices, classes)
+    return driver_findings(driver, slices, classes, [] if slices else await _node_pods(client, driver))
+
+
+async def _node_pods(client: Client, driver: str) -> Sequence[Mapping[str, Any]]:
+    """Return the pods of the driver's node role; none where they may not be listed."""
+    try:
+        return (await client.list(PODS, label_selector=f"{driver_label(driver)},{NODE_PODS}")).items
+    except KubeError:
+        return []
 
 
 def driver_findings(
-    driver: str, slices: Sequence[Mapping[str, Any]], classes: Sequence[Mapping[str, Any]]
+    driver: str,
+    slices: Sequence[Mapping[str, Any]],
+    classes: Sequence[Mapping[str, Any]],
+    pods: Sequence[Mapping[str, Any]] = (),
 ) -> list[CheckResult]:
-    """Return findings about a driver's slices, and all classes."""
+    """Return findings about a driver's slices, and all classes.
+
+    Args:
+        driver: its name.
+        slices: of the driver.
+        classes: all DeviceClasses.
+        pods: of its node role, where it has no slices: why one of them has ended.
+    """
     if not slices:
+        for pod, exit_code, reason in _failures(pods):
+            metadata = pod["metadata"]
+            text = f"{driver} has published no slice: pod {metadata.get('namespace')}/{metadata['name']} "
+            remedy = "the log of that pod says more (kubectl logs --previous)"
+            return [fail(_DRIVER_CHECK, f"{text}exited with code {exit_code}{reason and f': {reason}'}", remedy)]
         remedy = f"does its node role run (dra-kit status on the node), and is {driver} its name?"
         return [fail(_DRIVER_CHECK, f"{driver} has published no slice", remedy)]
     devices = sum(len(item["spec"].get("devices") or ()) for item in slices)
@@ -222,6 +247,28 @@ def driver_findings(
         remedy = "a class may choose by attributes alone; if none does, apply the driver's DeviceClasses"
         found.append(warn("DeviceClass", f"no selector names {driver}", remedy))
     return found
+
+
+def _failures(pods: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], int, str]]:
+    """Yield pods with a container that does not run because it failed, its exit code, and why it failed."""
+    for pod in pods:
+        for status in (pod.get("status") or {}).get("containerStatuses") or ():
+            state = status.get("state") or {}
+            ended = state.get("terminated") or (status.get("lastState") or {}).get("terminated")
+            if "running" not in state and ended and ended.get("exitCode"):
+                yield pod, ended["exitCode"], _reason(str(ended.get("message") or ""))
+
+
+def _reason(message: str) -> str:
+    """Return the error in a termination message: the last line of the log, which may be JSON."""
+    lines = message.strip().splitlines()
+    if not lines:
+        return ""
+    try:
+        error = json.loads(lines[-1])["error"]
+    except (ValueError, KeyError, TypeError):
+        error = lines[-1]
+    return " ".join(str(error).split()).removeprefix("error: ")
 
 
 def _where(slices: Sequence[Mapping[str, Any]]) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -350,7 +351,11 @@ def is_emptied(directory: Path) -> bool:
     Args:
         directory: of the durable state.
     """
-    return directory.is_dir() and not [path for path in directory.rglob("*") if path != directory / _AUTHORS]
+    return (
+        directory.is_dir()
+        and all(path.name == _AUTHORS for path in directory.iterdir())
+        and not any(path.is_symlink() or not path.is_dir() for path in directory.rglob("*"))
+    )
 
 
 def remove_state(directory: Path) -> list[str]:
@@ -361,7 +366,8 @@ def remove_state(directory: Path) -> list[str]:
     unless it is a mount point: then it is empty.
 
     Args:
-        directory: of the durable state. Files of the author's own, and databases that were set aside, stay.
+        directory: of the durable state. Files of the author's own, and databases that were set aside, stay; empty
+            folders do not.
 
     Returns:
         The names of what stays.
@@ -375,7 +381,8 @@ def remove_state(directory: Path) -> list[str]:
     unfinished = (path.name for pattern in _UNFINISHED for path in directory.glob(pattern))
     for name in (*unfinished, *_BESIDE_IT, _DATABASE, *_LOGS):
         (directory / name).unlink(missing_ok=True)
-    for folder in (directory / _AUTHORS, directory):
+    # folders without files, such as one for a journal that has no entries any more, are not worth keeping
+    for folder in (*_folders(directory / _AUTHORS), directory):
         if folder.is_dir() and not any(folder.iterdir()):
             try:
                 folder.rmdir()
@@ -383,6 +390,13 @@ def remove_state(directory: Path) -> list[str]:
                 if error.errno != errno.EBUSY:
                     raise
     return sorted(path.name for path in directory.iterdir()) if directory.exists() else []
+
+
+def _folders(top: Path) -> list[Path]:
+    """Return a folder and all below it, the innermost first; no links to others."""
+    if top.is_symlink():
+        return []
+    return [Path(folder) for folder, _, _ in os.walk(top, topdown=False)]
 
 
 class EffectFacts(Struct, frozen=True):

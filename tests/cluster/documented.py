@@ -11,6 +11,7 @@ from pathlib import Path
 from tests.cluster.find import REPOSITORY
 from tests.cluster.plane import Plane
 
+REMOVAL_PAGE = "docs/how-to/remove-a-driver.md"
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)$", re.MULTILINE)
 
@@ -42,3 +43,21 @@ def run_command(plane: Plane, command: str, folder: Path, *, timeout: float = 60
         ["/bin/bash", "-c", command], cwd=folder, env=environment, capture_output=True, text=True, check=False,
         timeout=timeout,
     )  # fmt: skip
+
+
+def removal_commands(driver: str, namespace: str, release: str) -> tuple[str, str, str]:
+    """The commands of the page that remove a driver for good: ``helm upgrade``, ``dra-kit drain``, ``helm uninstall``.
+
+    Args:
+        driver: its name, in place of the page's; so are the others.
+        namespace: of the release.
+        release: its name.
+    """
+    names = {"kitchen.pizza.example": driver, "pizza-system": namespace, "pizza": release}
+    page = commands(REMOVAL_PAGE)
+    first = next(index for index, text in enumerate(page) if "node.undertake=true" in text)
+    words = re.compile("|".join(rf"(?<= ){re.escape(name)}(?= |$)" for name in names))
+    upgrade, drain, uninstall = (words.sub(lambda found: names[found[0]], text) for text in page[first : first + 3])
+    made = upgrade, drain, uninstall
+    assert all("--wait" not in text or "dra-kit drain" in text for text in made), "helm waits for nothing"
+    return made

@@ -32,7 +32,8 @@ class MpsClients:
 
     def pod(self) -> Any:
         """The client that runs."""
-        (found,) = self.node.plane.get("pods", "--namespace", self.namespace)["items"]
+        place = ("--namespace", self.namespace, "--selector", "app=client")
+        (found,) = self.node.plane.get("pods", *place)["items"]
         return found
 
     def output(self) -> str:

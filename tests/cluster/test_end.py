@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.deployed import KUBELET_DIR, Deployed, deployed, wait_until
-from tests.cluster.documented import commands, run_command
+from tests.cluster.documented import removal_commands, run_command
 from tests.cluster.node_driver import CDI_DIR
 from tests.cluster.pizza import PROJECT
 from tests.cluster.plane import Plane, PlaneError
@@ -141,23 +140,45 @@ def test_pods_end_after_the_driver_has_gone(node_plane: Plane, pizza_image: str,
         assert driver.cdi_files() == []
 
 
-PAGE = "docs/how-to/remove-a-driver.md"
+def explained(plane: Plane, pod: str, folder: Path) -> tuple[int, str]:
+    """The exit code of ``dra-kit explain pod``, and its text as one line."""
+    result = run_command(plane, f"dra-kit explain pod {pod}", folder)
+    assert not result.stderr
+    return result.returncode, " ".join(result.stdout.split())
+
+
+def test_explain_names_the_driver_that_a_terminating_pod_waits_for(
+    node_plane: Plane, pizza_image: str, tmp_path: Path
+) -> None:
+    """It says so until the remedy that it names is followed: installed with node.undertake, the driver ends the pod."""
+    with deployed(node_plane, pizza_image, "vanished.pizza.example") as driver, guest(driver) as name:
+        driver.release.uninstall(hooks=False)
+        wait_until("its sockets have gone", lambda: not driver.sockets())
+        # the kubelet withdraws them, 30 s after it has lost the driver
+        wait_until("its devices are withdrawn", lambda: not driver.slices())
+        missing = f"the driver has no slice of {node_plane.node}"
+        assert f"{driver.name}: {missing}" in explained(node_plane, name, tmp_path)[1]
+        node_plane.kubectl("delete", "pod", name, "--wait=false")
+        waits = f"waits for {driver.name} to release its devices: {missing}, so it is not registered there"
+        wait_until("explain says what the pod waits for", lambda: waits in explained(node_plane, name, tmp_path)[1])
+        code, text = explained(node_plane, name, tmp_path)
+        assert code == 3
+        assert f"pod default/{name} is being deleted since " in text
+        assert f"→ install {driver.name} again, or with node.undertake=true where it is to be removed" in text
+        assert "docs/how-to/remove-a-driver.md" in text
+        assert "not what keeps its containers from running" not in text
+
+        node = driver.release.values["node"]
+        driver.release.apply({"node": {**node, "undertake": True}})
+        wait_until("the pod has gone", lambda: not pods(node_plane, name))
+
+
 GHOST = "ghost"
 
 
 def documented(driver: Deployed) -> tuple[str, str, str]:
-    """The commands of the page that remove a driver for good, with this driver's names."""
-    names = {
-        "kitchen.pizza.example": driver.name,
-        "pizza-system": driver.release.namespace,
-        "pizza": driver.release.name,
-    }
-    first = next(index for index, text in enumerate(commands(PAGE)) if "node.undertake=true" in text)
-    upgrade, drain, uninstall = commands(PAGE)[first : first + 3]
-    words = re.compile("|".join(rf"(?<= ){re.escape(name)}(?= |$)" for name in names))
-    made = [words.sub(lambda found: names[found[0]], text) for text in (upgrade, drain, uninstall)]
-    assert all("--wait" not in text or "dra-kit drain" in text for text in made), "helm waits for nothing"
-    return made[0], made[1], made[2]
+    """The commands of the page that remove this driver for good."""
+    return removal_commands(driver.name, driver.release.namespace, driver.release.name)
 
 
 def is_gone(driver: Deployed) -> bool:

@@ -9,16 +9,30 @@ import shutil
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dra_kit.client.resources import DECOMMISSIONED
 from dra_kit.sandbox.stories.runner import run_story
 from dra_kit.sandbox.stories.story import load_story
-from tests.cluster.deployed import wait_until
+from tests.cluster.deployed import KUBELET_DIR, wait_until
+from tests.cluster.documented import removal_commands, run_command
 from tests.cluster.find import find
-from tests.cluster.gpu import DRIVER, PACKAGES, PROJECT, GpuNode, Pretended, gpu_node, pretended, shared_mps_root
+from tests.cluster.gpu import (
+    DRIVER,
+    MPS_ROOT,
+    PACKAGES,
+    PROJECT,
+    GpuNode,
+    Pretended,
+    gpu_node,
+    pretended,
+    shared_mps_root,
+)
 from tests.cluster.gpu_and_nic import NetworkCards, WithCards, network_cards
 from tests.cluster.image import CannotBuild, load_image
 from tests.cluster.installed import demo, helm, installed
@@ -308,6 +322,136 @@ async def test_a_claim_gets_devices_of_two_drivers(story: str, cluster: RealClus
 
 def test_every_story_is_tried_on_a_node() -> None:
     assert sorted([*ALONE, WITH_NETWORK]) == sorted(path.parent.name for path in PROJECT.glob("stories/*/expect.yaml"))
+
+
+HARDWARE = MPS_ROOT / "fake-gpus"
+"""The state of fake GPUs outside the driver's folder, as that of real ones is."""
+
+
+CONFIRMED = (
+    f"kubectl -n {{}} wait --for=condition={DECOMMISSIONED} --timeout=300s pod -l app.kubernetes.io/component=node"
+)
+"""Waits until the pod of each node says that nothing is left there; the namespace is to be filled in."""
+
+
+def daemon_processes(folder: Path) -> list[str]:
+    """Command lines of the processes on this machine that use an MPS folder, except its clients."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            environment, command = ((process / name).read_bytes() for name in ("environ", "cmdline"))
+        except OSError:
+            continue  # it has ended
+        if f"CUDA_MPS_PIPE_DIRECTORY={folder / 'pipe'}".encode() in environment.split(b"\0"):
+            found.append(command.replace(b"\0", b" ").decode())
+    return [command for command in found if "sleep" not in command]
+
+
+def left_on_the_node(node: GpuNode) -> list[str]:
+    """What the driver has left on the node and in its namespace, as people read it; its GPUs are not part of it."""
+    plugin_dir = KUBELET_DIR / "plugins" / DRIVER
+    found = [*([plugin_dir] if plugin_dir.exists() else []), *plugin_dir.rglob("*"), *(MPS_ROOT / "mps").glob("*")]
+    found += (KUBELET_DIR / "plugins_registry").glob(f"{DRIVER}*")
+    found += [path for path in files_below(CDI_DIR) if DRIVER in path.name]
+    mounts = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if f"{MPS_ROOT}/mps/" in line]
+    # made in every namespace, or while the release was refused its end
+    others = ("configmap/kube-root-ca.crt", "serviceaccount/default")
+    objects = [name for name in node.release.contents() if name not in others]
+    return [*map(str, found), *mounts, *objects, *(item["metadata"]["name"] for item in node.slices())]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("daemon", ["pod", "child"])
+def test_the_documented_commands_remove_the_driver_and_what_it_runs(daemon: str, node: GpuNode, tmp_path: Path) -> None:
+    """The uninstall begins while a client runs: its guard waits for the claim, then for the node's confirmation."""
+    plane, release, plugin_dir = node.plane, node.release, KUBELET_DIR / "plugins" / DRIVER
+    upgrade, drain, uninstall = removal_commands(DRIVER, release.namespace, release.name)
+    release.uninstall(hooks=False)  # what the tests before had may have another state directory
+    wait_until("the sockets of the tests before to go", lambda: not release.pods("node"))
+    shutil.rmtree(plugin_dir, ignore_errors=True)
+    node.told = Pretended("")  # the next tests install it again
+    settings = {"fake_gpus": MANY.profile, "fake_folder": str(HARDWARE), "dynamic_mig": False, "mps_daemon": daemon}
+    node.apply(stateDir=None, settings=settings)
+    # the clients go before the pool is waited for, also where the test fails
+    with ThreadPoolExecutor() as pool, mps_clients(node) as clients:
+        folder, client = clients.folder(), clients.pod()["status"]["containerStatuses"][0]["containerID"]
+        assert daemon_processes(folder)
+        plane.kubectl("create", "--namespace", clients.namespace, "-f", "-", stdin=json.dumps(guest_of_turns()))
+        wait_until("a GPU with other time slices", lambda: "time slice: Short\n" in done_to_gpus())
+        assert (HARDWARE / "state.json").exists()
+        assert list((HARDWARE / "journal").iterdir())
+        assert (plugin_dir / "state.sqlite").exists()
+        # of real GPUs it keeps a journal there, which is empty once everything is undone
+        (plugin_dir / "author" / "journal").mkdir(parents=True, exist_ok=True)
+
+        assert run_command(plane, upgrade, tmp_path).returncode == 0
+        release.rolled_out("daemonset", "node")
+        wait_until("its devices are withdrawn", lambda: not node.slices())
+        drained = pool.submit(run_command, plane, f"{drain} 2>waiting", tmp_path)
+        waiting = tmp_path / "waiting"
+        wait_until("it waits", lambda: waiting.exists() and "waiting for 2 claims" in waiting.read_text())
+        uninstalled = pool.submit(run_command, plane, uninstall, tmp_path)
+        wait_until("the guard waits", lambda: running_guard(node))
+        confirmed = pool.submit(run_command, plane, CONFIRMED.format(release.namespace), tmp_path)
+
+        wait_until("the daemon, which may have been started again", lambda: daemon_processes(folder))
+        assert clients.pod()["status"]["containerStatuses"][0]["containerID"] == client
+        assert not any(each.done() for each in (confirmed, drained, uninstalled))
+        plane.kubectl("delete", "pod", "turns", "--namespace", clients.namespace)
+        wait_until("the time slices of before", lambda: "time slice: Short\n" not in done_to_gpus())
+        assert daemon_processes(folder)
+        assert not any(each.done() for each in (confirmed, drained, uninstalled))
+        clients.release()
+        condition, result, removed = confirmed.result(), drained.result(), uninstalled.result()
+    assert condition.returncode == 0, condition.stderr
+    assert result.returncode == 0, result.stdout
+    assert f"nothing is left on 1 node: {plane.node}\n" in result.stdout
+    assert removed.returncode == 0, removed.stdout + removed.stderr
+    wait_until("the pods of the removal to go", lambda: not release.pods("node"))
+    # what the driver's own code keeps in its state directory stays: docs/how-to/remove-a-driver.md
+    own = [str(path) for path in (plugin_dir, plugin_dir / "author", plugin_dir / "author" / "gpus.json")]
+    wait_until("nothing else to be left", lambda: left_on_the_node(node) == own)
+    assert daemon_processes(folder) == []
+    assert not (HARDWARE / "state.json").exists(), "nothing is set on a GPU any more"
+    assert list((HARDWARE / "journal").iterdir()) == []
+
+
+def done_to_gpus() -> str:
+    """What is set on the fake GPUs, for people."""
+    return "".join(path.read_text(encoding="utf-8") for path in sorted((HARDWARE / "gpus").glob("gpu-*[0-9]")))
+
+
+def guest_of_turns() -> dict[str, Any]:
+    """A pod that has a GPU with time slices of its own, and its claim."""
+    devices = {"requests": [{"name": "gpu", "exactly": {"deviceClassName": DRIVER}}], "config": [TURNS]}
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "turns"},
+        "spec": {"devices": devices},
+    }
+    container = {
+        "name": "c",
+        "image": "busybox:stable",
+        "command": ["sleep", "3600"],
+        "resources": {"claims": [{"name": "gpu"}]},
+    }
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "turns"},
+        "spec": {
+            "terminationGracePeriodSeconds": 1,
+            "containers": [container],
+            "resourceClaims": [{"name": "gpu", "resourceClaimName": "turns"}],
+        },
+    }
+    return {"apiVersion": "v1", "kind": "List", "items": [claim, pod]}
+
+
+def running_guard(node: GpuNode) -> bool:
+    """Whether the pod that helm asks before the uninstall runs."""
+    return any(pod["status"].get("phase") == "Running" for pod in node.release.pods("drain-guard"))
 
 
 async def passes(story: str, cluster: RealCluster) -> None:

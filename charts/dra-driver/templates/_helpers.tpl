@@ -182,6 +182,8 @@ tolerations: {{- toYaml . | nindent 2 }}
 name: {{ .role }}
 image: {{ include "dra-driver.image" .root }}
 imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+{{- /* why a role refuses to start is in the pod's status, for kubectl describe and dra-kit check */}}
+terminationMessagePolicy: FallbackToLogsOnError
 args:
   {{- if and (eq .role "node") .root.Values.node.undertake }}
   - undertake

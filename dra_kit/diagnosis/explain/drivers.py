@@ -122,6 +122,11 @@ def is_being_removed(cluster: ClusterView, driver: str) -> bool:
     return any(_undertakes(pod) for pod in _pods(cluster, driver))
 
 
+def driver_label(driver: str) -> str:
+    """Return what selects the pods of a driver, by the labels of the chart."""
+    return f"{_NAME}={driver}"
+
+
 def _undertakes(pod: ObjectView) -> bool:
     return any(role_words(container) for container in pod["spec"].get("containers") or ())
 

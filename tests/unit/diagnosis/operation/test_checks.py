@@ -450,6 +450,43 @@ def test_a_driver_without_slices_or_class() -> None:
     assert [item.verdict for item in driver_findings("dra.pizza", slices, classes)] == ["ok", "ok"]
 
 
+WAITS = {"state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+
+
+def ended(message: str | None, code: int = 2) -> dict[str, Any]:
+    """How a container that is started again and again ended last."""
+    return {**WAITS, "lastState": {"terminated": {"exitCode": code, "message": message}}}
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        (ended('noise\n{"message": "process ends", "error": "no oven"}\n'), "exited with code 2: no oven"),
+        (ended("noise\nerror: no oven\n"), "exited with code 2: no oven"),
+        (ended("[1, 2]"), "exited with code 2: [1, 2]"),
+        (ended(None, 137), "exited with code 137"),
+        ({"state": ended("error: no oven")["lastState"]}, "exited with code 2: no oven"),
+    ],
+)
+def test_a_driver_without_slices_whose_pod_fails_says_why(status: dict[str, Any], text: str) -> None:
+    metadata = {"name": "pizza-node-x", "namespace": "pizza-system"}
+    [found] = driver_findings("dra.pizza", [], [], [{"metadata": metadata, "status": {"containerStatuses": [status]}}])
+
+    assert found.verdict == "FAIL"
+    assert found.text == f"dra.pizza has published no slice: pod pizza-system/pizza-node-x {text}"
+
+
+@pytest.mark.parametrize(
+    "status",
+    [None, {}, {"containerStatuses": [{"state": {"running": {}}, "lastState": ended("error: before")["lastState"]}]}],
+)
+def test_a_driver_without_slices_whose_pod_does_not_fail_is_looked_at_on_the_node(status: Any) -> None:
+    pod = {"metadata": {"name": "pizza-node-x", "namespace": "pizza-system"}, "status": status}
+    [found] = driver_findings("dra.pizza", [], [], [pod])
+
+    assert found.text == "dra.pizza has published no slice"
+
+
 def test_the_command_tells_each_line_and_fails_when_one_does(tmp_path: Path) -> None:
     with api_server(tmp_path) as config:
         away = ["--kubelet-dir", str(tmp_path / "none")]

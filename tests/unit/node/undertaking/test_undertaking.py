@@ -138,6 +138,14 @@ async def test_what_the_author_keeps_in_the_state_directory_stays(node: Node, ca
     assert "state removed, but what is not the framework's" in caplog.text
 
 
+async def test_folders_without_files_in_the_state_directory_are_removed(node: Node) -> None:
+    claim = await prepared(node, kitchen())
+    (node.settings().state(DRIVER) / "author" / "journal" / "old").mkdir(parents=True)
+    async with undertaking(node, kitchen()):
+        await release(node, claim)
+    assert not node.settings().state(DRIVER).exists()
+
+
 async def test_devices_are_withdrawn(node: Node) -> None:
     claim = await prepared(node, kitchen())
     assert node.published()
@@ -493,7 +501,7 @@ async def test_nothing_is_left_only_when_effects_without_a_record_were_looked_fo
 
 async def test_what_a_killed_one_has_left_is_removed(node: Node) -> None:
     directory = node.settings().state(DRIVER)
-    (directory / "author").mkdir(parents=True)
+    (directory / "author" / "journal").mkdir(parents=True)
     assert await run_decommission(DRIVER, node.settings(), None) == 0
     assert not directory.exists()
 
