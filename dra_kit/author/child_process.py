@@ -176,6 +176,6 @@ class ChildProcess(Effect[RunningProcess, HardwareT]):
         if self._runner is None:
             raise ConfigurationError(
                 f"effect {type(self).__name__}: nothing runs its program; ensure it in prepare, in a test with "
-                "dra_kit.testing.bench.unit"
+                "dra_kit.testing.unit"
             )
         return self._runner

@@ -276,7 +276,7 @@ class ClusterObject(Effect[AppliedObject, HardwareT]):
         if self._keeper is None:
             raise ConfigurationError(
                 f"effect {type(self).__name__}: nothing applies its object; ensure it in prepare, in a test with "
-                "dra_kit.testing.bench.unit"
+                "dra_kit.testing.unit"
             )
         return self._keeper
 

@@ -12,7 +12,6 @@ from click.shell_completion import CompletionItem
 
 from dra_kit.client.credentials import load_credentials
 from dra_kit.errors import ConfigurationError, SandboxError
-from dra_kit.sandbox.run.detached import running_in_background
 
 if TYPE_CHECKING:
     from dra_kit.author.driver import Driver
@@ -201,6 +200,8 @@ async def credentials_of(kubeconfig: Path | None, context: str | None) -> Creden
 
 def _sandboxes() -> list[str]:
     """Return a hint at sandboxes in the background, else at how to start one."""
+    from dra_kit.sandbox.run.detached import running_in_background  # the whole sandbox, which no role needs
+
     found: list[DetachedSandbox] = []
     with contextlib.suppress(OSError, SandboxError):  # there may be no place where they could have left word
         found = running_in_background()

@@ -14,8 +14,6 @@ import click
 import yaml
 from pydantic import BaseModel
 
-from dra_kit.admission.certificates import SelfManagedSettings
-from dra_kit.admission.webhook_configuration import validating_webhook_configuration
 from dra_kit.author.driver import Driver
 from dra_kit.author.settings import author_settings
 from dra_kit.author.target import load_driver
@@ -25,6 +23,10 @@ from dra_kit.errors import ConfigurationError, StoreError
 from dra_kit.node.settings import NodeSettings
 from dra_kit.process import logging as process_logging
 from dra_kit.process import tracing
+
+if TYPE_CHECKING:
+    from dra_kit.admission.certificates import SelfManagedSettings
+
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -136,6 +138,8 @@ def webhook(  # noqa: PLR0917 - click passes them by name
 
 
 def _own(service: str, namespace: str | None) -> SelfManagedSettings:
+    from dra_kit.admission.certificates import SelfManagedSettings
+
     return SelfManagedSettings(namespace=namespace or "", service=service)
 
 
@@ -149,6 +153,8 @@ def _author_settings(driver: Driver[Any, Any], values: Mapping[str, object]) -> 
 
 
 def _configuration(driver_name: str, url: str, ca_bundle: Path | None) -> str:
+    from dra_kit.admission.webhook_configuration import validating_webhook_configuration
+
     try:
         authority = ca_bundle.read_bytes() if ca_bundle else None
     except OSError as error:

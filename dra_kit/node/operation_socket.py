@@ -165,7 +165,7 @@ class OperationServer:
 WHO: Final = "/v1/who"
 """``{"driver": …, "node": …, "devices": [DeviceUse, …]}``: what is prepared here."""
 STATUS: Final = "/v1/status"
-"""How the driver is; :mod:`dra_kit.operation.status` says what is in it."""
+"""How the driver is; :mod:`dra_kit.node.status` says what is in it."""
 METRICS: Final = "/metrics"
 """The process's numbers, in the text format of Prometheus."""
 _BYTES_MAX: Final = 64 * 1024 * 1024

@@ -1,4 +1,4 @@
-"""Policies made of config models, on a real API server: the table that the sandbox decides in tests/unit/policy."""
+"""Policies made of config models, on a real API server: the table of tests/unit/admission/policy."""
 
 from __future__ import annotations
 

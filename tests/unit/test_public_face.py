@@ -86,6 +86,7 @@ def test_the_errors_an_author_meets_are_public() -> None:
     raised = {
         node.exc.func.id
         for file in sorted((ROOT / "author").glob("*.py"))
+        if file.name != "target.py"  # commands call it, no driver does
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and isinstance(node.exc.func, ast.Name)
     }
@@ -127,7 +128,7 @@ def test_declaring_a_driver_loads_no_client_and_no_server() -> None:
     code = "import json, sys, dra_kit\n[getattr(dra_kit, name) for name in dra_kit.__all__]\n"
     loaded = python(f"{code}print(json.dumps(sorted(sys.modules)))")
     assert isinstance(loaded, list)
-    without_models = tuple(name for name in HEAVY if name != "pydantic")
+    without_models = tuple(name for name in HEAVY if name not in ("pydantic", "yaml"))  # models, and CDI specs
     assert [name for name in loaded if name.startswith(without_models)] == []
 
 

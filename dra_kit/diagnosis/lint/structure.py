@@ -1,7 +1,7 @@
 """Checks of fields: unknown, misspelt, of the wrong type; and the remedies for them.
 
-Paths are those of :class:`~dra_kit.manifests.positions.Positions`. A rule gives a remedy only where one thing alone can
-be intended; all remedies of a finding are carried out together, or none.
+Paths are those of :class:`~dra_kit.kubernetes.manifests.positions.Positions`. A rule gives a remedy only where one
+thing alone can be intended; all remedies of a finding are carried out together, or none.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Each state of the author's files gets a fresh process, as each image in a cluster does: no module, thread, native
 library or registry of the code before is left in it, and whatever it does to itself, the cluster lives on.
 
-The process gets its orders by a line of JSON on its standard input (:class:`Orders`), later by :data:`TAKE_OVER`;
+The process gets its orders by a line of JSON on its standard input (:class:`StartOrder`), later by :data:`TAKE_OVER`;
 the end of that input is its end. It answers with lines of JSON on its standard output (:class:`StateReport`).
 """
 

@@ -164,7 +164,7 @@ class SandboxDriverControl:
     async def upgrade(self, target: str | Driver[Any, Any]) -> None:
         """See :class:`dra_kit.sandbox.stories.facts.DriverControl`."""
         if self.driver.successor is None:
-            raise ConfigurationError("the driver here cannot be upgraded; use dra_kit.testing.bed.sandbox(…)")
+            raise ConfigurationError("the driver here cannot be upgraded; use dra_kit.testing.sandbox(…)")
         new = self.driver.successor(target)
         if new.name != self.name:
             raise ConfigurationError(

@@ -62,7 +62,7 @@ class SandboxDriver(Struct, frozen=True):
         """
         if driver is None:
             if self.spare is None:
-                raise ConfigurationError("the driver here cannot be restarted; use dra_kit.testing.bed.sandbox(…)")
+                raise ConfigurationError("the driver here cannot be restarted; use dra_kit.testing.sandbox(…)")
             driver = _copied(self.spare)
         return DriverRelease(driver, author, self.target, self.folder)
 

@@ -48,7 +48,7 @@ def typed(schema: Mapping[str, Any], page: str) -> str:
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         heading = LINKS.get(name, name)
-        if name == "Nothing":
+        if name == "EmptyMapping":
             return "`{}`"
         target = page_of(heading).replace(page, "")
         return f"[{heading}]({target}#{heading.lower().replace(' ', '-')})"

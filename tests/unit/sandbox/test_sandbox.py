@@ -85,7 +85,7 @@ class WatchedDoor(Authenticator):
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def sandbox() -> AsyncIterator[Sandbox]:
     driver = SandboxDriver((new_driver(), new_driver()), Settings.model_validate, values={"oven": "oven of {node}"})
-    with patch("dra_kit.apiserver.authentication.Authenticator", WatchedDoor):
+    with patch("dra_kit.sandbox.control_plane.Authenticator", WatchedDoor):
         cluster = Sandbox(driver, SandboxSettings(nodes=2, time_scale=10))
     async with cluster as running:
         await running.client.create(DEVICE_CLASSES, CLASS)

@@ -123,7 +123,7 @@ def test_what_nobody_expects_is_a_line_of_json_with_its_traceback(
     def fails(*_: object, **__: object) -> None:
         raise ZeroDivisionError("a mistake of ours")
 
-    monkeypatch.setattr("dra_kit.cli.options.check_name", fails)
+    monkeypatch.setattr("dra_kit.cli.roles.check_name", fails)
     result = run(*arguments("controller", target, tmp_path), "--log-format=json")
 
     [line] = lines(result)

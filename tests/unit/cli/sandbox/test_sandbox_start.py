@@ -40,7 +40,7 @@ COMMAND = """
     sys.argv = ["dra-kit", "sandbox", *sys.argv[2:]]
     main()
 """
-CLUSTER = ("dra_kit.sandbox.run.session", "dra_kit.apiserver", "dra_kit.explain", "kopf")
+CLUSTER = ("dra_kit.sandbox.run.session", "dra_kit.apiserver", "dra_kit.diagnosis.explain", "kopf")
 DRIVERS = (
     "pydantic",
     "dra_kit.author",

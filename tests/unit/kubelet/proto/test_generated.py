@@ -16,7 +16,7 @@ def generated(directory: Path) -> dict[str, str]:
 def test_stubs_are_up_to_date(tmp_path: Path) -> None:
     generate.generate(tmp_path)
 
-    assert generated(generate.PROTO_DIR) == generated(tmp_path / "dra_kit" / "proto"), "run: make proto"
+    assert generated(generate.PROTO_DIR) == generated(tmp_path / "dra_kit" / "kubelet" / "proto"), "run: make proto"
 
 
 @pytest.mark.parametrize("source", sorted(path.stem for path in generate.PROTO_DIR.glob("*.proto")))

@@ -36,12 +36,12 @@ from tests.unit.kubernetes.allocator.memo_case import (
 OF_NODES: Final = [
     # nodes
     case(
-        "Question.key: OPTIONAL_NODE_OPERATIONS in node.declared_features",
+        "PodShape.key: OPTIONAL_NODE_OPERATIONS in node.declared_features",
         spec={"skipNodeOperations": ["Prepare"]},
         first={"features": [OPTIONAL_NODE_OPERATIONS]},
     ),
     case(
-        "Question.key: pools.reach",
+        "PodShape.key: pools.reach",
         devices=[],
         shared=[{"perDeviceNodeSelection": True, "devices": [device("s0", **zone("a")), device("s1", allNodes=True)]}],
         first={"labels": {"zone": "a"}},
@@ -63,27 +63,27 @@ OF_NODES: Final = [
     ),
     # what is held
     case(
-        "Question.key: self._stocks.number(pool)",
-        "_Stocks.number: held",
-        "_Stocks.number: *pool.usable",
+        "PodShape.key: self._stocks.number(pool)",
+        "_PoolUsages.number: held",
+        "_PoolUsages.number: *pool.usable",
         "held as a whole",
         second={"held": [HELD]},
     ),
     case(
-        "_Stocks.number: *pool.drawing_elsewhere",
+        "_PoolUsages.number: *pool.drawing_elsewhere",
         devices=[drawing("d0")],
         slices=[counters("1"), elsewhere()],
         second={"held": [{"device": "e0"}]},
     ),
     case(
-        "Usage.held: exclusive",
+        "DeviceUsage.held: exclusive",
         devices=memory(),
         claims=asking(),
         first={"held": [HELD | share("1Gi")]},
         second={"held": [HELD, HELD | share("1Gi")]},
     ),
     case(
-        "Usage.held: tuple(sorted(self._consumed[device].items()))",
+        "DeviceUsage.held: tuple(sorted(self._consumed[device].items()))",
         "held in shares",
         devices=memory("2Gi"),
         claims=asking(),
@@ -102,7 +102,7 @@ OF_NODES: Final = [
     ),
     case(
         "traits_of: tuple((pool.counters or {}).items())",
-        "_Stocks.number: stock.traits",
+        "_PoolUsages.number: stock.traits",
         devices=[drawing("d0"), drawing("d1")],
         claims=two(),
         first={"slices": [counters("2")]},
@@ -270,8 +270,8 @@ OF_NODES: Final = [
     ),
     # what expressions and constraints read of devices
     case(
-        "Question.key: look",
-        "Reading._of_device: likeness",
+        "PodShape.key: look",
+        "AttributeReads._of_device: likeness",
         "_reads: *(evaluator.selector_reads(text) for text in selectors)",
         "_reads: *choice.selectors",
         claims=selecting(f"{THE_SLOT} == 0"),
@@ -311,19 +311,19 @@ OF_NODES: Final = [
     ),
     case(
         "unknown reads",
-        "Reading._of_device: _value(attribute)",
+        "AttributeReads._of_device: _value(attribute)",
         claims=selecting(f"{ANY_SLOT}.orValue(0) == 0"),
         first={"devices": slotted(slot={"int": 0})},
         second={"devices": slotted(slot={"int": 1})},
     ),
     case(
-        "Reading._of_device: name",
+        "AttributeReads._of_device: name",
         claims=selecting(f"{ANY_SLOT}.hasValue()"),
         first={"devices": slotted(slot={"int": 0})},
         second={"devices": slotted(other={"int": 0})},
     ),
     case(
-        "Reading._of_device: device.id.driver",
+        "AttributeReads._of_device: device.id.driver",
         claims=selecting(f"{ANY_SLOT}.hasValue()"),
         devices=slotted(**{SLOT: {"int": 0}}),
         second={"spec": {"driver": "other.example.com"}},
@@ -346,7 +346,7 @@ OF_NODES: Final = [
         second={"devices": slotted(slot={"int": 0}, release={"version": "x"})},
     ),
     case(
-        "Reading._of_device: tuple([_value(published(device, name)) for name in self._attributes])",
+        "AttributeReads._of_device: tuple([_value(published_attribute(device, name)) for name in self._attributes])",
         "_value: *vars(attribute).values()",
         "attribute that must match",
         claims=two(constraints=[{"matchAttribute": NUMA}]),

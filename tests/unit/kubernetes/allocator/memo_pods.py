@@ -33,8 +33,8 @@ def matching_within(name: str) -> Sequence[Document]:
 
 OF_PODS: Final = [
     case(
-        "Question.key: self._number",
-        "question_of: tuple((tuple((_choice(choice) for choice in choices)) for choices in asked))",
+        "PodShape.key: self._number",
+        "pod_shape: tuple((tuple((_choice(choice) for choice in choices)) for choices in asked))",
         "_choice: choice.count",
         second={"claims": two()},
     ),
@@ -97,19 +97,19 @@ OF_PODS: Final = [
         second={"claims": derived(f'device.attributes["{DRIVER}"].numa')},
     ),
     case(
-        "question_of: item.requests",
+        "pod_shape: item.requests",
         devices=numbered(0, 1, 1),
         first={"claims": matching_within("r0")},
         second={"claims": matching_within("r1")},
     ),
     case(
-        "question_of: item.match_attribute",
+        "pod_shape: item.match_attribute",
         devices=numbered(0, 1, slot={"int": 0}),
         first={"claims": two(constraints=[{"matchAttribute": SLOT}])},
         second={"claims": two(constraints=[{"matchAttribute": NUMA}])},
     ),
     case(
-        "question_of: item.distinct_attribute",
+        "pod_shape: item.distinct_attribute",
         devices=numbered(0, 1, slot={"int": 0}),
         first={"claims": two(constraints=[{"distinctAttribute": NUMA}])},
         second={"claims": two(constraints=[{"distinctAttribute": SLOT}])},

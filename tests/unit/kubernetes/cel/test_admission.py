@@ -147,7 +147,7 @@ def test_json_keeps_its_kinds() -> None:
         "bool",
         "NoneType",
         "str",
-        "StringMap",
+        "StringMapValue",
     ]
 
 

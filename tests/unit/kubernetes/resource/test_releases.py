@@ -37,7 +37,7 @@ def test_the_sandbox_is_the_newest() -> None:
 
 def test_the_models_are_those_of_all_of_them() -> None:
     told = f"Kubernetes {OLDEST} to {NEWEST}"
-    assert told in (ROOT / "dra_kit" / "resource" / "v1" / "devices.py").read_text()
+    assert told in (ROOT / "dra_kit" / "kubernetes" / "resource" / "v1.py").read_text()
     assert f"Supported: {told}," in (ROOT / "README.md").read_text()
 
 

@@ -252,13 +252,13 @@ async def said(caplog: pytest.LogCaptureFixture, line: str) -> None:
 KILLED = """
 import asyncio, os, sys
 from pathlib import Path
-from dra_kit.node.effects.children import Children
-from dra_kit.node.locks import Locks
+from dra_kit.node.effects.children import ChildProcesses
+from dra_kit.node.locks import NamedLocks
 from tests.unit.node.children.test_children import SLEEPS, Shell
 
 async def main():
     directory = Path(sys.argv[1])
-    children = Children(directory / "children", Locks(directory / "locks"))
+    children = ChildProcesses(directory / "children", NamedLocks(directory / "locks"))
     process = await Shell(script=SLEEPS).with_runner(children).apply(None)
     print(process.pid, process.started, flush=True)
     os.kill(os.getpid(), 9)

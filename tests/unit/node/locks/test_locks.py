@@ -19,10 +19,10 @@ from dra_kit.node.locks import NamedLocks
 HOLDER = """
 import asyncio, sys
 from pathlib import Path
-from dra_kit.node.locks import Locks
+from dra_kit.node.locks import NamedLocks
 
 async def main():
-    async with Locks(Path(sys.argv[1])).hold(sys.argv[2]):
+    async with NamedLocks(Path(sys.argv[1])).hold(sys.argv[2]):
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.read)
 
@@ -33,9 +33,9 @@ LOOKER = """
 import select
 import sys
 from pathlib import Path
-from dra_kit.node.locks import Locks
+from dra_kit.node.locks import NamedLocks
 
-locks = Locks(Path(sys.argv[1]))
+locks = NamedLocks(Path(sys.argv[1]))
 print("ready", flush=True)
 while not select.select([sys.stdin], [], [], 0)[0]:  # until whoever started it is gone
     locks.held_elsewhere("a")

@@ -18,9 +18,9 @@ from dra_kit.node.processes import DriverProcesses
 OTHER = """
 import sys
 from pathlib import Path
-from dra_kit.node.processes import Processes
+from dra_kit.node.processes import DriverProcesses
 
-with Processes(Path(sys.argv[1])).present():
+with DriverProcesses(Path(sys.argv[1])).present():
     print("present", flush=True)
     sys.stdin.read()
 """

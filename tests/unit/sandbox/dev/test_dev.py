@@ -245,7 +245,7 @@ def test_a_project_is_found_where_it_is_run(desk: Desk) -> None:
     desk.start("--nodes", "2", "--log-level", "info").until("offers 2 devices on node-2")
 
     assert desk.end() == 0
-    assert "INFO publishing.inventory: inventory devices=2" in desk.text
+    assert "INFO slices.inventory: inventory devices=2" in desk.text
 
 
 def test_nothing_of_it_outlives_its_end_by_force(desk: Desk) -> None:

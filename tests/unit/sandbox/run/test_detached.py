@@ -21,7 +21,7 @@ DRIVER = """
     import threading
 
     import dra_kit as dra
-    from dra_kit.sandbox.driver import running
+    from dra_kit.sandbox.drivers import running
 
     # it does not end by itself before it is interrupted
     running.PUBLISH_SECONDS = 600.0
