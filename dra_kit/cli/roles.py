@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -301,12 +301,9 @@ def node(
     settings = node_settings(options, state_dir=state_dir, author=author)
     process_logging.configure(options["log_format"], options["log_level"].upper())
     tracing.configure(driver.name, "node")
-    import uvloop
-
     from dra_kit.node.agent import run_node
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        ctx.exit(runner.run(run_node(driver, settings)))
+    ctx.exit(_run_quickly(run_node(driver, settings)))
 
 
 def _dumped(driver: str, settings: NodeSettings) -> dict[str, Any]:
@@ -478,11 +475,16 @@ def undertake(
     author = author_settings(driver, ctx.meta.get("driver_settings", {})) if driver is not None else None
     settings = node_settings(options, state_dir=state_dir, author=author)
     process_logging.configure(options["log_format"], options["log_level"].upper())
-    import uvloop
-
     from dra_kit.node.decommission import run_decommission
     from dra_kit.node.decommissioned import PodName
 
     where = None if pod is None else PodName.parse(pod)
+    ctx.exit(_run_quickly(run_decommission(name, settings, driver, abandon=abandon, stays=stay, pod=where)))
+
+
+def _run_quickly(main: Coroutine[Any, Any, int]) -> int:
+    """Run a coroutine on uvloop, which only the node's calls need."""
+    import uvloop
+
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        ctx.exit(runner.run(run_decommission(name, settings, driver, abandon=abandon, stays=stay, pod=where)))
+        return runner.run(main)

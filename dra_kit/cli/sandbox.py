@@ -19,6 +19,7 @@ from dra_kit.cli.app import INTERRUPTED
 from dra_kit.cli.options import TargetCommand, complete_target, is_help, path, target_of
 from dra_kit.cli.sandbox_drivers import SET, Loaded, given_settings, load_stories, load_targets, sandbox_driver
 from dra_kit.errors import ConfigurationError, DraKitError, TargetError
+from dra_kit.sandbox.drivers.project import enclosing_project, project_of
 from dra_kit.sandbox.views.entries import EntryPrinter
 from dra_kit.text import did_you_mean
 
@@ -98,8 +99,6 @@ def _announced() -> Iterator[None]:
 
 
 def _is_project_here() -> bool:
-    from dra_kit.sandbox.drivers.project import project_of
-
     project = project_of(_HERE)
     return project is not None and bool(project.driver[0])
 
@@ -294,8 +293,6 @@ def _detach(ctx: click.Context, options: Mapping[str, Any]) -> None:
 
 def _unused_project_hint(target: str) -> None:
     """Print a hint at a project that is not used, although the TARGET lies in it."""
-    from dra_kit.sandbox.drivers.project import enclosing_project
-
     project = enclosing_project(target)
     if project is not None and project.has_more_than_a_driver():
         named = ":".join(project.driver)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dra_kit.errors import DraKitError
+from dra_kit.node.failpoints import LIFE_OF_A_CLAIM
+from dra_kit.process.logging import shown_fields
 from dra_kit.text import escape_unprintable
 
 if TYPE_CHECKING:
@@ -58,8 +60,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     marker = metafunc.definition.get_closest_marker("dra_killed")
     if marker is None or "dra" not in metafunc.fixturenames:
         return
-    from dra_kit.node.failpoints import LIFE_OF_A_CLAIM
-
     steps = marker.args or [step.name for step in LIFE_OF_A_CLAIM]
     metafunc.parametrize("dra", ["", *steps], ids=["undisturbed", *steps], indirect=True)
 
@@ -85,8 +85,6 @@ class _WithFields(logging.Formatter):
         text = self._plain.format(record)
         if not record.name.startswith("dra_kit."):
             return text
-        from dra_kit.process.logging import shown_fields
-
         line, end, rest = text.partition("\n")
         return f"{line}{shown_fields(record)}{end}{rest}"
 
