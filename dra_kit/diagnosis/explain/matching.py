@@ -165,7 +165,7 @@ class SelectorMismatches:
         check, where, expression = selector.check, selector.where, selector.expression
         try:
             explainer = selector.explainer
-            view = view or self._view(expression, _at(device))
+            view = view or self._view(_at(device))
             # what does not cost too much as a whole is what its conditions are, where none of them fails
             found = explainer.unmet(view) if selector.is_admitted else None
             if found is None or None in [conjunct.result for conjunct in found]:
@@ -182,13 +182,13 @@ class SelectorMismatches:
     def _remedy(self, expression: str, where: str, device: AdvertisedDevice | None = None) -> str:
         """Suggest what to write instead of a selector that fails."""
         try:
-            view = self._view(expression, device) if device is not None else None
+            view = self._view(device) if device is not None else None
         except CelRuntimeError:
             view = None
         return selector_remedy(self._cluster, expression, where, view)
 
-    def _view(self, expression: str, device: AdvertisedDevice) -> Device:
-        return self._evaluator.view(expression, device, sees_sharing=self._sees_sharing)
+    def _view(self, device: AdvertisedDevice) -> Device:
+        return self._evaluator.view(device, sees_sharing=self._sees_sharing)
 
 
 def _error(error: CelRuntimeError, where: str, expression: str, mended: str) -> Reason:

@@ -29,8 +29,6 @@ _PROGRAMS: Final = 4096
 """Size of the cache of compiled expressions."""
 _REMEMBERED: Final = 1024
 """Cached results of each device; expressions may be many, where each pod has its own."""
-_ALIKE: Final = 65536
-"""Cached results of devices that look the same to an expression."""
 _Key = TypeVar("_Key")
 _Result = TypeVar("_Result")
 _FIELDS: Final = {bool: "bool", int: "int", str: "string", Version: "version"}
@@ -81,38 +79,20 @@ class CelEvaluator:
     def __init__(self, meter: Meter | None = None) -> None:
         self.meter = meter
         self._devices: WeakKeyDictionary[AdvertisedDevice, _Evaluations] = WeakKeyDictionary()
-        self._alike: dict[tuple[str, Likeness], bool | CelRuntimeError] = {}
 
     def selects(self, expression: str, device: AdvertisedDevice, *, sees_sharing: bool) -> bool:
         """See :class:`SelectorEvaluator`."""
-        likeness = self.likeness(expression, device, sees_sharing=sees_sharing)
-        known: bool | CelRuntimeError | None
-        if likeness is not None:
-            known = self._alike.get((expression, likeness))
-        else:
-            known = self._of(device).known(expression, sees_sharing=sees_sharing)
+        evaluations = self._of(device)
+        known = evaluations.known(expression, sees_sharing=sees_sharing)
         if known is None:
             try:
-                view = self.view(expression, device, sees_sharing=sees_sharing)
-                known = _selector(expression).matches(view, self.meter)
+                known = _selector(expression).matches(evaluations.view(sees_sharing=sees_sharing), self.meter)
             except CelRuntimeError as error:
                 known = error
-            if likeness is not None:
-                _remember(self._alike, (expression, likeness), known, _ALIKE)
-            else:
-                self._of(device).remember(expression, known, sees_sharing=sees_sharing)
+            evaluations.remember(expression, known, sees_sharing=sees_sharing)
         if isinstance(known, CelRuntimeError):
             raise CelRuntimeError(known.message, kind=known.kind, key=known.key)
         return known
-
-    def likeness(self, expression: str, device: AdvertisedDevice, *, sees_sharing: bool) -> Likeness | None:
-        """Return what an expression can see of a device: its result is the same for devices of the same likeness.
-
-        Arguments and errors are those of ``selects``; None where it is not known.
-        """
-        if not device.has_plain_attributes:
-            return None
-        return likeness_of(device, _selector(expression).reads, sees_sharing=sees_sharing)
 
     def selector_reads(self, expression: str) -> tuple[DeviceRead, ...] | None:
         """See :class:`SelectorEvaluator`."""
@@ -128,18 +108,14 @@ class CelEvaluator:
         """See :class:`SelectorEvaluator`."""
         return self._of(device).derive(expression)
 
-    def view(self, expression: str, device: AdvertisedDevice, *, sees_sharing: bool) -> DeviceView:
-        """Return the device as an expression sees it, perhaps without what the expression does not read.
+    def view(self, device: AdvertisedDevice, *, sees_sharing: bool) -> DeviceView:
+        """Return the device as an expression sees it.
 
         Arguments are those of ``selects``.
 
         Raises:
-            CelCompileError: the expression is none.
             CelRuntimeError: an attribute has no value that expressions could see.
         """
-        reads = _selector(expression).reads
-        if reads is not None and device.has_plain_attributes:
-            return glimpse_of(device, reads, sees_sharing=sees_sharing)
         return self._of(device).view(sees_sharing=sees_sharing)
 
     def _of(self, device: AdvertisedDevice) -> _Evaluations:
@@ -194,8 +170,8 @@ class _Evaluations:
         return view
 
 
-def _remember(results: dict[_Key, _Result], key: _Key, result: _Result, most: int = _REMEMBERED) -> None:
-    if len(results) >= most:
+def _remember(results: dict[_Key, _Result], key: _Key, result: _Result) -> None:
+    if len(results) >= _REMEMBERED:
         results.clear()
     results[key] = result
 
@@ -377,27 +353,6 @@ def likeness_of(device: AdvertisedDevice, reads: Iterable[DeviceRead] | None, *,
     return tuple(found)
 
 
-def glimpse_of(device: AdvertisedDevice, reads: Iterable[DeviceRead], *, sees_sharing: bool) -> DeviceView:
-    """Return a device with no more than what an expression reads, which is quicker to make; arguments as above."""
-    driver = device.id.driver
-    values = device.device.attributes if device.form is None else device.document.get("attributes", _NOTHING)
-    offers = _capacity(device)
-    attributes: dict[str, Any] = {}
-    capacity: dict[str, Quantity] = {}
-    for field, domain, name in reads:
-        for key in published_names(driver, domain, name):
-            if field == "attributes" and key in values:
-                attributes[key] = _value(values[key])
-            elif field == "capacity" and key in offers:
-                capacity[key] = offers[key].value
-    return DeviceView(
-        driver=driver,
-        attributes=attributes,
-        capacity=capacity,
-        allow_multiple_allocations=sees_sharing and device.shareable,
-    )
-
-
 def _capacity(device: AdvertisedDevice) -> Mapping[str, DeviceCapacity]:
     return device.device.capacity if device.form is None else device.form.capacity
 
@@ -411,17 +366,6 @@ def _attributes(device: AdvertisedDevice, names: Iterable[str]) -> list[Hashable
 
 def _published(values: Mapping[str, _Value], names: Iterable[str]) -> list[_Value]:
     return [values[name] for name in names if name in values]
-
-
-def _value(attribute: DeviceAttribute | Mapping[str, Any]) -> Any:
-    """Return the value of an attribute, as plain as possible: a device is made more quickly of it."""
-    if not isinstance(attribute, DeviceAttribute):
-        ((field, value),) = attribute.items()
-        return attribute if field == "version" else value
-    for value in (attribute.string, attribute.int_, attribute.bool_):
-        if value is not None:
-            return value
-    return attribute.to_json()
 
 
 class SliceLikeness:
