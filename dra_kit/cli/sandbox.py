@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import signal
@@ -23,7 +22,7 @@ from dra_kit.sandbox.views.entries import EntryPrinter
 from dra_kit.text import did_you_mean
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
+    import asyncio
 
     from dra_kit.kubernetes.release import FeatureGates
     from dra_kit.sandbox.run.session import SandboxSession
@@ -393,6 +392,8 @@ async def run_interruptibly(session: InterruptibleRun, reader_gone: asyncio.Even
         session: to run.
         reader_gone: set when nobody reads the output any more.
     """
+    import asyncio  # as above: no command line needs it
+
     loop = asyncio.get_running_loop()
     work = asyncio.ensure_future(session.run())
     cut_off = asyncio.ensure_future(reader_gone.wait())
