@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from dra_kit.client.credentials import load_credentials
 from dra_kit.errors import ConfigurationError, SandboxError
 
 if TYPE_CHECKING:
@@ -189,6 +188,8 @@ async def credentials_of(kubeconfig: Path | None, context: str | None) -> Creden
     Raises:
         ConfigurationError: there are none that can be used; says which sandboxes run.
     """
+    from dra_kit.client.credentials import load_credentials  # a command says what it loads before it loads this
+
     try:
         return await load_credentials(kubeconfig, context)
     except ConfigurationError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import signal
@@ -24,6 +23,8 @@ from dra_kit.sandbox.views.entries import EntryPrinter
 from dra_kit.text import did_you_mean
 
 if TYPE_CHECKING:
+    import asyncio
+
     from dra_kit.kubernetes.release import FeatureGates
     from dra_kit.sandbox.run.session import SandboxSession
     from dra_kit.sandbox.views.live import LiveView
@@ -388,6 +389,8 @@ async def run_interruptibly(session: InterruptibleRun, reader_gone: asyncio.Even
         session: to run.
         reader_gone: set when nobody reads the output any more.
     """
+    import asyncio  # as above: no command line needs it
+
     loop = asyncio.get_running_loop()
     work = asyncio.ensure_future(session.run())
     cut_off = asyncio.ensure_future(reader_gone.wait())

@@ -12,7 +12,6 @@ import click
 from dra_kit.cli.app import values_of
 from dra_kit.cli.options import is_help, targets_of
 from dra_kit.errors import ConfigurationError
-from dra_kit.sandbox.drivers.settings import settings_by_driver
 
 if TYPE_CHECKING:
     from dra_kit.author.driver import Driver
@@ -68,6 +67,7 @@ def given_settings(
         ConfigurationError: a text of ``--set`` names no setting, or one of several drivers.
     """
     from dra_kit.cli.driver_settings import setting_value
+    from dra_kit.sandbox.drivers.settings import settings_by_driver  # a driver is loaded when settings are given
 
     pairs: dict[str, str] = {}
     for text in texts:

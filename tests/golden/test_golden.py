@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dra_kit import cel
 from dra_kit.errors import Unsupported
 from dra_kit.kubernetes.cel.program import Selector
+from tests.golden import cel
 from tests.golden.__main__ import main
 from tests.golden.files import KINDS
 from tests.golden.pins import pinned

@@ -43,7 +43,7 @@ COMMAND = """
 CLUSTER = ("dra_kit.sandbox.run.session", "dra_kit.apiserver", "dra_kit.diagnosis.explain", "kopf")
 DRIVERS = (
     "pydantic",
-    "dra_kit.author",
+    "dra_kit.author.driver",
     "dra_kit.kubernetes.resource.v1",
     "dra_kit.sandbox.drivers.sandbox_driver",
     "asyncio",
