@@ -150,7 +150,11 @@ class Restaurant:
 REASONS = ("DeviceAllocated", "ClaimReserved", "ClaimReleased")
 
 
-async def test_a_roll_under_load_tells_everything_once(tmp_path: Path, stack: AsyncExitStack) -> None:
+@pytest.mark.parametrize("flush_seconds", [pytest.param(5.0, id="stopped"), pytest.param(0.0, id="killed")])
+async def test_a_roll_under_load_tells_everything_once(
+    flush_seconds: float, tmp_path: Path, stack: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dra_kit.controller.agent._FLUSH_SECONDS", flush_seconds)
     async with ApiServer() as server, Client(Credentials(Connection(server.url)), user_agent="tests/1") as client:
         kubeconfig = tmp_path / "config"
         kubeconfig.write_text(yaml.safe_dump(server.kubeconfig()))
