@@ -139,6 +139,16 @@ class Client:
                 return ObjectList(items, str(metadata.get("resourceVersion") or ""))
             query = {**{key: query[key] for key in query.keys() - past}, "continue": metadata["continue"]}
 
+    async def newest_version(self, resource: Resource, namespace: str | None = None) -> str:
+        """Return the resource version of the newest state, in a request that brings at most one object.
+
+        Args:
+            resource: of the objects.
+            namespace: None for all namespaces, or a cluster-scoped resource.
+        """
+        call = ApiRequest.of_collection("list", resource, namespace or "", query={"limit": "1"})
+        return str(((await self._object(call)).get("metadata") or {}).get("resourceVersion") or "")
+
     async def create(
         self,
         resource: Resource,

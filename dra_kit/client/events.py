@@ -147,6 +147,11 @@ class EventRecorder:
         """Events that were lost: too many waited, or the API server refused them."""
         return self._dropped
 
+    @property
+    def waiting(self) -> int:
+        """Different events that are not written yet; those that only have to be counted again are not among them."""
+        return len(self._waiting)
+
     def record(
         self,
         regarding: ObjectReference,
@@ -337,7 +342,9 @@ class EventRecorder:
             body["series"] = _series(seen)
         try:
             await self._client.create(EVENTS, body)
-        except Conflict:
+        except Conflict as error:
+            if error.reason != "AlreadyExists":  # a quota that was counted by two requests at once
+                raise Unavailable(str(error), status=error.status, reason=error.reason) from error
             count = 1  # all the earlier attempt is sure to have told
         except Unavailable:
             raise

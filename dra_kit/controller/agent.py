@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import socket
 import time
@@ -19,8 +20,8 @@ from dra_kit.author.driver import Driver
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials, load_credentials
 from dra_kit.client.events import EventRecorder
-from dra_kit.client.resources import LEASES
 from dra_kit.client.server_version import discover_release
+from dra_kit.controller.announced_version import agreed_version
 from dra_kit.controller.announcer import ClaimAnnouncer
 from dra_kit.controller.author_handlers import AuthorHandlers, load_handlers
 from dra_kit.controller.binding import DeviceBinding
@@ -35,16 +36,16 @@ from dra_kit.controller.claim_transitions import (
 )
 from dra_kit.controller.cluster_pools import ClusterPools
 from dra_kit.controller.context import ControllerContext, ControllerOwner, ControllerStartup
-from dra_kit.controller.election import ActiveParts, LeaderElector, Leadership, LeaseTiming, annotations_of
+from dra_kit.controller.election import ActiveParts, LeaderElector, Leadership, LeaseTiming
 from dra_kit.controller.orphan_slices import OrphanSliceCollector
 from dra_kit.controller.taint_rules import TaintRuleReconciler
-from dra_kit.errors import KubeError
 from dra_kit.process.liveness import HangingCallCheck, LoopWatchdog
 from dra_kit.process.metrics import CLAIMS, LEADER, Metrics, Reading, process_metrics
 from dra_kit.process.probes import Check, Probes, unready_parts
 from dra_kit.process.supervisor import Part, Supervisor
 from dra_kit.slices.inventory import cluster_source
 
+logger: logging.Logger = logging.getLogger(__name__)
 _WAITING_EVENTS: Final = 4096  # one controller speaks for a whole cluster
 _FLUSH_SECONDS: Final = 5.0
 
@@ -116,12 +117,15 @@ async def run_controller(
             instance=settings.instance or socket.gethostname(),
             capacity=_WAITING_EVENTS,
         )
-        announced = await _announced(driver, settings, credentials, client) if settings.election else UNKNOWN
+        announced = UNKNOWN
+        if settings.election:
+            announced = await agreed_version(client, _lease(driver, settings), _lease_namespace(settings, credentials))
         supervisor = _wired(driver, settings, credentials, client, recorder, announced=announced)
         try:
             return await supervisor.run()
         finally:
-            await recorder.flush(_FLUSH_SECONDS)
+            if not await recorder.flush(_FLUSH_SECONDS):
+                logger.warning("stopping with Events that are not written", extra=_unwritten(settings, recorder))
 
 
 def _wired(
@@ -134,7 +138,7 @@ def _wired(
     announced: int,
 ) -> Supervisor:
     leadership = Leadership(alone=not settings.election)
-    backlog = AnnouncementBacklog()
+    backlog = AnnouncementBacklog(announced)
     follower = ClaimFollower(
         client,
         driver.name,
@@ -170,7 +174,9 @@ def _wired(
         supervisor.add(ClaimHistory(client, follower, settings.since), after=follower)
     elif announced != UNKNOWN:
         caught_up = ClaimHistory(client, follower, str(announced))
-        supervisor.add(caught_up, after=watch)
+        supervisor.add(
+            caught_up, after=watch, waits_for=lambda: f"changes of claims since resource version {announced}"
+        )
     context = ControllerContext(driver.name, settings.author, metrics)
     startup = ControllerStartup(driver, context, supervisor.stopping)
     supervisor.add(startup, after=caught_up)
@@ -252,15 +258,12 @@ def _lease_namespace(settings: ControllerSettings, credentials: Credentials) -> 
     return settings.lease_namespace or credentials.namespace or "default"
 
 
-async def _announced(
-    driver: Driver[Any, Any], settings: ControllerSettings, credentials: Credentials, client: Client
-) -> int:
-    """Return up to where former active replicas have announced everything; ``UNKNOWN`` where no Lease says so."""
-    try:
-        lease = await client.get(LEASES, _lease(driver, settings), _lease_namespace(settings, credentials))
-    except KubeError:  # the elector reports what is wrong with the Lease
-        return UNKNOWN
-    return announced_of(annotations_of(lease))
+def _unwritten(settings: ControllerSettings, recorder: EventRecorder) -> dict[str, object]:
+    lost = "they are lost: without election no other process knows of them"
+    return {
+        "events": recorder.waiting,
+        "what_now": "the next active replica writes those of claims" if settings.election else lost,
+    }
 
 
 def _user_agent(driver: Driver[Any, Any]) -> str:

@@ -333,22 +333,31 @@ class ClaimFollower:
         Raises:
             KubeError: the list failed.
         """
+        begins = not self._cache.primed
         with self._cache.listing():
             found = await self._client.list(RESOURCE_CLAIMS, keep=reduced)
             self._deliver(self._cache.replace(found.items, found.resource_version))
+        if begins and self._backlog is not None:
+            # what happened before, this replica will never announce: as the active one it says so in the Lease
+            self._backlog.renewed(int(found.resource_version))
         if self.first_list is None:
             self.first_list = int(found.resource_version)
         logger.debug("claims listed", extra={"claims": len(found.items), "ours": len(self._cache)})
 
     async def _list_announced(self) -> bool:
         """Take the claims as they were when everything was announced; False where the server has forgotten that."""
-        try:
-            found = await self._client.list(RESOURCE_CLAIMS, at=str(self._announced), keep=reduced)
-        except (Gone, Unavailable) as error:
-            logger.info("what happened before this replica started is not known", extra={"error": str(error)})
-            return False
-        self._cache.replace(found.items, str(self._announced))
-        return True
+        while True:
+            try:
+                found = await self._client.list(RESOURCE_CLAIMS, at=str(self._announced), keep=reduced)
+            except Gone as error:
+                logger.info("what happened before this replica started is not known", extra={"error": str(error)})
+                return False
+            except Unavailable as error:
+                logger.warning("claims cannot be listed now", extra={"error": str(error)})
+                await asyncio.sleep(min(self._resync_seconds, LIST_RETRY))
+                continue
+            self._cache.replace(found.items, str(self._announced))
+            return True
 
     async def on_claim(self, event_type: str | None, claim: Mapping[str, Any]) -> None:
         """Take one event of the watch.

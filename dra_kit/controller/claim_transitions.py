@@ -241,12 +241,16 @@ class AnnouncementBacklog:
 
     Some of them may be announced: Events have names that make a second creation a conflict, and hooks may come twice.
 
+    Args:
+        announced: the resource version of claims up to which all that happened is announced, and from which this
+            replica knows what happens.
+
     Attributes:
-        announced: the resource version of claims up to which all that happened is announced.
+        announced: that version; it rises with the renewals of the active replica.
     """
 
-    def __init__(self) -> None:
-        self.announced: int = UNKNOWN
+    def __init__(self, announced: int = UNKNOWN) -> None:
+        self.announced: int = announced
         self._steps: deque[ClaimTransition] = deque(maxlen=CAPACITY)
 
     def add(self, step: ClaimTransition) -> None:

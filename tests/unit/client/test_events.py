@@ -335,6 +335,15 @@ async def test_two_processes_that_record_one_event_write_it_once() -> None:
     assert first == second
 
 
+async def test_a_conflict_that_is_not_about_the_name_does_not_mean_that_the_event_exists() -> None:
+    """Quotas answer 409 Conflict when two requests are counted at once."""
+    async with served(status(409, "Conflict", "the quota was changed"), answer({}, 201)) as wire:
+        events = recorder(wire)
+        tell(events)
+        assert await events.flush(60)
+    assert [request.method for request in wire.requests] == ["POST", "POST"]
+
+
 async def test_what_was_told_and_did_not_happen_again_is_not_counted() -> None:
     async with served(answer({}, 201)) as wire:
         events = recorder(wire)

@@ -23,6 +23,7 @@ class ClusterApi:
     Attributes:
         requests: method and path of everything that was asked.
         events: the Events that were created.
+        claims: by UID; lists of an earlier version and watches from one show them as they were.
         refused: how many were there already.
         versions: of resource.k8s.io that are served.
         leases: by path.
@@ -50,6 +51,8 @@ class ClusterApi:
         self.hold_events_of = ""
         self.url = ""
         self._version = 100
+        self._states: list[tuple[int, str, dict[str, Any] | None]] = []  # of claims: version, UID, None where deleted
+        self._changes: list[tuple[int, dict[str, Any]]] = []  # what watches are sent
         self._watches: set[asyncio.Queue[dict[str, Any] | None]] = set()
 
     async def __aenter__(self) -> Self:
@@ -97,6 +100,7 @@ class ClusterApi:
         stored["metadata"]["resourceVersion"] = str(self._version)
         known = self.claims.get(stored["metadata"]["uid"])
         self.claims[stored["metadata"]["uid"]] = stored
+        self._states.append((self._version, stored["metadata"]["uid"], stored))
         if not silent:
             self._tell("MODIFIED" if known else "ADDED", stored)
 
@@ -104,12 +108,15 @@ class ClusterApi:
         self._version += 1
         claim = copy.deepcopy(self.claims.pop(uid))
         claim["metadata"]["resourceVersion"] = str(self._version)
+        self._states.append((self._version, uid, None))
         if not silent:
             self._tell("DELETED", claim)
 
     def _tell(self, kind: str, claim: dict[str, Any]) -> None:
+        event = {"type": kind, "object": claim}
+        self._changes.append((self._version, event))
         for queue in self._watches:
-            queue.put_nowait({"type": kind, "object": claim})
+            queue.put_nowait(event)
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         self.requests.append((request.method, request.path))
@@ -134,7 +141,7 @@ class ClusterApi:
         if "/namespaces/nowhere/" in request.path:
             return _missing("namespaces", "nowhere")
         if request.method == "GET" and request.path == CLAIMS:
-            return await (self._watch(request) if "watch" in request.query else self._list())
+            return await (self._watch(request) if "watch" in request.query else self._list(request))
         body = self._documents().get(request.path) if request.method == "GET" else None
         return _status(404, "NotFound") if body is None else web.json_response(body)
 
@@ -155,24 +162,37 @@ class ClusterApi:
         self.leases[path] = lease
         return web.json_response(lease, status=201 if request.method == "POST" else 200)
 
-    async def _list(self) -> web.StreamResponse:
+    async def _list(self, request: web.Request) -> web.StreamResponse:
         if self.forbidden:
             return _status(403, "Forbidden")
         if self.list_failures:
             self.list_failures -= 1
             return _status(503, "ServiceUnavailable")
         self.lists += 1
-        items = list(self.claims.values())
-        return web.json_response({"metadata": {"resourceVersion": str(self._version)}, "items": items})
+        version, items = self._version, list(self.claims.values())
+        if request.query.get("resourceVersionMatch") == "Exact":
+            version = int(request.query["resourceVersion"])
+            states = {uid: state for at, uid, state in self._states if at <= version}
+            items = [state for state in states.values() if state is not None]
+        return web.json_response({"metadata": {"resourceVersion": str(version)}, "items": items})
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:
+        since = int(request.query.get("resourceVersion") or self._version)
+        seconds = request.query.get("timeoutSeconds")
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
         queue: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+        for at, event in self._changes:
+            if at > since:
+                queue.put_nowait(event)
         self._watches.add(queue)
         try:
-            while (event := await queue.get()) is not None:
-                await response.write(json.dumps(event).encode() + b"\n")
+            # nothing is slow here: a tenth of the time is enough
+            async with asyncio.timeout(int(seconds) / 10 if seconds else None):
+                while (sent := await queue.get()) is not None:
+                    await response.write(json.dumps(sent).encode() + b"\n")
+        except TimeoutError:
+            pass
         finally:
             self._watches.discard(queue)
         return response

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import ExitStack, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ from dra_kit.client.credentials import Connection, Credentials
 from dra_kit.client.resources import EVENTS, LEASES, RESOURCE_CLAIMS
 from dra_kit.controller.agent import ControllerSettings, run_controller
 from dra_kit.controller.claim_transitions import ANNOUNCED
-from dra_kit.controller.election import LeaseTiming
+from dra_kit.controller.election import LeaseTiming, holder_of
 from tests.support.ports import kept_free
 from tests.support.probes import ask
 from tests.unit.controller.claims import DRIVER, claim
@@ -37,17 +37,18 @@ async def api() -> AsyncIterator[ClusterApi]:
 
 
 @pytest.fixture
-def ports() -> Iterator[ExitStack]:
-    with ExitStack() as stack:
+async def stack() -> AsyncIterator[AsyncExitStack]:
+    """What replicas hold, also those of a test that fails: a task that is left would fail the next test."""
+    async with AsyncExitStack() as stack:
         yield stack
 
 
 class Replica:
     """One replica as a task of the test."""
 
-    def __init__(self, kubeconfig: Path, name: str, ports: ExitStack, *, timing: LeaseTiming = QUICK) -> None:
+    def __init__(self, kubeconfig: Path, name: str, stack: AsyncExitStack, *, timing: LeaseTiming = QUICK) -> None:
         self.till = Till()
-        self.port = ports.enter_context(kept_free())
+        self.port = stack.enter_context(kept_free())
         driver = dra.Driver(DRIVER, provider=Oven(), preparer=Waiter(), observer=self.till)
         settings = ControllerSettings(
             kubeconfig=kubeconfig,
@@ -57,19 +58,26 @@ class Replica:
             probe_address=f"127.0.0.1:{self.port}",
         )
         self.task = asyncio.create_task(run_controller(driver, settings))
+        stack.push_async_callback(self.stop)
 
     async def ready(self) -> None:
-        """Wait until it could take over."""
+        """Wait until it could take over; where it does not become ready, fail with what it waits for."""
+        answer = "nothing"
 
         async def asked() -> bool:
+            nonlocal answer
             if self.task.done():
                 self.task.result()
             try:
-                return (await asyncio.to_thread(ask, self.port, "/readyz"))[0] == 200
+                status, answer = await asyncio.to_thread(ask, self.port, "/readyz")
             except OSError:
                 return False
+            return status == 200
 
-        await reached(asked)
+        try:
+            await reached(asked)
+        except TimeoutError:
+            pytest.fail(f"replica is not ready: {answer}")
 
     async def leads(self) -> bool:
         """Its own word, to whoever scrapes it."""
@@ -90,7 +98,7 @@ async def reached(condition: Callable[[], Awaitable[bool]]) -> None:
 
 
 def active(api: ClusterApi) -> str:
-    return next((str(lease["spec"]["holderIdentity"]).partition("_")[0] for lease in api.leases.values()), "")
+    return next((holder_of(lease).partition("_")[0] for lease in api.leases.values()), "")
 
 
 def told(api: ClusterApi) -> Counter[tuple[str, str, str]]:
@@ -117,6 +125,20 @@ class Restaurant:
         found = (await self._client.list(EVENTS, "default")).items
         return Counter((each["reason"], each["regarding"]["kind"], each["regarding"]["name"]) for each in found)
 
+    async def until_written(self, expected: Collection[tuple[str, str, str]]) -> None:
+        """Wait for Events; fail with those that are missing after a minute."""
+
+        async def missing() -> set[tuple[str, str, str]]:
+            return set(expected) - (await self.events()).keys()
+
+        async def complete() -> bool:
+            return not await missing()
+
+        try:
+            await reached(complete)
+        except TimeoutError:
+            pytest.fail(f"Events are missing: {sorted(await missing())}")
+
     async def keeps_up(self, claims: int) -> bool:
         """Whether what is told is no more than so many claims behind."""
         return len(await self.events()) >= 6 * (self.served - claims)
@@ -128,7 +150,11 @@ class Restaurant:
 REASONS = ("DeviceAllocated", "ClaimReserved", "ClaimReleased")
 
 
-async def test_a_roll_under_load_tells_everything_once(tmp_path: Path, ports: ExitStack) -> None:
+@pytest.mark.parametrize("flush_seconds", [pytest.param(5.0, id="stopped"), pytest.param(0.0, id="killed")])
+async def test_a_roll_under_load_tells_everything_once(
+    flush_seconds: float, tmp_path: Path, stack: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dra_kit.controller.agent._FLUSH_SECONDS", flush_seconds)
     async with ApiServer() as server, Client(Credentials(Connection(server.url)), user_agent="tests/1") as client:
         kubeconfig = tmp_path / "config"
         kubeconfig.write_text(yaml.safe_dump(server.kubeconfig()))
@@ -140,7 +166,7 @@ async def test_a_roll_under_load_tells_everything_once(tmp_path: Path, ports: Ex
                 # faster than Events can be written, nobody could tell all of them
                 await reached(lambda: restaurant.keeps_up(10))
 
-        replicas = [Replica(kubeconfig, name, ports) for name in ("first", "second")]
+        replicas = [Replica(kubeconfig, name, stack) for name in ("first", "second")]
         for replica in replicas:
             await replica.ready()
         await reached(restaurant.has_active)
@@ -148,7 +174,7 @@ async def test_a_roll_under_load_tells_everything_once(tmp_path: Path, ports: Ex
         for name in ("third", "fourth"):
             served = restaurant.served
             await eventually(lambda served=served: restaurant.served > served + 10)  # type: ignore[misc]
-            replicas.append(Replica(kubeconfig, name, ports))
+            replicas.append(Replica(kubeconfig, name, stack))
             await replicas[-1].ready()
             await replicas.pop(0).stop()
         served = restaurant.served
@@ -164,17 +190,14 @@ async def test_a_roll_under_load_tells_everything_once(tmp_path: Path, ports: Ex
             for kind, name in (("ResourceClaim", f"lunch-{number}"), ("Pod", f"guest-{number}"))
         }
 
-        async def all_told() -> bool:
-            return expected <= (await restaurant.events()).keys()
-
-        await reached(all_told)
+        await restaurant.until_written(expected)
         for replica in replicas:
             await replica.stop()
         assert set((await restaurant.events()).values()) == {1}
 
 
 async def test_a_replica_announces_what_happened_before_it_started_and_was_not_announced(
-    tmp_path: Path, ports: ExitStack
+    tmp_path: Path, stack: AsyncExitStack
 ) -> None:
     """The active replica was behind with its Events when it was killed, and no other replica was there."""
     async with ApiServer() as server, Client(Credentials(Connection(server.url)), user_agent="tests/1") as client:
@@ -190,7 +213,7 @@ async def test_a_replica_announces_what_happened_before_it_started_and_was_not_a
         restaurant = Restaurant(client)
         for _ in range(3):
             await restaurant.serve()
-        replica = Replica(kubeconfig, "next", ports)
+        replica = Replica(kubeconfig, "next", stack)
         expected = {
             (reason, kind, name)
             for number in (1, 2, 3)
@@ -198,23 +221,18 @@ async def test_a_replica_announces_what_happened_before_it_started_and_was_not_a
             for kind, name in (("ResourceClaim", f"lunch-{number}"), ("Pod", f"guest-{number}"))
         }
 
-        async def all_announced() -> bool:
-            if replica.task.done():
-                replica.task.result()
-            return expected <= (await restaurant.events()).keys()
-
-        await reached(all_announced)
+        await restaurant.until_written(expected)
         await replica.stop()
         assert set((await restaurant.events()).values()) == {1}
 
 
 async def test_what_happens_while_nobody_is_active_is_told_by_the_next_one(
-    api: ClusterApi, tmp_path: Path, ports: ExitStack
+    api: ClusterApi, tmp_path: Path, stack: AsyncExitStack
 ) -> None:
     kubeconfig = api.kubeconfig(tmp_path / "config")
-    first = Replica(kubeconfig, "first", ports, timing=LeaseTiming(lease=3.0, renew_deadline=2.0, retry=0.1))
+    first = Replica(kubeconfig, "first", stack, timing=LeaseTiming(lease=3.0, renew_deadline=2.0, retry=0.1))
     await eventually(lambda: active(api) == "first")
-    second = Replica(kubeconfig, "second", ports)
+    second = Replica(kubeconfig, "second", stack)
     await second.ready()
     await eventually(lambda: api.watches == 2)
     api.apply(claim("claim-1", devices=["pizza-0"]))
@@ -235,14 +253,14 @@ async def test_what_happens_while_nobody_is_active_is_told_by_the_next_one(
 
 
 async def test_what_one_that_is_killed_was_behind_with_is_told_by_the_next_one(
-    api: ClusterApi, tmp_path: Path, ports: ExitStack, monkeypatch: pytest.MonkeyPatch
+    api: ClusterApi, tmp_path: Path, stack: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dra_kit.controller.claim_transitions.MARGIN", 0.1)
     monkeypatch.setattr("dra_kit.controller.agent._FLUSH_SECONDS", 0.0)  # a kill writes nothing more
     kubeconfig = api.kubeconfig(tmp_path / "config")
-    first = Replica(kubeconfig, "first", ports)
+    first = Replica(kubeconfig, "first", stack)
     await eventually(lambda: active(api) == "first")
-    second = Replica(kubeconfig, "second", ports)
+    second = Replica(kubeconfig, "second", stack)
     await second.ready()
     await eventually(lambda: api.watches == 2)
     api.apply(claim("claim-1", devices=["pizza-0"]))
@@ -264,11 +282,40 @@ async def test_what_one_that_is_killed_was_behind_with_is_told_by_the_next_one(
     assert [event["reportingInstance"] for event in api.events] == ["first", "second", "second"]
 
 
+async def test_a_replica_that_starts_late_announces_what_the_first_active_one_was_behind_with(
+    api: ClusterApi,
+    tmp_path: Path,
+    stack: AsyncExitStack,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """From its first second on the Lease says what is announced: a successor must not begin with its own list."""
+    monkeypatch.setattr("dra_kit.controller.agent._FLUSH_SECONDS", 0.0)  # a kill writes nothing more
+    kubeconfig = api.kubeconfig(tmp_path / "config")
+    api.apply(claim("claim-0", devices=["pizza-9"]))  # before there was any controller: announced, by definition
+    first = Replica(kubeconfig, "first", stack)
+    await eventually(lambda: active(api) == "first")
+    api.hold_events_of = "first"
+    api.apply(claim("claim-1", devices=["pizza-0"]))
+    api.delete("claim-1")
+    await eventually(lambda: ("deleted", "claim-1", []) in first.till.told)
+
+    second = Replica(kubeconfig, "second", stack)  # it sees no trace of the claim in a list
+    await second.ready()
+    await first.stop()
+    await eventually(lambda: len(api.events) == 2)
+    await second.stop()
+    assert "stopping with Events that are not written" in caplog.text
+    assert [(event["reason"], event["regarding"]["uid"]) for event in api.events] == [
+        ("DeviceAllocated", "claim-1"), ("ClaimReleased", "claim-1"),
+    ]  # fmt: skip
+
+
 async def test_one_that_loses_the_lease_goes_on_when_it_has_it_again_and_has_missed_nothing(
-    api: ClusterApi, tmp_path: Path, ports: ExitStack, caplog: pytest.LogCaptureFixture
+    api: ClusterApi, tmp_path: Path, stack: AsyncExitStack, caplog: pytest.LogCaptureFixture
 ) -> None:
     quick = LeaseTiming(lease=3.0, renew_deadline=1.0, retry=0.1)
-    only = Replica(api.kubeconfig(tmp_path / "config"), "only", ports, timing=quick)
+    only = Replica(api.kubeconfig(tmp_path / "config"), "only", stack, timing=quick)
     await eventually(lambda: api.watched and active(api) == "only")
     api.apply(claim("claim-1", devices=["pizza-0"]))
     await eventually(lambda: len(api.events) == 1)

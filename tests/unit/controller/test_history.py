@@ -16,7 +16,9 @@ from dra_kit.controller.claim_follower import ClaimFollower, ClaimHistory
 from dra_kit.controller.claim_transitions import AnnouncementBacklog, ClaimChange
 from dra_kit.process.supervisor import Part
 from tests.support.api import eventually
+from tests.unit.controller.claims import claim
 from tests.unit.controller.cluster import DRIVER, allocate, connected, made_claim, running
+from tests.unit.controller.cluster_api import ClusterApi
 
 
 async def came_and_went(client: Client, name: str) -> None:
@@ -103,4 +105,20 @@ async def test_a_version_that_the_server_has_forgotten_is_a_fresh_start(caplog: 
             async with running(follower):
                 assert follower.claims == 1
                 assert backlog.steps() == ()
+                assert backlog.announced == follower.first_list  # what it says as the active one
     assert "what happened before this replica started is not known" in caplog.text
+
+
+async def test_a_server_that_is_unavailable_for_a_moment_costs_no_history() -> None:
+    async with ClusterApi() as server, Client(Credentials(Connection(server.url)), user_agent="tests/1") as client:
+        announced = int(await client.newest_version(RESOURCE_CLAIMS))
+        server.apply(claim("breakfast", devices=["pizza-0"], driver=DRIVER))
+        backlog = AnnouncementBacklog(announced)
+        follower = ClaimFollower(client, DRIVER, resync_seconds=0.05, backlog=backlog, announced=announced)
+        server.list_failures = 2
+        async with running(follower):
+            assert server.list_failures == 0
+            assert follower.claims == 0  # as it was at that version
+            follower.look_again()
+            async with running(ClaimHistory(client, follower, str(announced))):
+                assert [step.change for step in backlog.steps()] == [ClaimChange.ALLOCATED]
