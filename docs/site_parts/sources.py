@@ -10,7 +10,7 @@ _LINK = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)#\s]+)(?:#[^)]*)?\)")
 
 
 def lead_to(source_url: str, page: Path, text: str) -> str:
-    """Replace links to source files by links below ``source_url``, or by plain paths if there is no URL."""
+    """Replace links to source files by links below ``source_url``, or by plain paths without a URL."""
     docs = next(folder for folder in page.parents if folder.name == "docs")
 
     def elsewhere(link: re.Match[str]) -> str:
