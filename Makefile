@@ -1,11 +1,11 @@
-# Every target sets up what it needs: a fresh clone and `make test` is enough.
+# Each target installs what it needs, so `make test` works in a fresh clone.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# two for each core: much of the tests' time is waiting
+# two per core, because the tests mostly wait
 WORKERS ?= $(shell expr $$(nproc) \* 2)
-# the last tests of one worker are taken over by those that have none left
+# idle workers take over the remaining tests of busy ones
 PARALLEL := -n $(WORKERS) --dist worksteal
 export PYTHONDONTWRITEBYTECODE =
 
@@ -25,64 +25,64 @@ $(STAMP): requirements/dev.txt pyproject.toml
 	@touch $@
 
 .PHONY: test
-test: install ## unit, property and role tests (no cluster, no network); EXAMPLES=n for each property
+test: install ## run unit, property and role tests, without cluster or network (EXAMPLES=n per property)
 	EXAMPLES=$(or $(EXAMPLES),40) $(BIN)/python -m pytest $(PARALLEL) -m 'not processes'
 
 .PHONY: test-golden
-test-golden: install ## 13,000 verdicts recorded from Kubernetes: ours are the same
+test-golden: install ## compare with 13,000 recorded verdicts of Kubernetes
 	$(BIN)/python -m pytest $(PARALLEL) tests/golden
 
 .PHONY: test-processes
-test-processes: install ## commands and drivers as processes of their own: dev, sandbox, kill -9, pages of the documentation
+test-processes: install ## run tests that start processes: dev, sandbox, kill -9, documentation pages
 	$(BIN)/python -m pytest $(PARALLEL) -m processes tests/unit
 
 .PHONY: test-examples
-test-examples: install ## tests of examples/gpu-driver, without a GPU
+test-examples: install ## run the tests of examples/gpu-driver, without a GPU
 	cd examples/gpu-driver && PYTHONPATH=src $(abspath $(BIN))/python -m pytest $(PARALLEL)
 
 .PHONY: test-gpu
-test-gpu: install ## of examples/gpu-driver, on a machine with a GPU: as nvidia-smi shows it; no setting is changed
+test-gpu: install ## run the tests of examples/gpu-driver on a machine with a GPU; changes no setting
 	cd examples/gpu-driver && PYTHONPATH=src $(abspath $(BIN))/python -m pytest -m gpu -rs tests/gpu
 
 .PHONY: test-crash
-test-crash: install ## kill -9 at every durable step, a thousand random runs (SEEDS=n), 300 damaged bytes
+test-crash: install ## kill -9 at each durable step, a thousand random runs (SEEDS=n), 300 corrupt bytes
 	CRASH_SEEDS=$(or $(SEEDS),1000) CRASH_DAMAGE=300 $(BIN)/python -m pytest $(PARALLEL) tests/crash
 
 .PHONY: test-hostile
-test-hostile: install ## attack every door: files, sandbox, webhook, state, output (docs/explanation/security.md); 50 bursts of pods
+test-hostile: install ## attack files, sandbox, webhook, state and output (docs/explanation/security.md); 50 bursts of pods
 	BURST_ROUNDS=50 $(BIN)/python -m pytest -rs --ignore tests/hostile/test_door.py tests/hostile \
 	  tests/unit/sandbox/cluster/scheduler/test_bursts.py
-	@# its server is in this process, and the memory of a process that is started counts from that of its parent
+	@# a separate process: its server runs in the test process, and child processes count the memory of their parent
 	$(BIN)/python -m pytest -rs tests/hostile/test_door.py
 
 .PHONY: test-scaffold
-test-scaffold: install ## the wheel in an environment of its own, and every kind of project that it makes (4 minutes)
+test-scaffold: install ## install the wheel in a fresh environment and test each kind of project (4 minutes)
 	$(BIN)/python -m pytest tests/scaffold
 
 .PHONY: first-hour
-first-hour: install ## a transcript, timed: from nothing but the wheel to a driver of one's own on a real node
+first-hour: install ## record a timed transcript: from the wheel to a new driver on a real node
 	$(BIN)/python -m tests.scaffold.first_hour
 
-# its tests wait more than they work; not WORKERS, which counts for tests that work
+# separate from WORKERS, because these tests mostly wait
 CLUSTER_WORKERS ?= 3
 
 .PHONY: test-cluster
-test-cluster: install ## real kubelet, scheduler and containers (STORY=name for one story, CLUSTER_WORKERS=n)
+test-cluster: install ## run tests on a real kubelet, scheduler and containers (STORY=name for one story, CLUSTER_WORKERS=n)
 	$(BIN)/python -m $(if $(STORY),pytest -rs 'tests/cluster/test_stories.py::test_story[$(STORY)]',tests.cluster --workers $(CLUSTER_WORKERS))
 
 .PHONY: test-cluster-long
-test-cluster-long: install ## the scenarios of a real node that take minutes each (by hand)
+test-cluster-long: install ## run scenarios on a real node that take minutes each
 	$(BIN)/python -m pytest -rs -m long tests/cluster $(if $(REPORT),--junit-xml="$(REPORT)")
 
 .PHONY: demo
-demo: install ## watch a pizza being ordered, in a cluster of one process
+demo: install ## watch a pod get a device, in a one-process cluster
 	$(BIN)/dra-kit sandbox examples/pizza-driver --story examples/pizza-driver/stories/order-by-claim
 
 .PHONY: demo-gpu
 demo-gpu: export PYTHONPATH := $(CURDIR)/examples/gpu-driver/src
 demo-gpu: SHELL := /bin/bash
 demo-gpu: .SHELLFLAGS := -o pipefail -c
-demo-gpu: install ## watch a pretended GPU being divided for claims, and made whole again
+demo-gpu: install ## watch a fake GPU being partitioned for claims and restored
 	@folder="$$(mktemp -d)"; mkdir "$$folder/gpus"; : > "$$folder/gpus/gpu-0"; \
 	tail --pid=$$$$ -F "$$folder/gpus/gpu-0" 2>/dev/null \
 	  | sed -un 's/^\(MIG mode: off\|memory slices.*\|partition.*\)/    GPU 0 | \1/p' & \
@@ -94,11 +94,11 @@ demo-gpu: install ## watch a pretended GPU being divided for claims, and made wh
 EXAMPLE := $(MAKE) --directory examples/pizza-driver VIRTUAL_ENV=$(abspath $(VENV))
 
 .PHONY: kind-up
-kind-up: ## a cluster in Docker, for kind-demo (docs/how-to/kind.md)
+kind-up: ## start a cluster in Docker (docs/how-to/kind.md)
 	$(EXAMPLE) kind-up
 
 .PHONY: kind-demo
-kind-demo: install ## the example in that cluster: image, helm, a pod with a pizza
+kind-demo: install ## install the pizza driver in that cluster and run a pod with a pizza
 	$(EXAMPLE) image kind-load kind-demo
 
 .PHONY: kind-down
@@ -106,34 +106,34 @@ kind-down: ## delete that cluster
 	$(EXAMPLE) kind-down
 
 .PHONY: bench
-bench: install ## speed and memory against a real API server, budget beside figure (JSON=file, RIVAL=binary)
+bench: install ## measure speed and memory against a real API server, with budgets (JSON=file, RIVAL=binary)
 	$(BIN)/python -m benchmarks $(if $(JSON),--json "$(JSON)") $(if $(RIVAL),--rival "$(RIVAL)")
 
 .PHONY: lint
-lint: install ## ruff, formatting and the layers of the architecture
+lint: install ## check with ruff and import-linter
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 
 .PHONY: types
-types: install ## mypy strict and pyright; every type of the package known
+types: install ## check types with mypy --strict and pyright
 	$(BIN)/mypy
 	MYPYPATH=examples/pizza-driver/src $(BIN)/mypy -p pizza_driver
 	MYPYPATH=examples/gpu-driver/src $(BIN)/mypy -p gpu_driver
 	$(BIN)/pyright --pythonpath $(BIN)/python
-	@# it names all 600 modules, too; it asks the python on the PATH for packages, whatever --pythonpath says
+	@# the output also lists all modules; pyright ignores --pythonpath here and uses the python on the PATH
 	PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=. $(BIN)/pyright --verifytypes dra_kit --ignoreexternal >$(VENV)/types.txt \
 	  || { grep -v '^   dra_kit' $(VENV)/types.txt; exit 1; }
 	@grep 'completeness' $(VENV)/types.txt
 	$(BIN)/python -m pytest tests/typing
 
 .PHONY: format
-format: install ## format the code and mend what ruff can mend
+format: install ## format the code and apply fixes of ruff
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 DOCS := .venv-docs
-# the driver's roles are imported for the reference, but not installed
+# dra_kit is imported for the reference, but not installed
 DOCS_PYTHON := PYTHONPATH=$(CURDIR) $(DOCS)/bin/python
 SPHINX := $(DOCS_PYTHON) -m sphinx --fail-on-warning --keep-going --fresh-env --doctree-dir build/docs/doctrees
 
@@ -143,15 +143,15 @@ $(DOCS)/.installed: requirements/docs.txt
 	@touch $@
 
 .PHONY: docs
-docs: $(DOCS)/.installed ## the documentation site: build/docs/html/index.html; a warning is an error
+docs: $(DOCS)/.installed ## build the documentation in build/docs/html; warnings are errors
 	$(SPHINX) --builder html docs build/docs/html
 
 .PHONY: docs-links
-docs-links: $(DOCS)/.installed ## do the links to other sites still lead somewhere (needs the internet)
+docs-links: $(DOCS)/.installed ## check links to other sites (needs the internet)
 	$(SPHINX) --builder linkcheck docs build/docs/links
 
 .PHONY: demo-svg
-demo-svg: $(DOCS)/.installed ## the picture in the README, of what `make demo` prints
+demo-svg: $(DOCS)/.installed ## draw the picture in the README from the output of `make demo`
 	$(DOCS_PYTHON) docs/site_parts/demo.py
 
 .PHONY: proto
@@ -159,27 +159,27 @@ proto: install ## generate dra_kit/kubelet/proto/*_pb2* from the .proto files
 	$(BIN)/python dra_kit/kubelet/proto/generate.py
 
 .PHONY: golden-projects
-golden-projects: install ## after a change of templates/: the projects below tests/data anew, and the examples' update
+golden-projects: install ## after a change of templates/: generate tests/data/projects and update the examples
 	$(BIN)/python -m tests.unit.project.projects
 	$(BIN)/dra-kit update --force examples/pizza-driver
 	$(BIN)/dra-kit update --force examples/gpu-driver
 
 .PHONY: chart
-chart: install ## the chart's values.schema.json, the tables of its README, the examples' values, what helm template makes
+chart: install ## after a change of the chart: generate its schema, README tables, example values and snapshots
 	$(BIN)/python -m dra_kit.project.chart_schema
 	for example in pizza gpu; do \
 	  $(BIN)/dra-kit chart examples/$$example-driver --values examples/$$example-driver/values.yaml || exit; done
 	$(BIN)/python -m tests.unit.charts.snapshots
 
 .PHONY: schema
-schema: install ## the API server's schema table: SERVER (kubectl proxy), API and APIMACHINERY (the Go modules)
+schema: install ## generate the API server's schema table: SERVER (kubectl proxy), API and APIMACHINERY (the Go modules)
 	$(BIN)/python -m dra_kit.kubernetes.resource.schema.generate --server "$(SERVER)" --api "$(API)" --apimachinery "$(APIMACHINERY)"
 
 PIN := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
   --no-header
 
 .PHONY: lock
-lock: ## pin the development environment again, and what images are built of (needs uv on the PATH)
+lock: ## update the pinned versions of the development environment and of images (needs uv)
 	$(PIN) --group dev --extra otel --output-file requirements/dev.txt pyproject.toml
 	$(PIN) --constraints requirements/dev.txt --output-file requirements/runtime.txt pyproject.toml
 	$(BIN)/python -m dra_kit.project.sbom

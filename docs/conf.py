@@ -1,4 +1,4 @@
-"""How the documentation site is built: `make docs`. The pages are plain Markdown, and read well without it."""
+"""Configuration of the documentation site, which `make docs` builds from plain Markdown pages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 DOCS = Path(__file__).parent
 sys.path[:0] = [str(DOCS.parent), str(DOCS)]
 
-from site_parts import chart, commands, navigation, signatures, sources  # noqa: E402 - found by the line above
+from site_parts import chart, commands, navigation, signatures, sources  # noqa: E402 - needs the path set above
 
 import dra_kit  # noqa: E402
 
@@ -29,12 +29,12 @@ extensions = [
     "sphinx_copybutton",
 ]
 exclude_patterns = ["site_parts"]
-# what is shown of a file need not be whole
+# excerpts of files may not parse
 suppress_warnings = ["misc.highlighting_failure"]
 
 myst_heading_anchors = 4
 myst_enable_extensions = ["attrs_inline"]
-# the anchors of the pages are those of the place where the sources are hosted
+# the same heading anchors as GitHub
 myst_heading_slug_func = "site_parts.slugs.slug"
 
 autodoc_default_options = {
@@ -51,19 +51,20 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 napoleon_custom_sections = [("Class arguments", "params_style")]
-# what pydantic and typing say of their own classes is not ours to say
+# docstrings inherited from pydantic and typing contain references that do not resolve
 nitpicky = False
 
-copybutton_prompt_text = "$ "  # root's "# " would be taken for the prompt in every block with a comment, too
+copybutton_prompt_text = "$ "  # not "# " for root: it would also match comments
 
-smartquotes = False  # it makes a dash of the two hyphens of a flag
+smartquotes = False  # it turns the two hyphens of an option into a dash
 
 html_theme = "furo"
 html_title = f"dra-kit {release}"
 html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sourcelink = False
-# links to files of the sources lead there; without it such a link is a path
+# base of links to source files; without it such a link becomes a path
 source_url = os.environ.get("DOCS_SOURCE_URL", "").rstrip("/")
 
 linkcheck_timeout = 20
@@ -71,7 +72,7 @@ linkcheck_ignore = [r"https?://(host:port|localhost|127\.0\.0\.1|10\.)"]
 
 
 def setup(app: Sphinx) -> None:
-    """Add what the site has and the pages do not: the tree of pages, and the generated parts of the reference."""
+    """Add the sidebar and the generated parts of the reference."""
 
     def read(_app: Sphinx, page: str, text: list[str]) -> None:
         text[0] = sources.lead_to(source_url, DOCS / f"{page}.md", text[0])

@@ -1,1 +1,1 @@
-"""Parts of the site that are made when it is built."""
+"""Parts of the site that are generated when it is built."""

@@ -1,4 +1,4 @@
-"""The values of the chart as a table: defaults and comments of ``values.yaml``, types of ``values.schema.json``."""
+"""Tables of the chart values: defaults and comments from ``values.yaml``, types from ``values.schema.json``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from dra_kit.project.chart_schema import value_tables
 
 
 def table(chart: Path) -> str:
-    """Markdown with a heading for each group of values."""
+    """Return Markdown with a heading for each group of values."""
     text = (chart / "values.yaml").read_text(encoding="utf-8")
     return value_tables(text, json.loads((chart / "values.schema.json").read_text(encoding="utf-8")))

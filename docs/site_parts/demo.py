@@ -1,4 +1,4 @@
-"""The picture of ``make demo``: what it prints on a terminal, shortened, as an SVG. ``make demo-svg`` writes it."""
+"""Draw the shortened output of ``make demo`` as an SVG: ``make demo-svg``."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from rich.text import Text
 ROOT = Path(__file__).parents[2]
 PICTURE = ROOT / "docs" / "_static" / "demo.svg"
 WIDTH = 124
-# steps of the story that a first look can do without
+# steps that the picture leaves out
 LEFT_OUT = ("DeviceClass", "is registered", "is created", "is Running", "eater says", "being deleted", "was stopped")
-# what is another text in each run
+# text that differs in each run
 RANDOM = {
     r"kubeconfig \S+/": "kubeconfig …/",
     r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}": "6c1a…",
@@ -26,8 +26,8 @@ RANDOM = {
 }
 
 
-def told() -> str:
-    """Return what the demo writes to a terminal, colours and all."""
+def terminal_output() -> str:
+    """Return what the demo writes to a terminal, with colours."""
     written: list[bytes] = []
 
     def read(terminal: int) -> bytes:
@@ -37,12 +37,12 @@ def told() -> str:
     story = ROOT / "examples" / "pizza-driver"
     command = [sys.executable, "-m", "dra_kit", "sandbox", str(story), "--story", f"{story}/stories/order-by-claim"]
     if pty.spawn(command, read):
-        sys.exit("the demo has failed")
+        sys.exit("demo failed")
     return b"".join(written).decode().replace("\r\n", "\n")
 
 
 def shortened(text: str) -> str:
-    """Without what is left out, and without the body of the CDI file."""
+    """Remove the steps in LEFT_OUT and the body of the CDI file."""
     steps = re.split(r"\n+(?=\s*\d+\.\d\d s )", text.strip("\n"))
     steps = [re.sub(r"\n {11}\{\n.*\n {11}\}", "", step, flags=re.DOTALL) for step in steps]
     text = "\n\n".join(step for step in steps if not any(words in step for words in LEFT_OUT))
@@ -52,7 +52,7 @@ def shortened(text: str) -> str:
 
 
 def picture(text: str) -> str:
-    """Return an SVG with the fonts of whoever looks at it: none is fetched from elsewhere."""
+    """Return an SVG that uses the fonts of the viewer and fetches none."""
     console = Console(record=True, width=WIDTH, file=io.StringIO())
     console.print(Text.from_ansi(f"$ make demo\n{text}"), overflow="ellipsis", no_wrap=True)
     drawn = console.export_svg(title="dra-kit", unique_id="demo")
@@ -60,4 +60,4 @@ def picture(text: str) -> str:
 
 
 if __name__ == "__main__":
-    PICTURE.write_text(picture(shortened(told())), encoding="utf-8")
+    PICTURE.write_text(picture(shortened(terminal_output())), encoding="utf-8")

@@ -1,47 +1,72 @@
-"""The tree of pages beside every page of the site."""
+"""The sidebar of the site: all pages, in groups."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
-# in the order of reading; pages that are not named here follow by name
-SECTIONS = {
-    "tutorial": ("Tutorial", ["first-driver", "first-hour"]),
-    "how-to": (
-        "How to",
+SECTIONS = [
+    ("Tutorial", "tutorial", ["first-driver", "first-hour"]),
+    (
+        "How to: write a driver",
+        "how-to",
         [
-            "write-a-driver", "develop", "sandbox", "test-a-driver", "test-crashes-and-upgrades", "hot-plug",
-            "partitions", "sharing", "several-pools", "taints", "health", "what-a-container-gets", "effects",
-            "programs-and-objects",
-            "status", "config-versions", "upgrade", "controller", "network-attached", "binding", "taint-rules",
-            "no-code", "any-driver", "migrate-from-a-device-plugin", "kind", "real-cluster", "config-policy", "monitor",
-            "who-has-what", "explain", "autoscalers", "remove-a-driver",
+            "write-a-driver", "no-code", "migrate-from-a-device-plugin", "what-a-container-gets", "effects",
+            "programs-and-objects", "hot-plug", "health", "status", "partitions", "sharing", "several-pools",
+            "network-attached", "binding", "taint-rules", "controller", "config-versions",
         ],
     ),
-    "explanation": (
+    (
+        "How to: test a driver",
+        "how-to",
+        ["sandbox", "develop", "test-a-driver", "test-crashes-and-upgrades", "any-driver", "kind"],
+    ),
+    (
+        "How to: deploy a driver",
+        "how-to",
+        ["real-cluster", "config-policy", "upgrade", "autoscalers", "remove-a-driver"],
+    ),
+    ("How to: operate a driver", "how-to", ["monitor", "taints"]),
+    ("How to: use devices", "how-to", ["explain", "who-has-what"]),
+    (
         "Explanation",
-        ["why-dra", "claim-to-device", "anatomy", "best-practices", "guarantees", "why-effects", "security", "faults",
-         "faults-of-hardware", "faults-of-state", "node-life"],
+        "explanation",
+        [
+            "why-dra", "claim-to-device", "anatomy", "best-practices", "guarantees", "why-effects", "security",
+            "faults", "faults-of-hardware", "faults-of-state", "node-life",
+        ],
     ),
-    "reference": (
+    (
         "Reference",
-        ["troubleshooting", "commands", "sandbox", "sandbox-output", "sandbox-fidelity", "story-format",
-         "story-expectations", "story-driver", "timeline", "lint", "lint-rules", "explain", "reading-files", "cel",
-         "globs", "roles", "role-controller", "role-webhook", "sockets-and-files", "tokens", "chart", "metrics",
-         "packaging", "measured"],
+        "reference",
+        [
+            "troubleshooting", "commands", "sandbox", "sandbox-output", "sandbox-fidelity", "story-format",
+            "story-expectations", "story-driver", "timeline", "lint", "lint-rules", "explain", "reading-files", "cel",
+            "globs", "roles", "role-controller", "role-webhook", "sockets-and-files", "tokens", "chart", "metrics",
+            "packaging", "measured",
+        ],
     ),
-}  # fmt: skip
+    ("Python reference", "reference/api", []),
+]  # fmt: skip
+"""Caption, folder and pages of each group, in reading order."""
 
 
 def tree(docs: Path) -> str:
-    """Return the pages by section, as directives for the end of the first page."""
-    parts = []
-    for folder, (title, order) in SECTIONS.items():
-        names = sorted(page.stem for page in (docs / folder).glob("*.md"))
-        names.sort(key=lambda name: order.index(name) if name in order else len(order))
-        lines = "\n".join(f"{folder}/{name}" for name in names)
-        parts.append(f"\n```{{toctree}}\n:hidden:\n:caption: {title}\n\n{lines}\n```\n")
-    api = sorted(page.stem for page in (docs / "reference" / "api").glob("*.md"))
-    lines = "\n".join(f"reference/api/{name}" for name in api)
-    parts.append(f"\n```{{toctree}}\n:hidden:\n:caption: Python\n\n{lines}\n```\n")
-    return "".join(parts)
+    """Return the sidebar as toctree directives, for the end of the first page.
+
+    Pages that no group names are added, by name, to the last group of their folder.
+    """
+    return "".join(
+        f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{chr(10).join(pages)}\n```\n"
+        for caption, pages in groups(docs)
+    )
+
+
+def groups(docs: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield the caption and the pages of each group."""
+    named = {(folder, page) for _, folder, pages in SECTIONS for page in pages}
+    last = {folder: caption for caption, folder, _ in SECTIONS}
+    for caption, folder, pages in SECTIONS:
+        found = sorted(page.stem for page in (docs / folder).glob("*.md"))
+        rest = [page for page in found if (folder, page) not in named] if last[folder] == caption else []
+        yield caption, [f"{folder}/{page}" for page in [*pages, *rest]]

@@ -1,4 +1,4 @@
-"""Signatures of models, dataclasses and structs as their author wrote them: Python's go down to the last validator."""
+"""Short signatures of models, dataclasses and structs, with annotations as written in the source."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pydantic_core import PydanticUndefined
 
 
 def of(what: Any) -> str | None:
-    """``(*, name: str, taints: Sequence[DeviceTaint] = ())``; None for what has no fields of that kind."""
+    """Return for example ``(*, name: str, taints: Sequence[DeviceTaint] = ())``; None for any other object."""
     if isinstance(what, type) and issubclass(what, BaseModel):
         fields = what.model_fields
         required = {name for name, field in fields.items() if field.is_required()}
         defaults = {name: field.default for name, field in fields.items()}
-        # the base of somebody's models has none of its own
+        # a base class of models may have no fields
         return _signature(what, required, defaults, next(iter(fields))) if fields else ""
     if isinstance(what, type) and dataclasses.is_dataclass(what) and "__init__" in vars(what):
         given = {field.name: field.default for field in dataclasses.fields(what) if field.init}
@@ -33,14 +33,14 @@ def of(what: Any) -> str | None:
 
 
 def _signature(home: type, required: set[str], defaults: dict[str, Any], by_name: str) -> str:
-    """``by_name`` is the first argument that is given by its name."""
+    """Format a signature; ``by_name`` is the first keyword-only argument."""
     arguments: list[str] = []
     for name, default in defaults.items():
         arguments += ["*"] if name == by_name else []
         written = next(
             base.__annotations__[name] for base in home.__mro__ if name in vars(base).get("__annotations__", {})
         )
-        # what a factory makes is always a mapping here
+        # each default factory here returns a mapping
         made = default in (PydanticUndefined, dataclasses.MISSING, msgspec.NODEFAULT)
         arguments.append(f"{name}: {written}" + ("" if name in required else f" = {'{}' if made else repr(default)}"))
     return f"({', '.join(arguments)})"

@@ -1,4 +1,4 @@
-"""The anchor of a heading, as GitHub makes it, so that a link holds there and on the site."""
+"""Heading anchors as on GitHub, so that links work on both."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import re
 
 
 def slug(heading: str) -> str:
-    """Lower case, without punctuation, each space a hyphen (github.com/Flet/github-slugger)."""
+    """Return a heading in lower case, without punctuation, with hyphens for spaces (github.com/Flet/github-slugger)."""
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")

@@ -1,4 +1,4 @@
-"""Links that lead out of the documentation, to other files of the repository."""
+"""Links from the documentation to other files of the repository."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _LINK = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)#\s]+)(?:#[^)]*)?\)")
 
 
 def lead_to(source_url: str, page: Path, text: str) -> str:
-    """Return the page with links to files of the sources below ``source_url``; without a URL, with their paths."""
+    """Replace links to source files by links below ``source_url``, or by plain paths without a URL."""
     docs = next(folder for folder in page.parents if folder.name == "docs")
 
     def elsewhere(link: re.Match[str]) -> str:

@@ -86,7 +86,7 @@ def develop(told: Transcript, directory: Path) -> tuple[Environment, Path]:
 
     told.title("an empty environment, and the wheel")
     pip = [environment.python, "-m", "pip", "install", "--quiet", wheel]
-    told.run("pip install dra-kit", lambda: run(*pip, cwd=directory))
+    told.run(f"pip install {wheel.name}", lambda: run(*pip, cwd=directory))
     told.run(f"dra-kit new {NAME} --defaults", lambda: run("dra-kit", "new", NAME, "--defaults", cwd=directory))
     told.run("make sandbox", lambda: run("make", "--silent", "sandbox"), since=GIVEN)
     told.title("an attribute, a field of the config, what the container gets of it")

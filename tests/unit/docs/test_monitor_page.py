@@ -77,7 +77,7 @@ TIES: Final[Mapping[str, Sequence[str]]] = {
         "tests/unit/cli/roles/test_start_errors.py::test_an_error_of_the_configuration_is_a_line_of_json",
         "tests/unit/cli/roles/test_start_errors.py::test_warnings_and_threads_of_the_drivers_code_are_lines_of_json",
     ),
-    "With `pip install dra-kit[otel]`": (
+    "With the extra `dra-kit[otel]`": (
         f"{TRACES}::test_a_prepare_is_one_trace_from_the_kubelets_call_to_the_durable_write",
         "tests/unit/process/test_tracing.py::test_the_environment_says_whether_somebody_collects",
         "tests/unit/process/test_tracing.py::test_nothing_of_it_is_loaded_by_a_node_without_a_collector",

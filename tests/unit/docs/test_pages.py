@@ -1,6 +1,7 @@
 """Every page says in its first words who needs it, is read in minutes, and has a place in the site."""
 
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -38,3 +39,10 @@ def test_every_public_name_stands_in_the_reference_once(module: object) -> None:
     text = "\n".join(page.read_text(encoding="utf-8") for page in (DOCS / "reference" / "api").glob("*.md"))
     named = re.findall(rf"^\.\. (?:auto\w+|py:data):: {re.escape(prefix)}\.(\w+)$", text, re.MULTILINE)
     assert sorted(named) == sorted(module.__all__)  # type: ignore[attr-defined]
+
+
+def test_the_sidebar_has_every_page_once() -> None:
+    groups = list(runpy.run_path(str(DOCS / "site_parts" / "navigation.py"))["groups"](DOCS))
+    listed = sorted(page for _, pages in groups for page in pages)
+    assert listed == sorted(str(page.relative_to(DOCS).with_suffix("")) for page in PAGES if page.parent != DOCS)
+    assert sum(caption.startswith("How to: ") for caption, _ in groups) == 5

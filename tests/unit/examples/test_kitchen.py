@@ -94,7 +94,7 @@ async def test_a_broken_menu_changes_nothing_and_is_told_once(
 
     assert names(await task) == ["marinara-0"]
     (record,) = caplog.records
-    assert record.getMessage() == "menu is unreadable, the last good one stays"
+    assert record.getMessage() == "menu is invalid; the last valid menu stays published"
     assert reason in vars(record)["reason"]
     assert "\n" not in vars(record)["reason"]
     await inventories.aclose()
@@ -117,7 +117,7 @@ async def test_a_missing_menu_is_waited_for(tmp_path: Path, caplog: pytest.LogCa
 def test_a_pizza_that_stands_on_the_menu_twice_is_refused() -> None:
     line = MENU[len("pizzas: [") : -1]
 
-    with pytest.raises(ValueError, match="margherita stands on the menu twice"):
+    with pytest.raises(ValueError, match="name 'margherita' is used twice"):
         read_menu(f"pizzas: [{line}, {line}]")
 
 

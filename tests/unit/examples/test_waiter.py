@@ -50,7 +50,7 @@ async def test_wishes_are_fulfilled(waiter: Any) -> None:
 async def test_extra_cheese_that_is_not_there_is_refused(waiter: Any) -> None:
     device = allocated("pepperoni-0", ApplyAtOnce(), extra_cheese=True)
 
-    with pytest.raises(dra.PermanentError, match="request pizza: there is no extra cheese for pepperoni-0"):
+    with pytest.raises(dra.PermanentError, match="request pizza: extra cheese is not available for pepperoni-0"):
         await waiter.prepare(LUNCH, device)
 
 

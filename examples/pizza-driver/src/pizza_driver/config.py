@@ -1,4 +1,4 @@
-"""What a claim or a DeviceClass may ask of the kitchen besides the pizza itself."""
+"""The configuration that a claim or DeviceClass can set for a pizza."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ Topping = Literal["basil", "mushrooms", "olives", "onions", "pepperoni"]
 
 
 class PizzaConfig(dra.OpaqueConfig, api_version="kitchen.pizza.example/v1"):
-    """Stands in manifests under ``opaque.parameters``, with these names as keys.
+    """The keys of ``opaque.parameters`` in manifests.
 
     Attributes:
-        extra_cheese: only for pizzas whose attribute ``extraCheeseAvailable`` is true.
-        less_oil: for those who count.
-        extra_toppings: on top of the pizza's own.
-        oven_temperature: in degrees Celsius. A node has one oven: pizzas that are out at the same time share it when
-            they want the same temperature. None takes the oven as it is.
+        extra_cheese: only for pizzas with the attribute ``extraCheeseAvailable``.
+        less_oil: use less oil.
+        extra_toppings: added to the toppings of the pizza.
+        oven_temperature: in degrees Celsius. A node has one oven. Claims that are in use at the same time share it if
+            they request the same temperature. None leaves the oven unchanged.
     """
 
     extra_cheese: bool = False

@@ -1,4 +1,4 @@
-"""The driver: every node has a kitchen, and pods order pizzas from it."""
+"""The driver: each node has a kitchen, and pods order pizzas from it."""
 
 from __future__ import annotations
 

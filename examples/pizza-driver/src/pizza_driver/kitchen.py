@@ -1,4 +1,4 @@
-"""Which pizzas a node has: those of its menu, at any moment."""
+"""The devices of a node: the pizzas on its menu."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ LOOK_EVERY_SECONDS = 1.0
 
 
 class Pizza(dra.Device):
-    """A pizza as it is advertised; the recipe is for the waiter and is not published."""
+    """A pizza. The recipe is used by the waiter and is not published."""
 
     recipe: Recipe
 
 
 class Kitchen(dra.DeviceProvider[Pizza]):
-    """Offers what stands on the menu, and looks at the menu again every second.
+    """Publishes the pizzas on the menu, and reads the menu again every second.
 
-    A menu that cannot be read, perhaps because somebody is in the middle of editing it, changes nothing.
+    While the menu is invalid, for example during an edit, the last valid menu stays published.
     """
 
     def __init__(self) -> None:
@@ -51,17 +51,17 @@ class Kitchen(dra.DeviceProvider[Pizza]):
                 if str(error) != problem:
                     problem = str(error)
                     logger.warning(
-                        "menu is unreadable, the last good one stays",
+                        "menu is invalid; the last valid menu stays published",
                         extra={"menu": str(self._menu), "reason": problem},
                     )
             await asyncio.sleep(LOOK_EVERY_SECONDS)
 
 
 def bake(recipes: Sequence[Recipe]) -> list[Pizza]:
-    """All pizzas of the recipes, in the order of the menu: the scheduler prefers the first that fits.
+    """Return the pizzas of the recipes in menu order. The scheduler picks the first one that fits.
 
     Raises:
-        dra_kit.InvalidDevice: when a recipe makes a pizza that the Kubernetes API would refuse.
+        dra_kit.InvalidDevice: the Kubernetes API would reject a pizza of a recipe.
     """
     return [
         Pizza(
@@ -71,7 +71,7 @@ def bake(recipes: Sequence[Recipe]) -> list[Pizza]:
                 "dough": recipe.dough,
                 "sauce": recipe.sauce,
                 "cheese": recipe.cheese,
-                # one string: list attributes need a feature gate that is off by default (DRAListTypeAttributes)
+                # one string, because lists need the feature gate DRAListTypeAttributes, which is off by default
                 "toppings": ", ".join(recipe.toppings),
                 "extraCheeseAvailable": recipe.extra_cheese_available,
                 "availableSlices": recipe.slices,

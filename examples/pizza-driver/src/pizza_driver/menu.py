@@ -1,4 +1,4 @@
-"""The menu: a YAML file with the recipes that the kitchen bakes."""
+"""The menu: a YAML file with the recipes of the kitchen."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 
 class Recipe(BaseModel):
-    """One line of the menu, and how many pizzas of it there are."""
+    """An entry of the menu, with the number of pizzas."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -25,7 +25,7 @@ class Recipe(BaseModel):
 
 
 class Menu(BaseModel):
-    """The whole file."""
+    """The menu file."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -36,16 +36,16 @@ class Menu(BaseModel):
         names = [recipe.name for recipe in self.pizzas]
         for name in names:
             if names.count(name) > 1:
-                msg = f"{name} stands on the menu twice"
+                msg = f"name {name!r} is used twice"
                 raise ValueError(msg)
         return self
 
 
 def read_menu(text: str) -> list[Recipe]:
-    """Return the recipes of a menu file, in its order.
+    """Return the recipes of a menu file, in the order of the file.
 
     Raises:
-        ValueError: one line that tells what is wrong with it.
+        ValueError: the menu is invalid; the message is one line.
     """
     try:
         return Menu.model_validate(yaml.safe_load(text)).pizzas

@@ -1,4 +1,4 @@
-"""The oven of a node: hardware that is changed for a claim, and changed back after it."""
+"""The oven of a node: hardware that is changed for a claim and restored afterwards."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing_extensions import override
 
 
 class HeatOven(dra.Effect[str], id="heat-oven"):
-    """The oven burns at a temperature.
+    """Heats the oven to a temperature.
 
-    Lighting it takes three steps: the gas, the flame, the temperature, each a file in the oven's directory. The
-    outcome is the number of the flame, which nobody knows before it burns.
+    This takes three steps: gas, flame, temperature. Each one is a file in the directory of the oven. The outcome is
+    the ID of the flame, which is only known once the flame burns.
     """
 
     oven: str
@@ -26,7 +26,7 @@ class HeatOven(dra.Effect[str], id="heat-oven"):
 
     @override
     def apply(self, previous: str | None) -> str:
-        """Whatever step an earlier call got to, the oven burns after this one, and with the same flame if it can."""
+        """Complete the steps that an earlier call did not reach, and keep its flame if there is one."""
         _put(self._part("gas"), "open")
         flame = _read(self._part("flame")) or previous or uuid.uuid4().hex[:8]
         _put(self._part("flame"), flame)
@@ -35,7 +35,7 @@ class HeatOven(dra.Effect[str], id="heat-oven"):
 
     @override
     def revert(self, outcome: str | None) -> None:
-        """Turn off what burns, and what was only half lit."""
+        """Turn the oven off, also after an incomplete ``apply``."""
         for name in ("temperature", "flame", "gas"):
             self._part(name).unlink(missing_ok=True)
             _unfinished(self._part(name)).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What whoever deploys the driver can choose: each field is a flag of ``dra-kit node``, such as ``--menu``."""
+"""The settings of the driver. Each field is an option of ``dra-kit node``, such as ``--menu``."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from pydantic import BaseModel, Field
 
 
 class KitchenSettings(BaseModel):
-    """One kitchen: its menu and its oven."""
+    """The menu and the oven of a kitchen."""
 
     menu: Path = Field(
-        default=Path(__file__).resolve().parents[2] / "menu.yaml", description="the menu; a change of it is a hot-plug"
+        default=Path(__file__).resolve().parents[2] / "menu.yaml",
+        description="the menu file; a change adds or removes devices",
     )
     hardware_dir: Path = Field(
-        default=Path("/var/lib/pizza-kitchen"), description="directory that stands for the hardware: the oven is in it"
+        default=Path("/var/lib/pizza-kitchen"),
+        description="directory that simulates the hardware; it contains the oven",
     )

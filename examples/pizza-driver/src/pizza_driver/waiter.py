@@ -1,4 +1,4 @@
-"""What a container finds when its pizza is served: environment variables that start with the pizza's name."""
+"""What a container gets with a pizza: environment variables that start with the name of the pizza."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Waiter(dra.Preparer[PizzaConfig, Pizza]):
         config, recipe = device.config, device.advertised.recipe
         if config.extra_cheese and not recipe.extra_cheese_available:
             raise dra.PermanentError(
-                f"request {device.request}: there is no extra cheese for {device.name}; select a pizza with "
-                "extraCheeseAvailable, or leave extra_cheese out"
+                f"request {device.request}: extra cheese is not available for {device.name}; select a pizza with "
+                "extraCheeseAvailable, or remove extra_cheese"
             )
         serving = {
             "DOUGH": recipe.dough,

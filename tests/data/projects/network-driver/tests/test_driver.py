@@ -1,4 +1,4 @@
-"""The driver in a cluster of one process: real API, scheduler and kubelet calls, no root."""
+"""Tests of the driver in a one-process cluster: real API, scheduler and kubelet calls, without root."""
 
 from pathlib import Path
 
@@ -8,17 +8,17 @@ from dra_kit.testing import Harness, Invalid
 DEMO = Path(__file__).parents[1] / "demo" / "pod.yaml"
 
 
-def test_a_pod_gets_a_device(dra: Harness) -> None:
+def test_pod_gets_device(dra: Harness) -> None:
     dra.apply(DEMO)
     environment = dra.wait("demo").containers["main"].environment
     assert environment["VF_0_MTU"] == "9000"
 
 
-def test_every_device_is_published(dra: Harness) -> None:
-    dra.wait_for(lambda: len(dra.devices()) == 4)  # as pyproject.toml has it: tool.dra-kit.sandbox.settings
+def test_all_devices_are_published(dra: Harness) -> None:
+    dra.wait_for(lambda: len(dra.devices()) == 4)  # tool.dra-kit.sandbox.settings in pyproject.toml
 
 
-def test_a_misspelt_config_is_refused(dra: Harness, tmp_path: Path) -> None:
+def test_misspelt_config_is_rejected(dra: Harness, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text(DEMO.read_text().replace("mtu:", "mut:"))
     with pytest.raises(Invalid, match='did you mean "mtu"'):

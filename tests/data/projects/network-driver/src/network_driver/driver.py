@@ -1,4 +1,4 @@
-"""The driver: which devices a node has, and what a container gets with one."""
+"""The driver: the devices of a node, and what a container gets with one."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,22 +9,22 @@ from network_driver.config import DeviceConfig
 
 
 class Settings(BaseModel):
-    """Flags of ``dra-kit node``, environment variables DRIVER_..., and ``node.settings`` of the chart."""
+    """Options of ``dra-kit node``, environment variables DRIVER_..., and ``node.settings`` of the chart."""
 
-    devices: int = Field(4, ge=0, description="number of pretended devices")
+    devices: int = Field(4, ge=0, description="number of fake devices")
 
 
 class Device(dra.Device):
-    """What a claim can get; fields of your own, such as this name of the host's interface, are never published."""
+    """A device that claims can request. Your own fields, such as ``interface``, are not published."""
 
     interface: str
 
 
 class Provider(dra.DeviceProvider[Device, None, Settings]):
-    """Which devices this node has."""
+    """Finds the devices of this node."""
 
     def discover(self) -> Iterator[Sequence[Device]]:
-        # TODO: ask your hardware. Yield again when something changes; yield what there is, all of it, each time.
+        # TODO: find your hardware. Yield the complete list of devices, and yield it again when it changes.
         yield [
             Device(
                 name=f"vf-{number}",
@@ -37,7 +37,7 @@ class Provider(dra.DeviceProvider[Device, None, Settings]):
 
 
 class Preparer(dra.Preparer[DeviceConfig, Device]):
-    """What a container gets when a device is allocated to it."""
+    """Defines what a container gets with a device."""
 
     async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice[DeviceConfig, Device]) -> dra.Prepared:
         interface = f"net-{device.name}"
@@ -45,7 +45,7 @@ class Preparer(dra.Preparer[DeviceConfig, Device]):
         ready = dra.Condition(type="Ready", status="True", reason="Prepared")
         return dra.Prepared(
             env={f"{device.env_name}_INTERFACE": interface, f"{device.env_name}_MTU": str(device.config.mtu)},
-            # TODO: moves the host's interface into the container, under this name:
+            # TODO: uncomment to move the host's interface into the container:
             # net_devices=[dra.NetDevice(host_interface_name=device.advertised.interface, name=interface)],
             status=dra.DeviceStatus(conditions=[ready], network_data=network),
             metadata=dra.DeviceMetadata(network_data=network),

@@ -1,4 +1,4 @@
-"""The driver: which devices a node has, and what a container gets with one."""
+"""The driver: the devices of a node, and what a container gets with one."""
 
 from collections.abc import Iterator
 
@@ -9,36 +9,36 @@ from partitionable_driver.config import DeviceConfig
 
 
 class Settings(BaseModel):
-    """Flags of ``dra-kit node``, environment variables DRIVER_..., and ``node.settings`` of the chart."""
+    """Options of ``dra-kit node``, environment variables DRIVER_..., and ``node.settings`` of the chart."""
 
-    devices: int = Field(4, ge=0, description="number of pretended cards")
+    devices: int = Field(4, ge=0, description="number of fake cards")
 
 
 class Device(dra.Device):
-    """What a claim can get; fields of your own, such as this path, are never published."""
+    """A device that claims can request. Your own fields, such as ``path``, are not published."""
 
     path: str
 
 
 class Provider(dra.DeviceProvider[Device, None, Settings]):
-    """Which devices this node has."""
+    """Finds the devices of this node."""
 
     def discover(self) -> Iterator[dra.Inventory[Device]]:
-        # TODO: ask your hardware. Yield again when something changes; yield what there is, all of it, each time.
+        # TODO: find your hardware. Yield the complete list of devices, and yield it again when it changes.
         pools = []
         for number in range(self.context.settings.devices):
             slices = dra.CounterSet(name=f"card-{number}", counters={f"slice-{place}": 1 for place in range(4)})
             quarters = [self.part(number, "quarter", start, 1) for start in range(4)]
             halves = [self.part(number, "half", start, 2) for start in (0, 2)]
             whole = self.part(number, "whole", 0, 4)
-            # the scheduler prefers the first: a claim that does not care leaves the whole card to those that do
+            # the scheduler takes the first device that fits, so small parts come before the whole card
             parts = [*quarters, *halves, whole]
             pool = f"{self.context.node.name}/card-{number}"
             pools.append(dra.Pool(name=pool, counter_sets=[slices], devices=parts))
         yield dra.Inventory(pools=pools)
 
     def part(self, card: int, size: str, start: int, slices: int) -> Device:
-        """One way to divide a card; parts that overlap take the same counters, so that only one of them is given."""
+        """Return a part of a card. Parts that overlap use the same counters, so only one of them can be allocated."""
         taken = {f"slice-{place}": 1 for place in range(start, start + slices)}
         return Device(
             name=f"card-{card}-{size}-{start}",
@@ -50,12 +50,12 @@ class Provider(dra.DeviceProvider[Device, None, Settings]):
 
 
 class Preparer(dra.Preparer[DeviceConfig, Device]):
-    """What a container gets when a device is allocated to it."""
+    """Defines what a container gets with a device."""
 
     async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice[DeviceConfig, Device]) -> dra.Prepared:
         return dra.Prepared(
             env={f"{device.env_name}_MODE": device.config.mode},
-            # TODO: gives the container the device file of the host:
+            # TODO: uncomment to give the container the device file of the host:
             # device_nodes=[dra.DeviceNode(path=device.advertised.path)],
         )
 

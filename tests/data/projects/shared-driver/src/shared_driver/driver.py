@@ -1,4 +1,4 @@
-"""The driver: which devices a node has, and what a container gets with one."""
+"""The driver: the devices of a node, and what a container gets with one."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,32 +9,32 @@ from shared_driver.config import DeviceConfig
 
 
 class Settings(BaseModel):
-    """Flags of ``dra-kit node``, environment variables DRIVER_..., and ``node.settings`` of the chart."""
+    """Options of ``dra-kit node``, environment variables DRIVER_..., and ``node.settings`` of the chart."""
 
-    devices: int = Field(4, ge=0, description="number of pretended devices")
+    devices: int = Field(4, ge=0, description="number of fake devices")
 
 
 class Device(dra.Device):
-    """What a claim can get; fields of your own, such as this path, are never published."""
+    """A device that claims can request. Your own fields, such as ``path``, are not published."""
 
     path: str
 
 
 WHOLE = dra.Quantity("16Gi")
 MEMORY = dra.CapacityRequestPolicy(default="1Gi", valid_range=dra.CapacityRequestPolicyRange(min="1Gi", step="1Gi"))
-"""A claim that asks for nothing gets 1Gi, others what they ask for, in steps of 1Gi."""
+"""Claims request memory in steps of 1Gi. The default is 1Gi."""
 
 
 class Provider(dra.DeviceProvider[Device, None, Settings]):
-    """Which devices this node has."""
+    """Finds the devices of this node."""
 
     def discover(self) -> Iterator[Sequence[Device]]:
-        # TODO: ask your hardware. Yield again when something changes; yield what there is, all of it, each time.
+        # TODO: find your hardware. Yield the complete list of devices, and yield it again when it changes.
         yield [
             Device(
                 name=f"device-{number}",
                 attributes={"model": "example"},
-                # several claims may have it at once, each with as much of its memory as it asks for
+                # several claims can use it at once, each with the amount of memory that it requests
                 allow_multiple_allocations=True,
                 capacity={"memory": dra.DeviceCapacity(value=WHOLE, request_policy=MEMORY)},
                 path=f"/dev/device{number}",
@@ -44,12 +44,12 @@ class Provider(dra.DeviceProvider[Device, None, Settings]):
 
 
 class Preparer(dra.Preparer[DeviceConfig, Device]):
-    """What a container gets when a device is allocated to it."""
+    """Defines what a container gets with a device."""
 
     async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice[DeviceConfig, Device]) -> dra.Prepared:
-        # a share says how much it is; where the cluster knows no shares (gate DRAConsumableCapacity), all of it is
+        # without the feature gate DRAConsumableCapacity a claim gets the whole device
         memory = device.consumed_capacity.get("memory", WHOLE)
-        # TODO: keep the container to its share.
+        # TODO: limit the container to its share.
         return dra.Prepared(
             env={
                 f"{device.env_name}_MODE": device.config.mode,

@@ -1,4 +1,4 @@
-"""What a claim or a DeviceClass may put under ``opaque.parameters``."""
+"""The configuration that a claim or DeviceClass can set in ``opaque.parameters``."""
 
 from typing import Literal
 
@@ -6,6 +6,6 @@ import dra_kit as dra
 
 
 class DeviceConfig(dra.OpaqueConfig, api_version="unguarded-driver.example.com/v1"):
-    """The class name is the kind; every field with a default may be left out."""
+    """The class name is the ``kind`` in manifests. Fields with a default are optional."""
 
     mode: Literal["standard", "fast"] = "standard"

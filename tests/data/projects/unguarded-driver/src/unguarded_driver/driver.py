@@ -1,4 +1,4 @@
-"""The driver: which devices a node has, and what a container gets with one."""
+"""The driver: the devices of a node, and what a container gets with one."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,22 +9,22 @@ from unguarded_driver.config import DeviceConfig
 
 
 class Settings(BaseModel):
-    """Flags of ``dra-kit node``, environment variables DRIVER_..., and ``node.settings`` of the chart."""
+    """Options of ``dra-kit node``, environment variables DRIVER_..., and ``node.settings`` of the chart."""
 
-    devices: int = Field(4, ge=0, description="number of pretended devices")
+    devices: int = Field(4, ge=0, description="number of fake devices")
 
 
 class Device(dra.Device):
-    """What a claim can get; fields of your own, such as this path, are never published."""
+    """A device that claims can request. Your own fields, such as ``path``, are not published."""
 
     path: str
 
 
 class Provider(dra.DeviceProvider[Device, None, Settings]):
-    """Which devices this node has."""
+    """Finds the devices of this node."""
 
     def discover(self) -> Iterator[Sequence[Device]]:
-        # TODO: ask your hardware. Yield again when something changes; yield what there is, all of it, each time.
+        # TODO: find your hardware. Yield the complete list of devices, and yield it again when it changes.
         yield [
             Device(
                 name=f"device-{number}",
@@ -37,12 +37,12 @@ class Provider(dra.DeviceProvider[Device, None, Settings]):
 
 
 class Preparer(dra.Preparer[DeviceConfig, Device]):
-    """What a container gets when a device is allocated to it."""
+    """Defines what a container gets with a device."""
 
     async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice[DeviceConfig, Device]) -> dra.Prepared:
         return dra.Prepared(
             env={f"{device.env_name}_MODE": device.config.mode},
-            # TODO: gives the container the device file of the host:
+            # TODO: uncomment to give the container the device file of the host:
             # device_nodes=[dra.DeviceNode(path=device.advertised.path)],
         )
 
