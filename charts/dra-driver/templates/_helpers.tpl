@@ -1,5 +1,5 @@
-{{- /* Complete .Values; every template begins with it. A value that is null, or that the values of an older release lack,
-is the chart's default (files/defaults.yaml) where it is a scalar, and empty where it is a map or a list. */ -}}
+{{- /* Completes .Values. Every template begins with it. A value that is null, or missing in the values of an older release,
+becomes the chart's default (files/defaults.yaml) if it is a scalar, and empty if it is a map or a list. */ -}}
 {{- define "dra-driver.defaults" -}}
 {{- include "dra-driver.withoutNull" .Values -}}
 {{- include "dra-driver.fill" (dict "values" .Values "defaults" (.Files.Get "files/defaults.yaml" | fromYaml)) -}}
@@ -37,13 +37,13 @@ is the chart's default (files/defaults.yaml) where it is a scalar, and empty whe
 {{- define "dra-driver.driverName" -}}
 {{- if .Values.globs -}}
 {{- $globs := fromYaml .Values.globs -}}
-{{- $name := required (printf "globs is no file of globs: %s" ($globs.Error | default "it names no driver")) $globs.driver -}}
+{{- $name := required (printf "globs is not a file of globs: %s" ($globs.Error | default "it names no driver")) $globs.driver -}}
 {{- if and .Values.driverName (ne .Values.driverName $name) -}}
 {{- fail (printf "driverName is %s, and globs says %s: leave out driverName" .Values.driverName $name) -}}
 {{- end -}}
 {{- $name -}}
 {{- else -}}
-{{- /* `helm lint` goes on without a required value, and then names of objects would be none */ -}}
+{{- /* `helm lint` continues without a required value, and names of objects would then be invalid */ -}}
 {{- required "driverName is required: the name in dra_kit.Driver(\"...\")" .Values.driverName | default "driver.example" -}}
 {{- end -}}
 {{- end }}
@@ -51,7 +51,7 @@ is the chart's default (files/defaults.yaml) where it is a scalar, and empty whe
 {{- /* TARGET of the roles. */ -}}
 {{- define "dra-driver.target" -}}
 {{- if and .Values.globs .Values.target -}}
-{{- fail "target and globs do not go together: they name two drivers" -}}
+{{- fail "target and globs cannot be combined: they name two drivers" -}}
 {{- else if .Values.globs -}}
 /etc/dra-kit/globs/globs.yaml
 {{- else -}}
@@ -59,12 +59,12 @@ is the chart's default (files/defaults.yaml) where it is a scalar, and empty whe
 {{- end -}}
 {{- end }}
 
-{{- /* Where the node keeps its durable state. */ -}}
+{{- /* The directory of the node's durable state. */ -}}
 {{- define "dra-driver.stateDir" -}}
 {{- .Values.node.stateDir | default (printf "%s/plugins/%s" .Values.node.kubeletDir (include "dra-driver.driverName" .)) -}}
 {{- end }}
 
-{{- /* Where every role of a driver that is a file of globs finds it; empty for other drivers. */ -}}
+{{- /* The mount of the file of globs, for every role. Empty for other drivers. */ -}}
 {{- define "dra-driver.globsMount" -}}
 {{- if .Values.globs -}}
 - name: globs
@@ -100,7 +100,7 @@ metadata:
   {{- with (index .root.Values .role).serviceAccount.annotations }}
   annotations: {{- toYaml . | nindent 4 }}
   {{- end }}
-# the pods that read the token say so themselves: nobody else's pod gets it by naming the account
+# the pods that need the token mount it themselves, so that no other pod gets it only by naming the account
 automountServiceAccountToken: false
 {{- end }}
 
@@ -120,7 +120,7 @@ subjects:
     namespace: {{ .root.Release.Namespace }}
 {{- end }}
 
-{{- /* What a role's workload finds its pods by; never changes. Call like dra-driver.labels. */ -}}
+{{- /* The labels that select a role's pods. They never change. Call like dra-driver.labels. */ -}}
 {{- define "dra-driver.selector" -}}
 app.kubernetes.io/name: {{ include "dra-driver.driverName" .root }}
 app.kubernetes.io/instance: {{ .root.Release.Name }}
@@ -144,7 +144,7 @@ labels:
   {{- end }}
 {{- $annotations := (index .root.Values .role).podAnnotations -}}
 {{- with .root.Values.globs }}
-{{- /* a file that has changed is read by new pods */ -}}
+{{- /* pods are replaced when the file changes */ -}}
 {{- $annotations = merge (dict "dra-kit/globs" (sha256sum .)) $annotations }}
 {{- end }}
 {{- with $annotations }}
@@ -152,11 +152,11 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{- /* The fields of a pod that are alike in all roles. */ -}}
+{{- /* The fields of a pod that are the same in all roles. */ -}}
 {{- define "dra-driver.pod" -}}
 {{- $values := index .root.Values .role -}}
 serviceAccountName: {{ include "dra-driver.fullname" .root }}-{{ .role }}
-# every role asks the API server something; the webhook, which versions it serves
+# every role sends requests to the API server; the webhook asks which versions it serves
 automountServiceAccountToken: true
 terminationGracePeriodSeconds: {{ $values.terminationGracePeriodSeconds }}
 {{- with .root.Values.imagePullSecrets }}
@@ -176,7 +176,7 @@ tolerations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{- /* The fields of a role's container that are alike in all roles. */ -}}
+{{- /* The fields of a container that are the same in all roles. */ -}}
 {{- define "dra-driver.container" -}}
 {{- $values := index .root.Values .role -}}
 name: {{ .role }}
@@ -190,7 +190,7 @@ args:
   - {{ include "dra-driver.stateDir" .root | quote }}
   - {{ include "dra-driver.target" .root | quote }}
   - --stay
-  # the pod says there when nothing of the driver is left
+  # the pod whose condition confirms that nothing of the driver is left
   - --pod={{ .root.Release.Namespace }}/$(DRA_POD_NAME)
   {{- else }}
   - {{ .role }}
@@ -204,7 +204,7 @@ resources: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{- /* The name for which rights and directories are made: a process whose driver has another one says so, and ends. */ -}}
+{{- /* The name for which rights and directories are created. If the driver of a process has another name, the process fails. */ -}}
 {{- define "dra-driver.driverEnv" -}}
 - name: DRA_DRIVER
   value: {{ include "dra-driver.driverName" . | quote }}
@@ -217,8 +217,8 @@ resources: {{- toYaml . | nindent 2 }}
   value: {{ .Values.logging.format }}
 {{- end }}
 
-{{- /* The port of a role's probes, empty for none. In the network of the host the two pods of a node, which overlap in an
-update, would want the same one. */ -}}
+{{- /* The port of a role's probes, empty for none. In the network of the host, the two pods of a node that overlap in an
+update would need the same port. */ -}}
 {{- define "dra-driver.probePort" -}}
 {{- $values := index .root.Values .role -}}
 {{- if and $values.probePort (not $values.hostNetwork) -}}
@@ -233,7 +233,7 @@ update, would want the same one. */ -}}
 {{- end }}
 {{- end }}
 
-{{- /* It answers while nothing of it hangs; the delay is for a machine that starts everything at once. */ -}}
+{{- /* It succeeds unless a part hangs. The delay is for a machine that starts everything at once. */ -}}
 {{- define "dra-driver.livenessProbe" -}}
 livenessProbe:
   httpGet:
@@ -254,7 +254,7 @@ readinessProbe:
   timeoutSeconds: 5
 {{- end }}
 
-{{- /* Whether a webhook is deployed: there is a certificate for it, or it makes one. */ -}}
+{{- /* Whether a webhook is deployed: it has a certificate, or creates one. */ -}}
 {{- define "dra-driver.hasWebhook" -}}
 {{- $certificate := .Values.webhook.certificate -}}
 {{- if and $certificate.selfMade (or $certificate.secretName $certificate.caBundle) -}}
@@ -268,14 +268,13 @@ yes
 {{- end -}}
 {{- end }}
 
-{{- /* Where the webhook stores the certificate that it makes itself; the webhook appends -self-made to its Service's name. */ -}}
+{{- /* The Secret for the certificate that the webhook creates. The webhook appends -self-made to its Service's name. */ -}}
 {{- define "dra-driver.selfMadeSecret" -}}
 {{ include "dra-driver.fullname" . }}-webhook-self-made
 {{- end }}
 
-{{- /* The Secret <fullname>-webhook, as JSON, if helm would delete it with the release that is upgraded and an administrator put
-it there: charts up to 0.1.0 stored the self-made certificate under this name. Empty otherwise, and where helm does not
-talk to a cluster. */ -}}
+{{- /* The Secret <fullname>-webhook, as JSON, if an administrator created it but helm would delete it with the upgraded release:
+charts up to 0.1.0 stored the self-made certificate under this name. Otherwise, or if helm has no cluster, it is empty. */ -}}
 {{- define "dra-driver.replacedSecret" -}}
 {{- if .Release.IsUpgrade -}}
 {{- $name := printf "%s-webhook" (include "dra-driver.fullname" .) -}}
@@ -293,7 +292,7 @@ talk to a cluster. */ -}}
 {{- end -}}
 {{- end }}
 
-{{- /* Roles that touch nothing but the API server and their own port. */ -}}
+{{- /* For roles that use only the API server and their own port. */ -}}
 {{- define "dra-driver.ordinaryUser" -}}
 runAsNonRoot: true
 runAsUser: 65532
@@ -306,7 +305,7 @@ seccompProfile:
   type: RuntimeDefault
 {{- end }}
 
-{{- /* A list of texts as JSON, which is CEL, too; each is a template. Call with (dict "root" . "texts" …). */ -}}
+{{- /* A list of texts as JSON, which is also valid CEL. Each text is a template. Call with (dict "root" . "texts" …). */ -}}
 {{- define "dra-driver.texts" -}}
 {{- $texts := list -}}
 {{- range .texts -}}
@@ -315,8 +314,8 @@ seccompProfile:
 {{- toJson $texts -}}
 {{- end }}
 
-{{- /* What the node's account may write beside what every driver does, as JSON: {"rules": [{group, resource, makes}]}, in
-the words of a policy's resourceRules. `makes` is empty where it may only delete, or connect, which needs `get` alone. */ -}}
+{{- /* What the node's account may write in addition to what every driver writes, as JSON: {"rules": [{group, resource, makes}]}, in
+the terms of a policy's resourceRules. `makes` is empty if it may only delete, or connect, which needs only `get`. */ -}}
 {{- define "dra-driver.nodeWrites" -}}
 {{- $all := .Values.node.extraRules -}}
 {{- range .Values.node.namespacedRules -}}

@@ -60,12 +60,12 @@ def test_pods_are_replaced_when_the_file_changes(helm: Helm) -> None:
 @pytest.mark.parametrize(
     ("values", "told"),
     [
-        ({"globs": "devices: []"}, "globs is no file of globs: it names no driver"),
-        ({"globs": "driver: ["}, "globs is no file of globs: error"),
+        ({"globs": "devices: []"}, "globs is not a file of globs: it names no driver"),
+        ({"globs": "driver: ["}, "globs is not a file of globs: error"),
         ({"driverName": "other.example"}, "driverName is other.example, and globs says serial.example.com"),
-        ({"target": "a:b"}, "target and globs do not go together"),
-        ({"webhook": {"certificate": {"secretName": "a"}}}, "globs and webhook.certificate.secretName do not go"),
-        ({"webhook": {"certificate": {"selfMade": True}}}, "globs and webhook.certificate.selfMade do not go"),
+        ({"target": "a:b"}, "target and globs cannot be combined"),
+        ({"webhook": {"certificate": {"secretName": "a"}}}, "globs and webhook.certificate.secretName cannot be combined"),
+        ({"webhook": {"certificate": {"selfMade": True}}}, "globs and webhook.certificate.selfMade cannot be combined"),
     ],
 )
 def test_what_does_not_go_together(helm: Helm, values: Mapping[str, Any], told: str) -> None:

@@ -183,7 +183,7 @@ def test_a_service_monitor_asks_the_same_pods_in_the_same_way(helm: Helm) -> Non
 
 def test_no_pod_is_asked_twice(helm: Helm) -> None:
     both = {"podMonitor": {"enabled": True}, "serviceMonitor": {"enabled": True}}
-    with pytest.raises(Refused, match="do not go together"):
+    with pytest.raises(Refused, match="cannot be combined"):
         helm.render({**DEPLOYED, "monitoring": both})
 
 

@@ -30,7 +30,7 @@ TIES: Final[Mapping[str, Sequence[str]]] = {
         f"{STATUS}::test_what_failed_last_is_told_once_with_its_code",
         f"{STATUS}::test_where_there_is_no_driver_one_line_says_where_to_run_it",
     ),
-    "From a laptop it asks": (
+    "From a laptop, `dra-kit check` asks": (
         f"{CHECKS}::test_the_command_tells_each_line_and_fails_when_one_does",
         f"{CHECKS}::test_the_root_directory_of_the_kubelet",
         f"{CHECKS}::test_sockets_of_drivers",
@@ -43,13 +43,13 @@ TIES: Final[Mapping[str, Sequence[str]]] = {
         f"{CHECKS}::test_in_the_pod_of_a_role_nothing_is_asked_that_the_role_may_not",
         "tests/unit/charts/test_check_rights.py::test_the_rights_of_a_role_are_those_of_its_roles",
     ),
-    "Checks, slices, classes": (
+    "The bundle contains checks": (
         f"{BUNDLE}::test_no_planted_secret_is_in_the_bundle",
         f"{BUNDLE}::test_what_looks_like_a_credential_is_removed",
         f"{BUNDLE}::test_variables_that_may_be_secrets",
         f"{BUNDLE}::test_an_object_keeps_its_shape",
     ),
-    "The chart makes them": (
+    "The chart creates these objects": (
         f"{CHART}::test_nothing_of_it_is_made_unless_it_is_asked_for",
         f"{CHART}::test_a_service_monitor_asks_the_same_pods_in_the_same_way",
         f"{CHART}::test_the_kubelets_pod_resources_are_mounted_to_be_read_where_that_is_asked_for",
