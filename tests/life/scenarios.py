@@ -33,16 +33,16 @@ class Scenario:
 Play = Callable[[Node], None]
 
 _WHO = {"kubelet": "the kubelet", "driver": "the driver", "both": "kubelet and driver"}
-_HOW = {"restarted": "ended by SIGTERM and started", "killed": "ended by SIGKILL and started"}
+_HOW = {"restarted": "restarted with SIGTERM", "killed": "restarted with SIGKILL"}
 _WHEN = {
-    "prepared": ("while a claim is prepared", "the pod goes on, and its claim is answered as before"),
-    "in-prepare": ("in the middle of a prepare, an effect in force", "the pod starts, and its claim has one answer"),
-    "in-unprepare": ("in the middle of an unprepare", "the pod goes, and its claim is released"),
+    "prepared": ("while a claim is prepared", "the pod keeps running, and its claim gets the same answer"),
+    "in-prepare": ("during a prepare, with an effect in force", "the pod starts, and its claim has one answer"),
+    "in-unprepare": ("during an unprepare", "the pod is deleted, and its claim is released"),
 }
 
 SCENARIOS = (
-    Scenario("driver-after-kubelet", "the driver starts beside a running kubelet", "a pod is served"),
-    Scenario("driver-before-kubelet", "the driver starts, then the kubelet", "a pod is served"),
+    Scenario("driver-after-kubelet", "the driver starts after the kubelet", "a pod is served"),
+    Scenario("driver-before-kubelet", "the driver starts before the kubelet", "a pod is served"),
     *(
         Scenario(
             f"{who}-{how}-{when}",
@@ -57,71 +57,76 @@ SCENARIOS = (
         for who in _WHO
         for how in _HOW
     ),
-    Scenario("prepare-fails-twice", "the author's prepare fails twice", "the third call of the kubelet succeeds"),
+    Scenario("prepare-fails-twice", "the driver's `prepare` fails twice", "the third call of the kubelet succeeds"),
     Scenario(
-        "deleted-while-driver-down", "pod and claim are deleted while the driver is down", "it releases when it is back"
+        "deleted-while-driver-down",
+        "pod and claim are deleted while the driver is down",
+        "the claim is released when the driver is back",
     ),
-    Scenario("registration-v1", "the driver offers v1 of the DRA service only", "a pod is served"),
-    Scenario("registration-v1beta1", "the driver offers v1beta1 of the DRA service only", "a pod is served"),
+    Scenario("registration-v1", "the driver offers only v1 of the DRA service", "a pod is served"),
+    Scenario("registration-v1beta1", "the driver offers only v1beta1 of the DRA service", "a pod is served"),
     Scenario(
-        "cdi-emptied", "the CDI directory is emptied, and a container restarts", "its file is there again, as it was"
+        "cdi-emptied", "the CDI directory is emptied, and a container restarts", "its file is restored unchanged"
     ),
     Scenario(
-        "fifty-pods", "50 pods arrive at once, and go at once", "each is served with one write of its status", long=True
+        "fifty-pods",
+        "50 pods are created at once, and deleted at once",
+        "each is served with one write of its status",
+        long=True,
     ),
     Scenario(
         "prepare-too-slow",
         "a prepare takes longer than the driver's deadline",
-        "the kubelet is told in time, what was begun is undone, and its next call succeeds",
+        "the kubelet gets an error in time, the partial work is undone, and its next call succeeds",
         long=True,
     ),
     Scenario(
         "kubelet-deadline-missed",
-        "the driver's process stands still for longer than the kubelet waits",
-        "it goes on, and the kubelet's next call is answered",
+        "the driver's process is paused for longer than the kubelet waits",
+        "the process continues, and the kubelet's next call is answered",
         long=True,
     ),
     Scenario(
         "force-deleted-while-running",
-        "pod and claim are deleted by force, the container runs on, and another pod is allocated its device",
-        "the device is refused to the other until the kubelet has ended the container and released the claim",
+        "pod and claim are deleted by force, the container keeps running, and its device is allocated to another pod",
+        "the other pod does not get the device until the kubelet has stopped the container and released the claim",
         sandbox=False,
     ),
     Scenario(
         "force-deleted-while-driver-down",
-        "pod and claim are deleted by force while the driver is down, and another pod comes",
-        "the kubelet releases the claim when the driver is back, and its device is served to the other",
+        "pod and claim are deleted by force while the driver is down, and another pod is created",
+        "the kubelet releases the claim when the driver is back, and the other pod gets its device",
         long=True,
     ),
     Scenario(
         "reallocated-while-kubelet-down",
-        "a pod is deleted by force while the kubelet is down, and its claim allocated anew for another pod",
-        "the claim keeps its former device until the first pod's container has ended, then both are served",
+        "a pod is deleted by force while the kubelet is down, and its claim is reallocated for another pod",
+        "the claim keeps its former device until the first pod's container has stopped, then both are served",
         long=True,
     ),
     Scenario(
         "forgotten-by-kubelet",
         "pod and claim are deleted by force while kubelet and driver are down, and the kubelet loses its own state",
-        "the driver releases the claim by itself",
+        "the driver releases the claim without the kubelet",
         long=True,
     ),
     Scenario(
-        "slices-wiped", "the driver is away until the kubelet wipes its slices", "they are published again", long=True
+        "slices-wiped", "the driver is down until the kubelet wipes its slices", "they are published again", long=True
     ),
     Scenario(
-        "node-recreated", "the Node is deleted, and made again by the kubelet", "the slices belong to the new one",
+        "node-recreated", "the Node is deleted, and the kubelet creates it again", "the slices belong to the new Node",
         long=True,
     ),
     Scenario(
         "api-server-down",
-        "the API server is down for a minute while pods start, and the driver is killed meanwhile",
-        "what the kubelet had asked for is prepared without it, and told when it is back",
+        "the API server is down for a minute while pods start, and the driver is killed in that time",
+        "prepared claims are answered without the API server, and their statuses are written when it is back",
         long=True,
     ),
     Scenario(
         "quiet",
-        "nothing, for longer than any look at the slices is due",
-        "no write at all",
+        "nothing, for longer than the interval of any check",
+        "no write",
         long=True,
         sandbox=False,
     ),

@@ -53,7 +53,7 @@ def test_the_examples_of_the_page_are_what_is_printed() -> None:
 
 
 def test_the_example_of_mending_is_what_is_written_and_told() -> None:
-    section = PAGE.partition("## Mending")[2]
+    section = PAGE.partition("## Fix findings")[2]
     before, after = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)[:2]
     (told,) = re.findall(r"```\n\$ dra-kit lint --fix train.yaml\n(.*?)\n```", section, re.DOTALL)
     made = fix_files([SourceFile("train.yaml", before)])
@@ -61,7 +61,7 @@ def test_the_example_of_mending_is_what_is_written_and_told() -> None:
     assert "\n".join([*fixed_as_text(made.fixed), "", format_text(made.outcome.findings, files=1, objects=1)]) == told
 
 
-OLD = PAGE.partition("## Manifests of old talks")[2].partition("\n## ")[0]
+OLD = PAGE.partition("## Outdated manifests")[2].partition("\n## ")[0]
 
 
 def test_the_page_tells_what_became_of_each_kind_that_is_withdrawn() -> None:
