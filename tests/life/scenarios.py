@@ -120,7 +120,7 @@ SCENARIOS = (
     Scenario(
         "api-server-down",
         "the API server is down for a minute while pods start, and the driver is killed in that time",
-        "prepared claims are answered without the API server, and their statuses are written when it is back",
+        "the running prepare completes without the API server, and its status is written when it is back",
         long=True,
     ),
     Scenario(

@@ -34,7 +34,7 @@ def test_every_bullet_is_a_statement() -> None:
 
 @pytest.mark.parametrize("statement", STATEMENTS, ids=_subject)
 def test_each_statement_names_tests_that_exist(statement: str) -> None:
-    _, found, tests = statement.partition("\n  Tests: ")
+    _, found, tests = statement.partition("\\\n  Tests: ")
     assert found, "add a line that begins with Tests:"
     assert named_tests(tests)
     assert missing_tests(tests) == []
@@ -59,3 +59,11 @@ def test_every_file_that_a_page_names_exists(page: str) -> None:
     named = re.findall(r"`((?:tests|charts|dra_kit)/[\w./-]+)`", text)
     assert named
     assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_security_lists_the_parts_that_are_attacked() -> None:
+    page = (ROOT / "docs" / "explanation" / "security.md").read_text(encoding="utf-8")
+    _, _, table = page.partition("| part | attacks |\n|---|---|\n")
+    modules = [path.read_text(encoding="utf-8") for path in sorted((TESTS / "hostile").glob("test_*.py"))]
+    parts = [part for text in modules for part in re.findall(r'^PART = "(.+)"$', text, re.MULTILINE)]
+    assert sorted(re.findall(r"^\| ([a-z ]+) \|", table.partition("\n\n")[0], re.MULTILINE)) == sorted(parts)
