@@ -146,7 +146,7 @@ class Client:
             resource: of the objects.
             namespace: None for all namespaces, or a cluster-scoped resource.
         """
-        call = ApiRequest.of_collection("list", resource, namespace or "", query={"limit": "1"})
+        call = ClientRequest.of_collection("list", resource, namespace or "", query={"limit": "1"})
         return str(((await self._object(call)).get("metadata") or {}).get("resourceVersion") or "")
 
     async def create(

@@ -64,7 +64,10 @@ def test_pods_are_replaced_when_the_file_changes(helm: Helm) -> None:
         ({"globs": "driver: ["}, "globs is not a file of globs: error"),
         ({"driverName": "other.example"}, "driverName is other.example, and globs says serial.example.com"),
         ({"target": "a:b"}, "target and globs cannot be combined"),
-        ({"webhook": {"certificate": {"secretName": "a"}}}, "globs and webhook.certificate.secretName cannot be combined"),
+        (
+            {"webhook": {"certificate": {"secretName": "a"}}},
+            "globs and webhook.certificate.secretName cannot be combined",
+        ),
         ({"webhook": {"certificate": {"selfMade": True}}}, "globs and webhook.certificate.selfMade cannot be combined"),
     ],
 )
