@@ -65,7 +65,7 @@ def test_help_loads_no_command() -> None:
     assert sorted({"aiohttp", "asyncio", "grpc", "kopf", "pydantic", "yaml"} & set(modules)) == []
 
 
-@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("role", sorted(ROLES))
 def test_a_role_loads_nothing_of_another_role_and_no_cluster(role: str) -> None:
     modules = loaded(f"import dra_kit.cli.roles, dra_kit.{role}.agent")
 
