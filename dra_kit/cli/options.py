@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from dra_kit.author.target import load_driver
 from dra_kit.errors import ConfigurationError, SandboxError
 
 if TYPE_CHECKING:
@@ -52,8 +53,6 @@ class TargetCommand(click.Command):
         target = target_of(own, args)
         if target is None:
             return None
-        from dra_kit.author.target import load_driver  # what a driver is made of takes long to import
-
         return load_driver(target)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:

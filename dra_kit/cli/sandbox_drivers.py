@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from dra_kit.author.target import load_driver, load_drivers
 from dra_kit.cli.app import values_of
 from dra_kit.cli.options import is_help, targets_of
 from dra_kit.errors import ConfigurationError
@@ -150,7 +151,6 @@ def load_targets(
         nonlocal options
         while fresh := [target for target in targets() if not any(_same(target, known) for known, _ in found)]:
             loading(fresh[0])
-            from dra_kit.author.target import load_driver
             from dra_kit.sandbox.drivers.sandbox_driver import require_distinct_drivers
 
             found.append((fresh[0], load_driver(fresh[0])))
@@ -211,7 +211,6 @@ def sandbox_driver(
         ConfigurationError: the project is wrong, or the driver has not the settings that it names.
     """
     from dra_kit.author.settings import author_settings
-    from dra_kit.author.target import load_drivers
     from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver, device_classes, project_settings, successor_loader
 
     drivers: tuple[Driver[Any, Any], ...] = (first,)

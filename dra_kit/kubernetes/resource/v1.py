@@ -1,4 +1,4 @@
-"""Models of resource.k8s.io/v1 (Kubernetes 1.34 to 1.37): snake_case attributes, camelCase JSON, unknown fields kept.
+"""Models of resource.k8s.io/v1 (1.34 to 1.37): snake_case attributes, camelCase JSON, unknown fields preserved.
 
 ResourcePoolStatusRequest is here too; it is served as v1alpha3.
 """

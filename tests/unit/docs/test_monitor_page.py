@@ -69,9 +69,6 @@ TIES: Final[Mapping[str, Sequence[str]]] = {
         f"{CHART}::test_a_role_that_values_switch_off_has_no_alert",
         f"{CHART}::test_alerts_are_about_this_driver_and_release_only",
     ),
-    "A node that no Prometheus": (
-        "tests/unit/process/test_measures.py::test_a_process_that_nobody_scrapes_loads_no_library_for_it",
-    ),
     "With `--log-format json`": (
         f"{TRACES}::test_lines_of_the_drivers_code_name_claim_pod_and_device",
         "tests/unit/cli/roles/test_start_errors.py::test_an_error_of_the_configuration_is_a_line_of_json",
